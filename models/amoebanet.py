@@ -40,7 +40,7 @@ Head = tuple[jax.Array, jax.Array]
 
 
 class CellSpec(NamedTuple):
-    """What a cell computes.
+    """Operations of a cell.
 
     Attributes:
       operations: (state, operation) pairs; each two make a new state.
@@ -129,7 +129,6 @@ class AmoebaNetD:
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
-        """Makes the network for images of [height, width, channels]."""
         check_fields(self, "model.")
         return AmoebaNetModule(self, image_shape, num_classes, Layers(self, execution, rngs))
 
@@ -179,7 +178,7 @@ class AmoebaNetModule(nnx.Module):
     def __call__(
         self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
     ) -> jax.Array | Head:
-        """Maps normalized images [batch, height, width, channels] to float32 logits.
+        """Map normalized images [batch, height, width, channels] to float32 logits.
 
         In training with an auxiliary head the result is the pair of these and of the head's logits.
         """
@@ -221,10 +220,10 @@ class Cell(nnx.Module):
         previous_shape: ImageShape | None,
         layers: Layers,
     ):
-        """Makes the operations.
+        """Make the operations.
 
         Args:
-          spec: What the cell computes.
+          spec: Operations and outputs.
           stride: Height and width are divided by it.
           width: Channels of each state.
           in_shape: (height, width, channels) of the last cell's output.
@@ -262,7 +261,7 @@ class Cell(nnx.Module):
         train: bool,
         factors: jax.Array | None,
     ) -> jax.Array:
-        """Computes the cell's output.
+        """Compute the cell's output.
 
         Args:
           inputs: The last cell's output, [batch, height, width, channels].
@@ -317,7 +316,7 @@ class Operation(nnx.Module):
         self.convs, self.norms = nnx.Dict(convs), nnx.Dict(norms)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, in] to [batch, height / stride, ..., width]."""
+        """Map [batch, height, width, in] to [batch, height / stride, ..., width]."""
         is_pool = "pool" in self.name
         if self.name == "avg_pool_3x3":
             images = average_pool(images, 3, stride=self.stride)
@@ -337,7 +336,6 @@ class Projection(nnx.Module):
         self.conv, self.norm = layers.conv(in_width, width), layers.norm(width)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, in] to [batch, height, width, out]."""
         return self.norm(self.conv(images), train=train)
 
 
@@ -350,7 +348,7 @@ class FactorizedReduction(nnx.Module):
         self.norm = layers.norm(width)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, in] to [batch, ceil(height / 2), ..., width]."""
+        """Map [batch, height, width, in] to [batch, ceil(height / 2), ..., width]."""
         odd = jnp.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))[:, 1::2, 1::2]
         halves = [self.even_conv(images[:, ::2, ::2]), self.odd_conv(odd)]
         return self.norm(jnp.concatenate(halves, axis=-1), train=train)
@@ -373,7 +371,6 @@ class AuxiliaryHead(nnx.Module):
         self.classifier = layers.classifier(outer, num_classes, he_normal_fan_out)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, channels] to float32 logits."""
         hidden = average_pool(jax.nn.relu(images), 5, stride=3, padding="VALID")
         hidden = jax.nn.relu(self.norm_1(self.conv_1(hidden), train=train))
         hidden = jax.nn.relu(self.norm_2(self.conv_2(hidden), train=train))
@@ -383,7 +380,7 @@ class AuxiliaryHead(nnx.Module):
 def drop_path_keep(
     config: AmoebaNetD, progress: jax.Array | float, cell: int, num_cells: int
 ) -> jax.Array | float:
-    """The probability that an operation's result is kept.
+    """Probability that an operation's result is kept.
 
     Args:
       config: Final probability and schedule.
@@ -411,7 +408,7 @@ def _drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int)
 
 
 def _dropout(features: jax.Array, keys: jax.Array, keep: float) -> jax.Array:
-    """Keeps each feature of [batch, channels] with probability `keep`, and divides it by that."""
+    """Keep each feature of [batch, channels] with probability `keep`, and divide it by that."""
     shape = features.shape[1:]
     draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), shape))(keys)
     return jnp.where(draws < keep, features / keep, 0).astype(features.dtype)

@@ -13,7 +13,7 @@ from dawnjax.models.execution import Execution
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """How a Transformer is computed; parameters, softmax and logits are always float32.
+    """Dtypes of a Transformer; parameters, softmax and logits are always float32.
 
     Attributes:
       activations: The dtype of values between layers.
@@ -29,7 +29,7 @@ class Arithmetic:
 
 
 def arithmetic_of(execution: Execution) -> Arithmetic:
-    """Chooses the dtypes for a platform.
+    """Choose the dtypes for a platform.
 
     On a CPU, bfloat16 pays inside products only, with float32 results: a 2048 x 256 x 1024 product
     takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results. XLA
@@ -60,7 +60,7 @@ def linear(
     kernel_axes: KernelAxes = "io",
     result: Any = None,
 ) -> jax.Array:
-    """Multiplies [..., in] by a kernel.
+    """Multiply [..., in] by a kernel.
 
     The gradients too are products of factors in the arithmetic's dtype; JAX's own would multiply
     float32 gradients by lower factors, in float32.

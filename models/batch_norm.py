@@ -50,14 +50,14 @@ class BatchNorm(nnx.Module):
         scale: float | None = 1.0,
         execution: Execution,
     ):
-        """Makes scale, bias and running statistics.
+        """Make scale, bias and running statistics.
 
         Args:
           num_channels: Length of the last axis.
           momentum: The fraction of the running statistics that a step keeps (PyTorch's `momentum`
             is one minus this).
           epsilon: Added to the variance.
-          scale: What the learned factor of each channel starts at; None for no factor.
+          scale: Start of the learned factor of each channel; None for no factor.
           execution: Decides the group size.
 
         Raises:
@@ -85,7 +85,7 @@ class BatchNorm(nnx.Module):
         activation: Activation | None = None,
         halves: bool = False,
     ) -> jax.Array:
-        """Normalizes over all axes but the last.
+        """Normalize over all axes but the last.
 
         Args:
           inputs: [batch, ..., channels]; the statistics are computed in float32.
@@ -136,7 +136,7 @@ class BatchNorm(nnx.Module):
 
 
 def group_moments(inputs: jax.Array, origin: jax.Array, execution: Execution) -> Moments:
-    """Computes the moments of each group in one pass over the data.
+    """Compute the moments of each group in one pass over the data.
 
     They are E[x - o] + o and E[(x - o)^2] - E[x - o]^2. With an origin o near the mean nothing
     cancels in the difference, however far the mean is from 0.
@@ -161,21 +161,9 @@ def _normalize(
     execution: Execution,
     activation: Activation | None,
 ) -> jax.Array:
-    """Normalizes each group by its own mean and variance, then scales and shifts.
+    """Normalize each group [groups, group, ..., channels], then scale and shift.
 
     The gradient of the inputs includes their effect on the moments, whose own gradient is 0.
-
-    Args:
-      inputs: [groups, group, ..., channels].
-      moments: Of the inputs.
-      scale: float32 [channels].
-      bias: float32 [channels].
-      epsilon: Added to the variance.
-      execution: Says the platform.
-      activation: Applied to the results; None for nothing.
-
-    Returns:
-      Same shape and dtype.
     """
     return _normalize_forward(inputs, moments, scale, bias, epsilon, execution, activation)[0]
 
@@ -229,7 +217,7 @@ def _gradients_of_sums(
     epsilon: float,
     count: int,
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array, jax.Array]:
-    """What the two sums of a gradient say of the gradients of inputs, scale and bias.
+    """Gradients of inputs, scale and bias from the two sums of the results' gradient.
 
     Args:
       gradient_sum: float32 [groups, channels], of the gradient of the results.
@@ -264,7 +252,7 @@ def _sums(
 
 
 def _sum(values: jax.Array, execution: Execution) -> jax.Array:
-    """Sums float32 [groups, ..., channels] to [groups, channels].
+    """Sum float32 [groups, ..., channels] to [groups, channels].
 
     On a CPU each example is a product with ones: XLA's sums over all but a short last axis take
     longer there, on one core.
@@ -300,5 +288,5 @@ def _scale_and_shift(inputs: jax.Array, factor: jax.Array, offset: jax.Array) ->
 
 
 def _computed_once(channels: tuple[jax.Array, ...], execution: Execution) -> tuple[jax.Array, ...]:
-    """Keeps XLA on a CPU from computing a channel's values again for each element."""
+    """Keep XLA on a CPU from computing a channel's values again for each element."""
     return lax.optimization_barrier(channels) if execution.platform == "cpu" else channels

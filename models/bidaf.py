@@ -75,7 +75,6 @@ class BiDAF:
         return self.word_width + self.filters + self.has_match
 
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "BiDAFModule":
-        """Makes the network; a vocabulary of 0 says that words come as vectors."""
         check_fields(self, "model.")
         return BiDAFModule(self, vocabulary_size, execution, rngs)
 
@@ -132,12 +131,7 @@ class BiDAFModule(nnx.Module):
     def __call__(
         self, passage: Tokens, question: Tokens, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Scores every token of the passage as the first and as the last of the answer.
-
-        Args:
-          passage: Of [batch, T] tokens.
-          question: Of [batch, J] tokens.
-          dropout_key: The step's key in training, else None.
+        """Score every token of the passage [batch, T] as the first and as the last of the answer.
 
         Returns:
           Two arrays float32 [batch, T]; padding has -1e9.
@@ -161,7 +155,7 @@ class BiDAFModule(nnx.Module):
         return starts, end_scores(self.end_score(both, float32), real)
 
     def _read(self, tokens: Tokens, others: Tokens, dropout: Dropout) -> jax.Array:
-        """Embeds tokens and reads them in both directions: [batch, length, 2d]."""
+        """Embed tokens and read them in both directions: [batch, length, 2d]."""
         rate = self.config.dropout_rate
         embedded = self.embedding(tokens, dropout, 0.0, rate)
         if self.config.has_match:
@@ -173,7 +167,7 @@ class BiDAFModule(nnx.Module):
     def _attend(
         self, h: jax.Array, u: jax.Array, real: jax.Array, question_real: jax.Array
     ) -> jax.Array:
-        """Joins passage and question: [batch, T, 8d], equations 1 to 4 of the paper."""
+        """Join passage and question: [batch, T, 8d], equations 1 to 4 of the paper."""
         scores = self.similarity(h, u)
         to_question = masked_softmax(scores, question_real[:, None], axis=2)
         attended = multiply("btj,bjw->btw", to_question, u, self.arithmetic).astype(h.dtype)

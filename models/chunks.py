@@ -6,13 +6,13 @@ import jax
 
 
 def nearest_divisor(number: int, wanted: float) -> int:
-    """The divisor of a number whose ratio to the wanted one is nearest to 1."""
+    """Divisor of a number whose ratio to the wanted one is nearest to 1."""
     divisors = [size for size in range(1, number + 1) if number % size == 0]
     return min(divisors, key=lambda size: abs(math.log(size / wanted)))
 
 
 def in_chunks(array: jax.Array, chunk: int, batch_shards: int) -> jax.Array:
-    """Takes a batch apart without moving an example between devices.
+    """Take a batch apart without moving an example between devices.
 
     Args:
       array: [batch, ...].
@@ -27,6 +27,6 @@ def in_chunks(array: jax.Array, chunk: int, batch_shards: int) -> jax.Array:
 
 
 def from_chunks(array: jax.Array, batch_shards: int) -> jax.Array:
-    """Puts together what `in_chunks` took apart."""
+    """Put together what `in_chunks` took apart."""
     parts = array.reshape(len(array), batch_shards, -1, *array.shape[2:]).swapaxes(0, 1)
     return parts.reshape(-1, *array.shape[2:])

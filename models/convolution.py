@@ -69,13 +69,13 @@ def choose_implementation(
     strides: tuple[int, int],
     platform: Platform,
 ) -> Implementation:
-    """The implementation of a convolution that measured fastest for these shapes.
+    """Choose the implementation of a convolution that measured fastest for these shapes.
 
     Args:
       image_shape: [batch, height, width, in_channels].
       kernel_shape: [height, width, in_channels, out_channels].
       strides: Of height and width.
-      platform: What the program is compiled for.
+      platform: That of the program.
     """
     if platform != "cpu":
         return "convolution"
@@ -98,7 +98,7 @@ def convolve(
     padding: Padding = "SAME",
     execution: Execution,
 ) -> jax.Array:
-    """Cross-correlates images with a kernel by the fastest implementation.
+    """Cross-correlate images with a kernel by the fastest implementation.
 
     Args:
       images: [batch, height, width, in_channels] of any float dtype.
@@ -137,7 +137,7 @@ def explicit_padding(
     strides: tuple[int, int],
     padding: Padding,
 ) -> tuple[tuple[int, int], ...]:
-    """The zeros before and after height and width that a padding stands for."""
+    """Zeros before and after height and width that a padding stands for."""
     if isinstance(padding, str):
         return tuple(lax.padtype_to_pads(image_size, kernel_size, strides, padding))
     return tuple((before, after) for before, after in padding)
@@ -212,14 +212,11 @@ def _kernel_gradient(
     pads: Sequence[tuple[int, int]],
     batch_shards: int,
 ) -> jax.Array:
-    """The kernel's gradient as a matrix, from the patches of a few examples at a time.
+    """Kernel's gradient [kernel positions x in_channels, out_channels], from patches.
 
-    A convolution whose channels are the batch takes two to four times as long. A product for each
-    position of the kernel takes more than twice as long: what the position sees must be copied into
-    the order of a matrix.
-
-    Returns:
-      [kernel positions x in_channels, out_channels].
+    They are those of a few examples at a time. A convolution whose channels are the batch takes two
+    to four times as long. A product for each position of the kernel takes more than twice as long:
+    the pixels under the position must be copied into the order of a matrix.
     """
     depth, out_channels = math.prod(kernel_size) * images.shape[3], cotangent.shape[3]
     patch_bytes = math.prod(cotangent.shape[1:3]) * depth * images.dtype.itemsize
@@ -242,7 +239,7 @@ def _kernel_gradient(
 
 
 def _chunk_size(examples: int, patch_bytes: int) -> int:
-    """The divisor of a number of examples whose patches come nearest to `PATCH_BYTES`.
+    """Divisor of a number of examples whose patches come nearest to `PATCH_BYTES`.
 
     At least two examples, where the number is even: XLA copies a single example on one core.
     """
@@ -268,7 +265,7 @@ def _images_under_taps(
     strides: tuple[int, int],
     pads: Sequence[tuple[int, int]],
 ) -> list[jax.Array]:
-    """What each position of the kernel sees, row by row: [batch, out height, out width, in]."""
+    """Pixels under each position of the kernel, row by row: [batch, out height, out width, in]."""
     padded = jnp.pad(images, ((0, 0), *pads, (0, 0)))
     spans = [
         [
@@ -283,7 +280,7 @@ def _images_under_taps(
 def convolve_few(
     images: jax.Array, kernel: jax.Array, bias: jax.Array, execution: Execution
 ) -> jax.Array:
-    """Convolves images of few channels with a small kernel, without padding, and adds a bias.
+    """Convolve images of few channels with a small kernel, without padding, and add a bias.
 
     Args:
       images: [batch, height, width, in_channels] of the compute dtype.
@@ -304,7 +301,7 @@ def convolve_few(
 
 
 def _sum_of_products(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """A float32 product for each tap and channel, all of which XLA joins with what follows.
+    """Float32 product for each tap and channel, all of which XLA joins with what follows.
 
     For the 2x2 kernel of the record net and 2,000 images cuDNN takes 0.17 ms, of which writing the
     result is 0.02, and the next operation reads and writes all of it again.
@@ -323,10 +320,10 @@ def _sum_of_products(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> j
 
 @jax.custom_vjp
 def _add_bias_on_cpu(images: jax.Array, bias: jax.Array) -> jax.Array:
-    """The sum; the bias's gradient is a matrix product for each example.
+    """Add a bias whose gradient is a matrix product for each example.
 
-    XLA's sum over all axes but a short last one, with what it fuses into it, takes three times as
-    long.
+    XLA's sum over all axes but a short last one, with the operations it fuses into it, takes three
+    times as long.
     """
     return images + bias
 
@@ -361,7 +358,7 @@ class Conv(nnx.Module):
         execution: Execution,
         rngs: nnx.Rngs,
     ):
-        """Draws the kernel.
+        """Draw the kernel.
 
         Args:
           in_channels: Channels of the images.
@@ -380,7 +377,6 @@ class Conv(nnx.Module):
         self.execution = execution
 
     def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps images of any float dtype to the compute dtype's convolution of them."""
         return convolve(
             images,
             self.kernel[...],
@@ -416,7 +412,7 @@ class StemConv(nnx.Module):
         self.in_blocks, self.execution = in_blocks, execution
 
     def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps [batch, height, width, c] to [batch, ceil(height / 2), ceil(width / 2), out]."""
+        """Map [batch, height, width, c] to [batch, ceil(height / 2), ceil(width / 2), out]."""
         batch, height, width, channels = images.shape
         is_even, on_gpu = not (height % 2 or width % 2), self.execution.platform == "gpu"
         if self.in_blocks and not is_even:
@@ -454,23 +450,13 @@ class Linear(nnx.Module):
         execution: Execution,
         rngs: nnx.Rngs,
     ):
-        """Draws the parameters.
-
-        Args:
-          in_features: Length of the last axis of the inputs.
-          out_features: Length of the last axis of the result.
-          use_bias: Whether a bias, zero at first, is added.
-          kernel_initializer: Makes the kernel from a key, a shape and a dtype.
-          execution: Decides the compute dtype.
-          rngs: Source of the key.
-        """
+        """Draw the parameters; the bias, where there is one, is zero."""
         shape = (in_features, out_features)
         self.kernel = nnx.Param(kernel_initializer(rngs.params(), shape, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(out_features, jnp.float32)) if use_bias else None
         self.execution = execution
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Maps [..., in_features] to float32 [..., out_features]."""
         dtype = self.execution.compute_dtype
         result = jnp.dot(
             inputs.astype(dtype),

@@ -36,7 +36,7 @@ def sum_of_losses(
 def token_losses(
     logits: jax.Array, targets: jax.Array, label_smoothing: float, platform: Platform
 ) -> jax.Array:
-    """Each token's cross entropy against smoothed labels, in nats.
+    """Cross entropy of each token against smoothed labels, in nats.
 
     Args:
       logits: float32 [..., vocabulary].
@@ -74,7 +74,7 @@ def _normalizer_and_mean(logits: jax.Array, platform: Platform) -> tuple[jax.Arr
 
 
 def _join_sums(left: Any, right: Any) -> Any:
-    """Joins (largest, sum of exponentials relative to it, plain sum) of two parts of a row."""
+    """Join (largest, sum of exponentials relative to it, plain sum) of two parts of a row."""
     largest = jnp.maximum(left[0], right[0])
     total = left[1] * jnp.exp(left[0] - largest) + right[1] * jnp.exp(right[0] - largest)
     return largest, total, left[2] + right[2]

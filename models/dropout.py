@@ -38,14 +38,12 @@ class Dropout:
     """
 
     def __init__(self, key: jax.Array | None):
-        """Args:
-        key: Source of the masks, of `threefry2x32`; None drops nothing.
-        """
+        """Take the source of the masks, a key of `threefry2x32`; None drops nothing."""
         self._key = key
         self._count = 0
 
     def __call__(self, values: jax.Array, rate: float) -> jax.Array:
-        """Zeroes a part of the values, fewer than 2^34, and scales up the rest."""
+        """Zero a part of the values, fewer than 2^34, and scale up the rest."""
         threshold = round(rate * 2**16)
         if self._key is None or threshold == 0:
             return values
@@ -61,7 +59,7 @@ class Dropout:
 
 
 def threefry(key: jax.Array, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two random words of each counter, by Threefry-2x32.
+    """Two random words of each counter, by Threefry-2x32.
 
     Args:
       key: uint32 [2].

@@ -75,7 +75,7 @@ def fused_attention(
 
 
 def _why_products(query: jax.Array, key: jax.Array, shards: int, platform: Platform) -> str:
-    """What cuDNN's attention with its gradient does not take of these arrays; empty if nothing.
+    """Reason why cuDNN's attention with its gradient does not take these arrays; empty for none.
 
     Source: `check_layout` and `check_is_flash_attention` in jax 0.10's and 0.11's
     `cudnn/fused_attention_stablehlo.py`.
@@ -93,5 +93,5 @@ def _why_products(query: jax.Array, key: jax.Array, shards: int, platform: Platf
 
 
 def say_products(why: str) -> None:
-    """Logs, once for each reason, that a GPU computes attention as separate products."""
+    """Log, once for each reason, that attention is computed as separate products."""
     say_once(f"attention is computed as products: {why}")

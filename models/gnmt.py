@@ -65,23 +65,17 @@ class GNMT:
     embedding_bound: Positive[float] = 0.1
 
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "GNMTModule":
-        """Makes the network for a joint vocabulary."""
         check_fields(self, "model.")
         return GNMTModule(self, vocabulary_size, execution, rngs)
 
     def multiply_adds(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int
     ) -> int:
-        """Multiply-adds of the forward pass's matrix products over sentence pairs.
+        """Multiply-adds of the forward pass's matrix products over pairs of int [pairs] tokens.
 
         Each pair counts as if it were alone and unpadded. An LSTM multiplies its input and its
         state by kernels of four gates. Each pair of tokens has a score and a part of a weighted
         sum.
-
-        Args:
-          source_lengths: int [pairs], tokens.
-          target_lengths: int [pairs], tokens.
-          vocabulary_size: Tokens of the joint vocabulary.
         """
         sources, targets = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
         square, rest = self.width**2, self.num_layers - 2
@@ -94,7 +88,7 @@ class GNMT:
 
 
 class Cache(NamedTuple):
-    """The encoded source, and what each beam has read and seen so far.
+    """Encoded source, and the past of each beam.
 
     Attributes:
       source_visible: bool [batch, source length].
@@ -111,7 +105,7 @@ class Cache(NamedTuple):
     seen: jax.Array
 
     def reordered(self, rows: jax.Array) -> "Cache":
-        """The cache in which each beam continues the past of a row, int [batch x beams]."""
+        """Cache in which each beam continues the past of a row, int [batch x beams]."""
         states = [State(*(part[rows] for part in state)) for state in self.states]
         return self._replace(states=states, seen=self.seen[rows])
 
@@ -160,19 +154,7 @@ class GNMTModule(nnx.Module):
         *,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Computes the decoder's output, from which `logits` makes those of every next token.
-
-        Args:
-          source: int [batch, source length] tokens.
-          source_segments: int [batch, source length], 0 for padding.
-          target_inputs: int [batch, target length]: each segment's tokens, moved on by one.
-          target_segments: int [batch, target length]; a segment sees the source segment of its
-            number.
-          dropout_key: The step's key in training, else None.
-
-        Returns:
-          [batch, target length, width].
-        """
+        """Compute the decoder's output; arguments and result as of `TransformerModule`."""
         dropout = Dropout(dropout_key)
         encoded = self.encode(source, source_segments, dropout)
         hidden = dropout(self.embed(target_inputs), self.config.dropout_rate)
@@ -188,23 +170,14 @@ class GNMTModule(nnx.Module):
     def loss_and_count(
         self, hidden: jax.Array, targets: jax.Array, real: jax.Array, label_smoothing: float
     ) -> jax.Array:
-        """Summed loss of real tokens and their number, float32 [2].
-
-        Args:
-          hidden: The decoder's output, [batch, target length, width].
-          targets: int32 [batch, target length].
-          real: bool [batch, target length]; padding counts nothing.
-          label_smoothing: The probability that is spread evenly over the vocabulary.
-        """
+        """Summed loss of real tokens and their number, as `TransformerModule` has it."""
         logits = self.logits(hidden)
         return sum_of_losses(logits, targets, real, label_smoothing, self.execution)
 
     def embed(self, tokens: jax.Array) -> jax.Array:
-        """Embeddings, [..., width]."""
         return self.embedding[...][tokens].astype(self.arithmetic.activations)
 
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
-        """The encoder's output, [batch, source length, width]."""
         rate = self.config.dropout_rate
         hidden = self.encoder_first(dropout(self.embed(source), rate), segments)
         hidden = self.encoder_second(dropout(hidden, rate), segments)
@@ -213,7 +186,6 @@ class GNMTModule(nnx.Module):
         return hidden
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """float32 logits [..., vocabulary]."""
         kernel, float32 = self.classifier[...], jnp.dtype("float32")
         product: jax.Array = linear(hidden, kernel, self.arithmetic, "oi", float32)
         return product + self.classifier_bias[...]
@@ -221,7 +193,7 @@ class GNMTModule(nnx.Module):
     def start_cache(
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
     ) -> Cache:
-        """Encodes sources, one a row, into a cache for targets of any length."""
+        """Encode sources, one a row, into a cache for targets of any length."""
         del length
         encoded = self.encode(source, source_segments, Dropout(None))
         rows = len(source) * num_beams
@@ -236,15 +208,9 @@ class GNMTModule(nnx.Module):
     def decode_next(
         self, cache: Cache, tokens: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, Cache]:
-        """Computes the logits of the next token.
+        """Compute the logits float32 [batch, beams, vocabulary] after tokens int [batch, beams].
 
-        Args:
-          cache: Holds the earlier positions.
-          tokens: int [batch, beams], the decoder's input.
-          position: Of no use here.
-
-        Returns:
-          float32 [batch, beams, vocabulary], and the cache with this position in it.
+        The cache that is returned has this position in it; `position` is of no use here.
         """
         del position
         embedded = self.embed(tokens.reshape(-1))
@@ -281,14 +247,14 @@ class Attention(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
 
     def keys(self, encoded: jax.Array) -> jax.Array:
-        """The source's part of the scores: [batch, source length, width] to the same."""
+        """Source's part of the scores: [batch, source length, width] to the same."""
         product: jax.Array = linear(encoded, self.key_kernel[...], self.arithmetic)
         return product
 
     def __call__(
         self, queried: jax.Array, encoded: jax.Array, keys: jax.Array, visible: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Computes each query's weighted sum of the source, and its weights.
+        """Compute each query's weighted sum of the source, and its weights.
 
         Args:
           queried: [batch, queries, width].

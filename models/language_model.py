@@ -27,7 +27,7 @@ _EPSILON = 1e-5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """The size and the parts of a network that predicts the next token.
+    """Size and parts of a network that predicts the next token.
 
     Attributes:
       num_layers: Blocks of attention and MLP.
@@ -40,7 +40,7 @@ class LanguageModel:
       positions: Rotary, or a learned embedding.
       activation: The MLP's.
       normalizes_queries: Queries and keys are divided by their root mean square.
-      zero_projections: What a block adds is 0 at first.
+      zero_projections: The output of a block is 0 at first.
       logit_soft_cap: Logits x become cap * tanh(x / cap); 0 leaves them.
       value_embeddings: Layers at each end whose values have a token's embedding added.
       unet_skips: The output of layer i of the first half is added to the input of layer n - 1 - i.
@@ -66,7 +66,6 @@ class LanguageModel:
     masks_documents: bool = True
 
     def check_together(self, prefix: str) -> None:
-        """Refuses heads that do not divide the width, and more value embeddings than layers."""
         require(
             self.width % (2 * self.num_heads) == 0,
             f"{prefix}width",
@@ -89,15 +88,6 @@ class LanguageModel:
         execution: Execution,
         rngs: nnx.Rngs,
     ) -> "LanguageModelModule":
-        """The module.
-
-        Args:
-          vocabulary_size: Tokens are 0 to vocabulary_size - 1.
-          sequence_length: The longest row, for learned positions.
-          separator: The token that begins a document.
-          execution: How its layers compute.
-          rngs: Source of the parameters.
-        """
         return LanguageModelModule(
             self, vocabulary_size, sequence_length, separator, execution, rngs
         )
@@ -140,11 +130,9 @@ class LanguageModelModule(nnx.Module):
             )
 
     def __call__(self, tokens: jax.Array, window: int = 0) -> jax.Array:
-        """The logits of the token after each: float32 [batch, length, vocabulary].
+        """Logits of the token after each of int32 [batch, length]: float32 [..., vocabulary].
 
-        Args:
-          tokens: int32 [batch, length].
-          window: Tokens that a token attends to, itself included; 0 is no limit.
+        A `window` is the tokens that a token attends to, itself included; 0 is no limit.
         """
         config, length = self.config, tokens.shape[1]
         hidden = self.embedding[...][tokens]
@@ -173,7 +161,7 @@ class LanguageModelModule(nnx.Module):
         return cap * jnp.tanh(logits / cap) if cap else logits
 
     def _value_table(self, layer: int) -> int | None:
-        """Which value embedding a layer has: the first layers and the last share them in order."""
+        """Value embedding of a layer: the first layers and the last share them in order."""
         count, from_end = self.config.value_embeddings, self.config.num_layers - 1 - layer
         if layer < count:
             return layer
@@ -219,7 +207,6 @@ class Block(nnx.Module):
         documents: jax.Array | None,
         window: int,
     ) -> jax.Array:
-        """The residual stream after this block: float32 [batch, length, width]."""
         hidden = hidden + self._attend(self.attention_norm(hidden), values, documents, window)
         middle = self.mlp(self.mlp_norm(hidden))
         if self.config.activation == "gelu":
@@ -258,7 +245,6 @@ class Linear(convolution.Linear):
     """
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Maps [..., in_features] to float32 [..., out_features]."""
         arithmetic = arithmetic_of(self.execution)
         result: jax.Array = linear(inputs, self.kernel[...], arithmetic, "io", jnp.dtype("float32"))
         return result if self.bias is None else result + self.bias[...]
@@ -274,7 +260,6 @@ class Norm(nnx.Module):
             self.bias = nnx.Param(jnp.zeros(config.width, jnp.float32))
 
     def __call__(self, hidden: jax.Array) -> jax.Array:
-        """Normalizes the last axis."""
         if not self.has_biases:
             return rms_normalized(hidden)
         hidden = hidden - hidden.mean(axis=-1, keepdims=True)
@@ -282,16 +267,11 @@ class Norm(nnx.Module):
 
 
 def rms_normalized(hidden: jax.Array) -> jax.Array:
-    """The last axis divided by its root mean square."""
     return hidden * jax.lax.rsqrt(jnp.square(hidden).mean(axis=-1, keepdims=True) + _EPSILON)
 
 
 def rotated(heads: jax.Array) -> jax.Array:
-    """Rotates pairs (i, i + half) of each head's channels by the position times base**(-i / half).
-
-    Args:
-      heads: float32 [batch, length, heads, channels].
-    """
+    """Rotate pairs (i, i + half) of a head's channels by the position times base**(-i / half)."""
     half = heads.shape[-1] // 2
     rates = ROTARY_BASE ** (-jnp.arange(half) / half)
     angles = (jnp.arange(heads.shape[1])[:, None] * rates)[:, None]

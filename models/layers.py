@@ -37,7 +37,7 @@ class Layers:
         padding: Padding | None = None,
         kernel_initializer: jax.nn.initializers.Initializer = he_normal_fan_out,
     ) -> Conv:
-        """A convolution without bias; numbers stand for both axes.
+        """Convolution without bias; numbers stand for both axes.
 
         The default padding has as many zeros on each side, as in the implementations of residual
         networks; `SAME` puts more at the end of a strided convolution.
@@ -55,7 +55,7 @@ class Layers:
         )
 
     def norm(self, width: int, scale: float | None = 1.0) -> BatchNorm:
-        """A BatchNorm whose learned factor starts at `scale`; None for no factor."""
+        """BatchNorm whose learned factor starts at `scale`; None for no factor."""
         return BatchNorm(
             width,
             momentum=self.config.batch_norm_momentum,
@@ -71,7 +71,6 @@ class Layers:
         kernel_initializer: jax.nn.initializers.Initializer = uniform_fan_in,
         use_bias: bool = True,
     ) -> Linear:
-        """A linear layer that makes float32 logits."""
         return Linear(
             in_width,
             num_classes,

@@ -23,7 +23,7 @@ from dawnjax.models.arithmetic import Arithmetic, linear
 
 
 class State(NamedTuple):
-    """What an LSTM keeps from one time to the next.
+    """State of an LSTM between two times.
 
     Attributes:
       hidden: [rows, width], the last output.
@@ -45,13 +45,7 @@ class LSTM(nnx.Module):
         initial_bound: float,
         rngs: nnx.Rngs,
     ):
-        """Args:
-        in_width: Channels of the inputs.
-        width: Channels of the state.
-        arithmetic: The dtypes.
-        initial_bound: Kernels and biases start uniform between plus and minus this.
-        rngs: The source of that.
-        """
+        """Make kernels and biases, uniform between plus and minus `initial_bound`."""
         self.width, self.arithmetic = width, arithmetic
         self.input_kernel = uniform((in_width, 4 * width), initial_bound, rngs)
         self.state_kernel = uniform((width, 4 * width), initial_bound, rngs)
@@ -60,7 +54,7 @@ class LSTM(nnx.Module):
     def __call__(
         self, inputs: jax.Array, segments: jax.Array, *, is_reversed: bool = False
     ) -> jax.Array:
-        """Computes the outputs of all times; those of padding are 0.
+        """Compute the outputs of all times; those of padding are 0.
 
         Args:
           inputs: [batch, length, in].
@@ -82,22 +76,17 @@ class LSTM(nnx.Module):
         return outputs.swapaxes(0, 1)
 
     def project(self, inputs: jax.Array) -> jax.Array:
-        """The inputs' part of the gates: [..., in] to [..., 4 x width]."""
+        """Inputs' part of the gates: [..., in] to [..., 4 x width]."""
         product: jax.Array = linear(inputs, self.input_kernel[...], self.arithmetic)
         return product + self.bias[...].astype(product.dtype)
 
     def start(self, rows: int) -> State:
-        """The state before the first time, of a number of rows."""
+        """State of a number of rows before the first time."""
         shape = (rows, self.width)
         return State(jnp.zeros(shape, self.arithmetic.activations), jnp.zeros(shape, jnp.float32))
 
     def step(self, inputs: jax.Array, state: State) -> State:
-        """The state after one more time, whose `hidden` is the output.
-
-        Args:
-          inputs: [rows, in].
-          state: Of the same rows.
-        """
+        """State after one more time, of inputs [rows, in]; its `hidden` is the output."""
         kernel = self.state_kernel[...]
         gates = _gates(self.project(inputs), state.hidden, kernel, self.arithmetic)
         hidden, cell = _outputs(gates, state.cell)
@@ -115,12 +104,10 @@ class BidirectionalLSTM(nnx.Module):
         initial_bound: float,
         rngs: nnx.Rngs,
     ):
-        """As `LSTM`."""
         self.forward = LSTM(in_width, width, arithmetic, initial_bound, rngs)
         self.backward = LSTM(in_width, width, arithmetic, initial_bound, rngs)
 
     def __call__(self, inputs: jax.Array, segments: jax.Array) -> jax.Array:
-        """Maps [batch, length, in] to [batch, length, 2 x width]."""
         directions = (
             self.forward(inputs, segments),
             self.backward(inputs, segments, is_reversed=True),
@@ -129,7 +116,6 @@ class BidirectionalLSTM(nnx.Module):
 
 
 def uniform(shape: tuple[int, ...], bound: float, rngs: nnx.Rngs) -> nnx.Param:
-    """A float32 parameter, uniform in [-bound, bound]."""
     values = jax.random.uniform(rngs.params(), shape, jnp.float32, minval=-bound, maxval=bound)
     return nnx.Param(values)
 
@@ -145,7 +131,6 @@ def _gates(
 
 
 def _outputs(gates: tuple[jax.Array, ...], cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The output and the next cell, float32."""
     write, keep, value, read = gates
     cell = keep * cell + write * value
     return read * jnp.tanh(cell), cell

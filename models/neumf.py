@@ -43,7 +43,6 @@ class NeuMF:
     ] = (64, 32, 16, 8)
 
     def check_together(self, prefix: str) -> None:
-        """Refuses a network of nothing, and an input that has no halves."""
         widths, name = self.layer_widths, f"{prefix}layer_widths"
         require(
             bool(widths) or self.gmf_width > 0, name, widths, "not be empty with gmf_width=0 too"
@@ -54,14 +53,6 @@ class NeuMF:
     def build(
         self, *, num_users: int, num_items: int, execution: Execution, rngs: nnx.Rngs
     ) -> "NeuMFModule":
-        """The module.
-
-        Args:
-          num_users: Rows of a user embedding.
-          num_items: Rows of an item embedding.
-          execution: How its layers compute.
-          rngs: Source of the parameters.
-        """
         return NeuMFModule(self, num_users, num_items, execution, rngs)
 
 
@@ -107,12 +98,7 @@ class NeuMFModule(nnx.Module):
         self.last = layer(joined, 1, math.sqrt(3 / joined))
 
     def __call__(self, users: jax.Array, items: jax.Array) -> jax.Array:
-        """The logits of pairs: float32 [batch, items].
-
-        Args:
-          users: int32 [batch].
-          items: int32 [batch, items], which each user is paired with.
-        """
+        """Logits float32 [batch, items] of users [batch] with their items [batch, items]."""
         parts = []
         if self.config.gmf_width:
             parts.append(self.gmf_users[...][users][:, None] * self.gmf_items[...][items])

@@ -51,7 +51,7 @@ def max_pool(
 def _max_pool_with_places(
     images: jax.Array, window: int, stride: int, pads: Pads, on_cpu: bool
 ) -> jax.Array:
-    """The maxima; for the gradient a byte says where in its window each was.
+    """Maxima; for the gradient a byte says where in its window each was.
 
     XLA's gradient looks for the places again. On a GPU it moves 4.5 GB where this one moves 0.6 (of
     a ResNet-50, 256 images); on a CPU it takes 5 to 27 times as long.
@@ -136,7 +136,7 @@ def _gradient_of_cells(
 def _gradient_of_rows(
     places: jax.Array, cotangent: jax.Array, cells: list[int], window: int, stride: int
 ) -> jax.Array:
-    """The same as `_gradient_of_cells`, one position of the cells at a time.
+    """Same as `_gradient_of_cells`, one position of the cells at a time.
 
     The padded arrays lie in memory, and each sum is one of shifted rows of them, for which XLA on a
     CPU makes vector instructions. In one pass with the padding it takes 4 to 14 times as long.
@@ -183,15 +183,8 @@ _max_pool_with_places.defvjp(_max_pool_forward, _max_pool_backward)
 def max_pool_side_by_side(images: jax.Array, window: tuple[int, ...]) -> jax.Array:
     """Largest value in each window, where windows neither overlap nor are padded.
 
-    Of several largest values the first one, by rows, has the gradient.
-
-    Args:
-      images: [batch, height, width, channels]; rows and columns past the last whole window are not
-        used.
-      window: Height and width.
-
-    Returns:
-      [batch, height // window height, width // window width, channels].
+    Of several largest values the first one, by rows, has the gradient. Rows and columns of images
+    [batch, height, width, channels] past the last whole window are not used.
     """
     rows, columns = (
         size // side * side for size, side in zip(images.shape[1:3], window, strict=True)
@@ -219,7 +212,7 @@ def halve(images: jax.Array, execution: Execution) -> jax.Array:
 
 @jax.custom_jvp
 def _larger(first: jax.Array, second: jax.Array) -> jax.Array:
-    """The maximum; of two equal values the first has the gradient.
+    """Maximum; of two equal values the first has the gradient.
 
     JAX's own maximum gives the gradient to the value that equals the result. Where XLA computes
     the values again for the gradient and rounds them otherwise, none equals it and the gradient is
@@ -239,14 +232,7 @@ def average_pool(
 ) -> jax.Array:
     """Mean of each window over those of its positions that lie in the image.
 
-    Args:
-      images: [batch, height, width, channels].
-      window: Height and width of the window.
-      stride: Of height and width.
-      padding: `SAME`, `VALID`, or the positions before and after height and width.
-
-    Returns:
-      [batch, out height, out width, channels], same dtype; the sums are in float32.
+    Arguments and shape as of `max_pool`; the sums are in float32.
     """
     zero = np.zeros((), np.float32)
     sums = _reduce_windows(images.astype(jnp.float32), zero, lax.add, window, stride, padding)

@@ -56,13 +56,11 @@ class PreactivationResNet:
     batch_norm_epsilon: Positive[float] = 1e-5
 
     def check_together(self, prefix: str) -> None:
-        """Refuses stages without a width."""
         require_as_many(self, "stage_widths", "stage_sizes", prefix, ": one for each stage")
 
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
-        """Makes the network for images of [height, width, channels]."""
         check_fields(self, "model.")
         layers = Layers(self, execution, rngs)
         return PreactivationResNetModule(self, image_shape[-1], num_classes, layers)
@@ -86,7 +84,6 @@ class PreactivationResNetModule(nnx.Module):
         self.classifier = layers.classifier(width, num_classes)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps normalized images [batch, height, width, channels] to float32 logits."""
         hidden = self.stem(images)
         for name in self.order:
             hidden = self.blocks[name](hidden, train=train)
@@ -113,7 +110,7 @@ class PreactivationBlock(nnx.Module):
         self.projection = None if is_same else layers.conv(in_width, out_width, 1, stride)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
+        """Map [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
         hidden = shortcut = images
         for index in range(1, self.num_layers + 1):
             norm, conv = self.layers[f"norm_{index}"], self.layers[f"conv_{index}"]

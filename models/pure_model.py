@@ -42,7 +42,7 @@ class PureModel:
     def apply(
         self, params: Tree, batch_stats: Tree, *arguments: Any, key: Any = None, **named: Any
     ) -> tuple[Any, Tree]:
-        """Calls the module: what it returns, and its `batch_stats` after the call."""
+        """Call the module: its result, and its `batch_stats` after the call."""
         module = self.bind(params, batch_stats, key)
         with named_layers(module):
             outputs = module(*arguments, **named)
@@ -50,11 +50,9 @@ class PureModel:
 
 
 def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
-    """The pure functions of the module that `build` makes.
+    """Pure functions of the module that `build` makes from its random streams.
 
-    Args:
-      build: Makes the module from its random streams. The module may hold `nnx.Param`,
-        `nnx.BatchStat` and random streams.
+    The module may hold `nnx.Param`, `nnx.BatchStat` and random streams.
 
     Raises:
       TypeError: The module has no parameters, or holds another kind of variable, which a step
@@ -95,7 +93,7 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
 
 
 def _streams_from(streams: Any, key: jax.Array | None) -> Any:
-    """The state of a module's random streams, which begin again at each step from its key."""
+    """State of a module's random streams, which begin again at each step from its key."""
     if key is None:
         key = jax.random.key(0)  # evaluation draws nothing
     states = []
@@ -111,7 +109,7 @@ def _streams_from(streams: Any, key: jax.Array | None) -> Any:
 
 
 def split_module(module: nnx.Module) -> tuple[Any, Callable[[Any], Any]]:
-    """A module's arrays, and the function that makes the module of them again.
+    """Arrays of a module, and the function that makes the module of them again.
 
     Arrays can be arguments of `jax.shard_map`, whose function may not use those outside of it.
     """
@@ -120,9 +118,9 @@ def split_module(module: nnx.Module) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def mode_arguments(module: nnx.Module, train: bool) -> dict[str, Any]:
-    """What tells a module its mode at a call: `train`, where its call takes that.
+    """Arguments of a call that set a module's mode: `train`, where its call takes that.
 
-    A Linen module behind `nnx.bridge.ToNNX` is also told that it may change its statistics.
+    A Linen module behind `nnx.bridge.ToNNX` also gets leave to change its statistics.
     """
     linen = getattr(module, "to_nnx__module", None)
     takes = inspect.signature(type(module if linen is None else linen).__call__).parameters
@@ -179,7 +177,7 @@ def named_layers(module: nnx.Module) -> Iterator[None]:
 
 
 def _text_keys(tree: Any) -> Any:
-    """Makes list positions strings: a checkpoint's paths are strings."""
+    """Make list positions strings: a checkpoint's paths are strings."""
     if isinstance(tree, dict):
         return {str(key): _text_keys(value) for key, value in tree.items()}
     return tree

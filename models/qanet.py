@@ -19,6 +19,7 @@ from dawnjax.limits import Fraction, FractionBelowOne, OneOrMore, check_fields
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
+from dawnjax.models.layer_norm import LayerNorm
 from dawnjax.models.pure_model import split_module
 from dawnjax.models.spans import (
     CharacterCNN,
@@ -35,7 +36,6 @@ from dawnjax.models.spans import (
 from dawnjax.models.transformer import (
     Attention,
     FeedForward,
-    LayerNorm,
     Transformer,
     position_encoding,
 )
@@ -85,17 +85,15 @@ class QANet:
 
     @property
     def attention(self) -> Transformer:
-        """The attention and the feed-forward layer of a block, in the Transformer's words."""
+        """Attention and feed-forward layer of a block, as a Transformer's config."""
         return Transformer(
             num_layers=1, width=self.width, hidden_width=self.width, num_heads=self.num_heads
         )
 
     def check_together(self, prefix: str) -> None:
-        """Refuses a width that the heads cannot share."""
         self.attention.check_together(prefix)
 
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "QANetModule":
-        """Makes the network; a vocabulary of 0 says that words come as vectors."""
         check_fields(self, "model.")
         return QANetModule(self, vocabulary_size, execution, rngs)
 
@@ -158,12 +156,7 @@ class QANetModule(nnx.Module):
     def __call__(
         self, passage: Tokens, question: Tokens, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Scores every token of the passage as the first and as the last of the answer.
-
-        Args:
-          passage: Of [batch, T] tokens.
-          question: Of [batch, J] tokens.
-          dropout_key: The step's key in training, else None.
+        """Score every token of the passage [batch, T] as the first and as the last of the answer.
 
         Returns:
           Two arrays float32 [batch, T]; padding has -1e9.
@@ -188,7 +181,6 @@ class QANetModule(nnx.Module):
         return end_scores(starts, real), end_scores(ends, real)
 
     def _read(self, tokens: Tokens, dropout: Dropout, training: "Training") -> jax.Array:
-        """Embeds tokens and reads them: [batch, length, width]."""
         rate = self.config.dropout_rate
         embedded = self.embedding(tokens, dropout, rate, rate / 2)
         hidden = self.narrow(dropout(self.highway(embedded, dropout, rate), rate))
@@ -197,7 +189,7 @@ class QANetModule(nnx.Module):
     def _attend(
         self, c: jax.Array, q: jax.Array, real: jax.Array, question_real: jax.Array
     ) -> jax.Array:
-        """Joins passage and question: [batch, T, 4 x width], section 2.2, layer 3."""
+        """Join passage and question: [batch, T, 4 x width], section 2.2, layer 3."""
         scores, arithmetic = self.similarity(c, q), self.arithmetic
         to_question = masked_softmax(scores, question_real[:, None], axis=2)
         to_passage = masked_softmax(scores, real[..., None], axis=1)
@@ -208,7 +200,7 @@ class QANetModule(nnx.Module):
 
 
 class Training(NamedTuple):
-    """What is random in a training step.
+    """Randomness of a training step.
 
     Attributes:
       key: The step's; None in evaluation.
@@ -219,12 +211,11 @@ class Training(NamedTuple):
     survival: float
 
     def at(self, number: jax.Array | int) -> "Training":
-        """The same for one of several uses."""
         key = None if self.key is None else jax.random.fold_in(self.key, number)
         return self._replace(key=key)
 
     def kept(self, result: jax.Array, place: jax.Array, places: int) -> jax.Array:
-        """A sublayer's result, or zeros, for the whole batch; `place` is 1 to `places`."""
+        """Sublayer's result, or zeros, for the whole batch; `place` is 1 to `places`."""
         if self.key is None or self.survival == 1:
             return result
         probability = 1 - place / places * (1 - self.survival)
@@ -260,7 +251,7 @@ class Stack(nnx.Module):
         self.last_norm = LayerNorm(config.width, arithmetic)
 
     def __call__(self, hidden: jax.Array, real: jax.Array, training: Training) -> jax.Array:
-        """Maps [batch, length, width] to the same; `real` is bool [batch, length]."""
+        """Map [batch, length, width] to the same; `real` is bool [batch, length]."""
         arrays, block_of = split_module(self.blocks)
 
         def step(hidden: jax.Array, now: tuple[jax.Array, Any]) -> tuple[jax.Array, None]:
@@ -304,12 +295,12 @@ class Block(nnx.Module):
         number: jax.Array,
         num_blocks: int,
     ) -> jax.Array:
-        """Maps [batch, length, width] to the same.
+        """Map [batch, length, width] to the same.
 
         Args:
           hidden: The output of the block before.
-          real: bool [batch, length], what is no padding.
-          training: What is random.
+          real: bool [batch, length], False for padding.
+          training: Key and survival.
           number: int, the blocks before this one.
           num_blocks: Blocks of the stack.
         """
@@ -343,7 +334,7 @@ class SeparableConvolution(nnx.Module):
         self.over_channels = Dense(width, width, arithmetic, rngs)
 
     def __call__(self, hidden: jax.Array, real: jax.Array) -> jax.Array:
-        """Maps [batch, length, width] to the same; `real` is bool [batch, length]."""
+        """Map [batch, length, width] to the same; `real` is bool [batch, length]."""
         kernel, (taps, _) = self.kernel[...].astype(hidden.dtype), self.kernel.shape
         length, side = hidden.shape[1], taps // 2
         hidden = jnp.where(real[..., None], hidden, 0)

@@ -82,13 +82,11 @@ class ResNet:
     rectifies: bool = True
 
     def check_together(self, prefix: str) -> None:
-        """Refuses stages without a width."""
         require_as_many(self, "stage_widths", "stage_sizes", prefix, ": one for each stage")
 
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
-        """Makes the network for images of [height, width, channels]."""
         check_fields(self, "model.")
         layers = Layers(self, execution, rngs)
         return ResNetModule(self, image_shape[-1], num_classes, layers)
@@ -104,7 +102,7 @@ _IMAGENET_STAGES: dict[int, tuple[Block, tuple[int, ...]]] = {
 
 
 def imagenet_resnet(depth: int, *, stem: Stem = "imagenet") -> ResNet:
-    """The network of table 1 of He et al. 2015, as v1.5, with Goyal et al.'s start.
+    """Network of table 1 of He et al. 2015, as v1.5, with Goyal et al.'s start.
 
     Args:
       depth: 18, 34, 50, 101 or 152.
@@ -128,11 +126,7 @@ def imagenet_resnet(depth: int, *, stem: Stem = "imagenet") -> ResNet:
 
 
 def cifar_resnet(depth: int) -> ResNet:
-    """The network of section 4.2 of He et al. 2015: depth 6n + 2, as 20, 56 or 110.
-
-    Raises:
-      ValueError: The depth is not 6n + 2.
-    """
+    """Network of section 4.2 of He et al. 2015, whose depth is 6n + 2."""
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"depth {depth} is not 6n + 2, such as 20, 56 or 110")
     sizes = ((depth - 2) // 6,) * 3
@@ -170,7 +164,6 @@ class ResNetModule(nnx.Module):
         self.classifier = layers.classifier(width, num_classes, initializer)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps normalized images [batch, height, width, channels] to float32 logits."""
         hidden = self.stem_norm(self.stem(images), train=train, activation=self.activation)
         if self.has_pooled_stem:
             pads = ((1, 1), (1, 1))
@@ -202,7 +195,7 @@ class BasicBlock(nnx.Module):
         )
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
+        """Map [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
         hidden = self.norm_1(self.conv_1(images), train=train, activation=self.activation)
         hidden = self.norm_2(self.conv_2(hidden), train=train)
         hidden = hidden + _shortcut(self, images, hidden, train)
@@ -227,7 +220,7 @@ class BottleneckBlock(nnx.Module):
         )
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
+        """Map [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
         hidden = self.norm_1(self.conv_1(images), train=train, activation=self.activation)
         hidden = self.norm_2(self.conv_2(hidden), train=train, activation=self.activation)
         hidden = self.norm_3(self.conv_3(hidden), train=train)
@@ -236,7 +229,7 @@ class BottleneckBlock(nnx.Module):
 
 
 class Unnormalized(nnx.Module):
-    """Stands where BatchNorm is left out: only its activation is applied."""
+    """Apply the activation alone, in the place of a BatchNorm."""
 
     def __init__(self, execution: Execution):
         self.execution = execution
@@ -244,7 +237,6 @@ class Unnormalized(nnx.Module):
     def __call__(
         self, inputs: jax.Array, *, train: bool, activation: Activation | None = None
     ) -> jax.Array:
-        """Maps an array to one of its shape."""
         return inputs if activation is None else activate(inputs, activation, self.execution)
 
 
@@ -258,7 +250,6 @@ def _norm(width: int, config: ResNet, layers: Layers, scale: float = 1.0) -> Nor
 def _projection(
     in_width: int, out_width: int, stride: int, config: ResNet, layers: Layers
 ) -> tuple[Conv, "Norm"] | tuple[None, None]:
-    """Layers of a shortcut that changes the shape and has parameters."""
     if (stride == 1 and in_width == out_width) or config.shortcut == "zero_padding":
         return None, None
     return layers.conv(in_width, out_width, 1, stride), _norm(out_width, config, layers)
@@ -267,7 +258,7 @@ def _projection(
 def _shortcut(
     block: BasicBlock | BottleneckBlock, images: jax.Array, hidden: jax.Array, train: bool
 ) -> jax.Array:
-    """The block's input in the shape of its result `hidden`."""
+    """Input of a block in the shape of its result `hidden`."""
     if block.projection is not None and block.projection_norm is not None:
         return block.projection_norm(block.projection(images), train=train)
     stride = -(-images.shape[1] // hidden.shape[1])

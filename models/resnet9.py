@@ -43,7 +43,6 @@ class ResNet9:
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
-        """Makes the network for images of [height, width, channels]."""
         check_fields(self, "model.")
         if min(image_shape[:2]) < 8:
             raise ValueError(
@@ -54,7 +53,7 @@ class ResNet9:
 
 
 class ResNet9Module(nnx.Module):
-    """The network that the module's docstring describes."""
+    """Three layers after a first convolution, as the module's docstring describes them."""
 
     def __init__(self, config: ResNet9, in_channels: int, num_classes: int, layers: Layers):
         def layer(in_width: int, out_width: int) -> ConvNormRelu:
@@ -71,8 +70,6 @@ class ResNet9Module(nnx.Module):
         self.logit_scale = config.logit_scale
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps normalized images [batch, height, width, channels] to float32 logits."""
-
         def residual(pair: nnx.Dict, inputs: jax.Array) -> jax.Array:
             return inputs + pair["second"](pair["first"](inputs, train=train), train=train)
 
@@ -94,5 +91,4 @@ class ConvNormRelu(nnx.Module):
         self.norm = layers.norm(out_width)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps [batch, height, width, in] to [batch, height, width, out]."""
         return jax.nn.relu(self.norm(self.conv(images), train=train))

@@ -1,4 +1,4 @@
-"""What networks that find spans share: embedded words, highway layers, attention and end scores.
+"""Parts of networks that find spans: embedded words, highway layers, attention, end scores.
 
 Sources beside each part. Passages are [batch, length] tokens, questions [batch, question length].
 """
@@ -39,11 +39,11 @@ class Tokens(NamedTuple):
 
     @property
     def real(self) -> jax.Array:
-        """Which tokens are no padding, bool [batch, length]."""
+        """Mask of the tokens that are no padding, bool [batch, length]."""
         return self.characters[..., 0] > 0
 
     def are_in(self, others: "Tokens") -> jax.Array:
-        """Which tokens the other text has, by their characters: bool [batch, length]."""
+        """Mask of the tokens that the other text has, by their characters: bool [batch, length]."""
         pairs = self.characters[:, :, None] == others.characters[:, None]
         return (pairs.all(-1) & others.real[:, None]).any(-1)
 
@@ -66,7 +66,7 @@ class Dense(nnx.Module):
         self.bias = nnx.Param(jnp.full(out_width, bias, jnp.float32)) if use_bias else None
 
     def __call__(self, hidden: jax.Array, result: Any = None) -> jax.Array:
-        """Maps the last axis; `result` is a dtype in place of that of activations."""
+        """Map the last axis; `result` is a dtype in place of that of activations."""
         product: jax.Array = linear(hidden, self.kernel[...], self.arithmetic, "io", result)
         return product if self.bias is None else product + self.bias[...].astype(product.dtype)
 
@@ -88,7 +88,7 @@ class CharacterCNN(nnx.Module):
         self.convolution = Dense(taps * character_width, width, arithmetic, rngs)
 
     def __call__(self, characters: jax.Array, dropout: Dropout, rate: float) -> jax.Array:
-        """Maps int [batch, length, characters] to [batch, length, width]; padding has zeros."""
+        """Map int [batch, length, characters] to [batch, length, width]; padding has zeros."""
         real = characters > 0
         embedded = self.embedding[...][characters.astype(jnp.int32)]
         embedded = jnp.where(real[..., None], dropout(embedded, rate), 0.0)
@@ -114,7 +114,6 @@ class Highway(nnx.Module):
         )
 
     def __call__(self, hidden: jax.Array, dropout: Dropout, rate: float) -> jax.Array:
-        """Maps [..., width] to the same shape."""
         for transform, gate in zip(self.transforms, self.gates, strict=True):
             share = jax.nn.sigmoid(gate(hidden))
             hidden = share * dropout(jax.nn.relu(transform(hidden)), rate) + (1 - share) * hidden
@@ -143,7 +142,7 @@ class WordEmbedding(nnx.Module):
     def __call__(
         self, tokens: Tokens, dropout: Dropout, word_rate: float, character_rate: float
     ) -> jax.Array:
-        """Computes [batch, length, word width + character width]; padding has zeros."""
+        """Compute [batch, length, word width + character width]; padding has zeros."""
         words = tokens.words if self.words is None else self.words[...][tokens.words]
         words = dropout(words.astype(self.arithmetic.activations), word_rate)
         words = jnp.where(tokens.real[..., None], words, 0)
@@ -167,7 +166,7 @@ class Trilinear(nnx.Module):
         self.product_kernel = nnx.Param(jnp.full((width, 1), start, jnp.float32))
 
     def __call__(self, passage: jax.Array, question: jax.Array) -> jax.Array:
-        """Maps [batch, T, width] and [batch, J, width] to float32 [batch, T, J]."""
+        """Map [batch, T, width] and [batch, J, width] to float32 [batch, T, J]."""
         float32 = jnp.dtype("float32")
         sides = ((passage, self.passage_kernel), (question, self.question_kernel))
         of_passage, of_question = (
@@ -180,13 +179,12 @@ class Trilinear(nnx.Module):
 
 
 def multiply(axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic) -> jax.Array:
-    """A product of two activations, float32."""
     left, right = (part.astype(arithmetic.products) for part in (left, right))
     return jnp.einsum(axes, left, right, preferred_element_type=jnp.dtype("float32"))
 
 
 def masked_softmax(scores: jax.Array, real: jax.Array, axis: int) -> jax.Array:
-    """The softmax over what is no padding; float32 of the shape of the scores."""
+    """Softmax over what is no padding; float32 of the shape of the scores."""
     return jax.nn.softmax(jnp.where(real, scores, MASKED), axis=axis)
 
 

@@ -12,7 +12,6 @@ padding. A token sees its own segment only, and positions start again in each.
 """
 
 import dataclasses
-import functools
 import math
 from typing import ClassVar, NamedTuple
 
@@ -28,9 +27,7 @@ from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.fused_attention import fused_attention
-
-NORM_EPSILON = 1e-6
-"""Added to the variance; as in the MLPerf v0.5 reference implementation of the Transformer."""
+from dawnjax.models.layer_norm import LayerNorm
 
 MASKED = -1e9
 """Score of a position that must not be seen; finite, so that a row of padding has no NaN."""
@@ -63,30 +60,23 @@ class Transformer:
     hidden_dropout_rate: FractionBelowOne = 0.0
 
     def check_together(self, prefix: str) -> None:
-        """Refuses a width that the heads, with pairs of channels for positions, cannot share."""
         rule = f"be a multiple of twice the {self.num_heads} heads"
         require(self.width % (2 * self.num_heads) == 0, f"{prefix}width", self.width, rule)
 
     def build(
         self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
     ) -> "TransformerModule":
-        """Makes the network for a joint vocabulary."""
         check_fields(self, "model.")
         return TransformerModule(self, vocabulary_size, execution, rngs)
 
     def multiply_adds(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int
     ) -> int:
-        """Multiply-adds of the forward pass's matrix products over sentence pairs.
+        """Multiply-adds of the forward pass's matrix products over pairs of int [pairs] tokens.
 
         Each pair counts as if it were alone and unpadded. A token attends to all real tokens of its
         sentence, in the decoder too, whose mask hides the later ones. Embedding is a lookup and no
         product.
-
-        Args:
-          source_lengths: int [pairs], tokens.
-          target_lengths: int [pairs], tokens.
-          vocabulary_size: Tokens of the joint vocabulary.
         """
         sources, targets = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
         num_sources, num_targets = int(sources.sum()), int(targets.sum())
@@ -120,7 +110,7 @@ class Cache(NamedTuple):
     values: list[jax.Array]
 
     def reordered(self, rows: jax.Array) -> "Cache":
-        """The cache in which each beam continues the past of a row, int [batch x beams]."""
+        """Cache in which each beam continues the past of a row, int [batch x beams]."""
         return self._replace(
             keys=[past[rows] for past in self.keys], values=[past[rows] for past in self.values]
         )
@@ -158,7 +148,7 @@ class TransformerModule(nnx.Module):
         *,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Computes the decoder's output, from which `logits` makes those of every next token.
+        """Compute the decoder's output, from which `logits` makes those of every next token.
 
         Args:
           source: int [batch, source length] tokens.
@@ -196,7 +186,6 @@ class TransformerModule(nnx.Module):
         return (self.embedding[...][tokens] * scale + table[positions]).astype(self.dtype)
 
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
-        """The encoder's output, [batch, source length, width]."""
         embedded = self.embed(source, segment_positions(segments, self.execution), source.shape[1])
         hidden = dropout(embedded, self.config.dropout_rate)
         visible = same_segment(segments, segments)
@@ -212,7 +201,7 @@ class TransformerModule(nnx.Module):
         target_segments: jax.Array,
         dropout: Dropout,
     ) -> jax.Array:
-        """The decoder's output for whole targets, [batch, target length, width]."""
+        """Decoder's output for whole targets, [batch, target length, width]."""
         length = target_inputs.shape[1]
         embedded = self.embed(
             target_inputs, segment_positions(target_segments, self.execution), length
@@ -226,14 +215,13 @@ class TransformerModule(nnx.Module):
         return self.decoder_norm(hidden)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """float32 logits [..., vocabulary] by the transposed embedding."""
         embedding, float32 = self.embedding[...], jnp.dtype("float32")
         return linear(hidden, embedding, self.arithmetic, "oi", float32)
 
     def start_cache(
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
     ) -> Cache:
-        """Encodes sources, one a row, into a cache for targets of up to `length` tokens."""
+        """Encode sources, one a row, into a cache for targets of up to `length` tokens."""
         encoded = self.encode(source, source_segments, Dropout(None))
         attentions = [layer.source_attention for layer in self.decoder.values()]
         channels = self.config.width // self.config.num_heads
@@ -249,7 +237,7 @@ class TransformerModule(nnx.Module):
     def decode_next(
         self, cache: Cache, tokens: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, Cache]:
-        """Computes the logits of the next token.
+        """Compute the logits of the next token.
 
         Args:
           cache: Holds the earlier positions.
@@ -310,7 +298,7 @@ class Layer(nnx.Module):
         dropout: Dropout,
         source: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        """Maps [batch, length, width] to the same.
+        """Map [batch, length, width] to the same.
 
         Args:
           hidden: The output of the layer before.
@@ -329,7 +317,10 @@ class Layer(nnx.Module):
 
 
 class Attention(nnx.Module):
-    """Scaled dot-product attention of several heads (section 3.2)."""
+    """Scaled dot-product attention of several heads (section 3.2).
+
+    Letters of shapes in names: B examples, Q queries, K keys, H heads, C channels of a head.
+    """
 
     def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.num_heads, self.arithmetic = config.num_heads, arithmetic
@@ -342,24 +333,29 @@ class Attention(nnx.Module):
     def __call__(
         self, queried: jax.Array, seen: jax.Array, visible: jax.Array, dropout: Dropout
     ) -> jax.Array:
-        """Maps [batch, queries, width] and [batch, keys, width] to [batch, queries, width].
+        """Attend from `queried` [batch, queries, width] to `seen` [batch, keys, width].
 
-        Args:
-          queried: Source of the queries.
-          seen: Source of keys and values.
-          visible: bool, broadcast to [batch, queries, keys].
-          dropout: Of the weights.
+        `visible` is bool, broadcast to [batch, queries, keys]; `dropout` is that of the weights.
         """
-        query = self.project(queried, self.query)
-        keys, values = self.project(seen, self.key), self.project(seen, self.value)
+        query_BxQxHxC = self.project(queried, self.query)
+        keys_BxKxHxC = self.project(seen, self.key)
+        values_BxKxHxC = self.project(seen, self.value)
         if self.dropout_rate == 0:
-            attended = fused_attention(query, keys, values, self.arithmetic.execution, mask=visible)
+            attended = fused_attention(
+                query_BxQxHxC,
+                keys_BxKxHxC,
+                values_BxKxHxC,
+                self.arithmetic.execution,
+                mask=visible,
+            )
             if attended is not None:
                 return self.join(attended)
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32)
-        weights = softmax(scores, visible[:, None], query.shape[-1])
-        weights = dropout(weights, self.dropout_rate)
-        return self.join(jnp.einsum("bhqk,bkhd->bqhd", weights.astype(values.dtype), values))
+        scores_BxHxQxK = jnp.einsum(
+            "bqhc,bkhc->bhqk", query_BxQxHxC, keys_BxKxHxC, preferred_element_type=jnp.float32
+        )
+        weights_BxHxQxK = softmax(scores_BxHxQxK, visible[:, None], query_BxQxHxC.shape[-1])
+        weights_BxHxQxK = dropout(weights_BxHxQxK, self.dropout_rate).astype(values_BxKxHxC.dtype)
+        return self.join(jnp.einsum("bhqk,bkhc->bqhc", weights_BxHxQxK, values_BxKxHxC))
 
     def attend_heads(
         self, queried: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.Array
@@ -379,16 +375,14 @@ class Attention(nnx.Module):
         return self.join(jnp.einsum("bhqk,bhkd->bqhd", weights.astype(values.dtype), values))
 
     def project_heads(self, hidden: jax.Array, kernel: nnx.Param) -> jax.Array:
-        """Maps [batch, positions, width] to [batch, heads, positions, channels]."""
+        """Map [batch, positions, width] to [batch, heads, positions, channels]."""
         return self.project(hidden, kernel).swapaxes(1, 2)
 
     def project(self, hidden: jax.Array, kernel: nnx.Param) -> jax.Array:
-        """Maps [..., width] to [..., heads, channels]."""
         projected: jax.Array = linear(hidden, kernel[...], self.arithmetic)
         return projected.reshape(*projected.shape[:-1], self.num_heads, -1)
 
     def join(self, heads: jax.Array) -> jax.Array:
-        """Maps [..., heads, channels] to [..., width]."""
         joined = heads.reshape(*heads.shape[:-2], -1)
         return linear(joined, self.output[...], self.arithmetic)
 
@@ -404,95 +398,12 @@ class FeedForward(nnx.Module):
         self.bias_2 = nnx.Param(jnp.zeros(config.width, jnp.float32))
 
     def __call__(self, hidden: jax.Array, dropout: Dropout) -> jax.Array:
-        """Maps [..., width] to the same."""
         dtype = self.arithmetic.activations
         hidden = linear(hidden, self.kernel_1[...], self.arithmetic)
         hidden = relu_of_sum(hidden + self.bias_1[...].astype(dtype), self.arithmetic.execution)
         hidden = dropout(hidden, self.dropout_rate)
         hidden = linear(hidden, self.kernel_2[...], self.arithmetic)
         return hidden + self.bias_2[...].astype(dtype)
-
-
-class LayerNorm(nnx.Module):
-    """Normalization over channels, in float32.
-
-    Source: Ba et al. 2016, "Layer Normalization" (arXiv 1607.06450), section 3.
-    """
-
-    def __init__(self, width: int, arithmetic: Arithmetic):
-        self.scale = nnx.Param(jnp.ones(width, jnp.float32))
-        self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
-        self.execution = arithmetic.execution
-
-    def __call__(self, hidden: jax.Array) -> jax.Array:
-        """Maps [..., width] to the same, in the same dtype."""
-        parameters = self.scale[...], self.bias[...]
-        if self.execution.platform == "gpu":
-            shards = self.execution.batch_shards
-            shards = shards if len(hidden) % shards == 0 else 1
-            return _normalize_on_gpu(hidden, *parameters, shards)
-        return _normalize(hidden, *parameters)
-
-
-def _normalize(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    centred = hidden.astype(jnp.float32)
-    centred = centred - centred.mean(-1, keepdims=True)
-    variance = jnp.square(centred).mean(-1, keepdims=True)
-    normed = centred * jax.lax.rsqrt(variance + NORM_EPSILON)
-    return (normed * scale + bias).astype(hidden.dtype)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _normalize_on_gpu(
-    hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
-) -> jax.Array:
-    """`_normalize`, with a gradient that makes both sums over tokens in one reduction.
-
-    XLA's own gradient writes the summands in float32 first, twice the size of the activations.
-    """
-    del batch_shards
-    return _normalize(hidden, scale, bias)
-
-
-def _normalize_forward(hidden, scale, bias, batch_shards):
-    del batch_shards
-    return _normalize(hidden, scale, bias), (hidden, scale)
-
-
-def _normalize_backward(batch_shards, kept, cotangent):
-    hidden, scale = kept
-    values = hidden.astype(jnp.float32)
-    mean = values.mean(-1, keepdims=True)
-    variance = jnp.square(values - mean).mean(-1, keepdims=True)
-    inverse_std = jax.lax.rsqrt(variance + NORM_EPSILON)
-    # Without a barrier XLA would compute them again for each sum over tokens.
-    mean, inverse_std = jax.lax.optimization_barrier((mean, inverse_std))
-
-    def normed_and_gradient(hidden: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return (hidden.astype(jnp.float32) - mean) * inverse_std, cotangent.astype(jnp.float32)
-
-    normed, gradient = normed_and_gradient(hidden, cotangent)
-    of_normed = gradient * scale
-    of_hidden = inverse_std * (
-        of_normed
-        - of_normed.mean(-1, keepdims=True)
-        - normed * (of_normed * normed).mean(-1, keepdims=True)
-    )
-    # A second barrier, or XLA would keep the float32 values that both need.
-    normed, gradient = normed_and_gradient(*jax.lax.optimization_barrier((hidden, cotangent)))
-    zero = np.float32(0)
-    # Each device adds up its own examples: XLA makes no reduction of pairs over devices.
-    summands = (x.reshape(batch_shards, -1, len(scale)) for x in (normed * gradient, gradient))
-    sums = jax.lax.reduce(tuple(summands), (zero, zero), _add_pairs, (1,))
-    of_scale, of_bias = (of_shards.sum(0) for of_shards in sums)
-    return of_hidden.astype(hidden.dtype), of_scale, of_bias
-
-
-def _add_pairs(left, right):
-    return left[0] + right[0], left[1] + right[1]
-
-
-_normalize_on_gpu.defvjp(_normalize_forward, _normalize_backward)
 
 
 def softmax(scores: jax.Array, visible: jax.Array, channels: int) -> jax.Array:
@@ -508,7 +419,7 @@ def position_encoding(length: int, width: int) -> np.ndarray:
 
 
 def segment_positions(segments: jax.Array, execution: Execution) -> jax.Array:
-    """Each token's position in its segment, int32 [batch, length], from 0."""
+    """Position of each token in its segment, int32 [batch, length], from 0."""
     index = jnp.arange(segments.shape[1])[None]
     before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
     starts = jnp.where(segments != before, index, 0)
@@ -518,12 +429,12 @@ def segment_positions(segments: jax.Array, execution: Execution) -> jax.Array:
 
 
 def same_segment(queries: jax.Array, keys: jax.Array) -> jax.Array:
-    """bool [batch, queries, keys]: which keys are of the query's segment."""
+    """Mask of the keys of each query's segment: bool [batch, queries, keys]."""
     return (queries[:, :, None] == keys[:, None, :]) & (keys[:, None, :] > 0)
 
 
 def _kernel(in_width: int, out_width: int, rngs: nnx.Rngs) -> nnx.Param:
-    """A kernel [in, out], uniform with variance 2 / (in + out), as in the MLPerf reference.
+    """Kernel [in, out], uniform with variance 2 / (in + out), as in the MLPerf reference.
 
     Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
     neural networks", equation 16.

@@ -51,7 +51,6 @@ class WideResNet:
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
-        """Makes the network for images of [height, width, channels]."""
         check_fields(self, "model.")
         plain = PreactivationResNet(
             stage_sizes=((self.depth - 4) // 6,) * 3,

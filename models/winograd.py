@@ -57,7 +57,7 @@ def supports(kernel_shape: tuple[int, ...], strides: tuple[int, int]) -> bool:
 def convolve(
     images: jax.Array, kernel: jax.Array, padding: Padding, batch_shards: int = 1
 ) -> jax.Array:
-    """Cross-correlates images with a 3x3 kernel.
+    """Cross-correlate images with a 3x3 kernel.
 
     Args:
       images: float32 [batch, height, width, in_channels].
@@ -131,7 +131,7 @@ convolve.defvjp(_forward, _backward)
 
 
 def toom_cook() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices A [4, 6], G [6, 3] and B [6, 6] of one tile, float64.
+    """Matrices A [4, 6], G [6, 3] and B [6, 6] of one tile, float64.
 
     The polynomials that have kernel and image as coefficients are multiplied at 6 points (infinity,
     where a polynomial's value is its highest coefficient, is one) and interpolated; transposed, the
@@ -227,7 +227,7 @@ def _transpose_of_transform(
 
 
 def _overlap(parts: list[jax.Array], axis: int) -> jax.Array:
-    """Adds up tiles of 6 positions along an axis, each of which begins 4 after the one before.
+    """Add up tiles of 6 positions along an axis, each of which begins 4 after the one before.
 
     Of the 6 positions each part holds one, [..., tiles, ...]; the result is [..., 4 x (tiles + 1),
     ...].
@@ -246,7 +246,7 @@ def _overlap(parts: list[jax.Array], axis: int) -> jax.Array:
 
 
 def _combine(matrix: np.ndarray, parts: list[jax.Array]) -> list[jax.Array]:
-    """The product of a constant matrix [n, m] with m arrays, as n sums of arrays.
+    """Product of a constant matrix [n, m] with m arrays, as n sums of arrays.
 
     XLA makes vector instructions of the sums, within the caches. A matrix product would first copy
     the parts together, and take three times as long.
@@ -279,7 +279,7 @@ def _batch_product(left: jax.Array, right: jax.Array, left_axis: int, right_axis
 def _chunk_size(
     batch: int, kernel_shape: tuple[int, ...], out_size: tuple[int, ...], batch_shards: int
 ) -> int:
-    """How many examples, of all shards together, are transformed at a time."""
+    """Number of examples, of all shards together, that are transformed at a time."""
     examples = batch // batch_shards
     in_channels, out_channels = kernel_shape[2:]
     tile_bytes = NUM_PRODUCTS**2 * max(in_channels, out_channels) * 4

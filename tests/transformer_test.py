@@ -17,8 +17,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
+from dawnjax.models.layer_norm import LayerNorm
 from dawnjax.models.transformer import (
-    LayerNorm,
     Transformer,
     TransformerModule,
     position_encoding,

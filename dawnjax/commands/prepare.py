@@ -1,6 +1,6 @@
 """`dawnjax prepare`: a dataset into its form on disk, once, so that runs read it in no time.
 
-What a dataset is prepared from, and its own flags, stand in its `Preparation`.
+A dataset's `Preparation` has its sources and its own flags.
 """
 
 import pathlib
@@ -11,14 +11,6 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.input_pipeline.datasets import (
-    digits,
-    synthetic,
-    synthetic_questions,
-    synthetic_ratings,
-    synthetic_text,
-    synthetic_tokens,
-)
 from dawnjax.input_pipeline.preparation import (
     cifar10_sources,
     movielens_sources,
@@ -42,23 +34,23 @@ PREPARATIONS = {
     )
 }
 WITHOUT_PREPARATION = {
-    "digits": digits.WITHOUT_PREPARATION,
-    "synthetic": synthetic.WITHOUT_PREPARATION,
-    "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
-    "synthetic_tokens": synthetic_tokens.WITHOUT_PREPARATION,
-    "synthetic_text": synthetic_text.WITHOUT_PREPARATION,
-    "synthetic_questions": synthetic_questions.WITHOUT_PREPARATION,
+    "digits": "its images come with scikit-learn",
+    "synthetic": "its images are made from a seed",
+    "synthetic_ratings": "its ratings are made from a seed",
+    "synthetic_tokens": "its tokens are made from a seed",
+    "synthetic_text": "its text is made from a seed",
+    "synthetic_questions": "its questions are made from a seed",
 }
 
 DESCRIPTION = """
-Converts a dataset into plain arrays with checksums, which runs map into memory. The source is told
-by its content. Nothing of an archive is unpacked to disk. Done again with the same content, it
-changes nothing.
+Converts a dataset into plain arrays with checksums, which runs map into memory. A source is
+recognized by its content. Nothing of an archive is unpacked to disk. Done again with the same
+content, it changes nothing.
 """
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     preparation = PREPARATIONS.get(_dataset_in(argv))
     shown = [preparation] if preparation else list(PREPARATIONS.values())
     flag_values = _flags(preparation, is_help="--help" in argv or "-h" in argv)
@@ -97,19 +89,19 @@ def main(argv: list[str]) -> int:
 
 
 def _dataset_in(argv: list[str]) -> str:
-    """The dataset that a command line names, read before its flags are known."""
+    """Dataset that a command line names, read before its flags are known."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("dataset", "", "", flag_values=flag_values)
     flag_values.set_gnu_getopt(True)
     try:
         flag_values(["prepare", *argv], known_only=True)
     except flags.Error:
-        return ""  # said when all flags are parsed
+        return ""  # reported when all flags are parsed
     return str(flag_values["dataset"].value)
 
 
 def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValues:
-    """The common flags and the dataset's; those of others too where they are to be refused."""
+    """Common flags and the dataset's; those of others too where they are to be refused."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string(
         "dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.", flag_values=flag_values
@@ -140,7 +132,7 @@ def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValue
 
 
 def _unknown(name: str | None) -> ConfigError:
-    """The error for a dataset that is not prepared here."""
+    """Error for a dataset that is not prepared here."""
     known = f"known: {', '.join(PREPARATIONS)}"
     if not name:
         return ConfigError(f"--dataset is missing; {known}")
@@ -162,7 +154,7 @@ def _refuse_flags_of_others(flag_values: flags.FlagValues, preparation: Preparat
 
 
 def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
-    """Says so in one line, without the complaint of an archive that was open."""
+    """Report the interruption in one line, without the complaint of an archive that was open."""
     show, sys.unraisablehook = sys.unraisablehook, lambda _: None
     traceback.clear_frames(error.__traceback__)  # deletes it, which fails
     sys.unraisablehook = show

@@ -45,7 +45,7 @@ class ZipBytes(io.BufferedReader):
 
 
 def refuse_zip_bomb(path: pathlib.Path) -> None:
-    """Refuses a zip, such as an .npz, of which another reader would make too much.
+    """Refuse a zip, such as an .npz, of which another reader would make too much.
 
     Raises:
       DataError: It unpacks to far more than its size, or has too many members.
