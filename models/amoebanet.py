@@ -336,7 +336,6 @@ class Projection(nnx.Module):
         self.conv, self.norm = layers.conv(in_width, width), layers.norm(width)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Map [batch, height, width, in] to [batch, height, width, out]."""
         return self.norm(self.conv(images), train=train)
 
 
@@ -372,7 +371,6 @@ class AuxiliaryHead(nnx.Module):
         self.classifier = layers.classifier(outer, num_classes, he_normal_fan_out)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Map [batch, height, width, channels] to float32 logits."""
         hidden = average_pool(jax.nn.relu(images), 5, stride=3, padding="VALID")
         hidden = jax.nn.relu(self.norm_1(self.conv_1(hidden), train=train))
         hidden = jax.nn.relu(self.norm_2(self.conv_2(hidden), train=train))
@@ -410,7 +408,7 @@ def drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int) 
 
 
 def _dropout(features: jax.Array, keys: jax.Array, keep: float) -> jax.Array:
-    """Keep each feature of [batch, channels] with probability `keep`, and divides it by that."""
+    """Keep each feature of [batch, channels] with probability `keep`, and divide it by that."""
     shape = features.shape[1:]
     draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), shape))(keys)
     return jnp.where(draws < keep, features / keep, 0).astype(features.dtype)

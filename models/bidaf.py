@@ -155,7 +155,7 @@ class BiDAFModule(nnx.Module):
         return starts, end_scores(self.end_score(both, float32), real)
 
     def _read(self, tokens: Tokens, others: Tokens, dropout: Dropout) -> jax.Array:
-        """Embed tokens and reads them in both directions: [batch, length, 2d]."""
+        """Embed tokens and read them in both directions: [batch, length, 2d]."""
         rate = self.config.dropout_rate
         embedded = self.embedding(tokens, dropout, 0.0, rate)
         if self.config.has_match:

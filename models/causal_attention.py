@@ -1,4 +1,7 @@
-"""Attention to a window of earlier tokens of the same document."""
+"""Attention to a window of earlier tokens of the same document.
+
+Letters of shapes in names: B examples, Q queries of a block, K keys that it may see, H heads.
+"""
 
 import math
 
@@ -46,19 +49,20 @@ def causal_attention(
     for start in range(0, length, block):
         end = min(start + block, length)
         first = max(0, start + 1 - window)
-        scores = jnp.einsum(
+        scores_BxHxQxK = jnp.einsum(
             "bqhc,bkhc->bhqk",
             query[:, start:end],
             key[:, first:end],
             preferred_element_type=jnp.float32,
         )
-        mask = visible(documents, start, end, first, end, window)[:, None]
-        scores = jnp.where(mask, scores / math.sqrt(query.shape[-1]), -jnp.inf)
-        weights = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
+        mask_Bx1xQxK = visible(documents, start, end, first, end, window)[:, None]
+        scores_BxHxQxK /= math.sqrt(query.shape[-1])
+        scores_BxHxQxK = jnp.where(mask_Bx1xQxK, scores_BxHxQxK, -jnp.inf)
+        weights_BxHxQxK = jax.nn.softmax(scores_BxHxQxK, axis=-1).astype(value.dtype)
         attended.append(
             jnp.einsum(
                 "bhqk,bkhc->bqhc",
-                weights,
+                weights_BxHxQxK,
                 value[:, first:end],
                 preferred_element_type=jnp.float32,
             )

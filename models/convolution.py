@@ -238,7 +238,7 @@ def _kernel_gradient(
     return total.sum(0)
 
 
-def chunk_size(examples: int, patch_bytes: int) -> int:
+def _chunk_size(examples: int, patch_bytes: int) -> int:
     """Divisor of a number of examples whose patches come nearest to `PATCH_BYTES`.
 
     At least two examples, where the number is even: XLA copies a single example on one core.
@@ -280,7 +280,7 @@ def _images_under_taps(
 def convolve_few(
     images: jax.Array, kernel: jax.Array, bias: jax.Array, execution: Execution
 ) -> jax.Array:
-    """Convolve images of few channels with a small kernel, without padding, and adds a bias.
+    """Convolve images of few channels with a small kernel, without padding, and add a bias.
 
     Args:
       images: [batch, height, width, in_channels] of the compute dtype.
@@ -457,7 +457,6 @@ class Linear(nnx.Module):
         self.execution = execution
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Map [..., in_features] to float32 [..., out_features]."""
         dtype = self.execution.compute_dtype
         result = jnp.dot(
             inputs.astype(dtype),

@@ -43,7 +43,7 @@ class Dropout:
         self._count = 0
 
     def __call__(self, values: jax.Array, rate: float) -> jax.Array:
-        """Zero a part of the values, fewer than 2^34, and scales up the rest."""
+        """Zero a part of the values, fewer than 2^34, and scale up the rest."""
         threshold = round(rate * 2**16)
         if self._key is None or threshold == 0:
             return values

@@ -1,4 +1,4 @@
-"""What layers know of machine and recipe to choose their arithmetic."""
+"""Facts of machine and recipe by which layers choose their arithmetic."""
 
 import dataclasses
 import functools
@@ -25,11 +25,10 @@ class Execution:
       batch_norm_group_size: How many consecutive examples of the global batch share one set of
         normalization statistics in training. It divides the global batch; 0 is for models without
         such normalization.
-      batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
-        equal runs. It changes the order of sums only: each device adds up its own examples, and
-        only sums over the whole batch are communicated.
-      placement: Where the examples of a batch lie, for an array whose first axis counts them; None
-        on one device.
+      batch_shards: Number of devices, or groups of them, that hold the examples of a batch in equal
+        runs. It changes the order of sums only: each device adds up its own examples, and only sums
+        over the whole batch are communicated.
+      placement: Sharding of an array whose first axis counts examples; None on one device.
       is_plain: Whether layers make the products of their mathematics and no others, so that these
         can be counted: no zeros are added to kernels or channels.
       attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
@@ -47,7 +46,7 @@ class Execution:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """Log a warning, the first time that it is said: of a layer that has its plain form here."""
+    """Log a warning once, of a layer that has its plain form here."""
     logging.getLogger("dawnjax").warning("%s", text)
 
 

@@ -93,5 +93,5 @@ def _why_products(query: jax.Array, key: jax.Array, shards: int, platform: Platf
 
 
 def say_products(why: str) -> None:
-    """Logs, once for each reason, that a GPU computes attention as separate products."""
+    """Log, once for each reason, that attention is computed as separate products."""
     say_once(f"attention is computed as products: {why}")

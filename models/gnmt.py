@@ -178,7 +178,6 @@ class GNMTModule(nnx.Module):
         return self.embedding[...][tokens].astype(self.arithmetic.activations)
 
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
-        """Encoder's output, [batch, source length, width]."""
         rate = self.config.dropout_rate
         hidden = self.encoder_first(dropout(self.embed(source), rate), segments)
         hidden = self.encoder_second(dropout(hidden, rate), segments)

@@ -207,7 +207,6 @@ class Block(nnx.Module):
         documents: jax.Array | None,
         window: int,
     ) -> jax.Array:
-        """Residual stream after this block: float32 [batch, length, width]."""
         hidden = hidden + self._attend(self.attention_norm(hidden), values, documents, window)
         middle = self.mlp(self.mlp_norm(hidden))
         if self.config.activation == "gelu":
@@ -246,7 +245,6 @@ class Linear(convolution.Linear):
     """
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Map [..., in_features] to float32 [..., out_features]."""
         arithmetic = arithmetic_of(self.execution)
         result: jax.Array = linear(inputs, self.kernel[...], arithmetic, "io", jnp.dtype("float32"))
         return result if self.bias is None else result + self.bias[...]

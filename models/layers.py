@@ -71,7 +71,6 @@ class Layers:
         kernel_initializer: jax.nn.initializers.Initializer = uniform_fan_in,
         use_bias: bool = True,
     ) -> Linear:
-        """Linear layer that makes float32 logits."""
         return Linear(
             in_width,
             num_classes,

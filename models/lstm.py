@@ -108,7 +108,6 @@ class BidirectionalLSTM(nnx.Module):
         self.backward = LSTM(in_width, width, arithmetic, initial_bound, rngs)
 
     def __call__(self, inputs: jax.Array, segments: jax.Array) -> jax.Array:
-        """Map [batch, length, in] to [batch, length, 2 x width]."""
         directions = (
             self.forward(inputs, segments),
             self.backward(inputs, segments, is_reversed=True),

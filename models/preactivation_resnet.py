@@ -84,7 +84,6 @@ class PreactivationResNetModule(nnx.Module):
         self.classifier = layers.classifier(width, num_classes)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Map normalized images [batch, height, width, channels] to float32 logits."""
         hidden = self.stem(images)
         for name in self.order:
             hidden = self.blocks[name](hidden, train=train)

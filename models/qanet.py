@@ -181,7 +181,6 @@ class QANetModule(nnx.Module):
         return end_scores(starts, real), end_scores(ends, real)
 
     def _read(self, tokens: Tokens, dropout: Dropout, training: "Training") -> jax.Array:
-        """Embed tokens and reads them: [batch, length, width]."""
         rate = self.config.dropout_rate
         embedded = self.embedding(tokens, dropout, rate, rate / 2)
         hidden = self.narrow(dropout(self.highway(embedded, dropout, rate), rate))

@@ -136,7 +136,6 @@ class RecordNetModule(nnx.Module):
     def __call__(
         self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
     ) -> jax.Array:
-        """Map normalized images [batch, height, width, channels] to float32 logits."""
         first, *others = self.groups.values()
         learns = True if moment is None else moment.whitening_learns
         convolved = _begin(

@@ -164,7 +164,6 @@ class ResNetModule(nnx.Module):
         self.classifier = layers.classifier(width, num_classes, initializer)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Map normalized images [batch, height, width, channels] to float32 logits."""
         hidden = self.stem_norm(self.stem(images), train=train, activation=self.activation)
         if self.has_pooled_stem:
             pads = ((1, 1), (1, 1))
@@ -251,7 +250,6 @@ def _norm(width: int, config: ResNet, layers: Layers, scale: float = 1.0) -> Nor
 def _projection(
     in_width: int, out_width: int, stride: int, config: ResNet, layers: Layers
 ) -> tuple[Conv, "Norm"] | tuple[None, None]:
-    """Layers of a shortcut that changes the shape and has parameters."""
     if (stride == 1 and in_width == out_width) or config.shortcut == "zero_padding":
         return None, None
     return layers.conv(in_width, out_width, 1, stride), _norm(out_width, config, layers)

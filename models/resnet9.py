@@ -70,8 +70,6 @@ class ResNet9Module(nnx.Module):
         self.logit_scale = config.logit_scale
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Map normalized images [batch, height, width, channels] to float32 logits."""
-
         def residual(pair: nnx.Dict, inputs: jax.Array) -> jax.Array:
             return inputs + pair["second"](pair["first"](inputs, train=train), train=train)
 
@@ -93,5 +91,4 @@ class ConvNormRelu(nnx.Module):
         self.norm = layers.norm(out_width)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Map [batch, height, width, in] to [batch, height, width, out]."""
         return jax.nn.relu(self.norm(self.conv(images), train=train))

@@ -1,4 +1,4 @@
-"""What networks that find spans share: embedded words, highway layers, attention and end scores.
+"""Parts of networks that find spans: embedded words, highway layers, attention, end scores.
 
 Sources beside each part. Passages are [batch, length] tokens, questions [batch, question length].
 """
@@ -114,7 +114,6 @@ class Highway(nnx.Module):
         )
 
     def __call__(self, hidden: jax.Array, dropout: Dropout, rate: float) -> jax.Array:
-        """Map [..., width] to the same shape."""
         for transform, gate in zip(self.transforms, self.gates, strict=True):
             share = jax.nn.sigmoid(gate(hidden))
             hidden = share * dropout(jax.nn.relu(transform(hidden)), rate) + (1 - share) * hidden
@@ -180,7 +179,6 @@ class Trilinear(nnx.Module):
 
 
 def multiply(axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic) -> jax.Array:
-    """Product of two activations, float32."""
     left, right = (part.astype(arithmetic.products) for part in (left, right))
     return jnp.einsum(axes, left, right, preferred_element_type=jnp.dtype("float32"))
 

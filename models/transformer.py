@@ -186,7 +186,6 @@ class TransformerModule(nnx.Module):
         return (self.embedding[...][tokens] * scale + table[positions]).astype(self.dtype)
 
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
-        """Encoder's output, [batch, source length, width]."""
         embedded = self.embed(source, segment_positions(segments, self.execution), source.shape[1])
         hidden = dropout(embedded, self.config.dropout_rate)
         visible = same_segment(segments, segments)
@@ -318,7 +317,10 @@ class Layer(nnx.Module):
 
 
 class Attention(nnx.Module):
-    """Scaled dot-product attention of several heads (section 3.2)."""
+    """Scaled dot-product attention of several heads (section 3.2).
+
+    Letters of shapes in names: B examples, Q queries, K keys, H heads, C channels of a head.
+    """
 
     def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.num_heads, self.arithmetic = config.num_heads, arithmetic
@@ -335,16 +337,25 @@ class Attention(nnx.Module):
 
         `visible` is bool, broadcast to [batch, queries, keys]; `dropout` is that of the weights.
         """
-        query = self.project(queried, self.query)
-        keys, values = self.project(seen, self.key), self.project(seen, self.value)
+        query_BxQxHxC = self.project(queried, self.query)
+        keys_BxKxHxC = self.project(seen, self.key)
+        values_BxKxHxC = self.project(seen, self.value)
         if self.dropout_rate == 0:
-            attended = fused_attention(query, keys, values, self.arithmetic.execution, mask=visible)
+            attended = fused_attention(
+                query_BxQxHxC,
+                keys_BxKxHxC,
+                values_BxKxHxC,
+                self.arithmetic.execution,
+                mask=visible,
+            )
             if attended is not None:
                 return self.join(attended)
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32)
-        weights = softmax(scores, visible[:, None], query.shape[-1])
-        weights = dropout(weights, self.dropout_rate)
-        return self.join(jnp.einsum("bhqk,bkhd->bqhd", weights.astype(values.dtype), values))
+        scores_BxHxQxK = jnp.einsum(
+            "bqhc,bkhc->bhqk", query_BxQxHxC, keys_BxKxHxC, preferred_element_type=jnp.float32
+        )
+        weights_BxHxQxK = softmax(scores_BxHxQxK, visible[:, None], query_BxQxHxC.shape[-1])
+        weights_BxHxQxK = dropout(weights_BxHxQxK, self.dropout_rate).astype(values_BxKxHxC.dtype)
+        return self.join(jnp.einsum("bhqk,bkhc->bqhc", weights_BxHxQxK, values_BxKxHxC))
 
     def attend_heads(
         self, queried: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.Array

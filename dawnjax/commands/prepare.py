@@ -1,6 +1,6 @@
 """`dawnjax prepare`: a dataset into its form on disk, once, so that runs read it in no time.
 
-What a dataset is prepared from, and its own flags, stand in its `Preparation`.
+A dataset's `Preparation` has its sources and its own flags.
 """
 
 import functools
@@ -12,14 +12,6 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.input_pipeline.datasets import (
-    digits,
-    synthetic,
-    synthetic_questions,
-    synthetic_ratings,
-    synthetic_text,
-    synthetic_tokens,
-)
 from dawnjax.input_pipeline.preparation import (
     cifar10_sources,
     movielens_sources,
@@ -43,12 +35,12 @@ PREPARATIONS = {
     )
 }
 WITHOUT_PREPARATION = {
-    "digits": digits.WITHOUT_PREPARATION,
-    "synthetic": synthetic.WITHOUT_PREPARATION,
-    "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
-    "synthetic_tokens": synthetic_tokens.WITHOUT_PREPARATION,
-    "synthetic_text": synthetic_text.WITHOUT_PREPARATION,
-    "synthetic_questions": synthetic_questions.WITHOUT_PREPARATION,
+    "digits": "its images come with scikit-learn",
+    "synthetic": "its images are made from a seed",
+    "synthetic_ratings": "its ratings are made from a seed",
+    "synthetic_tokens": "its tokens are made from a seed",
+    "synthetic_text": "its text is made from a seed",
+    "synthetic_questions": "its questions are made from a seed",
 }
 
 DESCRIPTION = """
@@ -103,7 +95,7 @@ def _dataset_in(argv: list[str]) -> str:
     try:
         flag_values(["prepare", *argv], known_only=True)
     except flags.Error:
-        return ""  # said when all flags are parsed
+        return ""  # reported when all flags are parsed
     return str(flag_values["dataset"].value)
 
 

@@ -102,7 +102,6 @@ class ImageArrays(Arrays):
         return tuple(str(label) for label in range(self.spec().num_classes))
 
     def load(self, split: Split) -> Examples:
-        """Images uint8 [N, height, width, channels] and labels int32 [N] of a split."""
         examples = super().load(split)
         return {"image": examples["image"], "label": examples["label"].astype(np.int32)}
 
@@ -140,7 +139,6 @@ class ImageArrays(Arrays):
 
 @functools.lru_cache(maxsize=4)
 def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
-    """Specification, and the hash of each split."""
     splits: dict[Split, Examples] = {split: _read(data, split) for split in ("train", "eval")}
     digests: dict[Split, str] = {split: _digest(examples) for split, examples in splits.items()}
     fingerprint = hashlib.sha256("".join(digests.values()).encode()).hexdigest()[:16]

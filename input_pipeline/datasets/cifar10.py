@@ -48,12 +48,7 @@ class Cifar10:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Count and shapes; reads metadata only.
-
-        Raises:
-          DataError: Missing, half-converted, of another dataset, or with metadata damaged.
-          ValueError: The kept classes are none.
-        """
+        """Counts and shapes; reads metadata only."""
         directory = self._directory()
         version_directory = self._tfds_version(directory)
         if version_directory is not None:
@@ -82,7 +77,6 @@ class Cifar10:
         return class_subset.subset_spec(spec, self.kept_classes, facts.class_counts, "CIFAR-10")
 
     def published_spec(self) -> DatasetSpec:
-        """Count and shapes of the published set, without its files."""
         return published.images_spec(published.CIFAR10, IMAGE_SHAPE, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
@@ -103,7 +97,6 @@ class Cifar10:
         return {"image": images, "label": labels.astype(np.int32)}
 
     def classes(self) -> tuple[str, ...]:
-        """Name of each class; a label is a position in it."""
         return tuple(CLASSES[label] for label in self.kept_classes) or CLASSES
 
     def _directory(self) -> pathlib.Path:

@@ -44,10 +44,7 @@ def read_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Decode the images uint8 [N, 32, 32, 3] and labels int64 [N] of one split, checked.
 
-    Args:
-      version_directory: What `find_version` returned.
-      split: Which split.
-      progress: Called with the number of examples read since its last call.
+    `progress` is called with the number of examples read since its last call.
     """
     count = read_counts(version_directory)[0][split]
     name = _SPLITS[split]

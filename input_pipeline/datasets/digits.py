@@ -22,9 +22,6 @@ import numpy as np
 from dawnjax.input_pipeline.reading import class_subset
 from dawnjax.input_pipeline.reading.dataset import DataError, DatasetSpec, Declaration, Split
 
-WITHOUT_PREPARATION = "its images come with scikit-learn"
-"""Why `dawnjax prepare` has nothing to do."""
-
 NUM_EXAMPLES = 1797
 NUM_TRAIN_EXAMPLES = 900
 NUM_CLASSES = 10
@@ -58,11 +55,7 @@ class Digits:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Count and shapes; constants, nothing is read where all classes are kept.
-
-        Raises:
-          ValueError: The seed lies outside 0 to 2**32 - 1, or the classes are none.
-        """
+        """Counts and shapes; constants, nothing is read where all classes are kept."""
         if not 0 <= self.split_seed < 2**32:
             raise ValueError(f"data.split_seed={self.split_seed} must lie in 0 to 2**32 - 1")
         _read_table.cache_clear()  # the next run of this process reads it on its own clock
@@ -130,18 +123,10 @@ def stratified_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split examples in two so that each class has its share of both parts.
 
-    They are the rows of scikit-learn's `train_test_split(train_size=num_first, stratify=labels,
-    random_state=seed)`, whose second part is all the rest. The random draws come from
-    NumPy's `RandomState`, whose streams are frozen for good (NEP 19), so the split is the same
-    under every version of NumPy and scikit-learn.
-
-    Args:
-      labels: int [num_examples], 0 to num_classes - 1, each class with two examples or more.
-      num_first: Examples in the first part.
-      seed: Seed of the split.
-
-    Returns:
-      Rows of the first and of the second part, int64, each shuffled.
+    Returns shuffled rows of both parts. They are those of scikit-learn's `train_test_split(
+    train_size=num_first, stratify=labels, random_state=seed)`, whose second part is all the rest.
+    The random draws come from NumPy's `RandomState`, whose streams are frozen for good (NEP 19),
+    so the split is the same under every version of NumPy and scikit-learn.
     """
     random = np.random.RandomState(seed)
     class_sizes = np.bincount(labels)

@@ -55,7 +55,6 @@ class ImageNet:
         return self._directory().spec(MEAN, STD)
 
     def published_spec(self) -> DatasetSpec:
-        """Count and shapes of the published set, without its files."""
         shape = (self.image_side, self.image_side, 3)
         return published.images_spec(published.IMAGENET, shape, MEAN, STD)
 

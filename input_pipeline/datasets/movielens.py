@@ -50,7 +50,6 @@ class RatingFacts:
     num_eval_negatives: int
 
     def summary(self) -> str:
-        """Counts, in words."""
         return (
             f"{self.num_users:,} users, {self.num_items:,} items and {self.num_ratings:,} ratings"
         )
@@ -84,12 +83,7 @@ class MovieLens:
     data_dir: str = ""
 
     def spec(self) -> InteractionsSpec:
-        """Count and shapes; reads the manifest and the files' sizes only.
-
-        Raises:
-          DataError: Missing or damaged.
-          ValueError: Another set than `corpus`, or no negatives where they should be.
-        """
+        """Counts and shapes; reads metadata only."""
         directory = self._directory()
         manifest = KIND.read(directory)
         facts = manifest.facts
@@ -119,11 +113,6 @@ class MovieLens:
         )
 
     def published_spec(self) -> InteractionsSpec:
-        """Count and shapes of the published set, without its files.
-
-        Raises:
-          MissingDataError: `corpus` is none that is known, or its negatives are in a file.
-        """
         if self.corpus not in PUBLISHED or not self.num_eval_negatives:
             raise MissingDataError(
                 f"what {self.corpus} holds is known of prepared data alone: give --data.data_dir"
@@ -132,7 +121,6 @@ class MovieLens:
         return _spec(facts, self.num_eval_negatives, NO_FINGERPRINT, None)
 
     def load(self, split: Split) -> dict[str, Any]:
-        """Arrays of a split, as `interactions` has them."""
         directory = self._directory()
         manifest = KIND.read(directory)
         facts = manifest.facts

@@ -36,8 +36,6 @@ class TextFacts:
       num_pairs_read: Training pairs before any is left out.
       num_empty_pairs: Training pairs with an empty side, left out.
       num_too_long_pairs: Training pairs with a side longer than a row, left out.
-      num_source_tokens: In the training rows.
-      num_target_tokens: In the training rows.
       eval_text_md5: Of the text of both sides to evaluate; of files alone.
     """
 
@@ -57,7 +55,6 @@ class TextFacts:
     eval_text_md5: tuple[str, ...]
 
     def summary(self) -> str:
-        """Count and padding, in words."""
         rows = self.num_train_examples
         padding = [
             1 - self.num_source_tokens / (rows * self.source_length),
@@ -106,12 +103,7 @@ class ParallelText:
     data_dir: str = ""
 
     def spec(self) -> TextSpec:
-        """Count and shapes; reads the manifest and the files' sizes only.
-
-        Raises:
-          DataError: Missing or damaged.
-          ValueError: It was prepared with another vocabulary size or row length.
-        """
+        """Counts and shapes; reads metadata only."""
         for read in (_read_vocabulary, _read_references):
             read.cache_clear()  # the next run of this process reads them on its own clock
         directory = self._directory()
@@ -127,11 +119,7 @@ class ParallelText:
         return spec
 
     def published_spec(self) -> TextSpec:
-        """About the counts and shapes of the published corpus, without its files.
-
-        Raises:
-          MissingDataError: No counts are known of this corpus.
-        """
+        """About the counts and shapes of the published corpus, without its files."""
         return published.text_spec(self.corpus, self.vocabulary_size, self.row_length)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
@@ -159,7 +147,6 @@ class ParallelText:
         return pair_lengths(arrays["source_segments"], arrays["target_segments"])
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        """Vocabulary, verified."""
         return _read_vocabulary(self._directory())
 
     def references(self) -> tuple[str, ...]:
@@ -183,9 +170,7 @@ def pair_lengths(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of every pair of packed rows, source and target, int64 [pairs] each.
 
-    Args:
-      source_segments: int [rows, length], the pair of each token, from 1; 0 for padding.
-      target_segments: The same.
+    Segments are int [rows, length], the pair of each token, from 1; 0 for padding.
     """
     # Every pair has both sides, so both name the same segments of a row, in the same order.
     sides = []

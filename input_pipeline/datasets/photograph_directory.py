@@ -68,13 +68,7 @@ class PhotographDirectory:
     ) -> DatasetSpec:
         """Count and shapes; reads metadata only: of image folders, names and sizes.
 
-        Args:
-          mean: Per channel; None takes what was measured at preparation, or else 0.5.
-          std: Per channel; None takes what was measured at preparation, or else 0.25.
-
-        Raises:
-          DataError: Missing, half-converted, of another dataset, or with metadata damaged.
-          ValueError: Images of another size were prepared, or the size is out of range.
+        Without mean and deviation it takes those measured at preparation, or else 0.5 and 0.25.
         """
         if self.side is not None and self.side not in self.sides:
             low, high = self.sides[0], self.sides[-1]
@@ -109,12 +103,8 @@ class PhotographDirectory:
 
         Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
         more, only size and header are compared: to read the whole of ImageNet takes minutes.
-        `dawnjax prepare`, done again, compares all of it.
-
-        Other photographs are decoded when a batch asks for them; a damaged one ends the run then.
-
-        Raises:
-          DataError: Missing, damaged, or not what `spec` counted; one line that names the file.
+        `dawnjax prepare`, done again, compares all of it. Other photographs are decoded when a
+        batch asks for them; a damaged one ends the run then.
         """
         if self._is_prepared():
             most = image_set.LARGEST_VERIFIED_BYTES
@@ -128,7 +118,6 @@ class PhotographDirectory:
         return {"image": images, "label": photographs.labels}
 
     def classes(self) -> tuple[str, ...]:
-        """Name of each class; a label is a position in it."""
         if self._is_prepared():
             return self._manifest().facts.classes
         return self._open_source(()).classes

@@ -46,9 +46,6 @@ class PublishedImages:
     """A published set of labelled images.
 
     Attributes:
-      benchmark: Its name.
-      num_examples: Images of each split.
-      num_classes: Its classes.
       images_a_class: The least and the most images of a class, in each split.
       classes_sha256: Of the sorted names of the classes, joined by newlines.
       statistics: Of each split; None where pixels depend on how the images are decoded.
@@ -89,7 +86,6 @@ def images_spec(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> DatasetSpec:
-    """Specification of a published set whose files need not be here."""
     return DatasetSpec(
         num_train_examples=published.num_examples["train"],
         num_eval_examples=published.num_examples["eval"],
@@ -183,9 +179,7 @@ NEWSTEST2014_MD5 = ("dabf51a9c02b2235632f3cee75c72d49", "f6c3818b477e4a25cad68b6
 def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
     """Compare parallel text with WMT's of English and German.
 
-    Args:
-      num_train_pairs: Pairs to train on, before any is left out.
-      eval_md5: Of the text of both sides to evaluate.
+    Pairs are those before any is left out; the MD5 are of the text of both sides to evaluate.
     """
     name = f"parallel text of {num_train_pairs:,} pairs"
     if num_train_pairs not in WMT_TRAIN_PAIRS:
@@ -226,11 +220,7 @@ _FILLED = 0.97
 
 
 def text_spec(corpus: str, vocabulary_size: int, row_length: int) -> TextSpec:
-    """About the specification of a published corpus whose files need not be here.
-
-    Raises:
-      MissingDataError: Nothing is known of the corpus.
-    """
+    """About the specification of a published corpus whose files need not be here."""
     known = _CORPORA.get(corpus)
     if known is None:
         raise MissingDataError(

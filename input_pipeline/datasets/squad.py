@@ -46,14 +46,7 @@ Counts = dict[Literal["articles", "passages", "questions"], int]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionFacts:
-    """Facts of prepared questions.
-
-    Attributes:
-      train: Articles, passages and questions to train on.
-      eval: The same to evaluate.
-      num_types: Distinct tokens.
-      eval_references: `references_digest` of the questions to evaluate.
-    """
+    """Counts of prepared questions, and `references_digest` of those to evaluate."""
 
     train: Counts
     eval: Counts
@@ -61,7 +54,6 @@ class QuestionFacts:
     eval_references: str
 
     def summary(self) -> str:
-        """Counts, in words."""
         parts = [
             f"{counts['questions']:,} questions about {counts['passages']:,} passages of "
             f"{counts['articles']:,} articles {purpose}"
@@ -127,12 +119,7 @@ class Squad:
     data_dir: str = ""
 
     def spec(self) -> QuestionsSpec:
-        """Count and shapes; reads the vectors too, so that a wrong line ends a run early.
-
-        Raises:
-          DataError: A file is missing or damaged.
-          ValueError: No question is left.
-        """
+        """Counts and shapes; reads the vectors too, so that a wrong line ends a run early."""
         _read_texts.cache_clear()  # the next run of this process reads them on its own clock
         directory, manifest = self._manifest()
         vectors, width, more = self._vectors(directory, manifest), 0, ()
@@ -149,9 +136,6 @@ class Squad:
         """Count and shapes of SQuAD v1.1 with the default lengths, without its files.
 
         The width of vectors is that of the file's name, as in `glove.6B.100d.txt`.
-
-        Raises:
-          MissingDataError: Other lengths or articles, or a name without a width.
         """
         width = re.search(r"\.(\d+)d\b", self.word_vectors)
         default = Squad(vocabulary_size=self.vocabulary_size)._selection
@@ -172,7 +156,6 @@ class Squad:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """Arrays of a split, as `questions` has them."""
         directory, manifest = self._manifest()
         encoded, vectors = _encoded(directory, manifest), self._vectors(directory, manifest)
         width = 0 if vectors is None else vectors.shape[1]
@@ -180,12 +163,10 @@ class Squad:
         return self._selection.arrays(encoded, split, vectors, spec)
 
     def evaluated_texts(self) -> EvaluatedTexts:
-        """Passages and reference answers of the split to evaluate, in its order."""
         directory, _ = self._manifest()
         return _read_texts(directory, self._selection)
 
     def train_lengths(self) -> Lengths:
-        """Lengths of the questions to train on."""
         return self._selection.lengths(_encoded(*self._manifest()))
 
     @property
@@ -261,15 +242,7 @@ def texts_of(
     encoded: Encoded,
     selection: Selection,
 ) -> EvaluatedTexts:
-    """Texts of the questions that are evaluated.
-
-    Args:
-      contexts: All passages.
-      questions: All questions.
-      references: The answers of each.
-      encoded: What `encode` made of them.
-      selection: Which of them are taken.
-    """
+    """Texts of the questions that are evaluated, out of those of all questions."""
     rows, ends = selection.rows(encoded, "eval"), encoded["eval_context_ends"]
     return EvaluatedTexts(
         contexts=tuple(contexts),

@@ -13,9 +13,6 @@ import numpy as np
 
 from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Declaration, Split
 
-WITHOUT_PREPARATION = "its images are made from a seed"
-"""Why `dawnjax prepare` has nothing to do."""
-
 CELLS = 4
 """A pattern has this many cells along each side of the image."""
 
@@ -54,11 +51,6 @@ class Synthetic:
     seed: int = 0
 
     def spec(self) -> DatasetSpec:
-        """Count and shapes.
-
-        Raises:
-          ValueError: A count below its least value, or a negative seed.
-        """
         for field in dataclasses.fields(self):
             least = {"seed": 0, "num_classes": 2}.get(field.name, 1)
             if getattr(self, field.name) < least:
@@ -76,7 +68,6 @@ class Synthetic:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Images uint8 [N, height, width, channels] and labels int32 [N] of one split."""
         spec = self.spec()
         height, width, channels = spec.image_shape
         patterns = _random_bytes(

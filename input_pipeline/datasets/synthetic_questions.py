@@ -26,9 +26,6 @@ from dawnjax.input_pipeline.reading.questions import (
 )
 from dawnjax.limits import Limit, OneOrMore
 
-WITHOUT_PREPARATION = "its questions are made from a seed"
-"""Why `dawnjax prepare` has nothing to do."""
-
 _NUM_WORDS = 40
 _MOST_FACTS = 5
 

@@ -14,9 +14,6 @@ from dawnjax.input_pipeline.reading.dataset import Declaration, Split
 from dawnjax.input_pipeline.reading.interactions import InteractionsSpec, draw_negatives, split_of
 from dawnjax.limits import OneOrMore
 
-WITHOUT_PREPARATION = "its ratings are made from a seed"
-"""Why `dawnjax prepare` has nothing to do."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticRatings:
@@ -40,11 +37,6 @@ class SyntheticRatings:
     seed: int = 0
 
     def spec(self) -> InteractionsSpec:
-        """Count and shapes.
-
-        Raises:
-          ValueError: Too many or too few ratings for a user, or a negative seed.
-        """
         if not 2 <= self.ratings_per_user < self.num_items:
             raise ValueError(
                 f"data.ratings_per_user={self.ratings_per_user} must lie in 2 to data.num_items - 1"

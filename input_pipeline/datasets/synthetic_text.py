@@ -16,9 +16,6 @@ from dawnjax.input_pipeline.reading.dataset import Declaration, Split, TextSpec
 from dawnjax.input_pipeline.reading.vocabulary import END, LARGEST_SIZE, PAD, UNKNOWN
 from dawnjax.limits import Limit, OneOrMore
 
-WITHOUT_PREPARATION = "its text is made from a seed"
-"""Why `dawnjax prepare` has nothing to do."""
-
 FIRST_WORD = UNKNOWN + 1
 
 # Second words of the Philox key, beyond any epoch, which the orders of examples use. The first is
@@ -100,7 +97,6 @@ class SyntheticText:
         return arrays
 
     def train_pair_lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens of every training pair, source and target, int64 [pairs] each."""
         arrays = self.load("train")
         return pair_lengths(arrays["source_segments"], arrays["target_segments"])
 
@@ -108,7 +104,6 @@ class SyntheticText:
         return Words(self.vocabulary_size)
 
     def references(self) -> tuple[str, ...]:
-        """Target sentences to evaluate, in the order of the split."""
         return tuple(self.vocabulary().decode(self.load("eval")["target"]))
 
     def _sentences(self, split: Split, count: int) -> dict[str, np.ndarray]:

@@ -15,9 +15,6 @@ from dawnjax.input_pipeline.reading.dataset import Declaration, Split
 from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS
 from dawnjax.limits import NonNegative, OneOrMore
 
-WITHOUT_PREPARATION = "its tokens are made from a seed"
-"""Why `dawnjax prepare` has nothing to do."""
-
 _DOCUMENT_LENGTH = 32
 
 

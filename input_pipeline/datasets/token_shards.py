@@ -2,8 +2,8 @@
 
 A shard is a file of 256 int32, of which the first three are 20240520, the version 1 and the number
 of tokens, and of the tokens as uint16; all little-endian. A directory holds files whose names have
-`train` or `val` in them and end in `.bin`; the files of a split, in the order of their names, make
-one stream for it.
+the word `train` or `val` in them and end in `.bin`; the files of a split, in the order of their
+names, make one stream for it.
 
     train: {"tokens": uint16 [rows, length + 1]}
     eval:  {"tokens": uint16 [rows, length + 1], "num_targets": int32 [rows]}
@@ -18,6 +18,7 @@ Source: karpathy/llm.c, `dev/data/data_common.py`, for the form of a shard.
 import dataclasses
 import hashlib
 import pathlib
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     Declaration,
     MissingDataError,
     Shapes,
+    Spec,
     Split,
     directory_of,
 )
@@ -46,8 +48,8 @@ SAMPLES, SAMPLE_BYTES = 64, 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenSpec:
-    """The counts and shapes of a stream of tokens.
+class TokenSpec(Spec):
+    """Counts and shapes of a stream of tokens.
 
     Attributes:
       num_train_examples: Rows to train on; an epoch is this many.
@@ -55,29 +57,22 @@ class TokenSpec:
       sequence_length: Tokens that a row predicts.
       vocabulary_size: Tokens are 0 to vocabulary_size - 1.
       separator: The token that begins a document.
-      vocabulary: What a token is, as `TokenShards` says.
+      vocabulary: Meaning of a token, as `TokenShards` has it.
+      fingerprint: Of a large file of parts, as `TokenShards` says.
       bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
-      fingerprint: As `DataSpec` says; of a large file of parts, as `TokenShards` says.
-      declaration: What the tokens are.
     """
 
-    num_train_examples: int
-    num_eval_examples: int
     sequence_length: int
     vocabulary_size: int
     separator: int
     vocabulary: str
-    fingerprint: str
     bytes_of_token: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
-    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
-        """Shape and dtype of each array of one example."""
         shapes: Shapes = {"tokens": ((self.sequence_length + 1,), "uint16")}
         return shapes if split == "train" else shapes | {"num_targets": ((), "int32")}
 
     def batch_elements(self, batch_size: int) -> int:
-        """Elements of a batch's logits."""
         return batch_size * self.sequence_length * self.vocabulary_size
 
 
@@ -130,9 +125,6 @@ class TokenShards:
 
         Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 100 million
         tokens to train on, and one to evaluate.
-
-        Raises:
-          MissingDataError: Nothing is known of the corpus.
         """
         if (self.corpus, self.vocabulary) != ("fineweb10B", "gpt2"):
             raise MissingDataError(
@@ -167,7 +159,9 @@ class TokenShards:
     def _stream(self, split: Split) -> "Stream":
         directory = directory_of(self.corpus, self.data_dir)
         part = "train" if split == "train" else "val"
-        paths = sorted(directory.glob(f"*{part}*.bin"))
+        # Whole words alone: `retrieval_train_000001.bin` is no file of the split `val`.
+        word = re.compile(rf"(?<![A-Za-z]){part}(?:id|idation|ing)?(?![A-Za-z])")
+        paths = sorted(path for path in directory.glob("*.bin") if word.search(path.name))
         if not paths:
             raise MissingDataError(
                 f"{directory}: no file *{part}*.bin is there; "
@@ -274,7 +268,6 @@ def token_spec(
     fingerprint: str,
     declaration: Declaration,
 ) -> TokenSpec:
-    """Specification of two streams, cut to rows."""
     return TokenSpec(
         num_train_examples=(num_train_tokens - 1) // sequence_length,
         num_eval_examples=-(-(num_eval_tokens - 1) // sequence_length),
@@ -291,15 +284,7 @@ def token_spec(
 def rows_of(
     stream: Any, num_tokens: int, length: int, separator: int, split: Split
 ) -> dict[str, Any]:
-    """Arrays of a split.
-
-    Args:
-      stream: Tokens, which a slice reads.
-      num_tokens: How many there are.
-      length: Tokens that a row predicts.
-      separator: Fills the last row to evaluate.
-      split: Which split.
-    """
+    """Arrays of a split; separators fill the last row to evaluate."""
     num_targets = num_tokens - 1
 
     def row(index: int) -> np.ndarray:

@@ -82,7 +82,6 @@ class Member:
     read_unnamed: Callable[[], bytes]
 
     def read(self) -> bytes:
-        """Read the bytes, before the next member is asked for; raises DataError for damage."""
         with _damage_named(self.source):
             return self.read_unnamed()
 
@@ -306,5 +305,4 @@ def _safe_name(path: pathlib.Path, name: str) -> str:
 
 
 def shown(name: str) -> str:
-    """Name as one short printable line."""
     return repr(name if len(name) <= 100 else name[:97] + "...")

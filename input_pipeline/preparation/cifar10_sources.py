@@ -53,15 +53,11 @@ _FORM_NAMES: dict[Form, str] = {
 
 
 def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> Examples:
-    """Read all examples of a source, checked.
+    """Read all examples of a source, in one of the forms above, checked.
 
-    Args:
-      path: A folder or an archive in one of the forms above.
-      progress: Called with the number of examples read since its last call.
-
-    Returns:
-      The examples, in the order of the batches (original versions), of class and file name (image
-      files) or as stored (arrays, TFDS).
+    They come in the order of the batches (original versions), of class and file name (image files)
+    or as stored (arrays, TFDS). `progress` is called with the number of examples read since its
+    last call.
     """
     kind = archives.kind_of(path)
     if kind == "folder":

@@ -41,7 +41,7 @@ class Examples:
       classes: Name of each class; a label is a position in it.
       images: Per split, uint8 [num_examples, height, width, channels].
       labels: Per split, int [num_examples].
-      source: What they were made from; names no path of this machine.
+      source: Names no path of this machine.
     """
 
     classes: tuple[str, ...]
@@ -57,18 +57,10 @@ def write(
     dataset: str,
     overwrite: bool = False,
 ) -> tuple[ImageManifest, Outcome]:
-    """Write the prepared form of a dataset, or find that it is there already.
+    """Write the prepared form of a dataset, or find that it is there already, intact.
 
-    A dataset that was there before stays until the new one is read whole.
-
-    Args:
-      directory: Where to; made where it does not exist.
-      read_examples: Returns both splits; called once the directory can surely be used.
-      dataset: Name of the dataset.
-      overwrite: Replace other content, or write beside other files.
-
-    Returns:
-      The manifest, and "unchanged" where the directory held the same content, intact.
+    `read_examples` is called once the directory can surely be used. A dataset that was there before
+    stays until the new one is read whole.
     """
     refuse_other_files(directory, overwrite)
     with only_writer(directory):
@@ -96,7 +88,6 @@ def describe(
     arrays: Mapping[str, np.ndarray],
     source: dict[str, str],
 ) -> ImageManifest:
-    """Manifest of the four arrays, by name, as they are stored."""
     facts = ImageFacts(
         num_examples={split: len(arrays[f"{split}_labels.npy"]) for split in SPLITS},
         classes=classes,
@@ -158,7 +149,6 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
 
 
 def _arrays(examples: Examples) -> dict[str, np.ndarray]:
-    """Arrays of each file as they are stored, checked."""
     arrays = {}
     for split in SPLITS:
         images, labels = examples.images[split], examples.labels[split]

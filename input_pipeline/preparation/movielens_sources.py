@@ -36,15 +36,7 @@ _HELD_OUT = re.compile(rb"\(?(\d+),(\d+)\)?")
 
 @dataclasses.dataclass(frozen=True)
 class Ratings:
-    """Ratings as they were read, int64 [ratings] each; times are in seconds.
-
-    Attributes:
-      path: The file.
-      user: Users, as numbered there.
-      item: Items, likewise.
-      time: Times, likewise.
-      first_line: The line of the first rating, from 1.
-    """
+    """Ratings as they were read: int64 [ratings] each, times in seconds."""
 
     path: pathlib.Path
     user: np.ndarray
@@ -84,7 +76,6 @@ def read_ratings(path: pathlib.Path) -> Ratings:
 
 
 def _bad_line(path: pathlib.Path, text: bytes, separator: bytes, first_line: int) -> DataError:
-    """Error for the first line that is no rating."""
     for number, line in enumerate(text.rstrip().split(b"\n"), first_line):
         where, fields = f"{path}:{number}", line.strip().split(separator)
         if len(fields) == 3:
@@ -155,10 +146,8 @@ def _refuse_twice(ratings: Ratings, user: np.ndarray, item: np.ndarray) -> None:
 def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray:
     """Read a line for each user: `(user,item)`, then TAB and an item for each negative.
 
-    It is the form of `test.negative` files of the paper's code, in the numbers of the ratings.
-
-    Returns:
-      int32 [users, n] items from 0.
+    It is the form of `test.negative` files of the paper's code, in the numbers of the ratings. A
+    negative that its user rated is refused, and a pair that is not a user's last rating.
     """
     pairs, users, items = interactions.pairs, interactions.users, interactions.items
     last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]
@@ -209,14 +198,6 @@ def prepare(
     negatives: pathlib.Path | None = None,
     overwrite: bool = False,
 ) -> tuple[Manifest[RatingFacts], Outcome]:
-    """Write the prepared form of ratings, or find that it is there already.
-
-    Args:
-      source: The ratings.
-      out: The directory.
-      negatives: A file of fixed negatives.
-      overwrite: Replace other content there.
-    """
     refuse_strangers(out)
     interactions = in_order(read_ratings(source))
     arrays: dict[str, np.ndarray | bytes] = {INTERACTIONS_FILE: interactions.pairs}

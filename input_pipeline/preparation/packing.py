@@ -15,10 +15,7 @@ then those that fill the row."""
 def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: int) -> tuple:
     """Room of a row for source and for target tokens, in proportion to the tokens there are.
 
-    Args:
-      source_lengths: int [pairs].
-      target_lengths: int [pairs].
-      longer: The room of the side that has more tokens.
+    `longer` is the room of the side that has more tokens.
     """
     ratio = int(source_lengths.sum()) / int(target_lengths.sum())
     if ratio <= 1:
@@ -29,24 +26,18 @@ def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: 
 def pack(
     source_lengths: np.ndarray, target_lengths: np.ndarray, source_room: int, target_room: int
 ) -> list[list[int]]:
-    """Choose the pairs of each row.
+    """Choose the pairs of each row: their positions.
 
     A row begins with the largest pair that is left. Then come pairs of the commonest lengths that
     keep both sides in balance. The last two are chosen together: they leave at most one token of
-    room on a side. Where no two pairs do, the pair that leaves the least room is taken.
+    room on a side. Where no two pairs do, the pair that leaves the least room is taken. Every pair
+    is in one row, and pairs of equal lengths are taken in their order.
 
     Args:
       source_lengths: int [pairs], each 1 to `source_room`.
       target_lengths: int [pairs], each 1 to `target_room`.
       source_room: Source tokens of a row.
       target_room: Target tokens of a row.
-
-    Returns:
-      For each row the positions of its pairs. Every pair is in one row. It depends on the lengths
-      alone: pairs of equal lengths are taken in their order.
-
-    Raises:
-      ValueError: A pair does not fit an empty row.
     """
     for lengths, room in ((source_lengths, source_room), (target_lengths, target_room)):
         if len(lengths) and not 1 <= lengths.min() <= lengths.max() <= room:

@@ -110,7 +110,6 @@ def _eval_pairs(corpus: Corpus) -> Pairs:
 def _contents(
     corpus: Corpus, say: Callable[[str], None]
 ) -> tuple[TextFacts, dict[str, np.ndarray | bytes]]:
-    """Facts, and the content of each file."""
     pairs = _training_pairs(corpus)
     num_read = len(pairs[0])
     whole = [index for index, pair in enumerate(zip(*pairs, strict=True)) if all(pair)]
@@ -159,7 +158,6 @@ def _contents(
 def _packed_rows(
     sources: list[np.ndarray], targets: list[np.ndarray], row_length: int
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Arrays of the training split, and their counts."""
     source_lengths = np.array([len(row) for row in sources])
     target_lengths = np.array([len(row) for row in targets])
     source_room, target_room = packing.row_lengths(source_lengths, target_lengths, row_length)

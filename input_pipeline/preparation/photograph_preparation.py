@@ -68,7 +68,6 @@ def _squares(
 
 
 def _read_npz(path: pathlib.Path) -> image_writer.Examples:
-    """Read `train_x`, `train_y`, `test_x`, `test_y` and perhaps `classes` of an .npz."""
     needed = [f"{folder}_{part}" for folder in _FOLDERS.values() for part in ("x", "y")]
     arrays = read_npz(path, needed)
     pixels: dict[Split, np.ndarray] = {}
@@ -85,15 +84,23 @@ def _read_npz(path: pathlib.Path) -> image_writer.Examples:
             f"{pixels['eval'].shape[1:]}"
         )
     return image_writer.Examples(
-        classes=_classes(arrays, labels), images=pixels, labels=labels, source={"kind": "arrays"}
+        classes=_classes(path, arrays, labels),
+        images=pixels,
+        labels=labels,
+        source={"kind": "arrays"},
     )
 
 
-def _classes(arrays: Mapping[str, np.ndarray], labels: Mapping[Split, np.ndarray]) -> tuple:
+def _classes(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], labels: Mapping[Split, np.ndarray]
+) -> tuple[str, ...]:
     if "classes" in arrays:
         return tuple(str(name) for name in arrays["classes"].tolist())
-    most = max((int(part.max()) for part in labels.values() if part.size), default=0)
-    return tuple(str(label) for label in range(most + 1))
+    used = np.unique(np.concatenate(list(labels.values())))
+    if used.size and used[0] > 0:
+        # Counted from 1, they would make a class 0 that has no image.
+        raise DataError(f"{path}: labels begin at {used[0]}; they must count from 0")
+    return tuple(str(label) for label in range(int(used[-1]) + 1 if used.size else 1))
 
 
 IMAGENET = Preparation(

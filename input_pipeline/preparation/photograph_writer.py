@@ -45,18 +45,10 @@ def write(
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[ImageManifest, Outcome]:
-    """Write the prepared form of a source's photographs, or find that it is there already.
+    """Write the prepared form of a source's photographs, or find that it is there, intact.
 
-    Args:
-      directory: Where to; made where it does not exist.
-      source: The photographs.
-      dataset: Name of the dataset.
-      side: Height and width of the squares, in pixels.
-      overwrite: Replace another content, or write beside other files.
-      progress: Called with the number of photographs done since the last call.
-
-    Returns:
-      The manifest, and "unchanged" where the directory held the same source's, intact.
+    `side` is the height and width of the squares in pixels; `progress` is called with the number of
+    photographs done since the last call.
     """
     refuse_other_files(directory, overwrite)
     with only_writer(directory):

@@ -55,8 +55,6 @@ class Request:
     """Values of a command line.
 
     Attributes:
-      source: The value of `--from`; None where it was not given.
-      out: The directory to write to; None where it was not given.
       overwrite: Replace other content in the directory, or write beside other files.
       flags: The values of the dataset's own flags, None where one was not given.
       progress: Takes lines and counts while it lasts.

@@ -103,7 +103,6 @@ def _question(
 
 
 def _field(owner: Any, name: str, kind: type, where: str) -> Any:
-    """Field of a JSON object, of the wanted kind."""
     kinds = {list: "a list", str: "a text", int: "a whole number"}
     if not isinstance(owner, dict):
         raise DataError(f"{where}: is no object with a field {name!r}")
@@ -139,7 +138,6 @@ def _load(path: pathlib.Path) -> Any:
 def prepare(
     train: pathlib.Path, evaluated: pathlib.Path, out: pathlib.Path, *, overwrite: bool = False
 ) -> tuple[Manifest[QuestionFacts], Outcome]:
-    """Write the prepared form of two files, or find that it is there already."""
     refuse_strangers(out)
     splits = {"train": read_passages(train), "eval": read_passages(evaluated)}
     arrays, types = encode(splits["train"], splits["eval"])

@@ -23,12 +23,7 @@ _PIECE_BYTES = 2**16
 
 
 def documents_of(path: pathlib.Path, separation: str) -> list[str]:
-    """Documents of a text, plain or packed.
-
-    Args:
-      path: The file.
-      separation: `none` makes one document of it; `blank_lines` divides it at one or more of them.
-    """
+    """Documents of a text: all of it, or the parts between `blank_lines`."""
     text = text_files.read_text(path, MOST_BYTES)
     if not text:
         raise DataError(f"{path}: is empty")

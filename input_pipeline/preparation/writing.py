@@ -25,20 +25,10 @@ def write_files(
     *,
     overwrite: bool,
 ) -> tuple[Manifest[Facts], Outcome]:
-    """Write a few files that fit memory and their manifest, or find that they are there already.
+    """Write a few files that fit memory and their manifest, or find that they are there, intact.
 
     All is written beside the directory and renamed into place, so an interruption leaves what was
-    there.
-
-    Args:
-      directory: Where to.
-      kind: What they are; its name is that of the dataset.
-      facts: For the manifest.
-      contents: Each file, by name.
-      overwrite: Replace other content, and all else that is in the directory.
-
-    Returns:
-      The manifest, and "unchanged" where the directory held the same content, intact.
+    there. The name of the kind is that of the dataset.
     """
     refuse_strangers(directory)
     wanted = kind.make(kind.name, facts, contents)
@@ -70,16 +60,9 @@ def held(
     is_same: Callable[[Manifest[Facts]], bool],
     overwrite: bool,
 ) -> Manifest[Facts] | None:
-    """Read what a directory to be written to holds already, every byte checked.
+    """Manifest of the same content in a directory to be written to, every byte checked.
 
-    Args:
-      directory: The directory.
-      kind: What is to be written.
-      is_same: Says whether a manifest is of the content to be written.
-      overwrite: Whether other content may be replaced.
-
-    Returns:
-      The manifest of the same content; None where it is to be written.
+    None where the content is to be written; other or damaged content must stay, unless `overwrite`.
     """
     if not (directory / manifests.FILE).exists():
         return None
@@ -118,7 +101,6 @@ def write_manifest(directory: pathlib.Path, manifest: Manifest[Any]) -> None:
 
 
 def write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:
-    """Write a file and wait until it is on disk."""
     with named_write_errors(path), path.open("wb") as file:
         for block in blocks:
             file.write(block)

@@ -61,10 +61,7 @@ class ExampleOrder:
     def steps(self, start: int, count: int, batch_size: int) -> BatchIndices:
         """Examples of steps start to start + count - 1, all of one size, in any order of calls.
 
-        Args:
-          start: First step, counted from 0.
-          count: Number of steps, 1 or more.
-          batch_size: Examples in each, over all processes; may exceed the train split.
+        Steps count from 0. A batch, over all processes, may exceed the train split.
         """
         if start < 0 or count < 1 or batch_size < 1:
             last = start + count - 1
@@ -72,13 +69,7 @@ class ExampleOrder:
         return self.batches(start * batch_size, count, batch_size)
 
     def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:
-        """Examples of consecutive batches of any size; calls may come in any order.
-
-        Args:
-          first_position: Where in the stream of examples the first batch begins, from 0.
-          count: Number of batches.
-          batch_size: Examples in each.
-        """
+        """Examples of consecutive batches from a position in the stream, in any order of calls."""
         size = count * batch_size
         index, epochs = np.empty(size, np.int32), np.empty(size, np.int32)
         filled = 0

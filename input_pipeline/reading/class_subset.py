@@ -16,13 +16,7 @@ def subset_spec(
     class_counts: Mapping[Split, Sequence[int]],
     name: str,
 ) -> DatasetSpec:
-    """Specification of some classes.
-
-    Args:
-      spec: That of all classes.
-      kept: Labels that are kept, in their new order.
-      class_counts: Examples of each class, in each split.
-      name: Name of the whole set.
+    """Specification of the `kept` labels, in their new order; `name` is that of the whole set.
 
     Raises:
       ValueError: A label is kept twice or is none, or only one is kept.

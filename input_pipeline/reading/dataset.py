@@ -113,7 +113,20 @@ class Dataset(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DatasetSpec:
+class Spec:
+    """Fields of the specifications of this package, as `DataSpec` has them.
+
+    Without a declaration, the dataset's tag names the data.
+    """
+
+    num_train_examples: int
+    num_eval_examples: int
+    fingerprint: str
+    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatasetSpec(Spec):
     """Counts and shapes of an image dataset, whose splits have two arrays:
 
         {"image": uint8 [num_examples, height, width, channels], "label": int32 [num_examples]}
@@ -123,17 +136,12 @@ class DatasetSpec:
       num_classes: Labels are 0 to num_classes - 1.
       mean: Per channel, of pixel / 255.
       std: Per channel, of pixel / 255. A normalized pixel is (pixel / 255 - mean) / std.
-      declaration: Its statement of what the images are; None leaves it to the dataset's tag.
     """
 
-    num_train_examples: int
-    num_eval_examples: int
     image_shape: tuple[int, int, int]
     num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    fingerprint: str
-    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
         del split  # both are alike
@@ -144,7 +152,7 @@ class DatasetSpec:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextSpec:
+class TextSpec(Spec):
     """Counts and shapes of prepared parallel text.
 
     A training example is a row that holds several sentence pairs, side by side; an example to
@@ -168,17 +176,13 @@ class TextSpec:
       fingerprint: It covers vocabulary and references too.
     """
 
-    num_train_examples: int
     num_train_pairs: int
-    num_eval_examples: int
     source_length: int
     target_length: int
     eval_source_length: int
     eval_target_length: int
     vocabulary_size: int
     end: int
-    fingerprint: str
-    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
         if split == "eval":
@@ -193,19 +197,15 @@ class TextSpec:
         }
 
     def batch_elements(self, batch_size: int) -> int:
-        """Elements of a batch's logits."""
         return batch_size * self.target_length * self.vocabulary_size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArraysSpec:
+class ArraysSpec(Spec):
     """Counts and shapes of arrays of any names, such as `arrays.Arrays` has them."""
 
-    num_train_examples: int
-    num_eval_examples: int
     train_shapes: Shapes
     eval_shapes: Shapes
-    fingerprint: str
 
     def example_shapes(self, split: Split) -> Shapes:
         return self.train_shapes if split == "train" else self.eval_shapes

@@ -42,7 +42,6 @@ class ImageFacts:
     statistics: dict[Split, Statistics] = dataclasses.field(default_factory=dict)
 
     def summary(self) -> str:
-        """Counts, for the message of a directory that holds them."""
         return f"{' + '.join(f'{self.num_examples[split]:,}' for split in SPLITS)} examples"
 
 
@@ -78,7 +77,6 @@ def fingerprint(manifest: ImageManifest) -> str:
 
 
 def image_shape(manifest: ImageManifest) -> tuple[int, int, int]:
-    """(height, width, channels) of each image."""
     height, width, channels = manifest.files["train_images.npy"].shape[1:]
     return height, width, channels
 
@@ -92,11 +90,7 @@ def read_split(
 ) -> dict[str, np.ndarray]:
     """Map the examples of a split into memory, read only, and verify them.
 
-    Args:
-      directory: The prepared directory.
-      manifest: What `read` returned for it.
-      split: Which split.
-      most_bytes: Images in a larger file stay unread, but for size and header. None reads all.
+    Images in a file of more than `most_bytes` stay unread, but for size and header.
 
     Returns:
       `image` uint8 [num_examples, height, width, channels] and `label` int32 [num_examples].

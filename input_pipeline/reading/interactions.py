@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading.dataset import Declaration, Shapes, Split
+from dawnjax.input_pipeline.reading.dataset import Shapes, Spec, Split
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 WORD_BITS = 32
@@ -36,7 +36,7 @@ _USERS_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InteractionsSpec:
+class InteractionsSpec(Spec):
     """Counts and shapes of interactions.
 
     Attributes:
@@ -48,13 +48,9 @@ class InteractionsSpec:
       fingerprint: It covers the negatives too.
     """
 
-    num_train_examples: int
-    num_eval_examples: int
     num_users: int
     num_items: int
     num_eval_negatives: int
-    fingerprint: str
-    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
         if split == "eval":
@@ -63,7 +59,6 @@ class InteractionsSpec:
         return {"user": ((), "int32"), "item": ((), "int32"), "seen": (words, "uint32")}
 
     def batch_elements(self, batch_size: int) -> int:
-        """Elements of the bits of a batch."""
         return batch_size * num_words(self.num_items)
 
 
@@ -82,7 +77,6 @@ class RowsOfUsers(RowsOnDemand):
 
 
 def num_words(num_items: int) -> int:
-    """Number of words that hold a user's bits."""
     return -(-num_items // WORD_BITS)
 
 
@@ -113,10 +107,7 @@ def split_of(
 def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
     """Bit for each item that a user rated, and after the last item: uint32 [users, words].
 
-    Args:
-      users: int32 [ratings], ascending, from 0, none left out.
-      items: int32 [ratings]; no pair is there twice.
-      num_items: Items that there are.
+    Users are int32 [ratings], ascending, from 0, none left out; no pair is there twice.
     """
     table = np.zeros((int(users[-1]) + 1, num_words(num_items)), np.uint32)
     words, bits = np.divmod(items, WORD_BITS)
@@ -134,16 +125,10 @@ def is_rated(table: np.ndarray, users: np.ndarray, items: np.ndarray) -> np.ndar
 
 
 def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> np.ndarray:
-    """Draw items that each user never rated, evenly: int32 [users, count].
+    """Draw `count` items that each user never rated, evenly: int32 [users, count].
 
     An item of a user's that was drawn before is replaced by -1. The numbers are the raw output of
-    Philox, so they are the same under any version of NumPy.
-
-    Args:
-      pairs: As `split_of` takes them; each user left an item unrated.
-      num_items: Items that there are.
-      count: Items to draw for each user.
-      seed: Seed of the draw.
+    Philox, so they are the same under any version of NumPy. Each user left an item unrated.
     """
     table = rated(pairs[:, 0], pairs[:, 1], num_items)
     stream = np.random.Philox(key=np.array([seed, _NEGATIVE_STREAM], np.uint64))

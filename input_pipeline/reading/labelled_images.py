@@ -49,11 +49,8 @@ class LabelledImages:
 def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool) -> LabelledImages:
     """Read a labelled set, labels checked.
 
-    Args:
-      path: The directory or file.
-      image_shape: The shape that its images must have, (height, width, channels).
-      resized: Whether files of images are of any size and become squares as `dawnjax prepare`
-        makes them; otherwise, or where the shape is no square, they must have the shape.
+    Images must have the shape. Where files are `resized` and the shape is a square, images of any
+    size become squares as `dawnjax prepare` makes them.
     """
     height, width, channels = image_shape
 
@@ -94,10 +91,7 @@ def labels_of_run(
 ) -> np.ndarray:
     """Translate a set's labels into those of a run, int32 [n].
 
-    Args:
-      path: Where the set is from, for messages.
-      labelled: The set; it may lack some of the run's classes, but have no class besides them.
-      classes: Name of each of the run's labels.
+    The set may lack some of the run's classes, but have no class besides them.
     """
     labels, names = labelled.labels, labelled.classes
     if names is None:
@@ -169,7 +163,6 @@ def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _loaded(path: pathlib.Path) -> Any:
-    """Load a file with NumPy; all arrays of an .npz."""
     try:
         if path.suffix == ".npz":
             refuse_zip_bomb(path)

@@ -72,7 +72,7 @@ class File:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest(Generic[Facts]):
-    """The content of `dataset.json`, but for the hash of itself.
+    """Content of `dataset.json`, but for the hash of itself.
 
     Attributes:
       kind: Name of the `Kind`.
@@ -80,7 +80,7 @@ class Manifest(Generic[Facts]):
       facts: Counts and the like, as the kind has them.
       files: Each file, by name.
       algorithm: Of the checksums.
-      source: What the data were made from; names no path of this machine.
+      source: Origin of the data; names no path of this machine.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -103,11 +103,8 @@ class Manifest(Generic[Facts]):
     def array(self, directory: pathlib.Path, name: str, *, verified: bool = True) -> np.ndarray:
         """Array of a file, mapped into memory, read only.
 
-        Args:
-          directory: The prepared directory.
-          name: The file.
-          verified: Whether every byte is compared with its checksum (0.07 s for 180 MB on two
-            cores), or size and header alone.
+        Every byte is compared with its checksum (0.07 s for 180 MB on two cores), or, without
+        `verified`, size and header alone.
         """
         if verified:
             self._verified(directory, name)
@@ -158,7 +155,7 @@ class Kind(Generic[Facts]):
 
     Attributes:
       name: In manifests.
-      title: What the data are, in messages.
+      title: Name of the data in messages.
       facts: The type of their facts, a dataclass whose `summary()` names the content in words.
       files: Files that all data of the kind have.
       algorithm: Of their checksums.
@@ -178,11 +175,8 @@ class Kind(Generic[Facts]):
     def read(self, directory: pathlib.Path, command: str = "") -> Manifest[Facts]:
         """Read a manifest; all files are there, with the right sizes, dtypes and shapes.
 
-        Of the files only sizes and headers are read: less than a millisecond.
-
-        Args:
-          directory: The prepared directory.
-          command: Flags of `dawnjax prepare` that make it, for the message where nothing is there.
+        Of the files only sizes and headers are read: less than a millisecond. Where nothing is
+        there, the message names the flags of `dawnjax prepare` that make it, `command`.
         """
         path = directory / FILE
         try:

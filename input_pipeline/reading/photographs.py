@@ -90,14 +90,7 @@ def open_source(
     tfds_name: str = "*",
     splits: Sequence[Split] = ("train", "eval"),
 ) -> Source:
-    """List a source, without reading an image.
-
-    Args:
-      path: The folder.
-      title: Name of the data in messages.
-      tfds_name: Its name in TensorFlow Datasets.
-      splits: The splits to list.
-    """
+    """List a source, without reading an image; messages call it `title`."""
     if not path.is_dir():
         what = "is no folder" if path.exists() else "does not exist"
         raise DataError(
@@ -139,14 +132,7 @@ def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
 def list_folder(
     folder: pathlib.Path, classes: Sequence[str], split: str, listing: Any
 ) -> Photographs:
-    """List the files in `folder/<class>/`, sorted.
-
-    Args:
-      folder: The folder of a split.
-      classes: The classes that there may be.
-      split: Name of the split, for the listing.
-      listing: A hash that all names and sizes are added to.
-    """
+    """List the files in `folder/<class>/`, sorted; all names and sizes are added to `listing`."""
     numbers = {name: number for number, name in enumerate(classes)}
     files: list[str] = []
     labels: list[int] = []
@@ -196,12 +182,7 @@ def _open_tfds(version: pathlib.Path, wanted: Sequence[Split]) -> Source:
 def open_tfds_splits(
     version: pathlib.Path, names: dict[Split, str]
 ) -> tuple[tuple[str, ...], dict[Split, Photographs]]:
-    """Classes, and photographs of some splits of a version that TFDS left.
-
-    Args:
-      version: The directory.
-      names: TFDS's name of each split.
-    """
+    """Classes, and photographs of some splits of a version, by TFDS's name of each."""
     builder = tfds_directory.open_version(version)
     features = builder.info.features
     if not {"image", "label"} <= set(features) or not hasattr(features["label"], "names"):

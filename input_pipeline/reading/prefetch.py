@@ -30,11 +30,9 @@ class Prefetch(Generic[Item]):
     """
 
     def __init__(self, items: Iterable[Item], depth: int = 2) -> None:
-        """Start the thread.
+        """Start the thread; only it touches the items from now on.
 
-        Args:
-          items: The items; only the thread touches them from now on.
-          depth: Items made ahead of the consumer at most, the one under way included; 1 or more.
+        At most `depth` items are made ahead of the consumer, the one under way included.
         """
         if depth < 1:
             raise ValueError(f"depth={depth} must be 1 or more")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading.dataset import Declaration, Shapes, Split
+from dawnjax.input_pipeline.reading.dataset import Declaration, Shapes, Spec, Split
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.input_pipeline.reading.tokens import covering, spans_of
 
@@ -37,15 +37,7 @@ NUM_CHARACTERS = 200
 
 
 class Question(NamedTuple):
-    """A question.
-
-    Attributes:
-      id: Its name in the file.
-      passage: Position of its passage.
-      article: Position of the passage's article.
-      text: The question itself.
-      answers: Reference answers, one or more: first character in the passage, and text.
-    """
+    """A question; answers are pairs of first character in the passage, and text."""
 
     id: str
     passage: int
@@ -64,7 +56,7 @@ class Passages:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionsSpec:
+class QuestionsSpec(Spec):
     """Counts and shapes of questions.
 
     Attributes:
@@ -78,15 +70,11 @@ class QuestionsSpec:
       fingerprint: It covers vectors, texts and references too.
     """
 
-    num_train_examples: int
-    num_eval_examples: int
     context_length: int
     question_length: int
     eval_context_length: int
     vocabulary_size: int
     vector_width: int
-    fingerprint: str
-    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
         context = self.context_length if split == "train" else self.eval_context_length
@@ -137,13 +125,7 @@ class LookedUp(RowsOnDemand):
     """Rows `values[table[index[row]]]`, without a copy for each question in memory."""
 
     def __init__(self, table: np.ndarray, index: np.ndarray, values: np.ndarray):
-        """Make no row yet.
-
-        Args:
-          table: int [passages or questions, length], types.
-          index: int [rows], the row of the table.
-          values: [types, ...], the values of each type.
-        """
+        """Take a table int [n, length] of types, int [rows] of it, and values [types, ...]."""
         shape = (*table.shape[1:], *values.shape[1:])
         super().__init__(len(index), shape, values.dtype.name, lambda row: self[np.array(row)])
         self._table, self._index, self._values = table, index, values
@@ -184,7 +166,6 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
 
 
 def _split(passages: Passages, types: dict[str, int]) -> Encoded:
-    """Arrays of a split; new types are added."""
     number = lambda word: types.setdefault(word, len(types) + 1)  # noqa: E731
     spans_of_contexts = [spans_of(context) for context in passages.contexts]
     contexts = [
@@ -319,7 +300,6 @@ class Selection:
         return arrays
 
     def lengths(self, encoded: Encoded) -> "Lengths":
-        """Lengths of the questions to train on."""
         rows = self.rows(encoded, "train")
         contexts = _lengths(encoded["train_context_ends"])[encoded["train_passage"][rows]]
         questions = _lengths(encoded["train_question_ends"])[rows]

@@ -15,12 +15,7 @@ import numpy as np
 
 
 class RowsOnDemand:
-    """Rows [n, ...] of one shape and dtype.
-
-    Attributes:
-      shape: (n, ...), as an array has it.
-      dtype: The rows' dtype.
-    """
+    """Rows [n, ...] of one shape and dtype."""
 
     def __init__(
         self,
@@ -32,12 +27,8 @@ class RowsOnDemand:
     ):
         """Make no row yet.
 
-        Args:
-          num_rows: Number of rows.
-          row_shape: Shape of a row.
-          dtype: NumPy's name of the dtype.
-          make_row: Returns the row at a position; called by several threads at once.
-          num_threads: How many; None takes one for each core of this machine.
+        `make_row` returns the row at a position; several threads call it at once, one for each core
+        of this machine unless `num_threads` says otherwise.
         """
         self.shape = (num_rows, *row_shape)
         self.dtype = np.dtype(dtype)
@@ -49,14 +40,10 @@ class RowsOnDemand:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Make rows; a row that is asked for several times, as padding is, is made once.
+        """Make the rows at positions in an array of any shape, or in a slice.
 
-        Args:
-          rows: Positions in an array of any shape, or a slice.
-
-        Raises:
-          DataError: As `make_row`, of a row that could not be made; no more are begun.
-          IndexError: There is no such row.
+        A row that is asked for several times, as padding is, is made once. An error of `make_row`
+        ends it, and no more rows are begun.
         """
         index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         if index.size and not 0 <= index.min() <= index.max() < len(self):

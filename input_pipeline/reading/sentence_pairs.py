@@ -65,7 +65,6 @@ def read_test_set(
 def evaluated_arrays(
     sources: list[str], targets: list[str], words: vocabulary.Vocabulary
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Arrays and references of a split to evaluate, shortest source first."""
     source_tokens, target_tokens = words.encode(sources), words.encode(targets)
     # Sentences of like length are translated together, so that a batch ends soon.
     order = sorted(range(len(source_tokens)), key=lambda row: (len(source_tokens[row]), row))

@@ -24,12 +24,7 @@ letter of the first word."""
 
 
 def read_bytes(path: pathlib.Path, most_bytes: int) -> bytes:
-    """Content of a text, unpacked, without a byte-order mark.
-
-    Args:
-      path: The file.
-      most_bytes: The largest text, unpacked.
-    """
+    """Content of a text, unpacked, without a byte-order mark; at most `most_bytes`."""
     try:
         content = records.read_plain(path, most_bytes)
         most = min(most_bytes, LARGEST_SMALL_TEXT + MAX_EXPANSION * len(content))

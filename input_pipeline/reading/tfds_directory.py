@@ -21,9 +21,7 @@ MOST_INFO_BYTES = 16 * 2**20
 def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
     """Directory of the newest version of a dataset; None where there is none.
 
-    Args:
-      directory: A TFDS data directory, the dataset's in it, its configuration's, or a version.
-      name: The dataset's name, with its configuration if it has one.
+    The directory is a TFDS data directory, the dataset's in it, its configuration's, or a version.
     """
     for pattern in ("", "[0-9]*/", f"{name}/[0-9]*/"):
         versions = [path.parent for path in directory.glob(f"{pattern}{INFO_FILE}")]
@@ -90,11 +88,7 @@ def open_split(
 ) -> Any:
     """Open the examples of a split, to be read by position.
 
-    Args:
-      version: The directory, for messages.
-      builder: What `open_version` returned for it.
-      split: TFDS's name of the split.
-      undecoded: Features that are read as the bytes on disk.
+    Features that are `undecoded` are read as the bytes on disk.
     """
     tfds = import_tfds(version)
     decoders = {name: tfds.decode.SkipDecoding() for name in undecoded}
@@ -118,7 +112,6 @@ def import_tfds(version: pathlib.Path) -> Any:
 
 
 def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
-    """Error that names the packages to install."""
     return DataError(
         f"{version}: reading TensorFlow Datasets needs packages that are not installed ({error}): "
         "pip install 'dawnjax[tfds]'"

@@ -88,16 +88,11 @@ class Vocabulary:
 def train_vocabulary(
     sentences: Sequence[str], size: int, *, keeps_white_space: bool = False
 ) -> bytes:
-    """Train a vocabulary on sentences, which may be of several languages.
+    """Train a vocabulary on sentences: the content of a model file.
 
-    Args:
-      sentences: All training text.
-      size: Number of tokens.
-      keeps_white_space: Whether every blank and line end stays, so that the tokens stand for the
-        text's very bytes. Otherwise blanks in a row become one, as sentences want it.
-
-    Returns:
-      The content of a model file: the same bytes for the same sentences and library version.
+    It has the same bytes for the same sentences and library version. With `keeps_white_space` every
+    blank and line end stays, so that the tokens stand for the text's very bytes. Otherwise blanks
+    in a row become one, as sentences want it.
     """
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise DataError(

@@ -10,6 +10,7 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.text_files import BYTE_ORDER_MARK
 
 MOST_BYTES = 16 * 2**30
 _MOST_LINE_BYTES = 2**16
@@ -30,6 +31,9 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
     width = 0
     try:
         for number, line in enumerate(records.lines(path, MOST_BYTES, _MOST_LINE_BYTES), 1):
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            line = line.rstrip()  # some files end each line with a blank
             count = line.count(b" ")
             width = width or count
             if count != width or not count:
@@ -61,7 +65,7 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
 
 def _values(text: bytes, where: str) -> np.ndarray:
     try:
-        values = np.array(text.split(), np.float32)
+        values = np.array(text.split(b" "), np.float32)
     except ValueError:
         values = np.array([np.nan])
     if not (np.abs(values) < np.finfo(np.float16).max).all():

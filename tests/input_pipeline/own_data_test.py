@@ -298,6 +298,10 @@ def test_an_npz_of_images(tmp_path, capsys):
         ({"train_y": np.zeros(9)}, "train_y is float64; wanted integers"),
         ({"train_y": np.arange(8)}, "train: images uint8 (9, 6, 5, 1) with labels (8,)"),
         ({"test_x": GREY[:4, :5]}, "train_x has images (6, 5, 1), test_x (5, 5, 1)"),
+        (
+            {"train_y": np.arange(9) % 3 + 1, "test_y": np.arange(4) % 3 + 1},
+            "labels begin at 1; they must count from 0",
+        ),
         ({"classes": np.array(["zero"])}, "label 1 of example 1 is out of range 0 to 0"),
         ({"train_x": GREY / 255}, "images float64"),
         ({"train_x": np.array([{}] * 9)}, "cannot be read (Object arrays cannot be loaded"),

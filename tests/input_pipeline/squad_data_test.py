@@ -201,7 +201,8 @@ def test_damage_is_refused_before_a_run(prepared, tmp_path, capsys):
 
 def test_vectors(prepared, tmp_path, monkeypatch):
     file = tmp_path / "vectors.txt"
-    file.write_text("house 1 2\nbob 0.5 -3\nBob 4 5\nunused x y\nada 0.25 1e-3\n")
+    # Some files begin with a byte-order mark, or end each line with a blank.
+    file.write_text("\ufeffhouse 1 2 \nbob 0.5 -3\nBob 4 5\r\nunused x y\nada 0.25 1e-3 \n")
     vectors, known = read_vectors(file, ["house", "Bob", "Ada", "pay"])
     assert known == 3 and vectors.dtype == np.float16
     assert vectors.tolist() == [[1, 2], [4, 5], [0.25, float(np.float16(1e-3))], [0, 0]]
@@ -225,6 +226,7 @@ def test_vectors(prepared, tmp_path, monkeypatch):
     [
         ("house 1 2\nbob 3\n", ":2: 1 values and 2 in line 1"),
         ("400000 300\n\nhouse 1 2\n", ":2: 0 values and 1 in line 1"),
+        ("house 1 2\nhouse  1\nbob  1\n", ":3: a value is no number"),
         ("house 1 nan\n", ":1: a value is no number"),
         ("house 1 x\n", ":1: a value is no number"),
         ("house 1 1e9\n", ":1: a value is no number that float16 holds"),

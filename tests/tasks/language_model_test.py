@@ -60,6 +60,15 @@ def test_rows_cross_shards_and_predict_each_token_once(tmp_path):
     assert data.spec().fingerprint != spec.fingerprint
 
 
+def test_a_shard_is_of_the_split_whose_word_its_name_has(tmp_path):
+    names = {"retrieval_train_1": [256, *range(8)], "retrieval_val_0": [256, 1, 2, 3, 4]}
+    spec = write(tmp_path, **names).spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (2, 1)
+    (tmp_path / "retrieval_val_0.bin").rename(tmp_path / "retrieval_0.bin")
+    with pytest.raises(DataError, match=r"no file \*val\*.bin is there"):
+        write(tmp_path).spec()
+
+
 @pytest.mark.parametrize(
     ("damage", "line"),
     [
