@@ -238,7 +238,7 @@ def _kernel_gradient(
     return total.sum(0)
 
 
-def _chunk_size(examples: int, patch_bytes: int) -> int:
+def chunk_size(examples: int, patch_bytes: int) -> int:
     """Divisor of a number of examples whose patches come nearest to `PATCH_BYTES`.
 
     At least two examples, where the number is even: XLA copies a single example on one core.

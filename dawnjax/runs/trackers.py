@@ -38,8 +38,8 @@ def refuse_unknown(names: Sequence[str]) -> None:
       ConfigError: Names the tracker, and what to install.
     """
     for name in names:
-        if name not in _ENGINES:
-            raise ConfigError(f"tracker={name} is not known; there are {', '.join(_ENGINES)}")
+        if name not in ENGINES:
+            raise ConfigError(f"tracker={name} is not known; there are {', '.join(ENGINES)}")
         if importlib.util.find_spec(name) is None:
             raise ConfigError(f"tracker={name} is not installed: pip install 'dawnjax[{name}]'")
 
@@ -58,7 +58,7 @@ class Trackers:
         """Starts the thread; without names there is none, and nothing is done.
 
         Args:
-          names: Of `_ENGINES`.
+          names: Of `ENGINES`.
           run_id: The run's name, the same in all its attempts: a tracker appends to that run.
           directory: The run directory, for files that a tracker keeps on disk.
           config: The experiment, by dotted name.
