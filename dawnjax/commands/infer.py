@@ -33,7 +33,7 @@ _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
+    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     flags.DEFINE_integer(
@@ -151,7 +151,6 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
 
 
 def _processor() -> str:
-    """Gives the host's processor as the system names it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -162,7 +161,6 @@ def _processor() -> str:
 
 
 def _shown(record: dict[str, Any], task: Task) -> str:
-    """Gives the record as lines for a person."""
     device, latency = record["device"], record["latency_seconds"]
     millis = {
         name: f"- ({record['reasons'][f'latency_seconds.{name}']})"

@@ -151,7 +151,7 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
 
 
 def _window_line(window: str, profile: host_profile.HostProfile, others: list[str]) -> str:
-    """Says which window is shown, and which are not."""
+    """Name the window that is shown, and those that are not."""
     first, last = profile.capture["steps"]
     where = "inside the run" if profile.capture["in_run"] else "none of the run's"
     line = f"window {window}: steps {first + 1} to {last}, {where}"

@@ -259,7 +259,7 @@ def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int
 
 
 def _line(done: int, total: int, trial: Trial, run: Any, why: str) -> str:
-    """What is said of a trial that is over."""
+    """Line of a trial that is over."""
     said = f"failed: {why}"
     if run is not None and not why:
         seconds = run.result.time_to_accuracy_seconds

@@ -1,4 +1,4 @@
-"""What a report is made of: entries and our runs, read and redacted."""
+"""Sources of a report: entries, our runs and studies, read and redacted."""
 
 import dataclasses
 import itertools
@@ -96,7 +96,7 @@ def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
 
 
 def _what_differs(run: OurRun, alike: Sequence[OurRun]) -> Iterator[str]:
-    """What tells a run from others in few words, then numbers."""
+    """Short descriptions of a run that others may lack, then numbers."""
     if len({other.result.experiment for other in alike}) > 1:
         yield run.result.experiment
     changes = [other.result.overrides for other in alike]
@@ -122,6 +122,7 @@ def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:
             continue
         if design is not None:
             study, arms = design
-            told = figures(study, arms, trials_over(trials_of(study, arms), path), path)
-            studies.append(ReadStudy(path.resolve().name, study, tuple(told)))
+            over = trials_over(trials_of(study, arms), path)
+            arms_of_study = tuple(figures(study, arms, over, path))
+            studies.append(ReadStudy(path.resolve().name, study, arms_of_study))
     return studies, damaged
