@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live line on a terminal, plain lines elsewhere, a last table."""
+"""Progress of a run on the screen: a live line, plain lines elsewhere, a last table."""
 
 import dataclasses
 import sys
@@ -30,7 +30,7 @@ class _Console(Console):
     """A console whose reader may go away: a run outlives the terminal that it was started from."""
 
     def on_broken_pipe(self) -> None:
-        """Says nothing from here on; the standard answer is to end the process."""
+        """Fall silent; the standard answer is to end the process."""
         self.quiet = True
 
     def show(self, renderable: RenderableType) -> None:
@@ -55,7 +55,7 @@ _PHASES = {
     "profile": "profiling, outside of the time to accuracy",
     "other": "preparing",
 }
-"""What each phase is called while it lasts."""
+"""Names of phases on the live line."""
 
 
 class _Lasting:
@@ -329,7 +329,7 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
 
 
 def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:
-    """Says that the budget of time ended the training, where it did."""
+    """Note that the budget of time ended the training, where it did."""
     limit, is_whole = experiment.max_seconds, result.steps >= experiment.num_steps(spec)
     if not limit or is_whole or result.status != "not_reached":
         return ""
@@ -384,7 +384,7 @@ def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str,
 
 
 def _processes_note(result: RunResult) -> str:
-    """Says how many processes ran; where the processor is the device, on how many cores too."""
+    """Number of processes; where the processor is the device, of cores too."""
     note = f"{result.num_processes} process(es)"
     cores = sorted({host["cores"] for host in result.hosts if host.get("cores")})
     if result.platform != "cpu" or not cores:
@@ -395,7 +395,7 @@ def _processes_note(result: RunResult) -> str:
 
 
 def _compilation_note(result: RunResult) -> str:
-    """Says where the compilation lies, and whether the cache had the programs at first."""
+    """When programs were compiled, and whether the cache had them at first."""
     before = result.compile_seconds_before_run_start
     within = result.compile_seconds_in_time_to_accuracy
     if before is None:

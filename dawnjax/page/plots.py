@@ -53,7 +53,7 @@ class Point(NamedTuple):
       number: Written in its place where the figure has a key; 0 for none.
       name: For its title; the label if empty.
       size: Radius in CSS pixels.
-      told: Further lines of its title.
+      more: Further lines of its title.
     """
 
     x: float
@@ -63,7 +63,7 @@ class Point(NamedTuple):
     number: int = 0
     name: str = ""
     size: float = 4.5
-    told: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
 
 class _Frame(NamedTuple):
@@ -88,9 +88,9 @@ class _Frame(NamedTuple):
         """Coordinates of a point."""
         return self.to_x(point[0]), self.to_y(point[1])
 
-    def told(self, name: str, point: Sequence[float]) -> list[str]:
+    def title(self, name: str, point: Sequence[float]) -> list[str]:
         """Lines of a point's title: whose it is, its two values, and its spread."""
-        lines = [name, self.x.told(point[0]), self.y.told(point[1])]
+        lines = [name, self.x.named(point[0]), self.y.named(point[1])]
         if len(point) == 4 and point[2] < point[3]:
             text = self.y.exact or self.y.text
             lines.append(f"half of the trials: {text(point[2])} to {text(point[3])}")
@@ -173,7 +173,7 @@ def _draw_behind(canvas: svg.Canvas, frame: _Frame, line: Line) -> None:
         _draw_line(canvas, svg.thinned(path, MOST_POINTS), frame, "behind", 0)
     last = max(line.every, key=lambda point: point[0])
     if line.name and last[1] >= frame.to_y.low:
-        canvas.marker(*frame.place(last), 2.2, "behind", told=frame.told(line.name, last))
+        canvas.marker(*frame.place(last), 2.2, "behind", title=frame.title(line.name, last))
 
 
 def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _End:
@@ -189,19 +189,19 @@ def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _
     for strand in line.strands:
         last = strand[-1]
         if last[1] >= low:
-            told = frame.told(f"{name}, end of a trial", last)
+            title = frame.title(f"{name}, end of a trial", last)
             if drawn:
-                canvas.marker(*frame.place(last), 1.6, style, told=told)
+                canvas.marker(*frame.place(last), 1.6, style, title=title)
             else:
-                canvas.marker(*frame.place(last), 3.2, style, shape, told)
+                canvas.marker(*frame.place(last), 3.2, style, shape, title)
     visible = svg.thinned([point for point in drawn if point[1] >= low], MOST_TITLED)
     every = 1 if len(visible) <= MOST_MARKERS else 3
     for place, point in enumerate(visible):
-        told = frame.told(name, point)
+        title = frame.title(name, point)
         if place % every or not line.marked:
-            canvas.marker(*frame.place(point), 3.2, "unseen", told=told)
+            canvas.marker(*frame.place(point), 3.2, "unseen", title=title)
         else:
-            canvas.marker(*frame.place(point), 3.2, style, shape, told)
+            canvas.marker(*frame.place(point), 3.2, style, shape, title)
     marked = visible or drawn or [strand[-1] for strand in line.strands]
     last = max(marked, key=lambda point: point[0])
     return _End(*frame.place((last[0], max(last[1], low))), style, shape, line.label)
@@ -257,12 +257,12 @@ def draw_points(
     if bound:
         taken.append(_draw_bound(canvas, frame, bound))
     for point in points:
-        told = [*frame.told(point.name or point.label, (point.x, point.y)), *point.told]
+        title = [*frame.title(point.name or point.label, (point.x, point.y)), *point.more]
         place = frame.place((point.x, point.y))
         style, shape = _series_style(point.series)
         # A rim parts marks that overlap; a cross is all rim.
         canvas.marker(
-            *place, point.size, style if shape == "cross" else f"{style} dot", shape, told
+            *place, point.size, style if shape == "cross" else f"{style} dot", shape, title
         )
     _label_points(canvas, frame, points, taken, key)
     for index, point in enumerate(numbered):

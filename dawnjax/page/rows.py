@@ -30,7 +30,7 @@ class Row(NamedTuple):
       low: Lower end of the interval of the values' mean; None without one.
       high: Upper end; None without one.
       mean: Where a line across marks the middle of the values; None for none.
-      told: Title of each value's mark; empty for the value alone.
+      titles: Title of each value's mark; empty for the value alone.
       series: Colour of its dots and its interval, from 1.
     """
 
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     low: float | None = None
     high: float | None = None
     mean: float | None = None
-    told: tuple[str, ...] = ()
+    titles: tuple[str, ...] = ()
     series: int = 1
 
     @property
@@ -84,8 +84,8 @@ def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas
             # Each trial has its own fixed shift, so that equal times are seen as several dots.
             shift = ((number * 7) % 11 - 5) * (1.3 if crowded else 0.7)
             shift = shift if len(row.values) > 1 else 0
-            told = (row.name, row.told[number] if row.told else axis.told(value))
-            canvas.marker(scale(value), y + shift, size, f"s{row.series} dot", told=told)
+            title = (row.name, row.titles[number] if row.titles else axis.named(value))
+            canvas.marker(scale(value), y + shift, size, f"s{row.series} dot", title=title)
         if row.mean is not None:
             canvas.line(scale(row.mean), y - 9, scale(row.mean), y + 9, "mean")
     return canvas
@@ -115,8 +115,8 @@ def draw_bars(
                 continue
             inside = f"{parts[index]} {axis.text(value)}"
             share = f"{words.percent(value / whole)} of {axis.text(whole)}"
-            told = (row.name, f"{parts[index]}: {axis.text(value)}", share)
-            canvas.rectangle(start, y - 8, max(end - start - 1, 0.5), 16, f"p{index + 1}", told)
+            title = (row.name, f"{parts[index]}: {axis.text(value)}", share)
+            canvas.rectangle(start, y - 8, max(end - start - 1, 0.5), 16, f"p{index + 1}", title)
             if svg.text_width(inside, 11) < end - start - 8:
                 canvas.text((start + end) / 2, y + 4, inside, f"in i{index + 1}", anchor="middle")
     return canvas
@@ -187,8 +187,8 @@ def draw_pairs(
         canvas.line(first, y, second, y, "link")
         for place in (1, 0):  # the circle lies above the square
             style, shape = marks[place]
-            told = (row.name, f"{names[place]}: {axis.text(row.values[place])}")
-            canvas.marker((first, second)[place], y, 5, style, shape, told)
+            title = (row.name, f"{names[place]}: {axis.text(row.values[place])}")
+            canvas.marker((first, second)[place], y, 5, style, shape, title)
     return canvas
 
 

@@ -51,19 +51,19 @@ class Canvas:
         style: str,
         *,
         close: bool = False,
-        told: Sequence[str] = (),
+        title: Sequence[str] = (),
     ) -> None:
-        """Draw a line through points; `told` are the lines of its title."""
+        """Draw a line through points; `title` are the lines of its title."""
         if points:
             body = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
-            self._add("path", f'class="{style}" d="M{body}{"Z" if close else ""}"', told)
+            self._add("path", f'class="{style}" d="M{body}{"Z" if close else ""}"', title)
 
     def rectangle(
-        self, x: float, y: float, width: float, height: float, style: str, told: Sequence[str] = ()
+        self, x: float, y: float, width: float, height: float, style: str, title: Sequence[str] = ()
     ) -> None:
-        """Draw a rectangle from its upper left corner; `told` are the lines of its title."""
+        """Draw a rectangle from its upper left corner; `title` are the lines of its title."""
         place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
-        self._add("rect", f'class="{style}" {place}', told)
+        self._add("rect", f'class="{style}" {place}', title)
 
     def marker(
         self,
@@ -72,24 +72,24 @@ class Canvas:
         size: float,
         style: str,
         shape: str = "circle",
-        told: Sequence[str] = (),
+        title: Sequence[str] = (),
     ) -> None:
-        """Draw one of `MARKERS` with a radius of about `size`; `told` as for `path`."""
+        """Draw one of `MARKERS` with a radius of about `size`; `title` as for `path`."""
         if shape == "circle":
-            self._add("circle", f'class="{style}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}"', told)
+            self._add("circle", f'class="{style}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}"', title)
         elif shape == "cross":
             arm = size * 0.8
             body = f"M{_n(x - arm)} {_n(y - arm)}l{_n(2 * arm)} {_n(2 * arm)}"
             body += f"m0 {_n(-2 * arm)}l{_n(-2 * arm)} {_n(2 * arm)}"
-            self._add("path", f'class="{style} open" d="{body}"', told)
+            self._add("path", f'class="{style} open" d="{body}"', title)
         else:
             corners = [(x + dx * size, y + dy * size) for dx, dy in _CORNERS[shape]]
-            self.path(corners, style, close=True, told=told)
+            self.path(corners, style, close=True, title=title)
 
-    def _add(self, tag: str, attributes: str, told: Sequence[str]) -> None:
-        if told:
-            title = "\n".join(escape(escaped(line), quote=False) for line in told)
-            self._parts.append(f"<{tag} {attributes}><title>{title}</title></{tag}>")
+    def _add(self, tag: str, attributes: str, title: Sequence[str]) -> None:
+        if title:
+            text = "\n".join(escape(escaped(line), quote=False) for line in title)
+            self._parts.append(f"<{tag} {attributes}><title>{text}</title></{tag}>")
         else:
             self._parts.append(f"<{tag} {attributes}/>")
 
@@ -249,7 +249,7 @@ class Axis(NamedTuple):
       log: Whether equal ratios are equally far apart.
       zero: Whether it begins at 0.
       exact: From any value to its words; `text` if None.
-      name: What a told value is of, without a unit; the label if empty.
+      name: Name of its values, without a unit; the label if empty.
     """
 
     label: str
@@ -266,13 +266,13 @@ class Axis(NamedTuple):
             return logarithmic(values, start, end)
         return linear(values, start, end, zero=self.zero)
 
-    def told(self, value: float) -> str:
+    def named(self, value: float) -> str:
         """Value in words, with its name before it."""
         return f"{self.name or self.label}: {(self.exact or self.text)(value)}"
 
     @property
     def title(self) -> str:
-        """What stands at the axis."""
+        """Label, which says so where the axis is logarithmic."""
         return f"{self.label} (logarithmic)" if self.log else self.label
 
 

@@ -75,7 +75,7 @@ def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | 
             series=0 if op["has_products"] else 1,
             name=op["name"],
             size=3 + 12 * math.sqrt(op["seconds_per_step"] / total),
-            told=(f"{words.duration(op['seconds_per_step'])} a step",),
+            more=(f"{words.duration(op['seconds_per_step'])} a step",),
         )
         for number, op in enumerate(ops)
     ]

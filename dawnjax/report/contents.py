@@ -1,4 +1,4 @@
-"""What a report holds: its sections in their order, and what its numbers mean."""
+"""Sections of a report in their order, and the meaning of its numbers."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ DEFINITIONS = (
         "tell is not known, with the reason beside it or below; it is never counted as 0.",
     ),
 )
-"""What each number means, for the end of the page."""
+"""Terms and their meanings, for the end of the page."""
 
 
 @dataclasses.dataclass(frozen=True)

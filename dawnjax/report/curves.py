@@ -176,7 +176,7 @@ def _tick(value: float, target: Target) -> str:
 
 
 def _unit_after(target: Target) -> str:
-    """What stands after a value: a declared unit, unless it is a sign or the metric's own name."""
+    """Unit behind a value, unless it is a sign or the metric's own name."""
     unit = _UNITS.get(target.unit, target.unit)
     return "" if unit in ("", "%", target.title) or not target.title else f" {unit}"
 

@@ -1,4 +1,4 @@
-"""What a report is made of: entries and our runs, read and redacted."""
+"""Sources of a report: entries, our runs and studies, read and redacted."""
 
 import dataclasses
 import itertools
@@ -101,7 +101,7 @@ def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
 
 
 def _what_differs(run: OurRun, alike: Sequence[OurRun]) -> Iterator[str]:
-    """What tells a run from others in few words, then numbers."""
+    """Short descriptions of a run that others may lack, then numbers."""
     if len({other.result.experiment for other in alike}) > 1:
         yield run.result.experiment
     changes = [other.result.overrides for other in alike]

@@ -50,7 +50,7 @@ def labels_apart(entries: Sequence[Entry]) -> list[str]:
         " ".join(part for part in of if part not in shared) or entry.benchmark
         for entry, of in zip(entries, parts, strict=True)
     ]
-    return _told_apart(names if len(set(names)) == len(set(whole)) else whole, entries)
+    return _distinct(names if len(set(names)) == len(set(whole)) else whole, entries)
 
 
 def labels_by_key(entries: Sequence[Entry]) -> dict[tuple[str, ...], str]:
@@ -72,10 +72,10 @@ _DETAILS: tuple[Callable[[Entry], str], ...] = (
     lambda entry: entry.identity[:8],
     lambda entry: entry.source,
 )
-"""What tells entries of one name apart, in the order of what a reader knows best."""
+"""Details that distinguish entries of one name, those that a reader knows best first."""
 
 
-def _told_apart(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
+def _distinct(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
     """Adds to names that several entries have the first detail that differs in all of them."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
@@ -94,7 +94,7 @@ def _told_apart(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
 
 
 def _parts(entry: Entry) -> tuple[str, ...]:
-    """What a label is put together from; a changed field has the last part of its name."""
+    """Parts of a label; a changed field has the last part of its name."""
     if entry.suite != "dawnjax":
         return (label(entry),)
     changed = re.split(r", (?=[\w.]+=)", entry.variant)

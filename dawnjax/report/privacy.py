@@ -37,10 +37,10 @@ _VERSION = re.compile(
     r"|nccl|tensorrt|libtpu|rocm|mkl|dali|ofed|nvidia)[\w-]*[\s:=/_\"'-]{1,5}|\bv"
     r"|(?<![\d.])\d+\.\d+-)$"
 )
-"""What stands before a number such as `cuDNN 8.0.1.13`, which is no address."""
+"""Text before a number such as `cuDNN 8.0.1.13`, which is no address."""
 
 _COLONS = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:%\w+)?(?![\w:])")
-"""What may be an IPv6 or a MAC address; `12:30:45` may too."""
+"""Candidates for IPv6 and MAC addresses; `12:30:45` is one too."""
 
 LEFT_OUT_E_MAIL = "[e-mail left out]"
 LEFT_OUT_PATH = "[path left out]"

@@ -57,7 +57,7 @@ def rooflines_section(runs: Sequence[OurRun]) -> Section | None:
 
 
 def _chosen(runs: Sequence[OurRun]) -> tuple[dict[str, Mapping[str, Any]], str]:
-    """What the results kept, by the run's name, and the names of the runs that are left out."""
+    """Rooflines by the run's name, and the names of the runs that are left out."""
     chosen: dict[str, Mapping[str, Any]] = {}
     seen, left_out = set(), []
     for run in runs:

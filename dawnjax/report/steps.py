@@ -60,7 +60,10 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
         if isinstance(run.result.straggler, dict)
         and isinstance(run.result.straggler.get("message"), str)
     ]
-    blocks = [_parts_figure(hosts), view(used, [c.name for c in used.columns if _is_told(used, c)])]
+    blocks = [
+        _parts_figure(hosts),
+        view(used, [c.name for c in used.columns if _is_known(used, c)]),
+    ]
     if losses.rows:
         blocks.append(_losses_figure(hosts))
     return Section(
@@ -148,8 +151,8 @@ def _reasons(host: Host) -> str:
     return "; ".join(found)
 
 
-def _is_told(table: Table, column: Column) -> bool:
-    """Whether a column of numbers has one; texts stay in the files."""
+def _is_known(table: Table, column: Column) -> bool:
+    """Whether a column has a number; texts stay in the files."""
     return column.name in ("run", "host") or (
         column.kind != "text" and any(cell is not None for cell in table.column(column.name))
     )

@@ -71,7 +71,7 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
             low=arm.low if arm.ends == "95 %" else None,
             high=arm.high if arm.ends == "95 %" else None,
             mean=arm.expected_seconds,
-            told=tuple(f"seed {seed}: {words.duration(s)}" for s, seed in _reached(arm)),
+            titles=tuple(f"seed {seed}: {words.duration(s)}" for s, seed in _reached(arm)),
         )
         for arm in read.arms
         if arm.expected_seconds is not None

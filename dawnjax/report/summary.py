@@ -247,7 +247,7 @@ def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
                 group="",
                 values=tuple(record["seconds"] for record in ranked),
                 note=f"{words.duration(ranked[0]['seconds'])} · {len(ranked)}",
-                told=tuple(
+                titles=tuple(
                     f"rank {record['rank']}: {_who(entry)} on {hardware(entry)}, "
                     f"{words.duration(record['seconds'])}"
                     for record in ranked

@@ -131,7 +131,7 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
         high=high / mean - 1 if ends and high else None,
         mean=0.0,
         note=f"{cv} · {fraction}",
-        told=tuple(
+        titles=tuple(
             f"{words.duration(time)}, {_signed(difference)} from the mean of {words.duration(mean)}"
             for time, difference in differences
         ),
