@@ -76,7 +76,7 @@ def _leaf(hint: Any, value: Any, classes: Sequence[type], at: str) -> Any:
             own = {**{variant.TAG: variant for variant in variants}, **own}
             known = list(own)
         _refuse_unknown(tag, known)
-        chosen = own[tag] if tag in own or choice is None else choice.load(tag)
+        chosen = own[tag] if tag in own or choice is None else choice.load(str(tag))
         return _config(chosen, value, {}, at)
     if dataclasses.is_dataclass(hint):
         return _config(typing.cast(type, hint), value, {}, at)
