@@ -6,10 +6,10 @@ import runpy
 import sys
 from pathlib import Path
 
-from benchmarks import harness
+from benchmarks import workers
 
 _NOT_BENCHMARKS = (
-    *("__init__", "__main__", "harness", "step_settings", "our_steps", "pytorch_steps"),
+    *("__init__", "__main__", "harness", "workers", "step_settings", "our_steps", "pytorch_steps"),
     *("pytorch_images", "pytorch_settings", "pytorch_optimizers", "pytorch_trial"),
     "recipe_import",
 )
@@ -35,7 +35,7 @@ def main() -> int:
     sys.argv = [f"python -m benchmarks {name}", *sys.argv[2:]]
     try:
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
-    except harness.SideFailed as failure:
+    except workers.SideFailed as failure:
         sys.exit(f"{name}: a side failed: {failure}")
     except ModuleNotFoundError as error:
         if error.name != "torch":

@@ -1,13 +1,9 @@
 """Two sides in turn, their ratio with its interval, and a record of the machine and every round.
 
-A benchmark has three parts. `Rounds` holds the figures of both sides, `alternate` measures them,
-and a check says that both did the same work: `same_losses` where two programs compute the same
-mathematics, `both_reached` where two recipes reach one quality. `Results` keeps every figure on
-disk as soon as it is there, so that a time limit costs the rest and no more.
-
-A side that needs a process of its own (another framework, other XLA flags) is a `Worker`: it is
-started and compiled once and then asked for one round at a time, so that the rounds of two
-processes alternate as those of two functions do. `run_json` runs one that has a single answer.
+`Rounds` holds the figures of both sides, `alternate` measures them, and `same_losses` checks that
+both did the same work. `Results` keeps every figure on disk as soon as it is there, so that a time
+limit costs the rest and no more. A side that needs a process of its own (another framework, other
+XLA flags) is a `workers.Worker`.
 """
 
 import contextlib
@@ -18,18 +14,14 @@ import json
 import math
 import os
 import platform
-import selectors
-import signal
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dawnjax.machine import hosts
 from dawnjax.runs import versions
 from dawnjax.statistics.interval import Interval, paired_ratio
 
@@ -40,10 +32,6 @@ RESULTS_VARIABLE = "DAWNJAX_BENCHMARK_RESULTS"
 
 class NotTheSame(Exception):
     """The two sides did not do the same work, so their ratio would say nothing."""
-
-
-class SideFailed(Exception):
-    """A side's process ended, or did not answer in its time; the text says which."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,209 +163,6 @@ def same_losses(
     }
 
 
-def both_reached(first: Iterable[bool], second: Iterable[bool]) -> dict[str, Any]:
-    """Checks that trials of both sides reached their target.
-
-    Raises:
-      NotTheSame: A side has no trial, or none that reached.
-    """
-    counts = []
-    for name, side in (("first", list(first)), ("second", list(second))):
-        if not any(side):
-            raise NotTheSame(f"no trial of the {name} side reached the target, of {len(side)}")
-        counts += [sum(side), len(side)]
-    names = ("first_reached", "first_trials", "second_reached", "second_trials")
-    return {"check": "both reach the target", **dict(zip(names, counts, strict=True))}
-
-
-class Worker:
-    """A side in a process of its own, started once and asked for one round at a time.
-
-    The process prints one line of JSON when it is ready, then one for each line that it reads; it
-    ends when there is no more to read. Other lines that it prints are ignored. `serve` is the other
-    end.
-
-    Attributes:
-      ready: What the process said when it was ready.
-    """
-
-    def __init__(
-        self, command: Sequence[str], *, limit_seconds: float, environment: dict[str, str]
-    ):
-        """Starts the process and waits until it is ready.
-
-        Args:
-          command: The command line.
-          limit_seconds: How long it may take to be ready, and then for each round.
-          environment: Variables that it has beside those of this process.
-
-        Raises:
-          SideFailed: It ended, or took longer; its last words are in the text.
-        """
-        self._limit = limit_seconds
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
-        self.process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
-        self._pending = b""
-        try:
-            self.ready = self._answer()
-        except BaseException:
-            self.close()
-            raise
-
-    def round(self) -> dict[str, Any]:
-        """Runs one round and gives its answer."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(b"round\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise SideFailed(self._last_words()) from None
-        return self._answer()
-
-    def close(self) -> None:
-        """Ends the process and all that it started; a second call does nothing."""
-        if self.process.returncode is not None:
-            return
-        with contextlib.suppress(OSError):
-            if self.process.stdin is not None:
-                self.process.stdin.close()
-        end_group(self.process)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._errors.close()
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        stream, end = self.process.stdout.fileno(), time.monotonic() + self._limit
-        with selectors.DefaultSelector() as selector:
-            selector.register(stream, selectors.EVENT_READ)
-            while True:
-                while b"\n" in self._pending:
-                    line, self._pending = self._pending.split(b"\n", 1)
-                    if line.startswith(b"{"):
-                        return json.loads(line)
-                left = end - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    raise SideFailed(f"no answer in {self._limit:g} s; {self._last_words()}")
-                chunk = os.read(stream, 65536)
-                if not chunk:
-                    raise SideFailed(self._last_words())
-                self._pending += chunk
-
-    def _last_words(self) -> str:
-        return f"its last words: {_tail(self._errors)}"
-
-
-def serve(ready: dict[str, Any], run: Callable[[], dict[str, Any]]) -> None:
-    """Is the other end of a `Worker`: says that it is ready, then runs a round for each line."""
-    print(json.dumps(ready), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps(run()), flush=True)
-
-
-def fastest(
-    start: Mapping[str, Callable[[], Worker]],
-    seconds: Callable[[dict[str, Any]], float],
-    rounds: int = 3,
-) -> tuple[str, Worker, dict[str, Any]]:
-    """Finds the fastest of several ways to run a side.
-
-    Each way in turn is measured in alternation with the best so far, and the slower of the two is
-    closed. The figures only choose: what is quoted of the winner is measured again.
-
-    Args:
-      start: Starts each way's process, by the way's name.
-      seconds: Of a round's answer; less is better.
-      rounds: Of each pair.
-
-    Returns:
-      The winner's name, its process, and of each way what its process said when it was ready with
-      its rounds beside those of the best so far, or why it failed.
-
-    Raises:
-      SideFailed: Every way failed.
-    """
-    best: tuple[str, Worker] | None = None
-    tried: dict[str, Any] = {}
-    with contextlib.ExitStack() as running:
-        for name, begin in start.items():
-            try:
-                worker = running.enter_context(begin())
-            except SideFailed as failure:
-                tried[name] = {"failed": str(failure)}
-                continue
-            tried[name] = dict(worker.ready)
-            if best is None:
-                best = name, worker
-                continue
-            holder, held = best
-            try:
-                duel = alternate(
-                    lambda worker=worker: seconds(worker.round()),
-                    lambda held=held: seconds(held.round()),
-                    rounds,
-                )
-            except SideFailed as failure:
-                tried[name]["failed"] = str(failure)
-                worker.close()
-                continue
-            tried[name] |= {"against": holder, **duel.to_json()}
-            is_faster = duel.ratio.value < 1
-            (held if is_faster else worker).close()
-            best = (name, worker) if is_faster else best
-        if best is None:
-            raise SideFailed("; ".join(f"{name}: {way['failed']}" for name, way in tried.items()))
-        running.pop_all()
-    return *best, tried
-
-
-def run_json(
-    command: Sequence[str],
-    *,
-    limit_seconds: float,
-    environment: dict[str, str] | None = None,
-    ok_statuses: tuple[int, ...] = (0,),
-) -> dict[str, Any]:
-    """Runs a process whose last line is a JSON object, and gives it.
-
-    Raises:
-      SideFailed: Another exit status, no such line, or more time than it has.
-    """
-    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(limit_seconds)
-        except subprocess.TimeoutExpired:
-            raise SideFailed(f"not done in {limit_seconds:g} s; {_tail(errors)}") from None
-        finally:
-            end_group(process)
-        output.seek(0)
-        lines = output.read().decode(errors="replace").strip().splitlines()
-        if status not in ok_statuses or not lines or not lines[-1].startswith("{"):
-            raise SideFailed(f"exit status {status}; its last words: {_tail(errors)}")
-        return json.loads(lines[-1])
-
-
 class Results:
     """A result file that is written anew whenever something is added.
 
@@ -421,7 +206,7 @@ def environment() -> dict[str, Any]:
         installed["torch"] = importlib.metadata.version("torch")
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": _processor(),
+        "processor": hosts.processor_name(),
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[0], 2),
         "accelerators": _accelerators(),
@@ -449,16 +234,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor()
-
-
 def _accelerators() -> list[str]:
     """Name, memory and driver of each NVIDIA GPU; empty where there is none."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
@@ -467,16 +242,3 @@ def _accelerators() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.strip() for line in listing.stdout.splitlines() if line.strip()]
-
-
-def end_group(process: subprocess.Popen) -> None:
-    """Ends a process that leads its own group, with all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _tail(errors: Any, lines: int = 3, characters: int = 600) -> str:
-    errors.seek(0)
-    text = errors.read().decode(errors="replace").strip().splitlines()
-    return " | ".join(text[-lines:])[-characters:] or "none"

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, record, step_settings
+from benchmarks import harness, record, step_settings, workers
 from dawnjax.input_pipeline.datasets.token_shards import HEADER_BYTES, MAGIC, VERSION
 from dawnjax.statistics.verdict import ratio_of_means
 
@@ -70,7 +70,7 @@ def main() -> int:
 
     def run_ours(limit: float) -> dict[str, Any]:
         memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}
-        with harness.Worker(command, limit_seconds=limit, environment=memory) as worker:
+        with workers.Worker(command, limit_seconds=limit, environment=memory) as worker:
             worker.round()  # a warm-up
             half = -(-arguments.rounds // 2)
             ours.extend(worker.round()["seconds_a_step"] for _ in range(half))

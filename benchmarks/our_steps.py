@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import harness, step_settings
+from benchmarks import step_settings, workers
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import MeshShape
@@ -68,7 +68,7 @@ def main() -> int:
             "mfu": timed.flops / seconds / peak if peak else None,
         }
 
-    harness.serve(
+    workers.serve(
         {
             "model": arguments.model,
             "variant": arguments.variant,

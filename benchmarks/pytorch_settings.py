@@ -1,7 +1,7 @@
 """The ways to run PyTorch that a benchmark tries before it compares itself with the fastest.
 
 Every way has fused optimizers and cuDNN's search for the fastest convolution. The rest differs by
-machine and network, so each benchmark names the ways that it tries, and `harness.fastest` finds the
+machine and network, so each benchmark names the ways that it tries, and `workers.fastest` finds the
 best of them on the machine at hand. This file imports no PyTorch: the process that compares has
 none.
 """

@@ -22,12 +22,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks import (
-    harness,
     pytorch_images,
     pytorch_language_model,
     pytorch_optimizers,
     pytorch_settings,
     step_settings,
+    workers,
 )
 from dawnjax.config.experiment_flags import parse_request
 
@@ -326,7 +326,7 @@ def main() -> int:
         return {"seconds_a_step": seconds, "units_per_second": units / seconds}
 
     is_cuda = timed.device.type == "cuda"
-    harness.serve(
+    workers.serve(
         {
             "model": options.model,
             "settings": options.settings,

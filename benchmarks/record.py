@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, workers
 from benchmarks.compared import beside_peer, recorded
 
 ARITHMETIC_SECONDS = 0.34
@@ -101,7 +101,7 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
             except subprocess.TimeoutExpired:
                 status = f"not done in {arguments.our_seconds:g} s"
             finally:  # after an interrupt too
-                harness.end_group(process)
+                workers.end_group(process)
             said.seek(0)
             words = said.read().decode(errors="replace").strip().splitlines()[-3:]
         record = json.loads(out.read_text()) if out.exists() else {}
@@ -168,7 +168,7 @@ def printed_by(
                     break
         finally:  # after an interrupt too
             timer.cancel()
-            harness.end_group(process)
+            workers.end_group(process)
         said.seek(0)
         words = said.read().decode(errors="replace").strip().splitlines()[-3:]
     return lines, " | ".join(words)

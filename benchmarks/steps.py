@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, pytorch_settings, step_settings
+from benchmarks import harness, pytorch_settings, step_settings, workers
 
 LEAST_SECONDS = 45
 """A variant is not begun with less time left than this: compiling takes longer."""
@@ -64,7 +64,7 @@ def _run(
     stack: contextlib.ExitStack,
 ) -> int:
     rows = [["variant", f"{flagship.unit}/s", "MFU", "of the limit", "/ PyTorch", "95 % interval"]]
-    pytorch: harness.Worker | None = None
+    pytorch: workers.Worker | None = None
     results: harness.Results | None = None
     variants: dict[str, Any] = {}
     facts: dict[str, Any] = {}
@@ -96,7 +96,7 @@ def _run(
                 if pytorch is None and first is not None and first["batch"] == measured["batch"]:
                     measured["against_first"] = _agreement(measured, first)
                 variants[name] = measured
-        except harness.SideFailed as failure:
+        except workers.SideFailed as failure:
             variants[name] = {"failed": str(failure)}
         rows.append(_row(name, variants[name], flagship))
         print(harness.table([rows[0], rows[-1]]), flush=True)
@@ -112,7 +112,7 @@ def _run(
     return 0 if any("units_per_second" in variant for variant in variants.values()) else 1
 
 
-def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) -> harness.Worker:
+def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) -> workers.Worker:
     variant = step_settings.VARIANTS[name]
     command = [sys.executable, "-m", "benchmarks.our_steps", f"--model={arguments.model}"]
     command += [f"--variant={name}", f"--steps={arguments.steps}"]
@@ -123,7 +123,7 @@ def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) ->
     fraction = "0.6" if has_other else "0.9"
     xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {variant.xla_flags}".strip()
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": xla_flags}
-    return harness.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
+    return workers.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
 
 
 def _pytorch(
@@ -132,7 +132,7 @@ def _pytorch(
     folder: str,
     end: float,
     stack: contextlib.ExitStack,
-) -> tuple[harness.Worker | None, dict[str, Any]]:
+) -> tuple[workers.Worker | None, dict[str, Any]]:
     """The process of PyTorch's fastest way, and what is written of every way."""
     command = [sys.executable, "-m", "benchmarks.pytorch_steps", f"--model={arguments.model}"]
     command += [f"--steps={arguments.steps}", f"--check={folder}"]
@@ -140,26 +140,26 @@ def _pytorch(
     flagship = step_settings.FLAGSHIPS[arguments.model]
     ways = flagship.cpu_ways if device_kind == "cpu" else pytorch_settings.GPU
 
-    def start(name: str) -> harness.Worker:
-        return harness.Worker(
+    def start(name: str) -> workers.Worker:
+        return workers.Worker(
             [*command, f"--settings={name}"],
             limit_seconds=max(1.0, min(arguments.limit, end - time.monotonic())),
             environment=pytorch_settings.SETTINGS[name].environment(),
         )
 
     try:
-        name, worker, tried = harness.fastest(
+        name, worker, tried = workers.fastest(
             {name: functools.partial(start, name) for name in arguments.settings or ways},
             lambda answer: answer["seconds_a_step"],
         )
-    except harness.SideFailed as failure:
+    except workers.SideFailed as failure:
         return None, {"failed": str(failure)}
     return stack.enter_context(worker), {"fastest": name, **worker.ready, "tried": tried}
 
 
 def _measure(
-    ours: harness.Worker,
-    pytorch: harness.Worker | None,
+    ours: workers.Worker,
+    pytorch: workers.Worker | None,
     flagship: step_settings.Flagship,
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:

@@ -166,9 +166,9 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution, say_once
 from dawnjax.plan.compilers import described_devices
-from dawnjax.plan.targets import parse_target
+from dawnjax.plan.systems import parse_system
 
-mesh = make_mesh(MeshShape(), described_devices(parse_target("h100:2")))
+mesh = make_mesh(MeshShape(), described_devices(parse_system("h100:2")))
 rows = batch_sharding(mesh, 0)
 execution = Execution(
     platform="gpu", compute_dtype="bfloat16", batch_norm_group_size=0,
