@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_files import CASES, SAMPLE, command, entry, honest_batch
+from hostile_files import CASES, SAMPLE, command, honest_batch
+from hostile_makers import entry
 
 from dawnjax.analysis.loading import load
 from dawnjax.errors import RunError

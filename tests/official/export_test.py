@@ -1,83 +1,20 @@
-"""From a run to the forms of both benchmarks, through their own rules, and back."""
+"""From a run to MLPerf's form, through its own rules, and back."""
 
 import contextlib
 import copy
-import dataclasses
 import io
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from retold_runs import Event, cifar10, error_of, export, on_data, only_entry, result_of, retold
 
 from dawnjax.__main__ import main
-from dawnjax.config.experiment_modules import experiment_names, load_experiment
-from dawnjax.official.importer import import_results
-from dawnjax.results.entries import Entry
-from dawnjax.runs.binding import record_hash
-from dawnjax.runs.log import encode_line, read_events
-from dawnjax.runs.summary import summarize
+from dawnjax.runs.log import read_events
 
 pytestmark = pytest.mark.compiles
-
-Event = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def made_up(tmp_path_factory, compile_cache) -> Path:
-    """Trains a stand-in for ImageNet on made-up images, from its flag on."""
-    run_dir = tmp_path_factory.mktemp("export") / "made_up"
-    argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
-    argv += [f"--run_dir={run_dir}", compile_cache]
-    assert main([*argv, "--seed=3", "--price_per_hour_usd=2.5", "--notensorboard"]) == 0
-    return run_dir
-
-
-def retold(
-    run: Path, target: Path, seed: int, change: Callable[[list[Event]], list[Event]] = list
-) -> Path:
-    """Writes a run's directory anew with another seed and other events.
-
-    The log's lines get their checksums from the project's own writer, so that what is read is a
-    whole log of another run.
-    """
-    events, damaged = read_events(run / "log" / "process_00000.jsonl")
-    assert not damaged
-    events = change(copy.deepcopy(events))
-    record = json.loads((run / "experiment.json").read_text())
-    record |= {"seed": seed, "run_id": f"run-{seed}"}
-    for number, event in enumerate(events, 1):
-        event["sequence"] = number
-        if event["event"] == "experiment":
-            event["seed"] = seed
-        if event["event"] == "attempt_start":
-            event |= {"run_id": record["run_id"], "record_sha256": record_hash(record)}
-    (target / "log").mkdir(parents=True)
-    (target / "log" / "process_00000.jsonl").write_bytes(b"".join(map(encode_line, events)))
-    (target / "experiment.json").write_text(json.dumps(record))
-    return target
-
-
-def on_data(**declared: str) -> Callable[[list[Event]], list[Event]]:
-    """Makes a run one of MLPerf's ResNet whose log declares its data."""
-
-    def change(events: list[Event]) -> list[Event]:
-        for event in events:
-            if event["event"] == "experiment":
-                event["experiment"]["mlperf_benchmark"] = "resnet"
-                event["data"] |= declared
-        return events
-
-    return change
-
-
-@pytest.fixture(scope="module")
-def trained(made_up, tmp_path_factory) -> Path:
-    """Retells the run as one on ImageNet, which no test has."""
-    target = tmp_path_factory.mktemp("export") / "trained"
-    return retold(made_up, target, 3, on_data(name="ImageNet", benchmark="ImageNet"))
 
 
 def stretched(factor: float) -> Callable[[list[Event]], list[Event]]:
@@ -106,22 +43,6 @@ def unreached(events: list[Event]) -> list[Event]:
     return events
 
 
-def result_of(run: Path):
-    events, _ = read_events(run / "log" / "process_00000.jsonl")
-    return summarize(events)
-
-
-def export(*argv: str) -> int:
-    return main(["export", *argv])
-
-
-def error_of(capsys, *argv: str) -> str:
-    assert export(*argv) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
-
-
 @pytest.fixture(scope="module")
 def trials(trained, tmp_path_factory) -> list[Path]:
     """Five trials: the trained run and four that took longer."""
@@ -136,13 +57,6 @@ def submission(trials, tmp_path_factory) -> Path:
     argv = ["--format=mlperf", *map(str, trials), "--submitter=Example Lab", "--system=box_1"]
     assert export(*argv, f"--out={out}") == 0
     return out
-
-
-def only_entry(folder: Path) -> Entry:
-    imported = import_results([folder])
-    assert not imported.rejections
-    (entry,) = imported.entries
-    return entry
 
 
 def test_mlperf_comes_back_as_the_same_result(trials, submission):
@@ -449,135 +363,3 @@ def test_what_is_private_stays_in_the_log(trained, tmp_path):
             assert word in log
             assert not any(word in text for text in exported), (form, word)
         assert not any(str(run) in text for text in exported)
-
-
-# ---------------------------------------------------------------------------------------------
-
-
-def cifar10(values: list[float]) -> Callable[[list[Event]], list[Event]]:
-    """Makes a run one of CIFAR-10 whose evaluations give these accuracies."""
-
-    def change(events: list[Event]) -> list[Event]:
-        evaluations = [event for event in events if event["event"] == "evaluation"]
-        kept = [e for e in events if e["event"] not in ("evaluation", "attempt_end")]
-        last, end = evaluations[-1], events[-1]
-        rows = []
-        for number, value in enumerate(values, start=1):
-            row = copy.deepcopy(last)
-            row["t"] += number
-            row["unix_seconds"] += number
-            row["boot_seconds"] = row["boot_seconds"] and row["boot_seconds"] + number
-            row |= {"epoch": number / 2, "step": number, "reached": value > 0.939995}
-            row["metrics"] = {"top_1_accuracy": value, "loss": 0.1}
-            rows.append(row)
-        end["t"] += len(values) + 1
-        end["boot_seconds"] = end["boot_seconds"] and end["boot_seconds"] + len(values) + 1
-        for event in kept:
-            if event["event"] == "experiment":
-                event["data"] |= {"name": "CIFAR-10", "benchmark": "CIFAR-10"}
-        before = [e for e in kept if e["t"] <= rows[0]["t"]]
-        return [*before, *rows, end]
-
-    return change
-
-
-@pytest.fixture(scope="module")
-def dawnbench(trained, tmp_path_factory) -> tuple[Path, Path]:
-    """Makes a run of CIFAR-10 and exports it."""
-    folder = tmp_path_factory.mktemp("dawnbench")
-    # As float32 gives 94 %: below 0.94 as a float64.
-    run = retold(trained, folder / "run", 5, cifar10([0.5, 0.93999, 0.9399999976158142, 0.92]))
-    argv = ["--format=dawnbench", str(run), "--submitter=A. Person", "--name=person_resnet_cpu_jax"]
-    assert export(*argv, f"--out={folder / 'out'}") == 0
-    return run, folder / "out"
-
-
-def test_dawnbench_entries_follow_the_rules_of_their_repository(dawnbench):
-    place = dawnbench[1] / "CIFAR10" / "train"
-    assert sorted(p.name for p in place.iterdir()) == [
-        "person_resnet_cpu_jax.json",
-        "person_resnet_cpu_jax.tsv",
-    ]
-    record = json.loads((place / "person_resnet_cpu_jax.json").read_text())
-    needed = ["version", "author", "authorEmail", "framework", "model", "hardware", "timestamp"]
-    assert [name for name in needed if name not in record] == []
-    assert (record["version"], record["author"]) == ("v1.0", "A. Person")
-    rows = [line.split("\t") for line in (place / "person_resnet_cpu_jax.tsv").open()]
-    assert [cell.strip() for cell in rows[0]] == ["epoch", "hours", "top1Accuracy"]
-    assert max(float(row[2]) for row in rows[1:]) >= 94
-    assert [float(row[2]) for row in rows[1:]] == [50, 93.999, 94, 92]
-
-
-def test_dawnbench_comes_back_as_the_same_result(dawnbench):
-    result, entry = result_of(dawnbench[0]), only_entry(dawnbench[1])
-    (trial,) = entry.trials
-    assert result.time_to_accuracy_seconds is not None
-    assert trial.time_to_accuracy_seconds == pytest.approx(result.time_to_accuracy_seconds, 1e-12)
-    assert [e.epoch for e in trial.evaluations] == [r["epoch"] for r in result.evaluations]
-    assert [e.value / 100 for e in trial.evaluations] == pytest.approx(
-        [row["top_1_accuracy"] for row in result.evaluations], abs=1e-8
-    )
-    assert trial.epochs == 1.5
-    assert entry.summary is not None
-    assert entry.summary.cost_usd == pytest.approx(result.cost_usd, abs=1e-6)
-    assert (entry.benchmark, entry.submitter) == ("CIFAR10", "A. Person")
-
-
-def test_an_entry_of_ours_without_compared_data_is_no_official_one(dawnbench, tmp_path):
-    folder = tmp_path / "CIFAR10" / "train"
-    shutil.copytree(dawnbench[1] / "CIFAR10" / "train", folder)
-    (description,) = folder.glob("*.json")
-    record = json.loads(description.read_text())
-    assert record["misc"].pop("comparedWithTheData") == "CIFAR-10"
-    description.write_text(json.dumps(record))
-    imported = import_results([tmp_path])
-    assert imported.entries == ()
-    assert "did not compare its data with the benchmark's" in str(imported.rejections[0])
-
-
-def test_dawnbench_takes_no_entry_below_the_threshold(trained, tmp_path, capsys):
-    run = retold(trained, tmp_path / "run", 5, cifar10([0.5, 0.9399]))
-    argv = ["--format=dawnbench", str(run), "--submitter=A", f"--out={tmp_path / 'out'}"]
-    assert "the best top1Accuracy is 93.99" in error_of(capsys, *argv)
-
-
-def accuracy_in(unit: str, change: Callable[[list[Event]], list[Event]] = list):
-    """Makes a run one whose task declares its accuracy in another unit."""
-
-    def changed(events: list[Event]) -> list[Event]:
-        for event in events:
-            for metric in event.get("metrics", ()) if event["event"] == "experiment" else ():
-                if metric["name"] == "top_1_accuracy":
-                    metric |= {"unit": unit, "is_proportion": False, "most": 100.0}
-        return change(events)
-
-    return changed
-
-
-def test_an_accuracy_is_exported_by_its_declared_unit(trained, tmp_path, capsys):
-    argv = ["--format=dawnbench", "--submitter=A", f"--out={tmp_path / 'out'}"]
-    values = cifar10([50.0, 94.5])
-    run = retold(trained, tmp_path / "percent", 5, accuracy_in("percent", values))
-    assert export(*argv, str(run)) == 0
-    (trial,) = only_entry(tmp_path / "out").trials
-    assert [evaluation.value for evaluation in trial.evaluations] == [50.0, 94.5]
-    run = retold(trained, tmp_path / "points", 5, accuracy_in("points", values))
-    error = error_of(capsys, *argv, str(run))
-    assert "measures no top_1_accuracy as a fraction or in percent (its unit: points)" in error
-    run = retold(trained, tmp_path / "mlperf", 5, accuracy_in("percent"))
-    error = error_of(capsys, "--format=mlperf", *argv[1:], str(run))
-    assert "the target of resnet is the top-1 accuracy alone, as a fraction" in error
-
-
-def test_the_name_of_a_benchmark_is_no_mathematics():
-    unnamed = load_experiment("imagenet_resnet_tiny")
-    spec = unnamed.data.spec()
-    experiment = dataclasses.replace(unnamed, mlperf_benchmark="resnet")
-    assert experiment.identity(spec) == unnamed.identity(spec)
-    named = [name for name in experiment_names() if load_experiment(name).mlperf_benchmark]
-    assert named == ["imagenet_resnet50_mlperf"]
-
-
-def test_no_flag_makes_an_experiment_a_benchmark(capsys):
-    assert main(["train", "--experiment=digits", "--mlperf_benchmark=resnet"]) == 2
-    assert "unknown flag --mlperf_benchmark" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_evaluate_searches_with_beams_and_scores_without_case(
 
 
 def test_model_flops_are_three_times_the_forward_products():
-    request, _ = parse_request("train", FLAGS)
+    request, _ = parse_request("train", list(FLAGS))
     spec = request.experiment.data.spec()
     recipe = make_recipe(request.experiment, spec, make_mesh(RunOptions().mesh, jax.devices()))
     sources, targets = request.experiment.data.train_pair_lengths()

@@ -1,0 +1,36 @@
+"""Fixtures of the tests of official."""
+
+from pathlib import Path
+
+import pytest
+from retold_runs import cifar10, export, on_data, retold
+
+from dawnjax.__main__ import main
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory, compile_cache) -> Path:
+    """Trains a stand-in for ImageNet on made-up images, from its flag on."""
+    run_dir = tmp_path_factory.mktemp("export") / "made_up"
+    argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
+    argv += [f"--run_dir={run_dir}", compile_cache]
+    assert main([*argv, "--seed=3", "--price_per_hour_usd=2.5", "--notensorboard"]) == 0
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def trained(made_up, tmp_path_factory) -> Path:
+    """Retells the run as one on ImageNet, which no test has."""
+    target = tmp_path_factory.mktemp("export") / "trained"
+    return retold(made_up, target, 3, on_data(name="ImageNet", benchmark="ImageNet"))
+
+
+@pytest.fixture(scope="module")
+def dawnbench(trained, tmp_path_factory) -> tuple[Path, Path]:
+    """Makes a run of CIFAR-10 and exports it."""
+    folder = tmp_path_factory.mktemp("dawnbench")
+    # As float32 gives 94 %: below 0.94 as a float64.
+    run = retold(trained, folder / "run", 5, cifar10([0.5, 0.93999, 0.9399999976158142, 0.92]))
+    argv = ["--format=dawnbench", str(run), "--submitter=A. Person", "--name=person_resnet_cpu_jax"]
+    assert export(*argv, f"--out={folder / 'out'}") == 0
+    return run, folder / "out"

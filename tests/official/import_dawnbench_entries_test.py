@@ -1,0 +1,274 @@
+"""DAWNBench entries made by hand: every trap of a description and a table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dawnbench_hours import hours_of
+
+from dawnjax.__main__ import main
+from dawnjax.official.importer import import_results
+from dawnjax.official.naming import framework_family, machine_counts, processor_class
+from dawnjax.results.entries import Entry, read_entries
+
+# ---------------------------------------------------------------------------------------------
+# Entries made here.
+
+DESCRIPTION = {
+    "version": "v1.0",
+    "author": "A. Person",
+    "framework": "TensorFlow v1.8",
+    "model": "ResNet-50",
+    "hardware": "8 * V100 (AWS p3.16xlarge)",
+    "costPerHour": 24.0,
+    "timestamp": "2018-4-1",
+    "misc": {"batchSize": 1024},
+}
+TABLE = "epoch\thours\ttop1Accuracy\ttop5Accuracy\n1\t0.5\t60\t80\n2\t1\t75\t93\n3\t1.5\t74\t92\n"
+
+
+def write_entry(
+    folder: Path,
+    table: str | bytes = TABLE,
+    task: str = "ImageNet",
+    description: dict[str, Any] | None = None,
+    raw: bytes | None = None,
+) -> Path:
+    target = folder / task / "train"
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "x.tsv").write_bytes(table if isinstance(table, bytes) else table.encode())
+    text = json.dumps(DESCRIPTION if description is None else description).encode()
+    (target / "x.json").write_bytes(text if raw is None else raw)
+    return folder
+
+
+def only_entry(folder: Path) -> Entry:
+    imported = import_results([folder])
+    assert not imported.rejections
+    (entry,) = imported.entries
+    return entry
+
+
+def only_rejection(folder: Path):
+    imported = import_results([folder])
+    assert not imported.entries
+    (rejection,) = imported.rejections
+    return rejection
+
+
+def test_an_entry_to_the_last_field(tmp_path):
+    entry = only_entry(write_entry(tmp_path))
+    assert hours_of(entry) == 1.0  # exactly 93 is reached, and what comes after does not matter
+    assert entry.summary is not None
+    assert entry.summary.cost_usd == pytest.approx(24.0)
+    assert (entry.num_accelerators, entry.num_hosts, entry.processor_class) == (8, 1, "GPU")
+    assert (entry.framework_family, entry.date) == ("TensorFlow", "2018-04-01")
+    assert (entry.global_batch_size, entry.target.unit) == (None, "percent")
+    assert "1024" in entry.reasons["global_batch_size"]
+    assert entry.trials[0].epochs == 2
+    assert Entry.from_json(json.loads(json.dumps(entry.to_json(), allow_nan=False))) == entry
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_line_ends_and_a_byte_order_mark(tmp_path, end, mark):
+    table = mark + TABLE.strip().replace("\n", end).replace("\t", " \t")
+    raw = (mark + json.dumps(DESCRIPTION, indent=1).replace("\n", end)).encode()
+    assert hours_of(only_entry(write_entry(tmp_path, table, raw=raw))) == 1.0
+
+
+def test_columns_are_read_by_name(tmp_path):
+    table = "hours\ttop5Accuracy\tepoch\n0.5\t80\t1\n1\t93.5\t2\n"
+    assert hours_of(only_entry(write_entry(tmp_path, table))) == 1.0
+
+
+@pytest.mark.parametrize(
+    "table,line,reason",
+    [
+        ("", None, "is empty"),
+        ("epoch\thours\ttop5Accuracy\n", 1, "no rows"),
+        ("epoch hours top5Accuracy\n1 2 93\n", 1, "tabs"),
+        ("epoch\thours\ttop5\n1\t2\t93\n", 1, "no column 'top5Accuracy'"),
+        ("epoch\thours\thours\ttop5Accuracy\n1\t1\t2\t93\n", 1, "'hours' twice"),
+        ("epoch\thours\ttop5Accuracy\n1\t2\n", 2, "2 fields under 3"),
+        ("epoch\thours\ttop5Accuracy\n1\t2\t93\t9\n", 2, "4 fields under 3"),
+        ("epoch\thours\ttop5Accuracy\n1\t\t2\t\t93\n", 2, "5 fields under 3"),
+        ("epoch\thours\ttop5Accuracy\n\n1\t2\tnan\n", 3, "'nan': a finite number"),
+        ("epoch\thours\ttop5Accuracy\n1\t1e999\t93\n", 2, "'1e999': a finite number"),
+        ("epoch\thours\ttop5Accuracy\n1\t1_0\t93\n", 2, "'1_0': a finite number"),
+        ("epoch\thours\ttop5Accuracy\n1\t2\t80\n2\t1\t93\n", 3, "hours decrease"),
+        ("epoch\thours\ttop5Accuracy\n1\t-2\t93\n", 2, "below 0"),
+        ("epoch\thours\ttop5Accuracy\n1\t1\t.80\n2\t2\t0.93\n", 3, "fractions"),
+        ("epoch\thours\ttop5Accuracy\n1\t1\t93\n2\t2\t930\n", 3, "scale"),
+        ("hours\tepoch\ttop5Accuracy\n1\t.1\t80\n2\t.2\t90\n3\t.3\t93\n", 1, "wrong way round"),
+    ],
+)
+def test_a_table_that_would_give_a_wrong_number(tmp_path, table, line, reason):
+    rejection = only_rejection(write_entry(tmp_path, table))
+    assert rejection.file == "ImageNet/train/x.tsv"
+    assert rejection.line == line
+    assert reason in rejection.reason
+
+
+def test_an_f1_in_percent_would_pass_at_once(tmp_path):
+    table = "epoch\thours\tf1Score\n1\t1\t67.6\n2\t2\t75.3\n"
+    rejection = only_rejection(write_entry(tmp_path, table, "SQuAD"))
+    assert "percent where a fraction is meant" in rejection.reason
+
+
+def test_either_file_alone_is_no_training_entry(tmp_path):
+    write_entry(tmp_path)
+    (tmp_path / "ImageNet/train/x.json").unlink()
+    assert "nothing describes" in only_rejection(tmp_path).reason
+    write_entry(tmp_path)
+    (tmp_path / "ImageNet/train/x.tsv").unlink()
+    assert only_rejection(tmp_path).file == "ImageNet/train/x.tsv"
+
+
+@pytest.mark.parametrize(
+    "change,warning,cost",
+    [
+        ({"costPerHour": None}, "costPerHour is null", None),
+        ({"costPerHour": "0.9"}, "'0.9', no number", None),
+        ({"costPerHour": True}, "no number", None),
+        ({"version": "v2.0"}, "'v2.0', not v1.0", 24.0),
+        ({"timestamp": "soon"}, "'soon' is no date", 24.0),
+        ({"misc": "text"}, "misc is a str", 24.0),
+        ({"author": 7}, "no author", 24.0),
+    ],
+)
+def test_descriptions_that_are_odd(tmp_path, change, warning, cost):
+    entry = only_entry(write_entry(tmp_path, description={**DESCRIPTION, **change}))
+    assert any(warning in text for text in entry.warnings)
+    assert entry.summary is not None
+    assert entry.summary.cost_usd == cost
+
+
+def test_json_faults_name_the_line(tmp_path):
+    raw = b'{\n "version": "v1.0"\n "author": "A"\n}'
+    rejection = only_rejection(write_entry(tmp_path, raw=raw))
+    assert (rejection.file, rejection.line) == ("ImageNet/train/x.json", 3)
+
+
+def test_epochs_labelled_from_zero_are_counted_from_one(tmp_path):
+    table = "epoch\thours\ttop5Accuracy\n0\t0.5\t80\n1\t1\t93\n"
+    assert only_entry(write_entry(tmp_path, table)).trials[0].epochs == 2
+    before = "epoch\thours\ttop5Accuracy\n0\t0.01\t1.1\n1\t0.5\t80\n2\t1\t93\n"
+    assert only_entry(write_entry(tmp_path, before)).trials[0].epochs == 2
+
+
+def test_a_single_file_finds_its_partner_and_its_folder(tmp_path, capsys):
+    write_entry(tmp_path)
+    out = tmp_path / "out.jsonl"
+    for name in ("x.tsv", "x.json"):
+        assert main(["import", str(tmp_path / "ImageNet/train" / name), f"--out={out}"]) == 0
+        (entry,) = read_entries(out)
+        assert hours_of(entry) == 1.0
+        assert entry.benchmark == "ImageNet"
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows.count(["read", "1", "1", "1"]) == 2
+
+
+def test_the_command_says_what_it_did_not_take(tmp_path, capsys):
+    write_entry(tmp_path / "good")
+    write_entry(tmp_path / "bad", TABLE.replace("\t1\t", "\tnan\t"))
+    out = tmp_path / "out.jsonl"
+    argv = ["import", str(tmp_path / "good"), f"--source={tmp_path / 'bad'}", f"--out={out}"]
+    assert main(argv) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("rejected: ImageNet/train/x.tsv:3: hours is 'nan'")
+    assert [line.split() for line in lines if line.startswith("rejected ")] == [["rejected", "1"]]
+    assert len(list(read_entries(out))) == 1
+
+
+@pytest.mark.parametrize(
+    "argv,message",
+    [
+        (["--out=x.jsonl"], "no path given"),
+        (["."], "--out is missing"),
+        ([".", "--out=."], "is a folder"),
+        ([".", "--source=.", "--out=x.jsonl"], "given twice"),
+        (["no/such/place", "--out=x.jsonl"], "cannot read"),
+        ([".", "--outt=x"], "did you mean --out?"),
+    ],
+)
+def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, argv, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", *argv]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "hardware,kind,counts",
+    [
+        ("16 p3.16xlarge (AWS)", "GPU", (128, 16)),
+        ("64 * V100 (8 machines - AWS p3.16xlarge)", "GPU", (64, 8)),
+        ("16 nodes with InfiniBand (8*V100 with NVLink for each node)", "GPU", (128, 16)),
+        ("16 * 8 * Tesla-V100(ModelArts Service)", "GPU", (128, 16)),
+        ("1 K80 / 61 GB / 4 CPU (Amazon EC2 [p2.xlarge])", "GPU", (1, 1)),
+        ("60 GB / 16 CPU (Google Cloud [n1-standard-16])", "CPU", (0, 1)),
+        ("128 nodes with Xeon Platinum 8124M (Amazon EC2 [c5.18xlarge])", "CPU", (0, 128)),
+        ("1/4 of a TPUv2 Pod", "TPU", (None, None)),
+        ("GCP n1-standard-2, Cloud TPU", "TPU", (1, 1)),
+        ("Alibaba Cloud Npu", "", (None, None)),
+        ("a big machine", "", (None, None)),
+    ],
+)
+def test_what_a_text_about_a_machine_says(hardware, kind, counts):
+    assert processor_class(hardware) == kind
+    assert machine_counts(hardware) == counts
+
+
+@pytest.mark.parametrize(
+    "framework,family",
+    [
+        ("tensorpack 0.8.0", "TensorFlow"),
+        ("fastai / pytorch", "PyTorch"),
+        ("Intel(R) Optimized Caffe", "Caffe"),
+        ("Pytorch NGC 18.11", "PyTorch"),
+        ("BigDL 0.7.0", "BigDL"),
+        ("PyTorch v1.0.1 and PaddlePaddle", "PyTorch"),
+        ("HIE", ""),
+    ],
+)
+def test_what_a_framework_counts_as(framework, family):
+    assert framework_family(framework) == family
+
+
+def write_inference(folder: Path, task: str, **fields: Any) -> Path:
+    target = folder / task / "inference"
+    target.mkdir(parents=True)
+    common = {name: DESCRIPTION[name] for name in ("version", "author", "framework", "hardware")}
+    record = {**common, "model": "M", "timestamp": "2019-7-22", "latency": 2.5, **fields}
+    (target / "x.json").write_text(json.dumps(record))
+    return folder
+
+
+def test_an_inference_entry(tmp_path):
+    entry = only_entry(write_inference(tmp_path, "CIFAR10", top1Accuracy=94.5, cost=2e-7))
+    assert entry.inference is not None
+    assert (entry.kind, entry.inference.latency_milliseconds) == ("inference", 2.5)
+    assert entry.inference.cost_usd == pytest.approx(0.002)  # of 10,000 examples
+    assert (entry.date, entry.trials, entry.summary) == ("2019-07-22", (), None)
+
+
+def test_an_f1_in_percent_is_read_and_said(tmp_path):
+    entry = only_entry(write_inference(tmp_path, "SQuAD", f1Score=82.52, cost=None))
+    assert entry.inference is not None
+    assert entry.inference.quality == pytest.approx(0.8252)
+    assert entry.inference.cost_usd is None
+    assert any("is read as percent" in warning for warning in entry.warnings)
+
+
+def test_the_same_name_in_two_tasks(tmp_path):
+    write_entry(tmp_path)
+    write_entry(tmp_path, "epoch\thours\ttop1Accuracy\n1\t2\t94\n", "CIFAR10")
+    entries = import_results([tmp_path]).entries
+    assert [(e.source, hours_of(e)) for e in entries] == [
+        ("CIFAR10/train/x", 2.0),
+        ("ImageNet/train/x", 1.0),
+    ]

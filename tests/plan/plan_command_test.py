@@ -1,0 +1,138 @@
+"""`dawnjax plan`: its table, what it keeps, and wrong use."""
+
+import importlib.util
+import json
+
+import pytest
+from made_reports import entry
+
+from dawnjax.__main__ import main
+from dawnjax.errors import RunError
+from dawnjax.plan import compiled
+from dawnjax.plan.observations import EXTRACTS, observations
+from dawnjax.plan.systems import parse_system
+from dawnjax.results.entries import write_entries
+
+
+@pytest.fixture
+def kept_programs(monkeypatch):
+    """The programs that were compiled for the observations, in the compiler's place."""
+    answers = json.loads(EXTRACTS.read_text())["programs"]
+    rows = [row for row in observations() if row.experiment == "imagenet_resnet50_mlperf"]
+    by_system = {row.system.name: answers[row.name] for row in rows}
+
+    def answer_of(argv, identity, system):
+        if system.name not in by_system:
+            raise RunError("the compiler refuses: no such topology")
+        return by_system[system.name]
+
+    monkeypatch.setattr(compiled, "answer_of", answer_of)
+
+
+@pytest.mark.compiles
+def test_a_plan_sorts_its_systems_and_keeps_those_that_fail_as_lines(
+    kept_programs, capsys, tmp_path
+):
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:8,v3:512,v4:8,k80:1,v100:8"]
+    command += ["--price_per_device_hour_usd=v3:2", "--global_batch_size=4096"]
+    assert main([*command, f"--out={tmp_path / 'plan.json'}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["v3:512", "v100:8", "v3:8"]
+    assert "v4:8 batch 4096: the compiler refuses: no such topology" in lines
+    assert any(line.startswith("k80:1: ") for line in lines)
+    told = json.loads((tmp_path / "plan.json").read_text())
+    assert told["overrides"] == {"global_batch_size": 4096}
+    first = told["rows"][0]
+    assert first["cost_usd"]["value"] == pytest.approx(
+        first["time_to_accuracy_seconds"]["value"] * 1024 / 3600
+    )
+
+
+@pytest.mark.compiles
+def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:512"]
+    assert main([*command, "--optimizer.trust_coefficient=0.002"]) == 0
+    text = capsys.readouterr().out
+    assert "to top-1 0.749" in text
+    assert "own target, top_1_accuracy at least 0.759, but to the one above" in text
+    assert "of other settings than this plan's optimizer.trust_coefficient" in text
+    # The curve has about 77 epochs for a batch of 16,384, the recipe 72.
+    assert "the budget is 72 epochs" in text
+    assert main([*command, "--epochs=30"]) == 0
+    text = capsys.readouterr().out
+    assert "the first evaluation is after 40 epochs" in text
+    assert "own target" not in text and "other settings" not in text and "budget" not in text
+
+
+@pytest.mark.compiles
+def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_path):
+    resnet = {"suite": "dawnjax", "benchmark": "imagenet_resnet50_mlperf"}
+    runs = [
+        entry("tpu", [100.0, None, 110.0], **resnet),
+        entry("cpu", [1.0], suite="dawnjax", benchmark="digits"),
+    ]
+    write_entries(tmp_path / "runs.jsonl", runs)
+    write_entries(tmp_path / "digits.jsonl", runs[1:])
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:512"]
+    assert main([*command, f"--epochs_from={tmp_path / 'runs.jsonl'}", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    # The made trials take 4, 5 and 4 epochs; the second did not reach.
+    assert row["epochs"] == 4
+    assert "mean of 2 of 3 trials" in row["epochs_basis"]
+    assert "epochs were counted at batch 256, not 16,384" in row["notes"]
+    assert main([*command, f"--epochs_from={tmp_path / 'digits.jsonl'}"]) == 2
+    error = capsys.readouterr().err
+    assert "there is no run of imagenet_resnet50_mlperf, but of digits" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.compiles
+def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
+    answers = json.loads(EXTRACTS.read_text())["programs"]
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answers["tpu v3-32 resnet"])
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:4x4,v3:32,v3:2x8", "--json"]
+    assert main(command) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert sorted(row["system"] for row in rows) == ["v3:2x8", "v3:32"]
+    assert parse_system("v3:2x8").name == "v3:2x8" and parse_system("v3:4x4").name == "v3:32"
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--on=k80:1", "no system 'k80'"),
+        ("--on=", "--on is missing"),
+        ("--batches=0", "no whole number"),
+        ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
+        ("--epochs=-1", "--epochs must be a number above 0"),
+        ("--validate", "--validate plans nothing"),
+        ("--global_batch_sise=3", "did you mean --global_batch_size"),
+    ],
+)
+def test_wrong_use_gets_one_line(kept_programs, capsys, flag, says):
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:8", flag]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+@pytest.mark.compiles
+def test_without_the_compilers_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(compiled, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["plan", "digits", "--on=v5e:4,h100:8"]) == 1
+    text = capsys.readouterr().out
+    assert text.count("pip install 'dawnjax[plan]'") == 2
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: dawnjax[plan]"
+)
+def test_digits_compiles_for_a_tpu_that_is_not_here(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(compiled, "CACHE_DIR", str(tmp_path))
+    assert main(["plan", "digits", "--on=v5e:4", "--epochs=11", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert row["time_to_accuracy_seconds"]["value"] > 0
+    assert len(list(tmp_path.iterdir())) == 1

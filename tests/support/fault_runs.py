@@ -1,0 +1,123 @@
+"""Runs that tests kill, stop and starve: how they begin, and how their ends compare."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from quick_compilation import REPEATED
+from trained import evaluations_of, final_state_of, result_of
+
+from dawnjax.commands.check import check_run
+from dawnjax.runs.log import read_events
+
+SMALL = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=200",
+    "--data.num_eval_examples=64",
+    "--num_epochs=12",
+    "--evaluation.every_epochs=4",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=16",
+    "--targets.0.metric=loss",
+    "--targets.0.direction=at_most",
+    "--tensorboard=false",
+    "--steps_per_call=2",
+    "--checkpoint.every_steps=20",
+    "--profile.after_run=false",
+]
+NEVER = "--targets.0.value=0.0"
+
+
+def environment(num_devices: int = 1, more_flags: str = REPEATED) -> dict[str, str]:
+    flags = f"--xla_force_host_platform_device_count={num_devices} {more_flags}"
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "16", "XLA_FLAGS": flags}
+
+
+def command(run_dir: Path, compile_cache: str, *flags: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "dawnjax", "train", *SMALL, NEVER),
+        *(compile_cache, f"--run_dir={run_dir}", *flags),
+    ]
+
+
+def run(argv: list[str], timeout: float = 120, **kwargs) -> subprocess.CompletedProcess:
+    kwargs.setdefault("env", environment())
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, **kwargs)
+
+
+def events_of(run_dir: Path) -> list[dict]:
+    log = run_dir / "log" / "process_00000.jsonl"
+    return read_events(log)[0] if log.exists() else []
+
+
+def wait_for(condition, seconds: float = 90.0):
+    """Waits until a condition gives something, and gives that."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("what the test waits for did not come")
+
+
+def steps_reached(run_dir: Path, step: int) -> bool:
+    return any(event.get("step", 0) >= step for event in events_of(run_dir))
+
+
+def assert_same_end(run_dir: Path, uninterrupted: Path) -> None:
+    assert evaluations_of(run_dir) == evaluations_of(uninterrupted)
+    assert result_of(run_dir)["first_losses"] == result_of(uninterrupted)["first_losses"]
+    step, state = final_state_of(run_dir)
+    expected_step, expected = final_state_of(uninterrupted)
+    assert step == expected_step
+    np.testing.assert_array_equal(state, expected)
+    assert check_run(run_dir)[0] == []
+
+
+def why_not_the_same_end(run_dir: Path, uninterrupted: Path) -> str:
+    """Says how the end of a run differs from that of one without an interruption."""
+    try:
+        assert_same_end(run_dir, uninterrupted)
+    except (AssertionError, OSError) as error:
+        return f"another end: {error}"
+    return ""
+
+
+def seconds_to_end(process: subprocess.Popen, within: float) -> tuple[float, str]:
+    """Waits for a process that was asked to end; returns the seconds and its standard error."""
+    asked = time.monotonic()
+    try:
+        _, stderr = process.communicate(timeout=within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, stderr = process.communicate()
+    return time.monotonic() - asked, stderr
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+def is_before_the_program(pid: int) -> bool:
+    """Whether a process may still load Python itself: a signal then ends it, with no status."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return False
+    return times.user + times.system <= 0.06  # loading JAX takes more than ten times as long
+
+
+def launch(run_dir: Path, compile_cache: str, *flags: str, layout: str = "2x2") -> list[str]:
+    processes, devices = layout.split("x")
+    return [
+        *(sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"),
+        *(f"--devices_per_process={devices}", "--", "train", *SMALL, NEVER),
+        *(compile_cache, f"--run_dir={run_dir}", *flags),
+    ]

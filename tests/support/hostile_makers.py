@@ -1,0 +1,252 @@
+"""Makers of hostile files: archives, images, logs and run directories, byte by byte."""
+
+import gzip
+import io
+import json
+import os
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from made_logs import EXPERIMENT
+
+from dawnjax.config.config_json import identity_of
+from dawnjax.runs.log import encode_line
+
+RESULT = "v0.5.0/someone/submission/results/sys/resnet/result_0.txt"
+START = b':::MLLOG {"key": "run_start", "time_ms": 1600000000000, "metadata": {}}\n'
+STOP = (
+    b':::MLLOG {"key": "run_stop", "time_ms": 1600000900000, "metadata": {"status": "success"}}\n'
+)
+EVALUATION = b':::MLLOG {"key": "eval_accuracy", "value": 0.%d, "time_ms": 16000001%05d}\n'
+JSON = b'{"author": "A", "framework": "JAX", "model": "M", "hardware": "1 V100"}'
+MIB = 2**20
+
+
+def zeros(count: int) -> bytes:
+    """Gzip members that unpack to a number of MiB of zeros: 1 KB for each."""
+    return gzip.compress(bytes(64 * MIB), 6) * (count // 64)
+
+
+def header(name: str, size: int, kind: bytes = b"0") -> bytes:
+    """A tar header, whatever its size; sizes of 8 GiB and more are written in base 256."""
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def padded(content: bytes) -> bytes:
+    """A content of a tar with its padding."""
+    return content + bytes(-len(content) % 512)
+
+
+def tar(*members: tuple[str, bytes]) -> bytes:
+    """An honest tar."""
+    body = b"".join(header(name, len(data)) + padded(data) for name, data in members)
+    return body + bytes(1024)
+
+
+def long_header(kind: bytes, count: int) -> bytes:
+    """A tar.gz that begins with an extended header of a number of MiB of zeros."""
+    return gzip.compress(header("././@LongLink", count * MIB, kind)) + zeros(count)
+
+
+def pax_digits(count: int) -> bytes:
+    """A tar.gz with a pax header of many digits, which `tarfile` reads in quadratic time."""
+    return gzip.compress(header("x", count, b"x") + padded(b"1" * count) + tar((RESULT, START)))
+
+
+def log_archive(log: bytes) -> bytes:
+    """A tar.gz of one log of MLPerf."""
+    return gzip.compress(tar((RESULT, log)))
+
+
+def zip_of(*members: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A zip."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def many_zipped(count: int) -> bytes:
+    """A zip of empty files, of which it has no more than the list."""
+    local = b"PK\3\4" + bytes(26)
+    entries = b"".join(
+        struct.pack("<4s6xH30xI6s", b"PK\1\2", 0, 0, b"")[:28]
+        + struct.pack("<H16s", 8, bytes(16))
+        + b"%08d" % number
+        for number in range(count)
+    )
+    # The short fields cannot count so many; Python goes by the bytes of the list.
+    end = struct.pack("<4s4xHHIIH", b"PK\5\6", 0xFFFF, 0xFFFF, len(entries), len(local), 0)
+    return local + entries + end
+
+
+def pickle_of(body: bytes) -> bytes:
+    """A tar of CIFAR-10's first batch, of protocol 5."""
+    return tar(("cifar-10-batches-py/data_batch_1", b"\x80\x05" + body))
+
+
+def doubled(times: int) -> bytes:
+    """A pickle that puts a tuple of tuples, 2**times in all, where its hash is asked for."""
+    return b"}" + b")" + b"2\x86" * times + b"K\x01s."
+
+
+def black(side: int) -> bytes:
+    """A black PNG of a side."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    size = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    packer = zlib.compressobj()
+    rows = b"".join(packer.compress(bytes(side + 1)) for _ in range(side)) + packer.flush()
+    parts = chunk(b"IHDR", size), chunk(b"IDAT", rows), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def entry(num_evaluations: int, **fields: object) -> bytes:
+    """A line of a file of entries."""
+    evaluation = {"epoch": 1.5, "seconds_since_run_start": 12.25, "value": 0.5}
+    trial = {"file": "a", "reached": False, "time_to_accuracy_seconds": None}
+    trial["evaluations"] = "HERE"
+    record = {
+        "schema_version": 1,
+        "source": "s",
+        "suite": "dawnbench",
+        "benchmark": "ImageNet",
+        "target": {"metric": "top5Accuracy", "value": 93.0},
+        "trials": [trial],
+        "summary": None,
+        "inference": None,
+        "warnings": [],
+        **fields,
+    }
+    evaluations = b",".join([json.dumps(evaluation).encode()] * num_evaluations)
+    return json.dumps(record).encode().replace(b'"HERE"', b"[" + evaluations + b"]") + b"\n"
+
+
+def line(event: str, **fields: object) -> bytes:
+    """A line of a log of ours, its checksum right."""
+    return encode_line({"event": event, "attempt": 1, "t": 1.0, **fields})
+
+
+def line_of(event: str, field: str, text: bytes) -> bytes:
+    """The same with a field of which the JSON is given."""
+    body = line(event, **{field: 0}).replace(
+        b'"%s":0' % field.encode(), b'"%s":' % field.encode() + text
+    )
+    body = body[: body.rindex(b',"crc32"')]
+    return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
+
+
+def run_directory(path: Path, log: bytes = b"", **files: bytes | None) -> Path:
+    """A run directory with a log, and its JSON files; None makes a pipe, or a sparse file of 3 GB.
+
+    Args:
+      path: The directory.
+      log: Of process 0.
+      **files: `experiment` or `result`, the content of the file; else the experiment is honest.
+    """
+    (path / "log").mkdir(parents=True)
+    (path / "log" / "process_00000.jsonl").write_bytes(log)
+    record = {"schema_version": 1, "run_id": "r", "seed": 0, "identity_fields": {}}
+    record |= {"identity": identity_of({}), "experiment": EXPERIMENT, "overrides": {}}
+    for name, content in {"experiment": json.dumps(record).encode(), **files}.items():
+        if content is None:
+            os.mkfifo(path / f"{name}.json")
+        elif content == b"sparse":
+            sparse(path / f"{name}.json")
+        else:
+            (path / f"{name}.json").write_bytes(content)
+    return path
+
+
+def sparse(path: Path) -> Path:
+    """A file of 3 GB that begins with a brace and takes one block."""
+    with path.open("wb") as file:
+        file.write(b"{")
+        file.truncate(3 * 2**30)
+    return path
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+LISTS = b"[" + b"[]," * 20_000_000 + b"[]]"
+"""60 MB, of which 5 GB of lists would come."""
+
+
+def file_of(name: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content())
+        return path
+
+    return make
+
+
+def run_of(**files: object) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        made = {name: value() if callable(value) else value for name, value in files.items()}
+        return run_directory(folder / "run", **made)  # type: ignore[arg-type]
+
+    return make
+
+
+def in_folder(name: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
+    make = file_of(f"given/{name}", content)
+
+    def make_folder(folder: Path) -> Path:
+        make(folder)
+        return folder / "given"
+
+    return make_folder
+
+
+def many_evaluations(count: int) -> bytes:
+    return START + b"".join(EVALUATION % (n % 90 + 10, n % 10**5) for n in range(count)) + STOP
+
+
+def npz_of(folder: Path) -> Path:
+    path = folder / "a.npz"
+    shape = b"{'descr': '|u1', 'fortran_order': False, 'shape': (500000, 32, 32, 3), }"
+    head = b"\x93NUMPY\1\0" + struct.pack("<H", len(shape)) + shape
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("train_x.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(head)
+        for _ in range(150):
+            file.write(bytes(10 * MIB))
+    return path
+
+
+def log_pipe(folder: Path) -> Path:
+    run = run_directory(folder / "run")
+    (run / "log" / "process_00000.jsonl").unlink()
+    os.mkfifo(run / "log" / "process_00000.jsonl")
+    return run
+
+
+def log_sparse(folder: Path) -> Path:
+    run = run_directory(folder / "run")
+    sparse(run / "log" / "process_00000.jsonl")
+    return run
+
+
+def deep_folders(folder: Path) -> Path:
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("deep", dir_fd=here)
+        inner = os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    return folder

@@ -1,0 +1,186 @@
+"""Full disks, lost readers and slow hosts: what a run does when its surroundings fail."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from fault_runs import SMALL, command, environment, run, steps_reached, wait_for
+from trained import evaluations_of, final_state_of, result_of
+
+from dawnjax.commands.check import check_run
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.mark.processes
+def test_a_full_disk_ends_in_one_line_and_loses_nothing(uninterrupted, tmp_path, compile_cache):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here, so no disk can be filled")
+    try:
+        run_dir = disk / "run"
+        done = run(command(run_dir, compile_cache, "--tensorboard=true"))
+        assert done.returncode in (1, 3), done.stderr
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not [fault for fault in check_run(run_dir)[0] if "damaged" in fault]
+        grown = ["mount", "-o", "remount,size=64m", str(disk)]
+        subprocess.run(grown, check=True, capture_output=True)
+        if done.returncode == 1:
+            done = run(command(run_dir, compile_cache, "--tensorboard=true"))
+            assert done.returncode == 3, done.stderr
+        assert evaluations_of(run_dir) == evaluations_of(uninterrupted)
+    finally:
+        subprocess.run(["umount", str(disk)], check=False, capture_output=True)
+
+
+DISKS = [round(32 * 512 ** (number / 19)) for number in range(20)]
+"""KiB: 20 sizes from 32 KiB to 16 MiB, each 1.39 times the one before."""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "sizes", [[DISKS[9]], pytest.param(DISKS, marks=pytest.mark.long)], ids=["one", "all"]
+)
+def test_a_small_disk_costs_no_result_unsaid(tmp_path, compile_cache, campaign, sizes):
+    """The save, the log, the result or the profile after the target: which fails is the size's."""
+    tries = campaign(
+        "small_disks",
+        "a run and its profile on a disk of 32 KiB to 16 MiB",
+        "it reaches its target with a whole `result.json`, or ends with a line that names the file",
+    )
+    flags = ("--targets.0.value=100.0", "--profile.after_run=true", "--profile.twin=false")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for size in sizes:  # KiB
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(disk)]
+        if subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("a small file system cannot be mounted here, so no disk can be filled")
+        try:
+            done = run(command(disk / "run", compile_cache, *flags))
+            whole = (disk / "run" / "result.json").exists() and result_of(disk / "run")["reached"]
+            faults = check_run(disk / "run")[0] if whole else []
+            named = done.returncode == 1 and "cannot write" in done.stderr.splitlines()[-1]
+            held = "Traceback" not in done.stderr and not faults
+            held &= whole if done.returncode == 0 else whole or named
+            tries.tried(f"{size} KiB", held=held, why=f"{done.returncode} {faults} {done.stderr}")
+        finally:
+            subprocess.run(["umount", str(disk)], check=False, capture_output=True)
+    tries.finish()
+
+
+@pytest.mark.processes
+def test_a_run_outlives_the_reader_of_its_output(tmp_path, compile_cache):
+    process = subprocess.Popen(
+        command(tmp_path / "run", compile_cache, "--num_epochs=4"),
+        env=environment() | {"PYTHONUNBUFFERED": ""},  # what is buffered is tried again at exit
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stderr.readline()
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(timeout=120) == 3
+    assert result_of(tmp_path / "run")["status"] == "not_reached"
+
+
+STUCK = '''
+import dataclasses, time
+from dawnjax.experiments import synthetic_image
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stuck(Synthetic):
+    """Data on a disk that never answers."""
+
+    TAG = "stuck"
+
+    def load(self, split):
+        time.sleep(600)
+
+EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="stuck", data=Stuck())
+'''
+
+
+@pytest.mark.processes
+def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
+    uninterrupted, tmp_path, compile_cache
+):
+    # The run before it has filled the cache of programs, so that nothing but the data is slow.
+    assert uninterrupted.exists()
+    file = tmp_path / "stuck.py"
+    file.write_text(STUCK)
+    started = time.monotonic()
+    done = run(
+        [
+            *(sys.executable, "-m", "dawnjax", "train", *SMALL, f"--experiment={file}"),
+            *(
+                compile_cache,
+                f"--run_dir={tmp_path / 'run'}",
+                "--processes.progress_deadline_seconds=15",
+            ),
+        ]
+    )
+    assert done.returncode == 1
+    assert time.monotonic() - started < 60
+    line = done.stderr.strip().splitlines()[-1]
+    assert "no progress" in line and "load" in line and "resume with" in line
+    assert "Traceback" not in done.stderr
+
+
+# Compiled as for a user: with no more flags.
+DIGITS = [
+    *(sys.executable, "-m", "dawnjax", "train", "--experiment=digits"),
+    "--profile.after_run=false",
+]
+
+
+@pytest.mark.processes
+def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cache):
+    flags = [compile_cache, f"--run_dir={tmp_path / 'run'}"]
+    flags += ["--targets.0.value=1.0", "--num_epochs=300"]
+    process = subprocess.Popen(
+        [*DIGITS, *flags], env=environment(1, ""), stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: steps_reached(tmp_path / "run", 60))
+    process.terminate()
+    asked = time.monotonic()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 5, stderr
+    assert time.monotonic() - asked < 5.0
+    assert final_state_of(tmp_path / "run")[0] == result_of(tmp_path / "run")["steps"] >= 60
+
+
+@pytest.mark.processes
+def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
+    # The runs of one process are here for their first losses, and stop at their first evaluation.
+    commands = {"plain": [*DIGITS, compile_cache, "--targets.0.value=0.0"]}
+    for processes, devices in ((1, 4), (2, 2)):
+        command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
+        command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
+        commands[f"{processes}x{devices}"] = command
+    commands["1x4"].append("--targets.0.value=0.0")
+    losses = {}
+    for name, command in commands.items():
+        run_dir = tmp_path / name
+        done = run([*command, f"--run_dir={run_dir}"], env=environment(4))
+        assert done.returncode == 0, done.stderr
+        result = result_of(run_dir)
+        assert result["reached"] and result["num_devices"] == 4
+        assert result["num_processes"] == (2 if name == "2x2" else 1)
+        assert check_run(run_dir)[0] == []
+        losses[name] = result["first_losses"]
+        assert len(losses[name]) == 10
+    assert result_of(tmp_path / "2x2")["best"]["top_1_accuracy"] >= 0.9915
+    np.testing.assert_allclose(losses["2x2"], losses["1x4"], rtol=0, atol=1e-5)
+    # A process that was not launched adds its devices' gradients up in another order. Sums differ
+    # in the last bit, until that puts a value on the other side of a ReLU: by the tenth step the
+    # losses are 3e-3 apart.
+    np.testing.assert_allclose(losses["2x2"][:4], losses["plain"][:4], atol=1e-5)
