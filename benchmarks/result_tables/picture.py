@@ -42,16 +42,16 @@ def _rows(name: str, record: Record) -> Iterator[Row]:
             [t["run_seconds"] for t in trials],
         )
         estimate = None if sample is None else time_interval(sample)
-        expected = estimate and estimate.value
-        has_interval = estimate is not None and estimate.level is not None
+        expected = None if estimate is None else estimate.value
+        bar = None if estimate is None or estimate.level is None else estimate
         mean = "" if expected is None else f"{words.duration(expected)}, "
         yield Row(
             label=title,
             group=f"{what}, on {machine(name, record)}",
             values=tuple(times),
             note=f"{mean}{len(times)} of {len(trials)}",
-            low=estimate.low if has_interval else None,
-            high=estimate.high if has_interval else None,
+            low=None if bar is None else bar.low,
+            high=None if bar is None else bar.high,
             mean=expected,
             series=number,
         )

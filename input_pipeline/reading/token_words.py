@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 
+from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 FILE = "vocabulary.json"
@@ -43,7 +44,7 @@ def read_words(directory: pathlib.Path) -> Words:
     """Read the vocabulary of a directory; raises DataError where it is missing or malformed."""
     path = directory / FILE
     try:
-        fields = json.loads(path.read_bytes())
+        fields = records.load_json(records.read_plain(path))
     except FileNotFoundError:
         raise MissingDataError(
             f"{path}: data.vocabulary=file needs this file; `dawnjax prepare "

@@ -26,7 +26,7 @@ def roll_call(num_processes: int, deadline_seconds: float = DEADLINE_SECONDS) ->
 
 
 def test_one_that_says_nothing_new_is_at_fault_after_the_silence():
-    roll = roll_call(2)
+    roll, fault = roll_call(2), None
     for second in range(30):
         roll.hear(0, said(second + 1, step=second, reports=second), float(second))
         # What process 1 said at second 5 stays in the store.

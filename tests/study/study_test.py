@@ -223,7 +223,7 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     out = tmp_path / "rates"
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
     study, of_arms, _ = made_study(out, times)
-    StudyFolder(out).write(study, of_arms)
+    StudyFolder(out).write(study, of_arms, [])
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
     page = (tmp_path / "page" / "index.html").read_text()
     assert "Study rates" in page and "11 of 12 planned trials of digits are over" in page

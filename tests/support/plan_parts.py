@@ -16,8 +16,8 @@ def programs(*, memory_bytes: int = 10**9, flops: float | None = 1e12):
     ]
     return compiled.Programs(
         stages=(
-            compiled.StagePrograms(steps=10, examples_per_step=100, train=steps[0]),
-            compiled.StagePrograms(steps=10, examples_per_step=200, train=steps[1]),
+            compiled.Stage(steps=10, examples_per_step=100, train=steps[0]),
+            compiled.Stage(steps=10, examples_per_step=200, train=steps[1]),
         ),
         evaluate=steps[0],
         eval_batches=3,
