@@ -11,7 +11,7 @@ from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
 from dawnjax.errors import ConfigError
 from dawnjax.page.table import Column, Table, row_of
-from dawnjax.results.entries import Entry, Target, reaches
+from dawnjax.results.entries import Entry, EntryTarget, reaches
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
 from dawnjax.statistics.verdict import holm, p_different
@@ -46,13 +46,13 @@ def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
     return sorted({(e.suite, e.round, e.kind, e.benchmark) for e in entries})
 
 
-def targets(entries: Iterable[Entry]) -> list[Target]:
+def targets(entries: Iterable[Entry]) -> list[EntryTarget]:
     """Targets of entries, in order; a board ranks times to one target only."""
     distinct = {entry.target for entry in entries}
     return sorted(distinct, key=lambda target: repr(dataclasses.astuple(target)))
 
 
-def target_words(target: Target) -> str:
+def target_words(target: EntryTarget) -> str:
     """Target in words, such as `top_1_accuracy at least 0.93`."""
     value = "a value not known" if target.value is None else f"{target.value:g}"
     return f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
@@ -99,7 +99,7 @@ def leaderboard(
     kind: str = "training",
     suite: str | None = None,
     round: str | None = None,
-    target: Target | None = None,
+    target: EntryTarget | None = None,
     prices: Sequence[Price] = PRICES,
 ) -> Table:
     """Ranks a benchmark's entries; those that cannot be ranked stand at the end.

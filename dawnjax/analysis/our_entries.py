@@ -11,7 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dawnjax.analysis.our_run import OurRun
-from dawnjax.results.entries import Entry, Evaluation, Target, Trial, set_apart, summary_of
+from dawnjax.results.entries import (
+    Entry,
+    EntryTarget,
+    TimedEvaluation,
+    Trial,
+    set_apart,
+    summary_of,
+)
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import declared_metrics
@@ -165,7 +172,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
         cost_usd=run.spent.cost_usd,
         run_id=result.run_id,
         evaluations=tuple(
-            Evaluation(
+            TimedEvaluation(
                 epoch=row["epoch"],
                 seconds_since_run_start=row["seconds_since_run_start"],
                 value=float(row[metric]),
@@ -177,14 +184,14 @@ def _trial(run: OurRun, metric: str) -> Trial:
     )
 
 
-def target_of(result: RunResult) -> Target:
+def target_of(result: RunResult) -> EntryTarget:
     """The target of a run, the first where it has several, with what its metric declares."""
     if not result.target:
-        return Target(metric="", value=None)
+        return EntryTarget(metric="", value=None)
     first = result.target[0]
     metric = declared_metrics(result.metrics).get(first["metric"])
     declared = {} if metric is None else {"unit": metric.unit, "title": metric.title}
-    return Target(
+    return EntryTarget(
         metric=first["metric"], value=first["value"], direction=first["direction"], **declared
     )
 

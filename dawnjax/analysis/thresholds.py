@@ -18,7 +18,7 @@ from dawnjax.analysis.entry_tables import (
     what,
 )
 from dawnjax.page.table import Column, Table
-from dawnjax.results.entries import Entry, Evaluation, Trial, reaches
+from dawnjax.results.entries import Entry, TimedEvaluation, Trial, reaches
 
 NO_TIME = "time not known"
 
@@ -62,7 +62,7 @@ class CurvePoint:
     high: float
 
 
-def first_reaching(trial: Trial, threshold: float, direction: str) -> Evaluation | None:
+def first_reaching(trial: Trial, threshold: float, direction: str) -> TimedEvaluation | None:
     """First evaluation of a trial that reaches a threshold."""
     return next(
         (row for row in trial.evaluations if reaches(row.value, threshold, direction)), None

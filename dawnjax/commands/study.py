@@ -17,7 +17,7 @@ from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
 from dawnjax.page import words
-from dawnjax.study.design import Arm, Look, Study, StudyFolder, Trial, arms_of, trials_of
+from dawnjax.study.design import Arm, Look, PlannedTrial, Study, StudyFolder, arms_of, trials_of
 
 if TYPE_CHECKING:
     from dawnjax.study.figures import ArmFigures
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
         return _run(asked, arms, trials, earlier)
 
 
-def _run_side_by_side(asked: "_Asked", trials: tuple[Trial, ...]) -> None:
+def _run_side_by_side(asked: "_Asked", trials: tuple[PlannedTrial, ...]) -> None:
     """Runs the trials that are not over in processes of their own."""
     from dawnjax.study import side_by_side
     from dawnjax.study.reading import trials_over
@@ -217,7 +217,7 @@ def _study_of_file(name: str) -> Study:
 def _run(
     asked: _Asked,
     arms: tuple[Arm, ...],
-    trials: tuple[Trial, ...],
+    trials: tuple[PlannedTrial, ...],
     earlier: "list[Look]",
 ) -> int:
     """Runs what is left of the study, showing how far it is; writes its result after each trial."""
@@ -265,7 +265,7 @@ def _run(
     return ExitStatus.FAILED if failed else ExitStatus.DONE
 
 
-def _line(done: int, total: int, trial: Trial, run: Any, why: str) -> str:
+def _line(done: int, total: int, trial: PlannedTrial, run: Any, why: str) -> str:
     """Line on a trial that is over."""
     said = f"failed: {why}"
     if run is not None and not why:

@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 
 from dawnjax.official import naming, text
 from dawnjax.official.outcome import Refused, quoted
-from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial, summary_of
+from dawnjax.results.entries import (
+    Entry,
+    EntryTarget,
+    Inference,
+    TimedEvaluation,
+    Trial,
+    summary_of,
+)
 
 SECONDS_PER_HOUR = 3600.0
 INFERENCE_EXAMPLES = 10_000
@@ -37,7 +44,7 @@ MAX_USD_PER_HOUR = 1e7
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class BenchmarkTask:
     """A task of the benchmark.
 
     Attributes:
@@ -53,21 +60,21 @@ class Task:
     unit: str
 
     @property
-    def target(self) -> Target:
-        return Target(metric=self.metric, value=self.threshold, unit=self.unit)
+    def target(self) -> EntryTarget:
+        return EntryTarget(metric=self.metric, value=self.threshold, unit=self.unit)
 
 
 TASKS = {
     task.name: task
     for task in (
-        Task("ImageNet", "top5Accuracy", 93.0, "percent"),
-        Task("CIFAR10", "top1Accuracy", 94.0, "percent"),
-        Task("SQuAD", "f1Score", 0.75, "fraction"),
+        BenchmarkTask("ImageNet", "top5Accuracy", 93.0, "percent"),
+        BenchmarkTask("CIFAR10", "top1Accuracy", 94.0, "percent"),
+        BenchmarkTask("SQuAD", "f1Score", 0.75, "fraction"),
     )
 }
 
 
-def task_of(context: str, names: list[str]) -> Task:
+def task_of(context: str, names: list[str]) -> BenchmarkTask:
     """Finds the task of an entry by its folders, or else by the names of its metrics.
 
     Raises:
@@ -109,7 +116,7 @@ def read_training(
         except Refused as refused:
             faults.append(Refused(refused.reason, refused.line, file))
 
-    def read_table(data: bytes) -> tuple[Task, list[_Row]]:
+    def read_table(data: bytes) -> tuple[BenchmarkTask, list[_Row]]:
         names, cells = _cells(data, warnings)
         task = task_of(context, names)
         return task, _rows(names, cells, task, warnings)
@@ -251,7 +258,7 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
 
 
 def _rows(
-    names: list[str], cells: list[tuple[int, list[str]]], task: Task, warnings: list[str]
+    names: list[str], cells: list[tuple[int, list[str]]], task: BenchmarkTask, warnings: list[str]
 ) -> list[_Row]:
     wanted = ("epoch", "hours", task.metric)
     for name in wanted:
@@ -305,7 +312,7 @@ def _check_hours(rows: list[_Row]) -> None:
             )
 
 
-def _check_scale(rows: list[_Row], task: Task) -> None:
+def _check_scale(rows: list[_Row], task: BenchmarkTask) -> None:
     top = 100.0 if task.unit == "percent" else 1.0
     for row in rows:
         if not 0 <= row.value <= top:
@@ -341,7 +348,7 @@ def _note_steps(rows: list[_Row], warnings: list[str]) -> None:
             warnings.append(f"tsv: line {row.line} took {step / median:.1f} times the usual")
 
 
-def _trial(file: str, rows: list[_Row], task: Task, warnings: list[str]) -> Trial:
+def _trial(file: str, rows: list[_Row], task: BenchmarkTask, warnings: list[str]) -> Trial:
     reached = next((row for row in rows if row.value >= task.threshold), None)
     last = rows[-1] if reached is None else reached
     steps = [b.hours - a.hours for a, b in itertools.pairwise(rows)]
@@ -358,7 +365,7 @@ def _trial(file: str, rows: list[_Row], task: Task, warnings: list[str]) -> Tria
         epochs=last.epoch + 1 if from_zero else last.epoch,
         status="reached" if reached is not None else "not reached",
         evaluations=tuple(
-            Evaluation(
+            TimedEvaluation(
                 epoch=row.epoch,
                 seconds_since_run_start=row.hours * SECONDS_PER_HOUR,
                 value=row.value,

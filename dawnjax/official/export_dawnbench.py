@@ -98,14 +98,14 @@ class _Entry(NamedTuple):
     table: str = ""
 
 
-def _task_of(data: Any, source: Path) -> tuple[dawnbench.Task, tuple[str, ...]]:
+def _task_of(data: Any, source: Path) -> tuple[dawnbench.BenchmarkTask, tuple[str, ...]]:
     """Task of what a source says of its data, and the metrics that its table has a column of."""
     name, columns = _TASKS[benchmark_data(data, _TASKS, source)]
     return dawnbench.TASKS[name], columns
 
 
 def _scales(
-    task: dawnbench.Task,
+    task: dawnbench.BenchmarkTask,
     columns: Sequence[str],
     declarations: Sequence[dict[str, Any]],
     source: Path,
@@ -136,7 +136,7 @@ def _values(
     return {column: round(by * metrics[name], 6) for column, (name, by) in scales.items()}
 
 
-def _check_threshold(best: float, task: dawnbench.Task, source: Path) -> None:
+def _check_threshold(best: float, task: dawnbench.BenchmarkTask, source: Path) -> None:
     if best < task.threshold:
         raise ConfigError(
             f"{source}: the best {task.metric} is {best:g}, below the {task.threshold:g} of "

@@ -16,7 +16,7 @@ from dawnjax.official import mlperf_rounds, naming
 from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, words
-from dawnjax.results.entries import Entry, Target, Trial, day_of, reaches, summary_of
+from dawnjax.results.entries import Entry, EntryTarget, Trial, day_of, reaches, summary_of
 
 RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
@@ -138,15 +138,15 @@ def _target(
     logs: list[tuple[str, TrialLog]],
     warnings: list[str],
     reasons: dict[str, str],
-) -> Target:
+) -> EntryTarget:
     logged = sorted({value for _, log in logs for value in log.targets})
     if version != "v0.5" and logs[0][1].descriptions.get("submission_division") == "open":
         # The open division trains to a target of its own, which the rules do not know.
         unit = mlperf_rounds.target(benchmark, round_name, None).unit
         if len(logged) == 1:
-            return Target(metric="eval_accuracy", value=logged[0], unit=unit)
+            return EntryTarget(metric="eval_accuracy", value=logged[0], unit=unit)
         reasons["target.value"] = "the open division's target is the submitter's own; not logged"
-        return Target(metric="eval_accuracy", value=None, unit=unit)
+        return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
     if version != "v0.5":
         values = [e.value for _, log in logs for e in log.evaluations]
         target = mlperf_rounds.target(benchmark, round_name, max(values, default=None))
@@ -158,15 +158,15 @@ def _target(
         shown = ", ".join(f"{value:g}" for value in logged) or "nothing"
         reasons["target.value"] = f"eval_target says {shown}"
         warnings.append(f"eval_target says {shown}: no target")
-        return Target(metric="eval_accuracy", value=None, unit=unit)
-    return Target(metric="eval_accuracy", value=logged[0], unit=unit)
+        return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
+    return EntryTarget(metric="eval_accuracy", value=logged[0], unit=unit)
 
 
 def _note_trials(
     benchmark: str,
     round_name: str,
     logs: list[tuple[str, TrialLog]],
-    target: Target,
+    target: EntryTarget,
     warnings: list[str],
 ) -> None:
     needed = mlperf_rounds.num_trials(benchmark, round_name)

@@ -19,13 +19,13 @@ printed:
 
 from dawnjax.official.mlperf_log import Record
 from dawnjax.official.text import count, finite
-from dawnjax.results.entries import Evaluation
+from dawnjax.results.entries import TimedEvaluation
 
 NONE = "none"
 
 
 def of_v05(
-    by_key: dict[str, list[Record]], start: float, evaluations: list[Evaluation]
+    by_key: dict[str, list[Record]], start: float, evaluations: list[TimedEvaluation]
 ) -> tuple[float | None, str]:
     """Counts the epochs of a v0.5 log, and names the rule; None and `none` if it does not tell."""
     records = [r for r in by_key.get("train_epoch", ()) if _label(r) is not None]
@@ -51,7 +51,7 @@ def of_v05(
 
 
 def of_later(
-    by_key: dict[str, list[Record]], evaluations: list[Evaluation]
+    by_key: dict[str, list[Record]], evaluations: list[TimedEvaluation]
 ) -> tuple[float | None, str]:
     """Counts the epochs of a log from v0.6 on, and names the rule; else None and `none`."""
     starts = {n for r in by_key.get("epoch_start", ()) if (n := _epoch_num(r)) is not None}

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from dawnjax.machine import data_tables
-from dawnjax.results.entries import Target
+from dawnjax.results.entries import EntryTarget
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def round_in(path: str) -> str:
     return f"v{match[1]}" if match else ""
 
 
-def target(benchmark: str, round_name: str, largest: float | None) -> Target:
+def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarget:
     """Target of a benchmark in a round from v0.6 on; its value is None if not known.
 
     Args:
@@ -65,12 +65,12 @@ def target(benchmark: str, round_name: str, largest: float | None) -> Target:
         ]
     if len(rows) != 1:
         unit = "" if unit == "bleu" else unit
-        return Target(metric="eval_accuracy", value=None, unit=unit)
+        return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
     value, direction = float(rows[0]["value"]), rows[0]["direction"]
     if unit == "bleu":
         in_points = largest is not None and largest > 1
         value, unit = (100 * value, "bleu") if in_points else (value, "fraction")
-    return Target(metric="eval_accuracy", value=value, direction=direction, unit=unit)
+    return EntryTarget(metric="eval_accuracy", value=value, direction=direction, unit=unit)
 
 
 def unit_in_v05(benchmark: str) -> str:

@@ -15,7 +15,7 @@ from dawnjax.official import mlperf_epochs
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.outcome import Refused, quoted
 from dawnjax.official.text import count, finite, number_of, words
-from dawnjax.results.entries import Evaluation
+from dawnjax.results.entries import TimedEvaluation
 
 _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
@@ -81,7 +81,7 @@ class TrialLog:
     status: str
     epochs: float | None
     epoch_rule: str
-    evaluations: tuple[Evaluation, ...]
+    evaluations: tuple[TimedEvaluation, ...]
     targets: tuple[float, ...]
     batch_sizes: tuple[int, ...]
     global_batch_size: int | None
@@ -282,9 +282,9 @@ def _evaluations(
     data: bytes,
     start: float,
     warnings: list[str],
-) -> list[Evaluation]:
+) -> list[TimedEvaluation]:
     seen: set[tuple[Any, ...]] = set()
-    evaluations: list[Evaluation] = []
+    evaluations: list[TimedEvaluation] = []
     early, bad = 0, list[Record]()
     if len(by_key.get("eval_accuracy", ())) > MAX_EVALUATIONS:
         raise Refused(f"has more than {MAX_EVALUATIONS:,} eval_accuracy")
@@ -301,7 +301,7 @@ def _evaluations(
             # Values that were kept on the accelerator can carry a stamp of another clock.
             early += 1
             since = None
-        evaluations.append(Evaluation(epoch=epoch, seconds_since_run_start=since, value=value))
+        evaluations.append(TimedEvaluation(epoch=epoch, seconds_since_run_start=since, value=value))
     if bad:
         warnings.append(
             f"{len(bad)} eval_accuracy are no number, the first, {quoted(bad[0].value)}, at line "

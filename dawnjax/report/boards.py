@@ -11,7 +11,7 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
 from dawnjax.page.view import CellView, HeadView, Reasons, TableView, number_cell, view
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, hardware, label
-from dawnjax.results.entries import Entry, Target
+from dawnjax.results.entries import Entry, EntryTarget
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 SUITE_NAMES = {"dawnbench": "DAWNBench", "mlperf_training": "MLPerf Training", "dawnjax": "DawnJAX"}
@@ -50,7 +50,7 @@ def scope(suite: str, round: str, benchmark: str) -> str:
     return " ".join(part for part in (SUITE_NAMES.get(suite, suite), round, benchmark) if part)
 
 
-def with_target(title: str, target: Target, targets: Collection[Target]) -> str:
+def with_target(title: str, target: EntryTarget, targets: Collection[EntryTarget]) -> str:
     """Name of a benchmark, with a target, where its entries have several."""
     return title if len(targets) < 2 else f"{title} to {ranking.target_words(target)}"
 

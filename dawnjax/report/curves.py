@@ -18,7 +18,7 @@ from dawnjax.page.table import Cell, Column, Table
 from dawnjax.page.view import CellView, HeadView, TableView, number_cell
 from dawnjax.report.boards import scope, with_target
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, label, labels_apart
-from dawnjax.results.entries import Entry, Target, Trial
+from dawnjax.results.entries import Entry, EntryTarget, Trial
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 MOST_NAMED = 6
@@ -159,7 +159,7 @@ def _threshold_table(rows: Sequence[tuple[Cell, ...]]) -> Table:
     )
 
 
-def quality(value: float, target: Target) -> str:
+def quality(value: float, target: EntryTarget) -> str:
     """A metric's value in words; fractions in percent, others with the unit that a run declares."""
     if target.unit == "fraction":
         return words.percent(value, 4)
@@ -168,26 +168,26 @@ def quality(value: float, target: Target) -> str:
     return words.number(value, 4) + _unit_after(target)
 
 
-def _tick(value: float, target: Target) -> str:
+def _tick(value: float, target: EntryTarget) -> str:
     """Round value of a metric for an axis."""
     if target.unit == "fraction":
         return f"{words.plain(100 * value)}%"
     return words.plain(value) + ("%" if target.unit == "percent" else "")
 
 
-def _unit_after(target: Target) -> str:
+def _unit_after(target: EntryTarget) -> str:
     """Unit behind a value, unless it is a sign or the metric's own name."""
     unit = _UNITS.get(target.unit, target.unit)
     return "" if unit in ("", "%", target.title) or not target.title else f" {unit}"
 
 
-def metric_name(target: Target) -> str:
+def metric_name(target: EntryTarget) -> str:
     """Name of a metric in words."""
     known = KNOWN_METRICS.get(target.metric)
     return target.title or (known.title if known else target.metric or "quality")
 
 
-def metric_label(target: Target) -> str:
+def metric_label(target: EntryTarget) -> str:
     """Label of an axis of a metric: its name, its unit, and whether lower is better."""
     name = metric_name(target)
     unit = _UNITS.get(target.unit, target.unit)
@@ -199,7 +199,7 @@ _UNITS = {"fraction": "%", "percent": "%", "bleu": "BLEU", "1": ""}
 """Units as a page writes them, where it does not write them as they are declared."""
 
 
-def target_label(target: Target) -> str:
+def target_label(target: EntryTarget) -> str:
     """A target in words."""
     if target.value is None:
         return "no target known"
@@ -277,7 +277,7 @@ def _placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Lin
     return lines, axis
 
 
-def _quality_axis(target: Target) -> svg.Axis:
+def _quality_axis(target: EntryTarget) -> svg.Axis:
     """Axis of a metric's values."""
     return svg.Axis(
         metric_label(target),
@@ -292,7 +292,7 @@ def _threshold_figure(
     title: str,
     group: Sequence[Entry],
     times: Sequence[Sequence[ThresholdTime]],
-    target: Target,
+    target: EntryTarget,
 ) -> Figure | None:
     lines, left_out, sentences = [], [], []
     fastest = [pair for pair in zip(group, times, strict=True) if ranking_seconds(pair[0])[0]]
@@ -332,7 +332,10 @@ def _threshold_figure(
 
 
 def _threshold_view(
-    title: str, group: Sequence[Entry], times: Sequence[Sequence[ThresholdTime]], target: Target
+    title: str,
+    group: Sequence[Entry],
+    times: Sequence[Sequence[ThresholdTime]],
+    target: EntryTarget,
 ) -> TableView:
     """View of the times of the fastest entries, with one column for each threshold."""
     rows = []
@@ -363,7 +366,7 @@ def _threshold_view(
     )
 
 
-def _levels(target: Target) -> list[float]:
+def _levels(target: EntryTarget) -> list[float]:
     """Thresholds around the target, in round steps of its unit, one of them beyond it."""
     if target.value is None:
         return []
@@ -435,7 +438,7 @@ def _thinned_entry(entry: Entry) -> Entry:
     return dataclasses.replace(entry, trials=tuple(map(thin, entry.trials)))
 
 
-def _floor(lines: Sequence[plots.Line], target: Target) -> float | None:
+def _floor(lines: Sequence[plots.Line], target: EntryTarget) -> float | None:
     """Start of the vertical axis, which leaves out the first steps on the way to the target."""
     if target.value is None or target.direction != "at_least":
         return None

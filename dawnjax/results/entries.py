@@ -31,7 +31,7 @@ SUITES = ("dawnbench", "mlperf_training", "dawnjax")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Target:
+class EntryTarget:
     """The quality to reach.
 
     Attributes:
@@ -52,7 +52,7 @@ class Target:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluation:
+class TimedEvaluation:
     """One evaluation of a trial.
 
     Attributes:
@@ -107,7 +107,7 @@ class Trial:
     run_id: str = ""
     compile_cache: str = ""
     inferred: str = ""
-    evaluations: tuple[Evaluation, ...] = ()
+    evaluations: tuple[TimedEvaluation, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ class Entry:
     status: str = ""
     global_batch_size: int | None = None
     global_batch_unit: str = "examples"
-    target: Target
+    target: EntryTarget
     cost_per_hour_usd: float | None = None
     trials: tuple[Trial, ...] = ()
     summary: Summary | None = None

@@ -91,7 +91,7 @@ class Arm:
         return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.")[:80]
 
 
-class Trial(NamedTuple):
+class PlannedTrial(NamedTuple):
     """One trial of a study.
 
     Attributes:
@@ -144,16 +144,16 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
     return arms
 
 
-def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[Trial, ...]:
+def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[PlannedTrial, ...]:
     """All trials in their order: blocks that hold each arm once, in an order drawn for each.
 
     A machine that grows slower or faster in the course of a study favours no arm.
     """
     random = np.random.default_rng(study.order_seed)
-    trials: list[Trial] = []
+    trials: list[PlannedTrial] = []
     for seed in range(study.first_seed, study.first_seed + study.seeds):
         for index in random.permutation(len(arms)):
-            trials.append(Trial(len(trials), arms[index], seed))
+            trials.append(PlannedTrial(len(trials), arms[index], seed))
     return tuple(trials)
 
 

@@ -11,7 +11,7 @@ from dawnjax.results.entries import reaches
 from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult
 from dawnjax.statistics.sample import Sample, time_interval
-from dawnjax.study.design import Arm, Study, Trial
+from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Row, Rows
 
 
@@ -60,7 +60,7 @@ class ArmFigures:
 
 
 def figures(
-    study: Study, arms: Sequence[Arm], runs: Mapping[Trial, OurRun], out: Path
+    study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, OurRun], out: Path
 ) -> list[ArmFigures]:
     """The figures of each arm, or of each threshold, in the study's order.
 
@@ -91,7 +91,7 @@ def figures(
 def _arm(
     study: Study,
     arm: Arm,
-    runs: Mapping[Trial, OurRun],
+    runs: Mapping[PlannedTrial, OurRun],
     out: Path,
     threshold: float | None,
 ) -> tuple[ArmFigures, Rows]:

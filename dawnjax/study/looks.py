@@ -11,7 +11,7 @@ from dawnjax.statistics.interval import ALPHA
 from dawnjax.statistics.looks import false_verdicts, looks_of, nominal_levels
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import UNDECIDED, Verdict, judge_all
-from dawnjax.study.design import Arm, Look, Study, Trial
+from dawnjax.study.design import Arm, Look, PlannedTrial, Study
 
 
 class Row(NamedTuple):
@@ -73,7 +73,7 @@ class Looks:
                 verdicts[arm] = verdict.before_a_look(self.at[0])
         return verdicts
 
-    def needs_no_more(self, rows: Mapping[Arm, Rows], trial: Trial) -> bool:
+    def needs_no_more(self, rows: Mapping[Arm, Rows], trial: PlannedTrial) -> bool:
         """Whether a look before a trial has decided its arm, so that it need not run.
 
         The first arm needs no more trials once all other arms are decided.

@@ -9,11 +9,11 @@ from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
-from dawnjax.study.design import Arm, Study, StudyFolder, Trial
+from dawnjax.study.design import Arm, PlannedTrial, Study, StudyFolder
 from dawnjax.study.looks import Row
 
 
-def read_trial(trial: Trial, out: Path) -> OurRun | None:
+def read_trial(trial: PlannedTrial, out: Path) -> OurRun | None:
     """What a trial has so far; None where it has not begun, or its log says too little."""
     if not RunDirectory(trial.directory(out)).experiment_file.exists():
         return None
@@ -22,7 +22,7 @@ def read_trial(trial: Trial, out: Path) -> OurRun | None:
     return None
 
 
-def trials_over(trials: Sequence[Trial], out: Path) -> dict[Trial, OurRun]:
+def trials_over(trials: Sequence[PlannedTrial], out: Path) -> dict[PlannedTrial, OurRun]:
     """The trials that count, each with what it has."""
     runs = {trial: read_trial(trial, out) for trial in trials}
     return {trial: run for trial, run in runs.items() if run is not None and is_over(run)}

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.study import devices
-from dawnjax.study.design import Trial
+from dawnjax.study.design import PlannedTrial
 
 _OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
 
 
 def run(
-    argv: Sequence[str], trials: Iterable[Trial], slots: int, tell: Callable[[str], None]
+    argv: Sequence[str], trials: Iterable[PlannedTrial], slots: int, tell: Callable[[str], None]
 ) -> None:
     """Runs trials, as many at once as there are slots.
 
@@ -39,7 +39,7 @@ def run(
         free.put(place)
     running: set[subprocess.Popen[str]] = set()
 
-    def one(trial: Trial) -> None:
+    def one(trial: PlannedTrial) -> None:
         prefix, environment = free.get()
         try:
             command = [*prefix, sys.executable, "-m", "dawnjax", "study", *argv]

@@ -13,7 +13,7 @@ from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.runs.clock import RunClock
 from dawnjax.study import devices
-from dawnjax.study.design import Arm, Study, Trial
+from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Rows
 from dawnjax.study.reading import is_over, read_trial, row_of
 
@@ -30,7 +30,7 @@ def flags_of(study: Study, arm: Arm) -> list[str]:
     return [f"--experiment={study.experiment}", *profile, *study.flags, *arm.flags]
 
 
-def request_of(study: Study, trial: Trial, out: Path) -> Request:
+def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
     """What a trial runs.
 
     Raises:
@@ -43,7 +43,7 @@ def request_of(study: Study, trial: Trial, out: Path) -> Request:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 
 
-def run_trial(study: Study, trial: Trial, out: Path) -> ExitStatus:
+def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     """Runs one trial, or goes on with it.
 
     Args:
@@ -69,7 +69,7 @@ def run_trial(study: Study, trial: Trial, out: Path) -> ExitStatus:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 
 
-def _launch(study: Study, trial: Trial, out: Path) -> ExitStatus:
+def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     """Runs a trial with its own number of devices, which a process chooses once."""
     each = trial.arm.devices // study.processes
     there = len(devices.gpus())
@@ -97,8 +97,8 @@ def _launch(study: Study, trial: Trial, out: Path) -> ExitStatus:
 
 
 def run_all(
-    study: Study, arms: Sequence[Arm], trials: Sequence[Trial], out: Path, tell: Told
-) -> Iterator[tuple[Trial, OurRun | None, str]]:
+    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], out: Path, tell: Told
+) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
     """Runs every trial that is not over and that no look made needless; one that fails stays.
 
     Args:

@@ -26,7 +26,7 @@ from dawnjax.analysis.leaderboard import (
     up_to,
 )
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.results.entries import Entry, Inference, Target
+from dawnjax.results.entries import Entry, EntryTarget, Inference
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
 
@@ -116,7 +116,7 @@ def test_no_price_is_no_rank_by_cost():
 
 def test_entries_with_different_targets_are_never_ranked_together():
     def to(value, seconds):
-        target = Target(metric="top_1_accuracy", value=value, unit="fraction")
+        target = EntryTarget(metric="top_1_accuracy", value=value, unit="fraction")
         return entry_of([seconds], source=f"to {value}", benchmark="digits", target=target)
 
     easy, hard, slower = to(0.9, 1.0), to(0.9915, 2.0), to(0.9915, 3.0)
@@ -159,7 +159,7 @@ def test_inference_ranks_latency_of_those_of_enough_quality():
             suite="dawnbench",
             kind="inference",
             benchmark="ImageNet",
-            target=Target(metric="top5Accuracy", value=93.0, unit="percent"),
+            target=EntryTarget(metric="top5Accuracy", value=93.0, unit="percent"),
             inference=Inference(latency_milliseconds=latency, cost_usd=cost, quality=quality),
         )
 

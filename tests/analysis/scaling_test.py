@@ -10,7 +10,7 @@ from dawnjax.analysis.scaling import (
     seconds_of,
     series,
 )
-from dawnjax.results.entries import Target
+from dawnjax.results.entries import EntryTarget
 
 
 def test_scaling_by_hand():
@@ -59,7 +59,7 @@ def test_series_hold_one_target_and_name_their_recipes():
             benchmark="digits",
             source=f"{accelerators} to {value}",
             num_accelerators=accelerators,
-            target=Target(metric="top_1_accuracy", value=value, unit="fraction"),
+            target=EntryTarget(metric="top_1_accuracy", value=value, unit="fraction"),
             variant=variant,
         )
 

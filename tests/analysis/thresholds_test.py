@@ -13,7 +13,7 @@ from dawnjax.analysis.thresholds import (
     threshold_table,
     time_to_threshold,
 )
-from dawnjax.results.entries import Target, reaches
+from dawnjax.results.entries import EntryTarget, reaches
 
 CURVE = ((1, 10.0, 50.0), (2, 20.0, 80.0), (3, 30.0, 70.0), (4, 40.0, 94.0))
 
@@ -43,7 +43,7 @@ def test_thresholds_compare_as_float32():
 
 
 def test_at_most():
-    target = Target(metric="loss", value=0.2, direction="at_most")
+    target = EntryTarget(metric="loss", value=0.2, direction="at_most")
     entry = make_entry([make_trial(20.0, curve=[(1, 10.0, 0.5), (2, 20.0, 0.1)])], target=target)
     assert time_to_threshold(entry, 0.5).mean_seconds == 10.0
     assert time_to_threshold(entry, 0.2).mean_seconds == 20.0

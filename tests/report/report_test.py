@@ -18,7 +18,7 @@ from dawnjax.page.view import MOST_ROWS, TableView
 from dawnjax.report import boards, contents, curves, inputs, own, trials, writing
 from dawnjax.report.labels import labels_apart
 from dawnjax.report.privacy import Redactor
-from dawnjax.results.entries import Entry, Evaluation, Target, write_entries
+from dawnjax.results.entries import Entry, EntryTarget, TimedEvaluation, write_entries
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,8 @@ def test_numbers_of_the_page_are_those_of_the_tables(report):
 
 
 def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
-    easy = Target(metric="top_1_accuracy", value=0.9, unit="fraction")
-    hard = Target(metric="top_1_accuracy", value=0.99, unit="fraction")
+    easy = EntryTarget(metric="top_1_accuracy", value=0.9, unit="fraction")
+    hard = EntryTarget(metric="top_1_accuracy", value=0.99, unit="fraction")
     fields = {"suite": "dawnjax", "round": "", "benchmark": "digits", "source": "digits/x/1 x cpu"}
     write_entries(tmp_path / "a.jsonl", [entry("s", [100.0, 110.0], **fields, target=hard)])
     write_entries(tmp_path / "b.jsonl", [entry("s", [100.0, 300.0, 500.0], **fields, target=hard)])
@@ -131,26 +131,26 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
     ("target", "label", "value", "line"),
     [
         (
-            Target(metric="mse", value=0.3, direction="at_most", unit="mm", title="MSE"),
+            EntryTarget(metric="mse", value=0.3, direction="at_most", unit="mm", title="MSE"),
             "MSE (mm), lower is better",
             "0.2898 mm",
             "target at most 0.3 mm",
         ),
-        (Target(metric="r2", value=0.3, unit="1", title="R2"), "R2", "0.2898", "target 0.3"),
+        (EntryTarget(metric="r2", value=0.3, unit="1", title="R2"), "R2", "0.2898", "target 0.3"),
         (
-            Target(metric="bleu", value=25.0, unit="BLEU", title="BLEU"),
+            EntryTarget(metric="bleu", value=25.0, unit="BLEU", title="BLEU"),
             "BLEU",
             "0.2898",
             "target 25",
         ),
         (
-            Target(metric="top1Accuracy", value=94.0, unit="percent"),
+            EntryTarget(metric="top1Accuracy", value=94.0, unit="percent"),
             "top-1 accuracy (%)",
             "0.2898%",
             "target 94%",
         ),
         (
-            Target(metric="eval_accuracy", value=25.0, unit="bleu"),
+            EntryTarget(metric="eval_accuracy", value=25.0, unit="bleu"),
             "eval_accuracy (BLEU)",
             "0.2898",
             "target 25",
@@ -289,7 +289,7 @@ def test_one_entry_alone_and_many_make_a_page():
     ]
     large = many[0].trials[0]
     rows = tuple(
-        Evaluation(epoch=float(i), seconds_since_run_start=float(i), value=min(0.7, i / 1e4))
+        TimedEvaluation(epoch=float(i), seconds_since_run_start=float(i), value=min(0.7, i / 1e4))
         for i in range(1, 10_001)
     )
     many[0] = dataclasses.replace(
@@ -533,21 +533,21 @@ def test_own_runs_on_published_data_stand_among_official_entries():
         round="",
         benchmark="CIFAR10",
         source="CIFAR10/train/fast.json",
-        target=Target(metric="top1Accuracy", value=94.0, unit="percent"),
+        target=EntryTarget(metric="top1Accuracy", value=94.0, unit="percent"),
     )
     fields = {
         "suite": "dawnjax",
         "round": "",
         "benchmark": "cifar10_record",
         "source": "cifar10_record/1234/gpu",
-        "target": Target(metric="top_1_accuracy", value=0.94),
+        "target": EntryTarget(metric="top_1_accuracy", value=0.94),
         "data": "CIFAR-10",
     }
     ours = entry("gpu", [50.0], **fields, published="CIFAR-10")
     assert board_sources([official, ours]) == [ours.source, official.source]
     for other in (
         dataclasses.replace(ours, published=""),  # some other data
-        dataclasses.replace(ours, target=Target(metric="top_1_accuracy", value=0.9)),
+        dataclasses.replace(ours, target=EntryTarget(metric="top_1_accuracy", value=0.9)),
         dataclasses.replace(ours, benchmark="cifar10_record, fine-tuned"),
         dataclasses.replace(ours, published="ImageNet"),
     ):

@@ -8,7 +8,7 @@ from typing import Any
 from dawnjax.analysis.counts import ListedEntry, read_entry_list
 from dawnjax.analysis.loading import Entries
 from dawnjax.official import importer
-from dawnjax.results.entries import Entry, Evaluation, Target, Trial
+from dawnjax.results.entries import Entry, EntryTarget, TimedEvaluation, Trial
 from dawnjax.results.trial_summary import summarize_trials
 
 
@@ -27,7 +27,7 @@ def make_trial(
         total_seconds=total if total is not None else seconds,
         epochs=epochs,
         evaluations=tuple(
-            Evaluation(epoch=epoch, seconds_since_run_start=moment, value=value)
+            TimedEvaluation(epoch=epoch, seconds_since_run_start=moment, value=value)
             for epoch, moment, value in curve
         ),
         **fields,
@@ -41,7 +41,7 @@ def make_entry(trials: Sequence[Trial], **fields: Any) -> Entry:
         "source": "folder/entry",
         "suite": "dawnbench",
         "benchmark": "ImageNet",
-        "target": Target(metric="top5Accuracy", value=93.0, unit="percent"),
+        "target": EntryTarget(metric="top5Accuracy", value=93.0, unit="percent"),
     }
     summary = summarize_trials(
         [trial.time_to_accuracy_seconds for trial in trials],

@@ -4,7 +4,7 @@ import dataclasses
 import html.parser
 
 from dawnjax.report import contents, inputs
-from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial
+from dawnjax.results.entries import Entry, EntryTarget, Inference, TimedEvaluation, Trial
 from dawnjax.results.trial_summary import summarize_trials
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
@@ -20,7 +20,7 @@ def trial(number: int, seconds: float | None, *, total: float, epochs: float = 4
         total_seconds=total,
         epochs=epochs,
         evaluations=tuple(
-            Evaluation(
+            TimedEvaluation(
                 epoch=float(step),
                 seconds_since_run_start=end * step / 4,
                 value=(0.76 if seconds is not None else 0.7) * step / 4,
@@ -53,7 +53,7 @@ def entry(name: str, times: list[float | None], **fields) -> Entry:
         "model": "ResNet-50",
         "date": "2018-12-10",
         "global_batch_size": 256,
-        "target": Target(metric="eval_accuracy", value=0.749, unit="fraction"),
+        "target": EntryTarget(metric="eval_accuracy", value=0.749, unit="fraction"),
     }
     return Entry(
         **{**defaults, **fields},
