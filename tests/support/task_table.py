@@ -44,7 +44,7 @@ class Row:
       metric_atol: Of the metrics after as many steps; scores of few answers move by near ties.
         None where a later stage of the run has another recipe.
       repeated: Fields of an evaluation that `evaluate` finds again in the checkpoint.
-      answered: Line of `infer`, with a place for each field of the last evaluation.
+      answered: Field of the last evaluation that `infer` computes again.
       num_answered: Examples that `infer` answers.
       shown: Text of the report's page.
       refused: Flags that do not fit, and the text of the one line that says so.
@@ -90,7 +90,7 @@ TABLE: dict[str, Row] = {
         layouts=((4, ()),),
         metric_atol=0.026,  # of 40 images one may change its class
         repeated=("top_1_accuracy", "loss"),
-        answered="top_1_accuracy {top_1_accuracy:.4f}",
+        answered="top_1_accuracy",
         num_answered=40,
         shown="top-1 accuracy",
         refused=(
@@ -109,7 +109,7 @@ TABLE: dict[str, Row] = {
         layouts=((4, ()),),
         metric_atol=2e-5,
         repeated=("bleu", "loss", "bleu_signature"),
-        answered="bleu {bleu:.2f}",
+        answered="bleu",
         num_answered=13,
         shown="BLEU",
         refused=(
@@ -132,7 +132,7 @@ TABLE: dict[str, Row] = {
         fails_at_call=3,
         metric_atol=2e-5,
         repeated=("bleu", "loss", "bleu_signature"),
-        answered="bleu {bleu:.2f}",
+        answered="bleu",
         num_answered=13,
         shown="BLEU",
         refused=(
@@ -156,7 +156,7 @@ TABLE: dict[str, Row] = {
         falls=True,
         metric_atol=0.02,  # of 64 users one may change its rank
         repeated=("hit_rate_at_10", "ndcg_at_10"),
-        answered="hit_rate_at_10 {hit_rate_at_10:.4f}",
+        answered="hit_rate_at_10",
         num_answered=64,
         shown="HR@10",
         refused=(
@@ -183,7 +183,7 @@ TABLE: dict[str, Row] = {
         layouts=((1, ("--data_placement=host",)),),
         metric_atol=0.05,  # of 60 answers a few may be near ties
         repeated=("f1_score", "exact_match"),
-        answered="f1_score {f1_score:.4f}",
+        answered="f1_score",
         num_answered=60,
         shown="F1 score",
         refused=(
@@ -212,7 +212,7 @@ TABLE: dict[str, Row] = {
         atol=2e-3,
         metric_atol=None,
         repeated=("loss", "bits_per_byte"),
-        answered="loss {loss:.3f}",
+        answered="loss",
         num_answered=7,
         shown="bits a byte",
         refused=((("--model.num_heads=3",), "num_heads"),),
