@@ -37,7 +37,7 @@ Head = tuple[jax.Array, jax.Array]
 
 
 class CellSpec(NamedTuple):
-    """Pairs (state, operation), each two of which make a state; then the states of the output."""
+    """Pairs (state, operation) whose results are added two by two to new states; output states."""
 
     operations: tuple[tuple[int, OperationName], ...]
     outputs: tuple[int, ...]

@@ -272,8 +272,8 @@ def _sum_of_products(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> j
     )
     # Without it XLA makes the images, with their augmentation, again for each of the products.
     images = lax.optimization_barrier(images)
-    # One product for each tap and channel, all of which XLA joins with what follows. For the record
-    # net's 2x2 kernel and 2,000 images cuDNN takes 0.17 ms, of which writing is 0.02.
+    # One product for each tap and channel, which XLA joins with what follows. For the record
+    # net's 2x2 kernel and 2,000 images cuDNN takes 0.17 ms (0.02 for writing).
     total = bias.astype(jnp.float32)
     for row, column, channel in np.ndindex(*kernel.shape[:3]):
         pixels = images[:, row : row + height, column : column + width, channel, None]

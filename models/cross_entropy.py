@@ -1,4 +1,4 @@
-"""The cross entropy of tokens against smoothed labels, and its gradient as a GPU needs it."""
+"""Cross entropy of tokens against smoothed labels, with a gradient in one pass for a GPU."""
 
 import functools
 from typing import Any

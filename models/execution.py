@@ -16,7 +16,7 @@ Platform = Literal["cpu", "gpu", "tpu"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How layers compute: platform, dtypes, groups of examples and their place on devices.
+    """Facts by which layers choose their arithmetic: platform, dtypes, groups and their place.
 
     Attributes:
       platform: The platform that the program is compiled for; it may be absent here.

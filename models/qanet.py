@@ -48,7 +48,7 @@ EMBEDDING_CONVOLUTIONS, MODEL_CONVOLUTIONS = 4, 2
 
 NUM_HIGHWAY_LAYERS = 2
 NUM_PASSES = 3
-"""How often the blocks after the attention are passed, with the same weights."""
+"""Passes through the blocks after the attention, with the same weights."""
 
 _PARTS, _LAYER_DROPOUT = 10**6, 2 * 10**6
 """Folded into a key for the parts of the network, and for whole sublayers that are left out; masks

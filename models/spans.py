@@ -150,7 +150,7 @@ class Trilinear(nnx.Module):
         self.arithmetic = arithmetic
         self.passage_kernel = nnx.Param(glorot(rngs.params(), (width, 1), jnp.float32))
         self.question_kernel = nnx.Param(glorot(rngs.params(), (width, 1), jnp.float32))
-        # The same everywhere, of which papers say nothing: the score is then a scaled dot product,
+        # Our choice, as papers name none: the score is at first a scaled dot product,
         # greatest for equal words before anything is learnt.
         self.product_kernel = nnx.Param(jnp.full((width, 1), start, jnp.float32))
 

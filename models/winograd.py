@@ -212,7 +212,7 @@ def _transpose_of_transform(
 
 
 def _overlap(parts: list[jax.Array], axis: int) -> jax.Array:
-    """Add up tiles of 6 positions along an axis, each of which begins 4 after the one before."""
+    """Add up tiles of 6 positions along an axis, 4 positions apart."""
 
     def shifted(part: jax.Array, by: int) -> jax.Array:
         pads = [(0, 0)] * part.ndim

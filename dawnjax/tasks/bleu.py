@@ -9,7 +9,7 @@ from dawnjax.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How BLEU is computed. BLEU of one scoring says nothing of another's.
+    """Case and tokenizer of BLEU. Scores of different scorings do not compare.
 
     Attributes:
       is_cased: Whether `Hund` and `hund` are two words.

@@ -36,7 +36,7 @@ from dawnjax.tasks.task import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How a translation is searched for.
+    """Search for a translation.
 
     Attributes:
       num_beams: Hypotheses kept by the beam search; 1 is greedy search.
