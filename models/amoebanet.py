@@ -1,15 +1,12 @@
 """AmoebaNet-D: cells of ten operations that an evolutionary search found.
 
-A cell sees the outputs of the two cells before it (states 0 and 1). Five times, two operations on
-two states make a new state by their sum. Some of the states, side by side, are the cell's output. A
-normal cell keeps height and width; a reduction cell halves them.
+A cell reads states 0 and 1, the outputs of the two cells before it. Five times, the sum of two
+operations makes a new state. A reduction cell halves height and width.
 
 Source: Real et al. 2019, "Regularized Evolution for Image Classifier Architecture Search" (arXiv
-1802.01548), section 3 and appendix D. Where text and figure leave it open, this follows the
-authors' program, `models/official/amoeba_net` in https://github.com/tensorflow/tpu: the two cells
-(`model_specs.py`, `amoeba_net_d`), bottlenecks of a quarter of the channels inside convolutions
-larger than 1x1 (`network_utils.py`), stem, auxiliary head and where the cells lie
-(`model_builder.py`).
+1802.01548), section 3 and appendix D. Where they leave it open: `model_specs.py`,
+`network_utils.py` and `model_builder.py` of `models/official/amoeba_net` in
+https://github.com/tensorflow/tpu.
 """
 
 import dataclasses
@@ -40,12 +37,7 @@ Head = tuple[jax.Array, jax.Array]
 
 
 class CellSpec(NamedTuple):
-    """Operations of a cell.
-
-    Attributes:
-      operations: (state, operation) pairs; each two make a new state.
-      outputs: The states that make its output side by side.
-    """
+    """Pairs (state, operation) whose results are added two by two to new states; output states."""
 
     operations: tuple[tuple[int, OperationName], ...]
     outputs: tuple[int, ...]
@@ -178,7 +170,7 @@ class AmoebaNetModule(nnx.Module):
     def __call__(
         self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
     ) -> jax.Array | Head:
-        """Map normalized images [batch, height, width, channels] to float32 logits.
+        """Float32 logits of normalized images [batch, height, width, channels].
 
         In training with an auxiliary head the result is the pair of these and of the head's logits.
         """
@@ -205,11 +197,7 @@ class AmoebaNetModule(nnx.Module):
 
 
 class Cell(nnx.Module):
-    """One cell.
-
-    Attributes:
-      out_shape: (height, width, channels) of its output.
-    """
+    """One cell; `out_shape` is (height, width, channels) of its output."""
 
     def __init__(
         self,
@@ -220,19 +208,10 @@ class Cell(nnx.Module):
         previous_shape: ImageShape | None,
         layers: Layers,
     ):
-        """Make the operations.
-
-        Args:
-          spec: Operations and outputs.
-          stride: Height and width are divided by it.
-          width: Channels of each state.
-          in_shape: (height, width, channels) of the last cell's output.
-          previous_shape: Of the one before; None for the first cell, which sees one output twice.
-          layers: Makes layers.
-        """
         self.spec = spec
         previous_width = width
         if previous_shape is None:
+            # The first cell has one output before it, and reads that twice.
             previous_width, self.previous_layer = in_shape[-1], None
         elif previous_shape[:2] != in_shape[:2]:
             self.previous_layer = FactorizedReduction(previous_shape[-1], width, layers)
@@ -261,13 +240,9 @@ class Cell(nnx.Module):
         train: bool,
         factors: jax.Array | None,
     ) -> jax.Array:
-        """Compute the cell's output.
+        """Output of a cell, [batch, height, width, channels], from those of the two cells before.
 
-        Args:
-          inputs: The last cell's output, [batch, height, width, channels].
-          previous: The output of the cell before that, or None in the first cell.
-          train: Whether BatchNorm uses the statistics of the groups.
-          factors: float32 [batch, operations], drop path's factors of the results, or None.
+        `factors` are drop path's factors of the results, float32 [batch, operations], or None.
         """
         if previous is None:
             previous = inputs
@@ -291,6 +266,8 @@ class Operation(nnx.Module):
 
     def __init__(self, name: OperationName, in_width: int, width: int, stride: int, layers: Layers):
         self.name, self.stride, self.execution = name, stride, layers.execution
+        # `network_utils.py` narrows to a quarter of the channels inside convolutions larger than
+        # 1x1.
         inner, step = width // 4, (stride, stride)
         match name:
             case "3x3":
@@ -340,7 +317,7 @@ class Projection(nnx.Module):
 
 
 class FactorizedReduction(nnx.Module):
-    """Halves height and width by two 1x1 convolutions, of the even and of the odd pixels."""
+    """Halve height and width by two 1x1 convolutions, of the even and of the odd pixels."""
 
     def __init__(self, in_width: int, width: int, layers: Layers):
         self.even_conv = layers.conv(in_width, width // 2)
@@ -380,13 +357,9 @@ class AuxiliaryHead(nnx.Module):
 def drop_path_keep(
     config: AmoebaNetD, progress: jax.Array | float, cell: int, num_cells: int
 ) -> jax.Array | float:
-    """Probability that an operation's result is kept.
+    """Probability that an operation's result is kept, at a progress of 0 to 1 of the run.
 
-    Args:
-      config: Final probability and schedule.
-      progress: Steps done as a fraction of the run's, 0 to 1.
-      cell: The cell's position, from 0; stem and reduction cells count.
-      num_cells: Cells in all.
+    `cell` is counted from 0 over all cells, those of the stem and reductions too.
 
     Source: `_apply_drop_path` in the authors' `network_utils.py`, versions v1, v2 and v3.
     """
@@ -408,7 +381,7 @@ def drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int) 
 
 
 def _dropout(features: jax.Array, keys: jax.Array, keep: float) -> jax.Array:
-    """Keep each feature of [batch, channels] with probability `keep`, and divide it by that."""
     shape = features.shape[1:]
+    # Number 1 of each example's key; drop path has number 0.
     draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), shape))(keys)
     return jnp.where(draws < keep, features / keep, 0).astype(features.dtype)

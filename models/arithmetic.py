@@ -15,11 +15,8 @@ from dawnjax.models.execution import Execution
 class Arithmetic:
     """Dtypes of a Transformer; parameters, softmax and logits are always float32.
 
-    Attributes:
-      activations: The dtype of values between layers.
-      products: The dtype of the factors inside linear layers; sums are float32.
-      execution: Platform and placement.
-      transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
+    `activations` is the dtype between layers, `products` that of the factors inside linear layers,
+    whose sums are float32. `transposed_copies` asks for one in a kernel's gradient.
     """
 
     activations: Any
@@ -29,17 +26,14 @@ class Arithmetic:
 
 
 def arithmetic_of(execution: Execution) -> Arithmetic:
-    """Choose the dtypes for a platform.
-
-    On a CPU, bfloat16 pays inside products only, with float32 results: a 2048 x 256 x 1024 product
-    takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results. XLA
-    multiplies in bfloat16 only where the sum runs along the left factor's last axis. A kernel's
-    gradient needs a transposed copy for that: a 256 x 1024 x 1024 product takes 1.6 ms with it and
-    3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and 0.12). With several
-    devices the copy would be gathered first, so there is none.
-    """
+    """Dtypes for a platform; on a CPU, products alone are in a lower dtype."""
     compute = jnp.dtype(execution.compute_dtype)
     on_cpu = execution.platform == "cpu"
+    # A 2048 x 256 x 1024 product takes 5.9 ms of CPU time with bfloat16 factors, 15.6 ms in float32
+    # and 16.0 ms with bfloat16 results. XLA multiplies in bfloat16 only where the sum runs along
+    # the left factor's last axis; a kernel's gradient of 256 x 1024 x 1024 takes 1.6 ms with a
+    # transposed copy and 3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and
+    # 0.12). Several devices would gather the copy first, so they have none.
     return Arithmetic(
         activations=jnp.dtype("float32") if on_cpu else compute,
         products=compute,
@@ -60,17 +54,9 @@ def linear(
     kernel_axes: KernelAxes = "io",
     result: Any = None,
 ) -> jax.Array:
-    """Multiply [..., in] by a kernel.
+    """Product [..., out] of hidden [..., in] and a float32 kernel [in, out], or [out, in] for "oi".
 
-    The gradients too are products of factors in the arithmetic's dtype; JAX's own would multiply
-    float32 gradients by lower factors, in float32.
-
-    Args:
-      hidden: [..., in].
-      kernel: float32 [in, out], or [out, in] where `kernel_axes` says so.
-      arithmetic: Says the dtype to which both are rounded.
-      kernel_axes: The order of the kernel's axes.
-      result: The dtype of the result; None for that of activations.
+    Both are rounded to the arithmetic's dtype. The result has that of activations if not given.
     """
     dtype = arithmetic.activations if result is None else result
     return _product(f"...i,{kernel_axes}->...o", hidden, kernel, arithmetic, dtype)
@@ -83,6 +69,7 @@ def _linear_forward(hidden, kernel, arithmetic, kernel_axes, result):
 def _linear_backward(arithmetic, kernel_axes, result, kept, gradient):
     del result
     hidden, kernel = kept
+    # JAX's own gradient would multiply float32 gradients by lower factors, in float32.
     to_hidden = _product(f"...o,{kernel_axes}->...i", gradient, kernel, arithmetic, hidden.dtype)
     rows = {"i": hidden, "o": gradient}
     left, right = (rows[axis].reshape(-1, rows[axis].shape[-1]) for axis in kernel_axes)

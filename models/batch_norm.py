@@ -28,17 +28,16 @@ class Moments(NamedTuple):
 
 
 class BatchNorm(nnx.Module):
-    """Normalizes each channel by the mean and variance of a group of examples.
+    """Normalize each channel by the mean and variance of a group of examples.
 
     The recipe fixes the size of a group (`Execution.batch_norm_group_size`), so the result does not
     depend on the number of devices. A device that holds whole groups needs no communication.
 
-    In evaluation the running statistics normalize. In training, each call sets them to [groups,
-    channels], the update by each group alone. The train step averages these over the groups for all
-    layers at once, so that no communication falls inside a layer.
+    In training, each call sets the running statistics to [groups, channels], the update by each
+    group alone. The train step averages these for all layers at once.
 
-    Source: Ioffe and Szegedy 2015, "Batch Normalization", algorithm 1. The variance is the biased
-    one in training and in the running statistics (PyTorch keeps the unbiased one there).
+    Source: Ioffe and Szegedy 2015, "Batch Normalization", algorithm 1. Running variances are biased
+    too (PyTorch's are not).
     """
 
     def __init__(
@@ -50,18 +49,9 @@ class BatchNorm(nnx.Module):
         scale: float | None = 1.0,
         execution: Execution,
     ):
-        """Make scale, bias and running statistics.
+        """Make parameters and statistics; a `scale` of None makes no factor.
 
-        Args:
-          num_channels: Length of the last axis.
-          momentum: The fraction of the running statistics that a step keeps (PyTorch's `momentum`
-            is one minus this).
-          epsilon: Added to the variance.
-          scale: Start of the learned factor of each channel; None for no factor.
-          execution: Decides the group size.
-
-        Raises:
-          ValueError: The group size is 0.
+        `momentum` is the fraction of the running statistics that a step keeps, 1 minus PyTorch's.
         """
         if execution.batch_norm_group_size < 1:
             raise ValueError(
@@ -85,20 +75,9 @@ class BatchNorm(nnx.Module):
         activation: Activation | None = None,
         halves: bool = False,
     ) -> jax.Array:
-        """Normalize over all axes but the last.
+        """Normalize [batch, ..., channels] in float32 over all axes but the last; keep the dtype.
 
-        Args:
-          inputs: [batch, ..., channels]; the statistics are computed in float32.
-          train: Whether to use and record the statistics of the groups.
-          activation: Applied to the results; None for nothing.
-          halves: Whether to take the maxima of 2x2 windows first, of images [batch, height, width,
-            channels].
-
-        Returns:
-          Same shape and dtype, or half the height and width.
-
-        Raises:
-          ValueError: The batch does not divide into groups.
+        With `halves` the maxima of 2x2 windows of [batch, height, width, channels] are normalized.
         """
         if halves:
             inputs = halve(inputs, self.execution)
@@ -124,28 +103,25 @@ class BatchNorm(nnx.Module):
         return activate(outputs, activation, self.execution)
 
     def _in_groups(self, inputs: jax.Array) -> jax.Array:
-        """[batch, ..., channels] to [groups, ..., channels] or [groups, group, ..., channels]."""
+        """Reshape to [groups, group, ..., channels], or without `group` where positions join it."""
         batch, group = inputs.shape[0], self.execution.batch_norm_group_size
         if batch % group:
             raise ValueError(
                 f"a batch of {batch} examples does not divide into BatchNorm groups of {group}"
             )
+        # On a CPU `_sum` makes a product for each example.
         if self.execution.platform == "cpu" or batch == group:
             return inputs.reshape(batch // group, group, *inputs.shape[1:])
         return inputs.reshape(batch // group, -1, inputs.shape[-1])
 
 
 def group_moments(inputs: jax.Array, origin: jax.Array, execution: Execution) -> Moments:
-    """Compute the moments of each group in one pass over the data.
+    """Moments of inputs [groups, group, ..., channels] in one pass over the data.
 
-    They are E[x - o] + o and E[(x - o)^2] - E[x - o]^2. With an origin o near the mean nothing
-    cancels in the difference, however far the mean is from 0.
-
-    Args:
-      inputs: [groups, group, ..., channels].
-      origin: float32 [channels], such as the running mean; it changes rounding only.
-      execution: Says the platform.
+    `origin`, float32 [channels], such as the running mean, changes rounding only.
     """
+    # E[x - o] + o and E[(x - o)^2] - E[x - o]^2: with an origin o near the mean nothing cancels in
+    # the difference, however far the mean is from 0.
     centred = inputs.astype(jnp.float32) - origin
     count = centred[0, ..., 0].size
     mean, square = _sum(centred, execution) / count, _sum(jnp.square(centred), execution) / count
@@ -161,10 +137,6 @@ def _normalize(
     execution: Execution,
     activation: Activation | None,
 ) -> jax.Array:
-    """Normalize each group [groups, group, ..., channels], then scale and shift.
-
-    The gradient of the inputs includes their effect on the moments, whose own gradient is 0.
-    """
     return _normalize_forward(inputs, moments, scale, bias, epsilon, execution, activation)[0]
 
 
@@ -206,6 +178,7 @@ def _normalize_backward(epsilon, execution, activation, residuals, cotangent):
         _of_groups(values, centred) for values in _computed_once(channels, execution)
     )
     of_inputs = factor * gradient + slope * centred + offset
+    # This includes the effect of the inputs on the moments, whose own gradient is 0.
     return of_inputs.astype(inputs.dtype), jax.tree.map(jnp.zeros_like, moments), *of_params
 
 
@@ -217,19 +190,10 @@ def _gradients_of_sums(
     epsilon: float,
     count: int,
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array, jax.Array]:
-    """Gradients of inputs, scale and bias from the two sums of the results' gradient.
+    """Gradients from the sums of the results' gradient and of its product with the centred inputs.
 
-    Args:
-      gradient_sum: float32 [groups, channels], of the gradient of the results.
-      product_sum: The same of its product with the centred inputs.
-      moments: Of the inputs.
-      scale: float32 [channels].
-      epsilon: Added to the variance.
-      count: Values of a channel in a group.
-
-    Returns:
-      Factor, slope and offset, float32 [groups, channels] each: the inputs' gradient is factor x
-      gradient + slope x centred input + offset. Then those of scale and bias, float32 [channels].
+    The first three, [groups, channels], make that of the inputs: factor x gradient + slope x
+    centred input + offset. Then those of scale and bias, [channels].
     """
     inverse_std = lax.rsqrt(moments.var + epsilon)
     of_scale = product_sum * inverse_std
@@ -252,13 +216,11 @@ def _sums(
 
 
 def _sum(values: jax.Array, execution: Execution) -> jax.Array:
-    """Sum float32 [groups, ..., channels] to [groups, channels].
-
-    On a CPU each example is a product with ones: XLA's sums over all but a short last axis take
-    longer there, on one core.
-    """
+    """Sum float32 [groups, ..., channels] to [groups, channels]."""
     if execution.platform != "cpu" or values.ndim == 3:
         return values.sum(_summed_axes(values))
+    # Each example is a product with ones: XLA's sums over all but a short last axis take longer on
+    # a CPU, on one core.
     groups, group, channels = *values.shape[:2], values.shape[-1]
     positions = values.reshape(groups * group, -1, channels)
     ones = jnp.ones(positions.shape[:2], jnp.float32)

@@ -1,10 +1,8 @@
 """BiDAF: a passage and a question read by LSTMs, with attention from each to the other.
 
 Source: Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension" (arXiv
-1611.01603), section 2, layers 1 to 6. In one place the paper's text and its 2.6 million parameters
-disagree: the LSTM before the score of the last token reads what the authors' code (allenai/
-bi-att-flow, `basic/model.py`) gives it, the attention's and the modelling layer's output, the mean
-of the latter under the first token's distribution, and that mean times the output.
+1611.01603), section 2, layers 1 to 6. The input of the last token's LSTM is that of the authors'
+code (allenai/bi-att-flow, `basic/model.py`), which the paper's number of parameters fits.
 """
 
 import dataclasses
@@ -83,10 +81,7 @@ class BiDAF:
     ) -> int:
         """Multiply-adds of the forward pass's matrix products, padding left out.
 
-        Args:
-          context_lengths: int [questions], tokens of each passage.
-          question_lengths: int [questions], tokens of each question.
-          words: int [longest + 1], how many of all these tokens have so many characters.
+        Lengths are int [questions]; `words`, int [longest + 1], counts tokens by their characters.
         """
         passage, question = int(context_lengths.sum()), int(question_lengths.sum())
         pairs = int((context_lengths.astype(np.int64) * question_lengths).sum())
@@ -104,7 +99,7 @@ class BiDAF:
 
 
 class BiDAFModule(nnx.Module):
-    """The six layers."""
+    """The six layers of the paper."""
 
     def __init__(self, config: BiDAF, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs):
         self.config = config
@@ -131,11 +126,7 @@ class BiDAFModule(nnx.Module):
     def __call__(
         self, passage: Tokens, question: Tokens, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Score every token of the passage [batch, T] as the first and as the last of the answer.
-
-        Returns:
-          Two arrays float32 [batch, T]; padding has -1e9.
-        """
+        """Scores of each token as the answer's first and last: float32 [batch, T], padding -1e9."""
         dropout, rate = Dropout(dropout_key), self.config.dropout_rate
         real = passage.real
         segments = real.astype(jnp.int32)
@@ -147,6 +138,7 @@ class BiDAFModule(nnx.Module):
         float32 = jnp.dtype("float32")
         both = dropout(jnp.concatenate([joined, modelled], axis=-1), rate)
         starts = end_scores(self.start_score(both, float32), real)
+        # The mean of the modelling layer under the first token's distribution, beside each token.
         chosen = multiply("bt,btw->bw", jax.nn.softmax(starts), modelled, self.arithmetic)
         chosen = jnp.broadcast_to(chosen[:, None].astype(modelled.dtype), modelled.shape)
         inputs = jnp.concatenate([joined, modelled, chosen, chosen * modelled], axis=-1)
@@ -155,12 +147,12 @@ class BiDAFModule(nnx.Module):
         return starts, end_scores(self.end_score(both, float32), real)
 
     def _read(self, tokens: Tokens, others: Tokens, dropout: Dropout) -> jax.Array:
-        """Embed tokens and read them in both directions: [batch, length, 2d]."""
         rate = self.config.dropout_rate
         embedded = self.embedding(tokens, dropout, 0.0, rate)
         if self.config.has_match:
             matches = tokens.are_in(others)[..., None].astype(embedded.dtype)
             embedded = jnp.concatenate([embedded, matches], axis=-1)
+        # [batch, length, embedded width] to [batch, length, 2d]
         hidden = self.highway(embedded, dropout, 0.0)
         return self.contextual(dropout(hidden, rate), tokens.real.astype(jnp.int32))
 

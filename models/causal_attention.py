@@ -29,13 +29,8 @@ def causal_attention(
 ) -> jax.Array:
     """Scaled dot-product attention, float32 [batch, length, heads, channels].
 
-    A block of queries is multiplied with those keys alone that one of its tokens may see.
-
-    Args:
-      query, key, value: [batch, length, heads, channels], of the compute dtype.
-      documents: int32 [batch, length], the document of each token; None lets a token see all.
-      window: Tokens that a token attends to, itself included; 0 is no limit.
-      execution: How layers compute.
+    A token sees `window` tokens, itself included (0 is no limit), of its own document in
+    `documents`, int32 [batch, length] (None is one document).
     """
     length = query.shape[1]
     window = window or length
@@ -48,6 +43,7 @@ def causal_attention(
     attended = []
     for start in range(0, length, block):
         end = min(start + block, length)
+        # No query of the block sees a key before this one.
         first = max(0, start + 1 - window)
         scores_BxHxQxK = jnp.einsum(
             "bqhc,bkhc->bhqk",

@@ -12,21 +12,15 @@ def nearest_divisor(number: int, wanted: float) -> int:
 
 
 def in_chunks(array: jax.Array, chunk: int, batch_shards: int) -> jax.Array:
-    """Take a batch apart without moving an example between devices.
+    """[chunks, chunk, ...] of a batch, without moving an example between devices.
 
-    Args:
-      array: [batch, ...].
-      chunk: Examples of a chunk, of all shards together.
-      batch_shards: Over how many devices the examples are spread in equal runs.
-
-    Returns:
-      [chunks, chunk, ...]; the examples of a chunk come shard by shard.
+    `chunk` counts examples of all shards together; they come shard by shard.
     """
     parts = array.reshape(batch_shards, -1, chunk // batch_shards, *array.shape[1:])
     return parts.swapaxes(0, 1).reshape(-1, chunk, *array.shape[1:])
 
 
 def from_chunks(array: jax.Array, batch_shards: int) -> jax.Array:
-    """Put together what `in_chunks` took apart."""
+    """[batch, ...] from the chunks of `in_chunks`."""
     parts = array.reshape(len(array), batch_shards, -1, *array.shape[2:]).swapaxes(0, 1)
     return parts.reshape(-1, *array.shape[2:])

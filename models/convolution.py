@@ -2,13 +2,6 @@
 
 Images are [batch, height, width, channels] and kernels [height, width, in_channels, out_channels].
 A layer holds float32 parameters and computes in the execution's compute dtype.
-
-`choose_implementation` decides from the platform and the shapes, at trace time. Everywhere but on a
-CPU it takes XLA's convolution. XLA's layout pass for CPUs looks at the entry computation only: in
-`lax.scan` or `lax.while_loop` the gradients of a convolution, which have other layouts, are 13 or
-more times slower (jax issue 12868). Gradients made of matrix products and of convolutions in the
-first layout are as fast anywhere in a program. Small images are convolved by matrix products. With
-many channels Winograd's algorithm needs a quarter of the multiplications.
 """
 
 import functools
@@ -69,16 +62,12 @@ def choose_implementation(
     strides: tuple[int, int],
     platform: Platform,
 ) -> Implementation:
-    """Choose the implementation of a convolution that measured fastest for these shapes.
-
-    Args:
-      image_shape: [batch, height, width, in_channels].
-      kernel_shape: [height, width, in_channels, out_channels].
-      strides: Of height and width.
-      platform: That of the program.
-    """
+    """Implementation of a convolution that measured fastest for these shapes."""
     if platform != "cpu":
         return "convolution"
+    # XLA's layout pass for CPUs looks at the entry computation only: in `lax.scan` the gradients of
+    # a convolution, which have other layouts, are 13 or more times slower (jax issue 12868). Matrix
+    # products and convolutions in the first layout are as fast anywhere in a program.
     is_small = image_shape[1] * image_shape[2] <= SMALL_IMAGE_POSITIONS
     in_channels, out_channels = kernel_shape[2:]
     if (
@@ -98,17 +87,9 @@ def convolve(
     padding: Padding = "SAME",
     execution: Execution,
 ) -> jax.Array:
-    """Cross-correlate images with a kernel by the fastest implementation.
+    """Cross-correlate images with a kernel by the fastest implementation, in the compute dtype.
 
-    Args:
-      images: [batch, height, width, in_channels] of any float dtype.
-      kernel: [kernel height, kernel width, in_channels, out_channels].
-      strides: Of height and width.
-      padding: `SAME`, `VALID`, or the zeros before and after height and width.
-      execution: Decides dtype and implementation.
-
-    Returns:
-      [batch, out height, out width, out_channels] of the compute dtype.
+    Pairs as `padding` are the zeros before and after height and width.
     """
     pads = explicit_padding(images.shape[1:3], kernel.shape[:2], strides, padding)
     dtype = execution.compute_dtype
@@ -137,7 +118,7 @@ def explicit_padding(
     strides: tuple[int, int],
     padding: Padding,
 ) -> tuple[tuple[int, int], ...]:
-    """Zeros before and after height and width that a padding stands for."""
+    """Zeros before and after height and width, for a padding by name too."""
     if isinstance(padding, str):
         return tuple(lax.padtype_to_pads(image_size, kernel_size, strides, padding))
     return tuple((before, after) for before, after in padding)
@@ -212,12 +193,10 @@ def _kernel_gradient(
     pads: Sequence[tuple[int, int]],
     batch_shards: int,
 ) -> jax.Array:
-    """Kernel's gradient [kernel positions x in_channels, out_channels], from patches.
-
-    They are those of a few examples at a time. A convolution whose channels are the batch takes two
-    to four times as long. A product for each position of the kernel takes more than twice as long:
-    the pixels under the position must be copied into the order of a matrix.
-    """
+    """Kernel's gradient [kernel positions x in_channels, out_channels], from patches."""
+    # Patches of a few examples at a time. A convolution whose channels are the batch takes two to
+    # four times as long. A product for each position of the kernel takes more than twice as long:
+    # it copies the pixels under the position first.
     depth, out_channels = math.prod(kernel_size) * images.shape[3], cotangent.shape[3]
     patch_bytes = math.prod(cotangent.shape[1:3]) * depth * images.dtype.itemsize
     chunk = batch_shards * chunk_size(len(images) // batch_shards, patch_bytes)
@@ -239,10 +218,8 @@ def _kernel_gradient(
 
 
 def chunk_size(examples: int, patch_bytes: int) -> int:
-    """Divisor of a number of examples whose patches come nearest to `PATCH_BYTES`.
-
-    At least two examples, where the number is even: XLA copies a single example on one core.
-    """
+    """Divisor of a number of examples whose patches come nearest to `PATCH_BYTES`."""
+    # XLA copies a single example on one core.
     return nearest_divisor(examples, max(2, PATCH_BYTES / patch_bytes))
 
 
@@ -252,7 +229,6 @@ def _convolve_by_matmul(
     strides: tuple[int, int],
     pads: tuple[tuple[int, int], ...],
 ) -> jax.Array:
-    """Cross-correlation as one matrix product of image patches and kernel."""
     patches = jnp.concatenate(_images_under_taps(images, kernel.shape[:2], strides, pads), axis=-1)
     depth, out_channels = math.prod(kernel.shape[:3]), kernel.shape[3]
     product = patches.reshape(-1, depth) @ kernel.reshape(depth, out_channels)
@@ -280,17 +256,7 @@ def _images_under_taps(
 def convolve_few(
     images: jax.Array, kernel: jax.Array, bias: jax.Array, execution: Execution
 ) -> jax.Array:
-    """Convolve images of few channels with a small kernel, without padding, and add a bias.
-
-    Args:
-      images: [batch, height, width, in_channels] of the compute dtype.
-      kernel: [kernel height, kernel width, in_channels, out_channels].
-      bias: float32 [out_channels].
-      execution: Decides dtype and implementation.
-
-    Returns:
-      [batch, out height, out width, out_channels] of the compute dtype.
-    """
+    """Convolve images of few channels with a small kernel, unpadded, and add a bias [out]."""
     dtype = execution.compute_dtype
     kernel = kernel.astype(dtype)
     if execution.platform == "gpu":
@@ -301,16 +267,13 @@ def convolve_few(
 
 
 def _sum_of_products(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """Float32 product for each tap and channel, all of which XLA joins with what follows.
-
-    For the 2x2 kernel of the record net and 2,000 images cuDNN takes 0.17 ms, of which writing the
-    result is 0.02, and the next operation reads and writes all of it again.
-    """
     height, width = (
         size - taps + 1 for size, taps in zip(images.shape[1:3], kernel.shape[:2], strict=True)
     )
     # Without it XLA makes the images, with their augmentation, again for each of the products.
     images = lax.optimization_barrier(images)
+    # One product for each tap and channel, which XLA joins with what follows. For the record
+    # net's 2x2 kernel and 2,000 images cuDNN takes 0.17 ms (0.02 for writing).
     total = bias.astype(jnp.float32)
     for row, column, channel in np.ndindex(*kernel.shape[:3]):
         pixels = images[:, row : row + height, column : column + width, channel, None]
@@ -320,16 +283,13 @@ def _sum_of_products(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> j
 
 @jax.custom_vjp
 def _add_bias_on_cpu(images: jax.Array, bias: jax.Array) -> jax.Array:
-    """Add a bias whose gradient is a matrix product for each example.
-
-    XLA's sum over all axes but a short last one, with the operations it fuses into it, takes three
-    times as long.
-    """
     return images + bias
 
 
 def _add_bias_backward(bias: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
     positions = cotangent.reshape(len(cotangent), -1, cotangent.shape[-1])
+    # A product for each example: XLA's sum over all axes but a short last one, with the operations
+    # it fuses into it, takes three times as long.
     ones = jnp.ones(positions.shape[:2], positions.dtype)
     sums = lax.dot_general(
         ones,
@@ -358,18 +318,6 @@ class Conv(nnx.Module):
         execution: Execution,
         rngs: nnx.Rngs,
     ):
-        """Draw the kernel.
-
-        Args:
-          in_channels: Channels of the images.
-          out_channels: Channels of the result.
-          kernel_size: Height and width.
-          strides: Of height and width.
-          padding: `SAME`, `VALID`, or the zeros before and after height and width.
-          kernel_initializer: Makes the kernel from a key, a shape and a dtype.
-          execution: Decides dtype and implementation.
-          rngs: Source of the key.
-        """
         shape = (*kernel_size, in_channels, out_channels)
         self.kernel = nnx.Param(kernel_initializer(rngs.params(), shape, jnp.float32))
         self.strides = strides
@@ -389,11 +337,9 @@ class Conv(nnx.Module):
 class StemConv(nnx.Module):
     """The 7x7 convolution of stride 2 that an ImageNet model begins with.
 
-    On a GPU, and elsewhere if asked for, 2x2 blocks of pixels are moved into the channels, and the
-    convolution is a 4x4 one of these blocks, which suits matrix units better; not where products
-    are counted. The parameter is the 7x7 kernel in either form, so each reads the other's
-    checkpoints. A kernel of 8x8 with zeros in its first row and column covers whole blocks: result
-    i sees rows 2i - 4 to 2i + 3, which are the blocks i - 2 to i + 1.
+    On a GPU, or with `in_blocks`, it is a 4x4 convolution of 2x2 blocks of pixels, which suits
+    matrix units better; not where products are counted. The parameter is the 7x7 kernel in either
+    form, so each reads the other's checkpoints.
 
     Source: MLPerf training v0.6, Google's ResNet-50 submission ("conv0 space to depth").
     """
@@ -423,6 +369,8 @@ class StemConv(nnx.Module):
         if self.execution.is_plain or not (self.in_blocks or (on_gpu and is_even)):
             pads = ((3, 3), (3, 3))
             return convolve(images, kernel, strides=(2, 2), padding=pads, execution=self.execution)
+        # 8x8 with zeros first covers whole blocks: result i sees rows 2i - 4 to 2i + 3, which are
+        # the blocks i - 2 to i + 1.
         kernel = jnp.pad(kernel, ((1, 0), (1, 0), (0, 0), (0, 0)))
         kernel = kernel.reshape(4, 2, 4, 2, channels, -1).transpose(0, 2, 1, 3, 4, 5)
         kernel = kernel.reshape(4, 4, 4 * channels, -1)
@@ -450,7 +398,6 @@ class Linear(nnx.Module):
         execution: Execution,
         rngs: nnx.Rngs,
     ):
-        """Draw the parameters; the bias, where there is one, is zero."""
         shape = (in_features, out_features)
         self.kernel = nnx.Param(kernel_initializer(rngs.params(), shape, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(out_features, jnp.float32)) if use_bias else None

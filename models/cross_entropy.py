@@ -1,4 +1,4 @@
-"""The cross entropy of tokens against smoothed labels, and its gradient as a GPU needs it."""
+"""Cross entropy of tokens against smoothed labels, with a gradient in one pass for a GPU."""
 
 import functools
 from typing import Any
@@ -20,12 +20,7 @@ def sum_of_losses(
 ) -> jax.Array:
     """Summed loss of real tokens, in nats, and their number: float32 [2].
 
-    Args:
-      logits: float32 [batch, length, vocabulary].
-      targets: int32 [batch, length].
-      real: bool [batch, length]; padding counts nothing.
-      label_smoothing: The probability that is spread evenly over the vocabulary.
-      execution: Says the platform.
+    Logits are float32 [batch, length, vocabulary], targets int32 and `real` bool [batch, length].
     """
     losses: jax.Array = token_losses(logits, targets, label_smoothing, execution.platform)
     sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
@@ -36,13 +31,10 @@ def sum_of_losses(
 def token_losses(
     logits: jax.Array, targets: jax.Array, label_smoothing: float, platform: Platform
 ) -> jax.Array:
-    """Cross entropy of each token against smoothed labels, in nats.
+    """Cross entropy of each token against smoothed labels, in nats: float32 [...].
 
-    Args:
-      logits: float32 [..., vocabulary].
-      targets: int32 [...].
-      label_smoothing: The probability that is spread evenly over all tokens, the true one too.
-      platform: The program's.
+    Logits are float32 [..., vocabulary], targets int32 [...]. `label_smoothing` is the probability
+    that is spread evenly over all tokens, the true one too.
 
     Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; Vaswani et al. 2017, section 5.4.
     """
@@ -59,8 +51,8 @@ def _token_losses_forward(logits, targets, label_smoothing, platform):
 
 
 def _normalizer_and_mean(logits: jax.Array, platform: Platform) -> tuple[jax.Array, jax.Array]:
-    """log(sum(exp(logits))) and the mean along the last axis."""
     if platform != "gpu":
+        # log(sum(exp(logits))) and the mean, [...]
         return jax.nn.logsumexp(logits, axis=-1), logits.mean(-1)
     # One reduction: of three, XLA on a GPU would make each read the logits.
     zero, lowest = np.float32(0), np.finfo(np.float32).min
@@ -74,7 +66,7 @@ def _normalizer_and_mean(logits: jax.Array, platform: Platform) -> tuple[jax.Arr
 
 
 def _join_sums(left: Any, right: Any) -> Any:
-    """Join (largest, sum of exponentials relative to it, plain sum) of two parts of a row."""
+    # (largest, sum of exponentials relative to it, plain sum) of two parts of a row
     largest = jnp.maximum(left[0], right[0])
     total = left[1] * jnp.exp(left[0] - largest) + right[1] * jnp.exp(right[0] - largest)
     return largest, total, left[2] + right[2]

@@ -1,10 +1,8 @@
 """Dropout with masks that are cheap to draw.
 
-Masks come from the generator of JAX's keys, Threefry, and use all of its bits: a block of two words
-masks four values, where `jax.random.bits` makes one word of a block. It is written as plain array
-operations, which XLA joins with the use of the mask; JAX's own on a CPU is a loop that goes to
-memory and back at each round. A mask of 16 x 64 x 256 values takes 0.14 ms, and 0.77 ms by
-`jax.random.bits` (shortest of 8, two cores of an AMD EPYC, jax 0.10.2).
+Threefry, written as plain array operations, is joined by XLA with the use of the mask, and all of
+its bits are used. A mask of 16 x 64 x 256 values takes 0.14 ms, and 0.77 ms by `jax.random.bits`
+(shortest of 8, two cores of an AMD EPYC, jax 0.10.2).
 """
 
 import math
@@ -30,15 +28,14 @@ VALUES_PER_BLOCK = 4
 
 
 class Dropout:
-    """Draws a mask at each call, from a key that the count of calls is folded into.
+    """Draw a mask at each call, from a key that the count of calls is folded into.
 
     A value's random number depends on its place in the whole batch, so masks do not depend on the
-    number of devices, and each device makes its part of them. Rates are rounded to multiples of
-    2^-16: a mask then needs half a random word a value.
+    number of devices. Rates are rounded to multiples of 2^-16.
     """
 
     def __init__(self, key: jax.Array | None):
-        """Take the source of the masks, a key of `threefry2x32`; None drops nothing."""
+        """Take a key of `threefry2x32`; None drops nothing."""
         self._key = key
         self._count = 0
 
@@ -59,13 +56,7 @@ class Dropout:
 
 
 def threefry(key: jax.Array, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two random words of each counter, by Threefry-2x32.
-
-    Args:
-      key: uint32 [2].
-      low: uint32, the first word of each counter.
-      high: uint32, the second, broadcast to the same shape.
-    """
+    """Two random words of each counter by Threefry-2x32, from uint32 words and a key uint32 [2]."""
     words = key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(PARITY)
     x, y = low + words[0], high + words[1]
     for number in range(NUM_ROUNDS):
@@ -82,6 +73,7 @@ def threefry(key: jax.Array, low: jax.Array, high: jax.Array) -> tuple[jax.Array
 def _halves(key: jax.Array, shape: tuple[int, ...]) -> list[jax.Array]:
     """Uniform 16-bit numbers, as uint32 arrays that make up the shape along its last axis."""
     blocks = (*shape[:-1], math.ceil(shape[-1] / VALUES_PER_BLOCK))
+    # A block of two words masks four values, by 16 bits each.
     counter = jnp.zeros(blocks, jnp.uint32)
     for axis in range(len(blocks)):
         place = lax.broadcasted_iota(jnp.uint32, blocks, axis)

@@ -16,23 +16,21 @@ Platform = Literal["cpu", "gpu", "tpu"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How layers compute: platform, dtypes, groups of examples and their place on devices.
+    """Facts by which layers choose their arithmetic: platform, dtypes, groups and their place.
 
     Attributes:
       platform: The platform that the program is compiled for; it may be absent here.
-      compute_dtype: The dtype of activations and of the weights inside products. Parameters,
-        statistics, logits and loss are float32 whatever it is.
-      batch_norm_group_size: How many consecutive examples of the global batch share one set of
-        normalization statistics in training. It divides the global batch; 0 is for models without
-        such normalization.
-      batch_shards: Number of devices, or groups of them, that hold the examples of a batch in equal
-        runs. It changes the order of sums only: each device adds up its own examples, and only sums
-        over the whole batch are communicated.
+      compute_dtype: Of activations and of weights inside products. Parameters, statistics, logits
+        and loss are float32 whatever it is.
+      batch_norm_group_size: Consecutive examples of the global batch that share normalization
+        statistics in training; a divisor of the batch, or 0 for models without any.
+      batch_shards: Devices, or groups of them, that hold the batch in equal runs. It changes the
+        order of sums only.
       placement: Sharding of an array whose first axis counts examples; None on one device.
       is_plain: Whether layers make the products of their mathematics and no others, so that these
         can be counted: no zeros are added to kernels or channels.
-      attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
-        cuDNN, where attention weights have no dropout and `fused_attention` takes the shapes.
+      attention: `fused` lets a GPU give attention to cuDNN in one call, where it has no dropout and
+        `fused_attention` takes the shapes.
     """
 
     platform: Platform
@@ -46,7 +44,7 @@ class Execution:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """Log a warning once, of a layer that has its plain form here."""
+    """Log a warning once in the process."""
     logging.getLogger("dawnjax").warning("%s", text)
 
 

@@ -21,21 +21,14 @@ def fused_attention(
 ) -> jax.Array | None:
     """Scaled dot-product attention in one call; None where it has to be made of products.
 
-    Each device attends for its own examples: left to JAX's own rule for cuDNN, queries, keys and
-    masks that XLA had placed differently would end the compilation.
+    The query is [batch, queries, heads, channels], as is the result; key and value are [batch,
+    keys, heads, channels].
 
     Args:
-      query: [batch, queries, heads, channels].
-      key, value: [batch, keys, heads, channels].
-      execution: How layers compute; anything but a GPU makes the call of products itself.
-      mask: bool, broadcast to [batch, queries, keys]: which keys a query sees. cuDNN reads it as
-        numbers to add, of the queries' dtype, and writes their gradient, which nothing uses.
+      mask: bool, broadcast to [batch, queries, keys]: which keys a query sees.
       is_causal: Whether a query sees no later key. cuDNN leaves out what lies behind.
       window: Keys that a query sees, itself included; 0 is no limit. It needs `is_causal`, and no
         mask: cuDNN takes one or the other.
-
-    Returns:
-      Of the queries' shape and dtype.
     """
     if execution.attention != "fused":
         return None
@@ -60,7 +53,10 @@ def fused_attention(
 
     arrays = [query, key, value]
     if mask is not None:
+        # cuDNN reads it as numbers to add, of the queries' dtype.
         arrays.append(jnp.broadcast_to(mask, (len(key), query.shape[1], key.shape[1])))
+    # Each device attends for its own examples: JAX's own rule for cuDNN ends the compilation where
+    # XLA placed queries, keys and masks differently.
     rows = execution.placement
     if rows is None or shards == 1:
         return attend(*arrays)
@@ -75,7 +71,7 @@ def fused_attention(
 
 
 def _why_products(query: jax.Array, key: jax.Array, shards: int, platform: Platform) -> str:
-    """Reason why cuDNN's attention with its gradient does not take these arrays; empty for none.
+    """Reason why cuDNN's attention with its gradient refuses these arrays; empty for none.
 
     Source: `check_layout` and `check_is_flash_attention` in jax 0.10's and 0.11's
     `cudnn/fused_attention_stablehlo.py`.

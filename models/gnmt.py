@@ -1,16 +1,13 @@
 """Google's translator of LSTM layers with attention, as in MLPerf v0.5 to v0.7.
 
-The encoder's first layer reads in both directions. From the third layer on, a layer's input is
-added to its output. The decoder's first layer asks the attention, and all later layers read its
-answer beside the output of the layer before. Nothing flows back into the first layer, so each layer
-runs over a whole target as one scan, and the attention of all positions is one product.
+The decoder's first layer asks the attention, and all later layers read its answer. Nothing flows
+back into the first layer, so each layer runs over a whole target as one scan. Several sentences may
+share a row: see `dawnjax.models.lstm`.
 
 Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144), section 3,
 in the form of the MLPerf reference (mlcommons/training, `rnn_translator/pytorch`): 4 + 4 layers,
 the attention of Bahdanau et al. 2015 (arXiv 1409.0473), normalized as by Luong et al. 2017 (the
 `normed_bahdanau` of TensorFlow's NMT tutorial), and a classifier of its own.
-
-Several sentences may share a row: see `dawnjax.models.lstm` and `dawnjax.models.transformer`.
 """
 
 import dataclasses
@@ -73,29 +70,25 @@ class GNMT:
     ) -> int:
         """Multiply-adds of the forward pass's matrix products over pairs of int [pairs] tokens.
 
-        Each pair counts as if it were alone and unpadded. An LSTM multiplies its input and its
-        state by kernels of four gates. Each pair of tokens has a score and a part of a weighted
-        sum.
+        Each pair counts as if it were alone and unpadded.
         """
         sources, targets = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
         square, rest = self.width**2, self.num_layers - 2
         # By widths of input and state: both directions, the second layer, those after it.
+        # Kernels of four gates each.
         encoder = 4 * square * (2 * 2 + 3 + 2 * rest) + square
         decoder = 4 * square * (2 + 3 * (self.num_layers - 1)) + square
         decoder += self.width * vocabulary_size
+        # A score and a part of a weighted sum for each pair of tokens.
         attention = 2 * self.width * int((sources * targets).sum())
         return int(sources.sum()) * encoder + int(targets.sum()) * decoder + attention
 
 
 class Cache(NamedTuple):
-    """Encoded source, and the past of each beam.
+    """Encoded source [batch, source length, width], and the past of each beam.
 
-    Attributes:
-      source_visible: bool [batch, source length].
-      encoded: [batch, source length, width].
-      keys: [batch, source length, width], the attention's.
-      states: The decoder's layers', of [batch x beams, width].
-      seen: float32 [batch x beams, source length], the sum of attention weights.
+    `keys` are the attention's; `states` of [batch x beams, width] the decoder's; `seen`, float32
+    [batch x beams, source length], sums attention weights.
     """
 
     source_visible: jax.Array
@@ -115,6 +108,7 @@ class Cache(NamedTuple):
         Source: Wu et al. 2016, equation 14, the coverage penalty without its factor.
         """
         batch, length = self.source_visible.shape
+        # A token without attention must not make the sum minus infinity.
         least = np.finfo(np.float32).tiny
         logs = jnp.log(jnp.clip(self.seen.reshape(batch, -1, length), least, 1.0))
         return jnp.where(self.source_visible[:, None], logs, 0.0).sum(-1)
@@ -154,7 +148,7 @@ class GNMTModule(nnx.Module):
         *,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Compute the decoder's output; arguments and result as of `TransformerModule`."""
+        """Decoder's output [batch, target length, width]; arguments as of `TransformerModule`."""
         dropout = Dropout(dropout_key)
         encoded = self.encode(source, source_segments, dropout)
         hidden = dropout(self.embed(target_inputs), self.config.dropout_rate)
@@ -170,7 +164,7 @@ class GNMTModule(nnx.Module):
     def loss_and_count(
         self, hidden: jax.Array, targets: jax.Array, real: jax.Array, label_smoothing: float
     ) -> jax.Array:
-        """Summed loss of real tokens and their number, as `TransformerModule` has it."""
+        """Summed loss of real tokens and their number, float32 [2]."""
         logits = self.logits(hidden)
         return sum_of_losses(logits, targets, real, label_smoothing, self.execution)
 
@@ -193,7 +187,7 @@ class GNMTModule(nnx.Module):
     def start_cache(
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
     ) -> Cache:
-        """Encode sources, one a row, into a cache for targets of any length."""
+        """Cache of encoded sources, one a row, for targets of any length."""
         del length
         encoded = self.encode(source, source_segments, Dropout(None))
         rows = len(source) * num_beams
@@ -208,10 +202,7 @@ class GNMTModule(nnx.Module):
     def decode_next(
         self, cache: Cache, tokens: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, Cache]:
-        """Compute the logits float32 [batch, beams, vocabulary] after tokens int [batch, beams].
-
-        The cache that is returned has this position in it; `position` is of no use here.
-        """
+        """Logits float32 [batch, beams, vocabulary] after tokens [batch, beams], and the cache."""
         del position
         embedded = self.embed(tokens.reshape(-1))
         states = [self.decoder_first.step(embedded, cache.states[0])]
@@ -247,23 +238,16 @@ class Attention(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
 
     def keys(self, encoded: jax.Array) -> jax.Array:
-        """Source's part of the scores: [batch, source length, width] to the same."""
+        """Source's part of the scores, [batch, source length, width]."""
         product: jax.Array = linear(encoded, self.key_kernel[...], self.arithmetic)
         return product
 
     def __call__(
         self, queried: jax.Array, encoded: jax.Array, keys: jax.Array, visible: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Compute each query's weighted sum of the source, and its weights.
+        """Each query's weighted sum of the source [batch, queries, width], and its weights.
 
-        Args:
-          queried: [batch, queries, width].
-          encoded: [batch, source length, width].
-          keys: [batch, source length, width].
-          visible: bool, broadcast to [batch, queries, source length].
-
-        Returns:
-          [batch, queries, width], and float32 [batch, queries, source length].
+        The weights are float32 [batch, queries, source length], to which bool `visible` broadcasts.
         """
         direction = self.direction[...]
         vector = direction * (self.length[...] / jnp.linalg.norm(direction))
@@ -283,10 +267,8 @@ class Attention(nnx.Module):
 
 @jax.checkpoint
 def _scores(query: jax.Array, keys: jax.Array, vector: jax.Array) -> jax.Array:
-    """float32 [batch, queries, keys]: sum over channels of the vector times tanh(query + key).
-
-    A sum and no product with the vector, so that XLA adds up each score without writing
-    [batch, queries, keys, channels]; the gradient computes the tangents anew for the same reason.
-    """
+    """float32 [batch, queries, keys]: sum over channels of the vector times tanh(query + key)."""
+    # A sum and no product with the vector: XLA adds up each score without writing the tangents
+    # [batch, queries, keys, channels]. The gradient computes them anew for the same reason.
     tangents = jnp.tanh(query[:, :, None] + keys[:, None])
     return (tangents.astype(jnp.float32) * vector).sum(-1)

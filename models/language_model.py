@@ -3,8 +3,8 @@
 Source: Radford et al. 2019 (GPT-2) for the frame, its sizes and initial values (normal, standard
 deviation 0.02). Su et al. 2021 (arXiv 2104.09864) for rotary positions; Henry et al. 2020 (arXiv
 2010.04245) for normalized queries and keys; So et al. 2021 (arXiv 2109.08668) for the squared ReLU;
-Gemma 2 (arXiv 2408.00118), section 2, for the soft cap. Zero projections, value embeddings and
-U-net skips are those of the speed record, KellerJordan/modded-nanogpt, `train_gpt.py`.
+Gemma 2 (arXiv 2408.00118), section 2, for the soft cap; KellerJordan/modded-nanogpt,
+`train_gpt.py`, for zero projections, value embeddings and U-net skips.
 """
 
 import dataclasses
@@ -132,12 +132,13 @@ class LanguageModelModule(nnx.Module):
     def __call__(self, tokens: jax.Array, window: int = 0) -> jax.Array:
         """Logits of the token after each of int32 [batch, length]: float32 [..., vocabulary].
 
-        A `window` is the tokens that a token attends to, itself included; 0 is no limit.
+        A token attends to `window` tokens, itself included; 0 is no limit.
         """
         config, length = self.config, tokens.shape[1]
         hidden = self.embedding[...][tokens]
         if config.positions == "learned":
             hidden = hidden + self.position_embedding[...][:length]
+        # A separator begins its document.
         documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
         skips = []
         half = config.num_layers // 2
@@ -161,10 +162,10 @@ class LanguageModelModule(nnx.Module):
         return cap * jnp.tanh(logits / cap) if cap else logits
 
     def _value_table(self, layer: int) -> int | None:
-        """Value embedding of a layer: the first layers and the last share them in order."""
         count, from_end = self.config.value_embeddings, self.config.num_layers - 1 - layer
         if layer < count:
             return layer
+        # The last layers share the first ones' tables, in the same order.
         return count - 1 - from_end if from_end < count else None
 
 
@@ -238,14 +239,12 @@ class Block(nnx.Module):
 
 
 class Linear(convolution.Linear):
-    """A linear layer whose gradients too are products of factors in the compute dtype.
-
-    Those of the layers of image networks are float32: in bfloat16 on a GPU they would take twice
-    the time, and the gradient of the logits twice the bytes.
-    """
+    """A linear layer whose gradients too are products of factors in the compute dtype."""
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         arithmetic = arithmetic_of(self.execution)
+        # Float32 gradients, as of the image networks' layers, would take twice the time on a GPU,
+        # and that of the logits twice the bytes.
         result: jax.Array = linear(inputs, self.kernel[...], arithmetic, "io", jnp.dtype("float32"))
         return result if self.bias is None else result + self.bias[...]
 

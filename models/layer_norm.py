@@ -17,7 +17,7 @@ NORM_EPSILON = 1e-6
 
 
 class LayerNorm(nnx.Module):
-    """Normalization of [..., channels] over channels, in the inputs' dtype."""
+    """Normalize [..., channels] over channels, in the inputs' dtype."""
 
     def __init__(self, width: int, arithmetic: Arithmetic):
         self.scale = nnx.Param(jnp.ones(width, jnp.float32))
@@ -45,10 +45,6 @@ def _normalize(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Arra
 def _normalize_on_gpu(
     hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
 ) -> jax.Array:
-    """`_normalize`, with a gradient that makes both sums over tokens in one reduction.
-
-    XLA's own gradient writes the summands in float32 first, twice the size of the activations.
-    """
     del batch_shards
     return _normalize(hidden, scale, bias)
 
@@ -81,6 +77,8 @@ def _normalize_backward(batch_shards, kept, cotangent):
     normed, gradient = normed_and_gradient(*jax.lax.optimization_barrier((hidden, cotangent)))
     zero = np.float32(0)
     # Each device adds up its own examples: XLA makes no reduction of pairs over devices.
+    # One reduction of pairs: XLA's own gradient writes the summands in float32 first, twice the
+    # size of the activations.
     summands = (x.reshape(batch_shards, -1, len(scale)) for x in (normed * gradient, gradient))
     sums = jax.lax.reduce(tuple(summands), (zero, zero), _add_pairs, (1,))
     of_scale, of_bias = (of_shards.sum(0) for of_shards in sums)

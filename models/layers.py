@@ -16,13 +16,7 @@ ImageShape = tuple[int, int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """Makes the layers of one model.
-
-    Attributes:
-      config: The model's; it says `batch_norm_momentum` and `batch_norm_epsilon`.
-      execution: How the layers compute.
-      rngs: Source of the parameters.
-    """
+    """Make the layers of one model, whose config says momentum and epsilon of BatchNorm."""
 
     config: Any
     execution: Execution
@@ -37,10 +31,10 @@ class Layers:
         padding: Padding | None = None,
         kernel_initializer: jax.nn.initializers.Initializer = he_normal_fan_out,
     ) -> Conv:
-        """Convolution without bias; numbers stand for both axes.
+        """Convolution without bias; a number stands for both axes.
 
-        The default padding has as many zeros on each side, as in the implementations of residual
-        networks; `SAME` puts more at the end of a strided convolution.
+        By default as many zeros pad each side, as in implementations of residual networks; `SAME`
+        puts more at the end of a strided convolution.
         """
         size = (size, size) if isinstance(size, int) else size
         return Conv(

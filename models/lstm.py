@@ -1,9 +1,5 @@
 """LSTM layers that run over packed rows as one scan.
 
-The products of the inputs of all times are one matrix product before the scan; the scan holds the
-product of the state alone. The gradient of the recurrent kernel is one product after the backward
-scan, and not a sum over its rounds.
-
 Several sequences may share a row. Each token has a segment, counted from 1; 0 marks padding. The
 state starts from zero in each segment, and padding leaves it as it is.
 
@@ -23,12 +19,7 @@ from dawnjax.models.arithmetic import Arithmetic, linear
 
 
 class State(NamedTuple):
-    """State of an LSTM between two times.
-
-    Attributes:
-      hidden: [rows, width], the last output.
-      cell: float32 [rows, width].
-    """
+    """State of an LSTM between two times: the last output [rows, width], and a float32 cell."""
 
     hidden: jax.Array
     cell: jax.Array
@@ -45,7 +36,6 @@ class LSTM(nnx.Module):
         initial_bound: float,
         rngs: nnx.Rngs,
     ):
-        """Make kernels and biases, uniform between plus and minus `initial_bound`."""
         self.width, self.arithmetic = width, arithmetic
         self.input_kernel = uniform((in_width, 4 * width), initial_bound, rngs)
         self.state_kernel = uniform((width, 4 * width), initial_bound, rngs)
@@ -54,17 +44,15 @@ class LSTM(nnx.Module):
     def __call__(
         self, inputs: jax.Array, segments: jax.Array, *, is_reversed: bool = False
     ) -> jax.Array:
-        """Compute the outputs of all times; those of padding are 0.
+        """Outputs [batch, length, width] of inputs [batch, length, in]; those of padding are 0.
 
-        Args:
-          inputs: [batch, length, in].
-          segments: int [batch, length], 0 for padding.
-          is_reversed: Whether each segment is read from its last token to its first.
+        Segments are int [batch, length]; `is_reversed` reads each from its last token to its first.
         """
         sides, kept = ((0, 1), slice(1, None)) if is_reversed else ((1, 0), slice(-1))
         before = jnp.pad(segments[:, kept], ((0, 0), sides))
         real = segments > 0
         starts = real & (segments != before)
+        # The products of the inputs of all times are one, before the scan.
         outputs: jax.Array = _recur(
             self.project(inputs).swapaxes(0, 1),
             self.state_kernel[...],
@@ -81,12 +69,12 @@ class LSTM(nnx.Module):
         return product + self.bias[...].astype(product.dtype)
 
     def start(self, rows: int) -> State:
-        """State of a number of rows before the first time."""
+        """State of `rows` sequences before the first token."""
         shape = (rows, self.width)
         return State(jnp.zeros(shape, self.arithmetic.activations), jnp.zeros(shape, jnp.float32))
 
     def step(self, inputs: jax.Array, state: State) -> State:
-        """State after one more time, of inputs [rows, in]; its `hidden` is the output."""
+        """State after one more token, of inputs [rows, in]; its `hidden` is the output."""
         kernel = self.state_kernel[...]
         gates = _gates(self.project(inputs), state.hidden, kernel, self.arithmetic)
         hidden, cell = _outputs(gates, state.cell)
@@ -123,9 +111,9 @@ def uniform(shape: tuple[int, ...], bound: float, rngs: nnx.Rngs) -> nnx.Param:
 def _gates(
     projected: jax.Array, hidden: jax.Array, kernel: jax.Array, arithmetic: Arithmetic
 ) -> tuple[jax.Array, ...]:
-    """Input, forget, cell and output gates, float32 [rows, width] each."""
     product: jax.Array = linear(hidden, kernel, arithmetic, "io", jnp.dtype("float32"))
     parts = jnp.split(projected.astype(jnp.float32) + product, 4, axis=-1)
+    # input, forget, cell and output, [rows, width] each
     sigmoid = jax.nn.sigmoid
     return sigmoid(parts[0]), sigmoid(parts[1]), jnp.tanh(parts[2]), sigmoid(parts[3])
 
@@ -145,15 +133,9 @@ def _recur(
     arithmetic: Arithmetic,
     is_reversed: bool,
 ) -> jax.Array:
-    """Outputs [length, batch, width] in the dtype of activations.
+    """Outputs [length, batch, width]; `starts` and `real` are bool [length, batch, 1].
 
-    Args:
-      projected: [length, batch, 4 x width], the inputs' part of the gates.
-      kernel: float32 [width, 4 x width], the state's.
-      starts: bool [length, batch, 1], where the state is zero before the token.
-      real: bool [length, batch, 1].
-      arithmetic: The dtypes.
-      is_reversed: Whether the scan begins at the end.
+    `projected` is the inputs' part of the gates, [length, batch, 4 x width].
     """
     return _recur_forward(projected, kernel, starts, real, arithmetic, is_reversed)[0]
 
@@ -210,6 +192,7 @@ def _recur_backward(arithmetic, is_reversed, saved, gradient):
     _, to_gates = jax.lax.scan(
         retreat, (nothing, nothing), (gradient, gates, cells, starts, real), reverse=not is_reversed
     )
+    # One product over all times, and not a sum over the scan's rounds.
     _, pull = jax.vjp(lambda kernel: linear(hidden, kernel, arithmetic), kernel)
     return to_gates, pull(to_gates)[0], None, None
 

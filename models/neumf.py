@@ -2,10 +2,9 @@
 
 Source: X. He et al., "Neural Collaborative Filtering" (WWW 2017, arXiv 1708.05031): equations 8 and
 9 for GMF, 10 for the MLP, 12 for NeuMF. Initial values are those of the paper's code (hexiangnan/
-neural_collaborative_filtering, `NeuMF.py`): embeddings from a normal distribution of standard
-deviation 0.01 (also section 4.1 of the paper), hidden layers Glorot-uniform, the last layer
-LeCun-uniform, biases zero. MLPerf's reference (mlcommons/training, v0.5, `neumf.py`) differs in the
-biases alone, which are PyTorch's uniform ones.
+neural_collaborative_filtering, `NeuMF.py`): embeddings normal with standard deviation 0.01, hidden
+layers Glorot-uniform, the last layer LeCun-uniform, biases zero (PyTorch's uniform ones in MLPerf's
+reference, mlcommons/training, v0.5, `neumf.py`).
 """
 
 import dataclasses
@@ -95,6 +94,7 @@ class NeuMFModule(nnx.Module):
                 layer(before, after, _glorot(before, after))
                 for before, after in zip(widths, widths[1:], strict=False)
             )
+        # LeCun-uniform
         self.last = layer(joined, 1, math.sqrt(3 / joined))
 
     def __call__(self, users: jax.Array, items: jax.Array) -> jax.Array:

@@ -25,17 +25,8 @@ def max_pool(
 ) -> jax.Array:
     """Largest value in each window; positions outside the image never win.
 
-    Of several largest values the first one, by rows, has the gradient.
-
-    Args:
-      images: [batch, height, width, channels].
-      window: Height and width of the window.
-      stride: Of height and width.
-      padding: `SAME`, `VALID`, or the positions before and after height and width.
-      execution: Says the platform.
-
-    Returns:
-      [batch, out height, out width, channels], same dtype.
+    Images are [batch, height, width, channels], and pairs as `padding` the positions before and
+    after height and width. Of several largest values the first one, by rows, has the gradient.
     """
     if execution.platform != "tpu" and window**2 <= _NOBODYS:
         sizes, strides = (window, window), (stride, stride)
@@ -51,11 +42,7 @@ def max_pool(
 def _max_pool_with_places(
     images: jax.Array, window: int, stride: int, pads: Pads, on_cpu: bool
 ) -> jax.Array:
-    """Maxima; for the gradient a byte says where in its window each was.
-
-    XLA's gradient looks for the places again. On a GPU it moves 4.5 GB where this one moves 0.6 (of
-    a ResNet-50, 256 images); on a CPU it takes 5 to 27 times as long.
-    """
+    """Maxima; for the gradient a byte says where in its window each was."""
     return _max_pool_forward(images, window, stride, pads, on_cpu)[0]
 
 
@@ -74,6 +61,8 @@ def _max_pool_forward(images, window, stride, pads, on_cpu) -> Any:
         if values is None or places is None:
             values, places = shifted, jnp.zeros(shifted.shape, jnp.uint8)
             continue
+        # XLA's gradient would look for the places again: 4.5 GB on a GPU where this one moves 0.6
+        # (of a ResNet-50, 256 images), and 5 to 27 times as long on a CPU.
         places = jnp.where(shifted > values, np.uint8(place), places)
         values = jnp.maximum(values, shifted)
     # The barrier stores the places. Computed again with another rounding, they could name another
@@ -103,15 +92,9 @@ def _gradient_of_cells(
 ) -> jax.Array:
     """Gradient of each cell's positions, in one pass over all.
 
-    Args:
-      places: uint8 [batch, out height, out width, channels], the maximum's place in its window.
-      cotangent: The same shape.
-      cells: Rows and columns of cells.
-      window: Height and width of the window.
-      stride: Of height and width, those of a cell.
-
-    Returns:
-      [batch, cell rows, stride, cell columns, stride, channels], of the dtype that was summed in.
+    Places, uint8, and cotangent are [batch, out height, out width, channels], and `cells` the rows
+    and columns of cells. The result is [batch, cell rows, stride, cell columns, stride, channels],
+    of the dtype that was summed in.
     """
     batch, channels = cotangent.shape[0], cotangent.shape[-1]
     inside = (1, 1, stride, 1, stride, 1)
@@ -136,15 +119,13 @@ def _gradient_of_cells(
 def _gradient_of_rows(
     places: jax.Array, cotangent: jax.Array, cells: list[int], window: int, stride: int
 ) -> jax.Array:
-    """Same as `_gradient_of_cells`, one position of the cells at a time.
-
-    The padded arrays lie in memory, and each sum is one of shifted rows of them, for which XLA on a
-    CPU makes vector instructions. In one pass with the padding it takes 4 to 14 times as long.
-    """
+    """Same as `_gradient_of_cells`, one position of the cells at a time."""
     summed = jnp.promote_types(cotangent.dtype, jnp.float32)
     most = -(-window // stride) - 1  # windows back
     around = [(most, cell - count, 0) for cell, count in zip(cells, places.shape[1:3], strict=True)]
     config = ((0, 0, 0), *around, (0, 0, 0))
+    # With the padded arrays in memory, each sum is one of shifted rows, for which XLA on a CPU
+    # makes vector instructions. In one pass with the padding it takes 4 to 14 times as long.
     whose, values = lax.optimization_barrier(
         (
             lax.pad(places, _NOBODYS, config),
@@ -183,8 +164,8 @@ _max_pool_with_places.defvjp(_max_pool_forward, _max_pool_backward)
 def max_pool_side_by_side(images: jax.Array, window: tuple[int, ...]) -> jax.Array:
     """Largest value in each window, where windows neither overlap nor are padded.
 
-    Of several largest values the first one, by rows, has the gradient. Rows and columns of images
-    [batch, height, width, channels] past the last whole window are not used.
+    Of several largest values the first one, by rows, has the gradient. Rows and columns past the
+    last whole window are not used.
     """
     rows, columns = (
         size // side * side for size, side in zip(images.shape[1:3], window, strict=True)
@@ -212,28 +193,21 @@ def halve(images: jax.Array, execution: Execution) -> jax.Array:
 
 @jax.custom_jvp
 def _larger(first: jax.Array, second: jax.Array) -> jax.Array:
-    """Maximum; of two equal values the first has the gradient.
-
-    JAX's own maximum gives the gradient to the value that equals the result. Where XLA computes
-    the values again for the gradient and rounds them otherwise, none equals it and the gradient is
-    lost.
-    """
     return jnp.maximum(first, second)
 
 
 @_larger.defjvp
 def _larger_jvp(primals, tangents):
     first, second = primals
+    # JAX's own maximum gives the gradient to the value that equals the result. Where XLA computes
+    # the values again and rounds them otherwise, none equals it and the gradient is lost.
     return jnp.maximum(first, second), jnp.where(first >= second, *tangents)
 
 
 def average_pool(
     images: jax.Array, window: int, *, stride: int, padding: Padding = "SAME"
 ) -> jax.Array:
-    """Mean of each window over those of its positions that lie in the image.
-
-    Arguments and shape as of `max_pool`; the sums are in float32.
-    """
+    """Mean of each window over its positions inside the image, summed in float32."""
     zero = np.zeros((), np.float32)
     sums = _reduce_windows(images.astype(jnp.float32), zero, lax.add, window, stride, padding)
     ones = jnp.ones((1, *images.shape[1:3], 1), jnp.float32)

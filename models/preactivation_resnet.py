@@ -1,12 +1,10 @@
-"""Pre-activation residual networks for small images, of which ResNet-164 is DAWNBench's seed.
+"""Pre-activation residual networks for small images, such as ResNet-164, DAWNBench's seed.
 
-BatchNorm and ReLU come before each convolution; nothing but additions lies on the path from the
-stem to the last BatchNorm.
+BatchNorm and ReLU come before each convolution.
 
 Source: He et al. 2016, "Identity Mappings in Deep Residual Networks" (arXiv 1603.05027), section
-4.1 and appendix; and DAWNBench's own seeds, `pytorch/CIFAR10/benchmark/models/resnet.py` in
-https://github.com/stanford-futuredata/dawn-bench-models, whose blocks take the shortcut of a block
-that changes the shape from behind the first ReLU, as here.
+4.1 and appendix; DAWNBench's seeds, `pytorch/CIFAR10/benchmark/models/resnet.py` in
+https://github.com/stanford-futuredata/dawn-bench-models.
 """
 
 import dataclasses
@@ -116,6 +114,7 @@ class PreactivationBlock(nnx.Module):
             norm, conv = self.layers[f"norm_{index}"], self.layers[f"conv_{index}"]
             activated = jax.nn.relu(norm(hidden, train=train))
             if index == 1 and self.projection is not None:
+                # As in DAWNBench's seeds, which project what the first ReLU gives.
                 shortcut = self.projection(activated)
             hidden = conv(activated)
         return hidden + shortcut

@@ -1,9 +1,8 @@
 """QANet: a passage and a question read by convolutions and self-attention, without recurrence.
 
 Source: Yu et al. 2018, "QANet: Combining Local Convolution with Global Self-Attention for Reading
-Comprehension" (arXiv 1804.09541), section 2.2, layers 1 to 5. Two choices are those of its later
-implementations: a word's vector from its characters comes from a convolution before the maximum,
-as in BiDAF, and projections of the attention have no biases.
+Comprehension" (arXiv 1804.09541), section 2.2, layers 1 to 5. As in later implementations, a
+convolution comes before the maximum over characters, and attention projections have no biases.
 """
 
 import dataclasses
@@ -49,7 +48,7 @@ EMBEDDING_CONVOLUTIONS, MODEL_CONVOLUTIONS = 4, 2
 
 NUM_HIGHWAY_LAYERS = 2
 NUM_PASSES = 3
-"""How often the blocks after the attention are passed, with the same weights."""
+"""Passes through the blocks after the attention, with the same weights."""
 
 _PARTS, _LAYER_DROPOUT = 10**6, 2 * 10**6
 """Folded into a key for the parts of the network, and for whole sublayers that are left out; masks
@@ -102,10 +101,7 @@ class QANet:
     ) -> int:
         """Multiply-adds of the forward pass's matrix products and convolutions, without padding.
 
-        Args:
-          context_lengths: int [questions], tokens of each passage.
-          question_lengths: int [questions], tokens of each question.
-          words: int [longest + 1], how many of all these tokens have so many characters.
+        Lengths are int [questions]; `words`, int [longest + 1], counts tokens by their characters.
         """
         contexts, questions = (x.astype(np.int64) for x in (context_lengths, question_lengths))
         passage, question = int(contexts.sum()), int(questions.sum())
@@ -131,7 +127,7 @@ class QANet:
 
 
 class QANetModule(nnx.Module):
-    """The five layers."""
+    """The five layers of the paper."""
 
     def __init__(self, config: QANet, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs):
         self.config = config
@@ -156,11 +152,7 @@ class QANetModule(nnx.Module):
     def __call__(
         self, passage: Tokens, question: Tokens, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Score every token of the passage [batch, T] as the first and as the last of the answer.
-
-        Returns:
-          Two arrays float32 [batch, T]; padding has -1e9.
-        """
+        """Scores of each token as the answer's first and last: float32 [batch, T], padding -1e9."""
         dropout, rate, real = Dropout(dropout_key), self.config.dropout_rate, passage.real
         training = Training(dropout_key, self.config.layer_survival)
         c, q = (
@@ -175,6 +167,7 @@ class QANetModule(nnx.Module):
             return hidden, hidden
 
         _, passes = jax.lax.scan(one_pass, hidden, jnp.arange(NUM_PASSES))
+        # [passes, batch, T, width]
         passes, float32 = dropout(passes, rate), jnp.dtype("float32")
         starts = self.start_score(jnp.concatenate([passes[0], passes[1]], axis=-1), float32)
         ends = self.end_score(jnp.concatenate([passes[0], passes[2]], axis=-1), float32)
@@ -200,11 +193,9 @@ class QANetModule(nnx.Module):
 
 
 class Training(NamedTuple):
-    """Randomness of a training step.
+    """Randomness of a training step; evaluation has no key.
 
-    Attributes:
-      key: The step's; None in evaluation.
-      survival: Probability that the last sublayer of a stack takes part.
+    `survival` is the probability that the last sublayer of a stack takes part.
     """
 
     key: jax.Array | None
@@ -215,7 +206,7 @@ class Training(NamedTuple):
         return self._replace(key=key)
 
     def kept(self, result: jax.Array, place: jax.Array, places: int) -> jax.Array:
-        """Sublayer's result, or zeros, for the whole batch; `place` is 1 to `places`."""
+        """Sublayer's result, or zeros for the whole batch; `place` is 1 to `places`."""
         if self.key is None or self.survival == 1:
             return result
         probability = 1 - place / places * (1 - self.survival)
@@ -225,11 +216,7 @@ class Training(NamedTuple):
 
 
 class Stack(nnx.Module):
-    """Blocks of one shape, one after the other.
-
-    Their parameters lie side by side in one array each, and one scan passes all blocks: XLA
-    compiles one block, and not each of them.
-    """
+    """Blocks of one shape, one after the other."""
 
     def __init__(
         self,
@@ -260,16 +247,15 @@ class Stack(nnx.Module):
                 hidden, real, training.at(number), number, self.num_blocks
             ), None
 
+        # One scan over parameters that lie side by side: XLA compiles one block, and not each of
+        # them.
         numbers = jnp.arange(self.num_blocks)
         hidden, _ = jax.lax.scan(step, hidden, (numbers, arrays))
         return self.last_norm(hidden)
 
 
 class Block(nnx.Module):
-    """Positions, convolutions, self-attention and a feed-forward layer.
-
-    Each sublayer takes normalized values, and its result is added to the values themselves.
-    """
+    """Positions, convolutions, self-attention and a feed-forward layer (pre-norm residuals)."""
 
     def __init__(
         self,
@@ -295,15 +281,7 @@ class Block(nnx.Module):
         number: jax.Array,
         num_blocks: int,
     ) -> jax.Array:
-        """Map [batch, length, width] to the same.
-
-        Args:
-          hidden: The output of the block before.
-          real: bool [batch, length], False for padding.
-          training: Key and survival.
-          number: int, the blocks before this one.
-          num_blocks: Blocks of the stack.
-        """
+        """Map [batch, length, width] to the same, as block `number` (from 0) of `num_blocks`."""
         dropout = Dropout(training.key)
         positions = position_encoding(*hidden.shape[1:])
         hidden = hidden + jnp.asarray(positions).astype(hidden.dtype)
@@ -323,8 +301,7 @@ class Block(nnx.Module):
 class SeparableConvolution(nnx.Module):
     """A convolution of each channel alone, then one over channels, and a ReLU.
 
-    Source: Chollet 2017, "Xception" (arXiv 1610.02357), section 1. The first is a sum of moved
-    copies, which XLA makes in one pass; padding counts as zeros.
+    Source: Chollet 2017, "Xception" (arXiv 1610.02357), section 1.
     """
 
     def __init__(self, width: int, taps: int, arithmetic: Arithmetic, rngs: nnx.Rngs):
@@ -334,10 +311,11 @@ class SeparableConvolution(nnx.Module):
         self.over_channels = Dense(width, width, arithmetic, rngs)
 
     def __call__(self, hidden: jax.Array, real: jax.Array) -> jax.Array:
-        """Map [batch, length, width] to the same; `real` is bool [batch, length]."""
+        """Map [batch, length, width] to the same; what is not `real` counts as zeros."""
         kernel, (taps, _) = self.kernel[...].astype(hidden.dtype), self.kernel.shape
         length, side = hidden.shape[1], taps // 2
         hidden = jnp.where(real[..., None], hidden, 0)
         padded = jnp.pad(hidden, ((0, 0), (side, taps - 1 - side), (0, 0)))
+        # XLA adds up the moved copies in one pass.
         moved = (padded[:, tap : tap + length] * kernel[tap] for tap in range(taps))
         return jax.nn.relu(self.over_channels(sum(moved, jnp.zeros_like(hidden))))

@@ -104,12 +104,7 @@ _IMAGENET_STAGES: dict[int, tuple[Block, tuple[int, ...]]] = {
 def imagenet_resnet(depth: int, *, stem: Stem = "imagenet") -> ResNet:
     """Network of table 1 of He et al. 2015, as v1.5, with Goyal et al.'s start.
 
-    Args:
-      depth: 18, 34, 50, 101 or 152.
-      stem: `imagenet` or `imagenet_space_to_depth`.
-
-    Raises:
-      ValueError: Another depth.
+    The depth is 18, 34, 50, 101 or 152; another one is a ValueError.
     """
     if depth not in _IMAGENET_STAGES:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _IMAGENET_STAGES))}")
@@ -229,7 +224,7 @@ class BottleneckBlock(nnx.Module):
 
 
 class Unnormalized(nnx.Module):
-    """Apply the activation alone, in the place of a BatchNorm."""
+    """The activation alone, in the place of a BatchNorm."""
 
     def __init__(self, execution: Execution):
         self.execution = execution
@@ -258,9 +253,9 @@ def _projection(
 def _shortcut(
     block: BasicBlock | BottleneckBlock, images: jax.Array, hidden: jax.Array, train: bool
 ) -> jax.Array:
-    """Input of a block in the shape of its result `hidden`."""
     if block.projection is not None and block.projection_norm is not None:
         return block.projection_norm(block.projection(images), train=train)
+    # Option A of the paper: every `stride`th pixel, and zeros for the new channels.
     stride = -(-images.shape[1] // hidden.shape[1])
     images = images[:, ::stride, ::stride].astype(hidden.dtype)
     missing = hidden.shape[-1] - images.shape[-1]

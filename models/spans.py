@@ -1,7 +1,4 @@
-"""Parts of networks that find spans: embedded words, highway layers, attention, end scores.
-
-Sources beside each part. Passages are [batch, length] tokens, questions [batch, question length].
-"""
+"""Parts of networks that find spans: embedded words, highway layers, attention, end scores."""
 
 from typing import Any, NamedTuple
 
@@ -27,11 +24,9 @@ glorot = jax.nn.initializers.glorot_uniform()
 
 
 class Tokens(NamedTuple):
-    """The tokens of a passage or a question.
+    """Tokens of a passage or a question; characters, int [batch, length, characters], pad with 0.
 
-    Attributes:
-      words: int [batch, length], rows of an embedding; or float [batch, length, N], vectors.
-      characters: int [batch, length, characters], 0 for padding.
+    `words` are int [batch, length], rows of an embedding, or float [batch, length, N], vectors.
     """
 
     words: jax.Array
@@ -74,8 +69,6 @@ class Dense(nnx.Module):
 class CharacterCNN(nnx.Module):
     """A vector for each word from its characters: a convolution and a maximum over its places.
 
-    Places beside a word's characters hold zeros, as many before as after, and no maximum.
-
     Source: Kim 2014 (arXiv 1408.5882), equations 2 to 4, on characters.
     """
 
@@ -103,12 +96,12 @@ class CharacterCNN(nnx.Module):
 class Highway(nnx.Module):
     """Layers that pass a learned share of their input on unchanged.
 
-    Source: Srivastava et al. 2015, "Highway Networks" (arXiv 1505.00387), equation 3; the gate's
-    bias starts at -1 (section 2.2), so that at first most is passed on.
+    Source: Srivastava et al. 2015, "Highway Networks" (arXiv 1505.00387), equation 3.
     """
 
     def __init__(self, width: int, num_layers: int, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.transforms = nnx.List(Dense(width, width, arithmetic, rngs) for _ in range(num_layers))
+        # Section 2.2 of the source: with a bias of -1, most is passed on at first.
         self.gates = nnx.List(
             Dense(width, width, arithmetic, rngs, bias=-1.0) for _ in range(num_layers)
         )
@@ -121,10 +114,7 @@ class Highway(nnx.Module):
 
 
 class WordEmbedding(nnx.Module):
-    """Each token's word and characters side by side.
-
-    Words of a vocabulary have vectors that are trained; words that come as vectors keep them.
-    """
+    """Each token's word, trained unless it comes as a vector, beside its characters."""
 
     def __init__(
         self,
@@ -142,7 +132,7 @@ class WordEmbedding(nnx.Module):
     def __call__(
         self, tokens: Tokens, dropout: Dropout, word_rate: float, character_rate: float
     ) -> jax.Array:
-        """Compute [batch, length, word width + character width]; padding has zeros."""
+        """Map to [batch, length, word width + character width]; padding has zeros."""
         words = tokens.words if self.words is None else self.words[...][tokens.words]
         words = dropout(words.astype(self.arithmetic.activations), word_rate)
         words = jnp.where(tokens.real[..., None], words, 0)
@@ -153,16 +143,15 @@ class WordEmbedding(nnx.Module):
 class Trilinear(nnx.Module):
     """Scores of each pair of a passage's and a question's token: w . [h; u; h * u].
 
-    Source: Seo et al. 2017 (arXiv 1611.01603), equation 1. The three parts of w are applied apart,
-    so that no [length, question length, 3 x width] array is made. The part of the product starts as
-    a number, the same everywhere: the score is then a scaled dot product, which is greatest for
-    equal words before anything is learnt. (Papers do not say how it starts.)
+    Source: Seo et al. 2017 (arXiv 1611.01603), equation 1.
     """
 
     def __init__(self, width: int, start: float, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.arithmetic = arithmetic
         self.passage_kernel = nnx.Param(glorot(rngs.params(), (width, 1), jnp.float32))
         self.question_kernel = nnx.Param(glorot(rngs.params(), (width, 1), jnp.float32))
+        # Our choice, as papers name none: the score is at first a scaled dot product,
+        # greatest for equal words before anything is learnt.
         self.product_kernel = nnx.Param(jnp.full((width, 1), start, jnp.float32))
 
     def __call__(self, passage: jax.Array, question: jax.Array) -> jax.Array:
@@ -174,6 +163,7 @@ class Trilinear(nnx.Module):
             for side, kernel in sides
         )
         weighted = passage * self.product_kernel[...][:, 0].astype(passage.dtype)
+        # The parts of w apart make no array [batch, T, J, 3 x width].
         products = multiply("btw,bjw->btj", weighted, question, self.arithmetic)
         return products + of_passage + of_question.swapaxes(1, 2)
 
@@ -184,23 +174,19 @@ def multiply(axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmeti
 
 
 def masked_softmax(scores: jax.Array, real: jax.Array, axis: int) -> jax.Array:
-    """Softmax over what is no padding; float32 of the shape of the scores."""
+    """Float32 softmax over what is no padding, in the shape of the scores."""
     return jax.nn.softmax(jnp.where(real, scores, MASKED), axis=axis)
 
 
 def end_scores(scores: jax.Array, real: jax.Array) -> jax.Array:
-    """float32 [batch, length] scores from [batch, length, 1], those of padding masked."""
+    """Scores float32 [batch, length] from [batch, length, 1], those of padding masked."""
     return jnp.where(real, scores[..., 0].astype(jnp.float32), MASKED)
 
 
 def character_multiply_adds(words: np.ndarray, taps: int, character_width: int, width: int) -> int:
     """Multiply-adds of `CharacterCNN` where both places of a product hold characters.
 
-    Args:
-      words: int [longest + 1], how many tokens have so many characters.
-      taps: Of the convolution.
-      character_width: Values of a character.
-      width: Values of a word.
+    `words`, int [longest + 1], counts tokens by their characters.
     """
     side = taps // 2
     pairs = 0

@@ -1,14 +1,12 @@
 """The Transformer that translates: encoder and decoder with attention only.
 
-Source: Vaswani et al. 2017, "Attention Is All You Need" (arXiv 1706.03762), sections 3.1 to 3.5.
-Three choices are those of its later implementations. The normalization stands before each sublayer
-and once more at the end of each stack ("pre-norm"; the paper's stands after each addition), as in
-the MLPerf v0.5 reference: it trains at high rates with a short warm-up, where post-norm diverges
-(Xiong et al. 2020, arXiv 2002.04745). Projections of the attention have no biases, as there. One
-matrix embeds source and target, scaled by sqrt(width), and gives the logits (section 3.4).
-
 Several sentences may share a row. Each token has a segment, counted from 1 along its row; 0 marks
 padding. A token sees its own segment only, and positions start again in each.
+
+Source: Vaswani et al. 2017, "Attention Is All You Need" (arXiv 1706.03762), sections 3.1 to 3.5. As
+in the MLPerf v0.5 reference, attention projections have no biases, and normalization stands before
+each sublayer and at the end of each stack: post-norm diverges at high rates with a short warm-up
+(Xiong et al. 2020, arXiv 2002.04745).
 """
 
 import dataclasses
@@ -74,9 +72,7 @@ class Transformer:
     ) -> int:
         """Multiply-adds of the forward pass's matrix products over pairs of int [pairs] tokens.
 
-        Each pair counts as if it were alone and unpadded. A token attends to all real tokens of its
-        sentence, in the decoder too, whose mask hides the later ones. Embedding is a lookup and no
-        product.
+        Each pair counts as if it were alone and unpadded.
         """
         sources, targets = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
         num_sources, num_targets = int(sources.sum()), int(targets.sum())
@@ -86,6 +82,7 @@ class Transformer:
         # the attention to the source.
         decoder = num_targets * (6 * square + feed_forward) + num_sources * 2 * square
         # Scores and weighted sums, each [queries, keys] by the channels of all heads.
+        # The decoder's mask hides later tokens, and their products are made all the same.
         seen = int((sources**2).sum() + (targets**2).sum() + (sources * targets).sum())
         logits = num_targets * self.width * vocabulary_size
         return self.num_layers * (encoder + decoder + 2 * self.width * seen) + logits
@@ -94,13 +91,8 @@ class Transformer:
 class Cache(NamedTuple):
     """Keys and values of the source and of the tokens so far, a list entry for each layer.
 
-    Attributes:
-      source_visible: bool [batch, source length].
-      source_keys: [batch, heads, source length, channels].
-      source_values: The same.
-      keys: [batch x beams, heads, target length, channels], filled up to the current position. (XLA
-        would copy any other shape than that of the products several times at each position.)
-      values: The same.
+    Those of the source are [batch, heads, source length, channels]; those so far [batch x beams,
+    heads, target length, channels], filled up to the current position.
     """
 
     source_visible: jax.Array
@@ -148,18 +140,11 @@ class TransformerModule(nnx.Module):
         *,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Compute the decoder's output, from which `logits` makes those of every next token.
+        """Decoder's output [batch, target length, width], from which `logits` are made.
 
-        Args:
-          source: int [batch, source length] tokens.
-          source_segments: int [batch, source length], 0 for padding.
-          target_inputs: int [batch, target length]: each segment's tokens, moved on by one.
-          target_segments: int [batch, target length]; a segment sees the source segment of its
-            number.
-          dropout_key: The step's key in training, else None.
-
-        Returns:
-          [batch, target length, width].
+        Tokens and segments are int [batch, length]. Target inputs are each segment's tokens, moved
+        on by one; a target segment sees the source segment of its number. Training gives a dropout
+        key.
         """
         dropout = Dropout(dropout_key)
         encoded = self.encode(source, source_segments, dropout)
@@ -170,11 +155,7 @@ class TransformerModule(nnx.Module):
     ) -> jax.Array:
         """Summed loss of real tokens and their number, float32 [2].
 
-        Args:
-          hidden: The decoder's output, [batch, target length, width].
-          targets: int32 [batch, target length].
-          real: bool [batch, target length]; padding counts nothing.
-          label_smoothing: The probability that is spread evenly over the vocabulary.
+        `hidden` is the decoder's output; targets, int32, and `real`, bool, are [batch, length].
         """
         logits = self.logits(hidden)
         return sum_of_losses(logits, targets, real, label_smoothing, self.execution)
@@ -186,6 +167,7 @@ class TransformerModule(nnx.Module):
         return (self.embedding[...][tokens] * scale + table[positions]).astype(self.dtype)
 
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
+        # [batch, source length, width]
         embedded = self.embed(source, segment_positions(segments, self.execution), source.shape[1])
         hidden = dropout(embedded, self.config.dropout_rate)
         visible = same_segment(segments, segments)
@@ -225,6 +207,7 @@ class TransformerModule(nnx.Module):
         encoded = self.encode(source, source_segments, Dropout(None))
         attentions = [layer.source_attention for layer in self.decoder.values()]
         channels = self.config.width // self.config.num_heads
+        # XLA would copy any other shape than that of the products several times at each position.
         shape = (len(source) * num_beams, self.config.num_heads, length, channels)
         return Cache(
             source_visible=source_segments > 0,
@@ -237,15 +220,9 @@ class TransformerModule(nnx.Module):
     def decode_next(
         self, cache: Cache, tokens: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, Cache]:
-        """Compute the logits of the next token.
+        """Logits float32 [batch, beams, vocabulary] after tokens [batch, beams], and the cache.
 
-        Args:
-          cache: Holds the earlier positions.
-          tokens: int [batch, beams], the decoder's input at `position`.
-          position: int, the same for all rows.
-
-        Returns:
-          float32 [batch, beams, vocabulary], and the cache with this position in it.
+        The tokens are the decoder's input at `position`, the same for all rows.
         """
         length = cache.keys[0].shape[2]
         hidden = self.embed(tokens, jnp.full_like(tokens, position), length)
@@ -274,10 +251,7 @@ class TransformerModule(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Self-attention, in a decoder attention to the source, and feed-forward (section 3.1).
-
-    Each sublayer takes normalized values, and its result is added to the values themselves.
-    """
+    """Self-attention, in a decoder attention to the source, and feed-forward (section 3.1)."""
 
     def __init__(
         self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs, sees_source: bool
@@ -298,13 +272,9 @@ class Layer(nnx.Module):
         dropout: Dropout,
         source: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        """Map [batch, length, width] to the same.
+        """Map [batch, length, width] to the same; `visible` is bool [batch, length, length].
 
-        Args:
-          hidden: The output of the layer before.
-          visible: bool [batch, length, length], which positions each sees.
-          dropout: Of each sublayer.
-          source: In a decoder the encoder's output and bool [batch, length, source length].
+        A decoder's `source` is the encoder's output and bool [batch, length, source length].
         """
         normed = self.attention_norm(hidden)
         attended = self.attention(normed, normed, visible, dropout)
@@ -335,7 +305,7 @@ class Attention(nnx.Module):
     ) -> jax.Array:
         """Attend from `queried` [batch, queries, width] to `seen` [batch, keys, width].
 
-        `visible` is bool, broadcast to [batch, queries, keys]; `dropout` is that of the weights.
+        `visible` is bool, broadcast to [batch, queries, keys].
         """
         query_BxQxHxC = self.project(queried, self.query)
         keys_BxKxHxC = self.project(seen, self.key)
@@ -360,14 +330,10 @@ class Attention(nnx.Module):
     def attend_heads(
         self, queried: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.Array
     ) -> jax.Array:
-        """Attention without dropout, to projected keys and values that serve many calls.
+        """Attention without dropout to keys and values [batch, heads, keys, channels].
 
-        Args:
-          queried: [batch, queries, width].
-          keys: [batch, heads, keys, channels], in the order of the products, so that these need not
-            copy all of them at each call.
-          values: The same.
-          visible: bool, broadcast to [batch, queries, keys].
+        `queried` is [batch, queries, width]; `visible` is bool, broadcast to [batch, queries,
+        keys].
         """
         query = self.project(queried, self.query)
         scores = jnp.einsum("bqhd,bhkd->bhqk", query, keys, preferred_element_type=jnp.float32)
@@ -436,8 +402,7 @@ def same_segment(queries: jax.Array, keys: jax.Array) -> jax.Array:
 def _kernel(in_width: int, out_width: int, rngs: nnx.Rngs) -> nnx.Param:
     """Kernel [in, out], uniform with variance 2 / (in + out), as in the MLPerf reference.
 
-    Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
-    neural networks", equation 16.
+    Source: Glorot and Bengio 2010, equation 16.
     """
     initialize = jax.nn.initializers.glorot_uniform()
     return nnx.Param(initialize(rngs.params(), (in_width, out_width), jnp.float32))

@@ -2,14 +2,9 @@
 
 Source: Zagoruyko and Komodakis 2016, "Wide Residual Networks" (arXiv 1605.07146), table 1 and
 section 3, without dropout. WRN-n-k has n layers in three stages of (n - 4) / 6 basic blocks with
-16k, 32k and 64k channels.
-
-The fastest CIFAR-10 entry of DAWNBench's first round, "Custom Wide Resnet" of fast.ai, names
-`wrn_22` of `cifar10/models/wideresnet.py` in https://github.com/fastai/imagenet-fast as its source:
-22 layers, k = 6. It differs from the paper in two places: the shortcut of every block, also of one
-that keeps the shape, comes from behind the first BatchNorm and ReLU; and the last BatchNorm follows
-the mean over positions. This file has the paper's networks only. No 34-layer network was found
-among the entries and their sources; WRN-34 here is the paper's formula at that depth.
+16k, 32k and 64k channels. `wrn_22` of DAWNBench's entry "Custom Wide Resnet"
+(`cifar10/models/wideresnet.py` in https://github.com/fastai/imagenet-fast) differs from the paper:
+every shortcut comes from behind the first ReLU, and the last BatchNorm follows the mean.
 """
 
 import dataclasses

@@ -1,16 +1,8 @@
 """Small convolutions with fewer multiplications, as matrix products (Winograd's algorithm).
 
-Four values of a 3-tap correlation take 12 multiplications directly, and 6 when small constant
-matrices first transform kernel and image; in two dimensions 36 instead of 144. What remains is one
-matrix product [tiles, in_channels] x [in_channels, out_channels] for each of the 36 transformed
-positions. Its gradients are such products too, so nothing here is slower inside a loop.
-
-With letters of the source, along one axis: `Y = A [(G g) . (B d)]`, where d is 6 values of an
-image, g the kernel and Y 4 values of the result. B and A act on a tile by additions of whole arrays
-of rows, then of columns. Transformed tiles are 2.25 times as large as the image and would not fit
-the caches, so all stages are done for a few examples at a time.
-
-In float32 the result differs from that of a plain sum by about 1e-6 of its standard deviation.
+Along one axis `Y = A [(G g) . (B d)]`, where d is 6 values of an image, g the kernel and Y 4 values
+of the result: 36 multiplications instead of 144 in two dimensions. The result differs from that of
+a plain float32 sum by about 1e-6 of its standard deviation.
 
 Source: Lavin and Gray 2015, "Fast Algorithms for Convolutional Neural Networks", section 4.
 """
@@ -49,7 +41,7 @@ Padding = tuple[tuple[int, int], ...]
 
 
 def supports(kernel_shape: tuple[int, ...], strides: tuple[int, int]) -> bool:
-    """Whether `convolve` can compute a convolution: 3x3 kernels that move by one position."""
+    """True for 3x3 kernels that move by one position, which `convolve` can compute."""
     return kernel_shape[:2] == (NUM_TAPS, NUM_TAPS) and strides == (1, 1)
 
 
@@ -57,18 +49,10 @@ def supports(kernel_shape: tuple[int, ...], strides: tuple[int, int]) -> bool:
 def convolve(
     images: jax.Array, kernel: jax.Array, padding: Padding, batch_shards: int = 1
 ) -> jax.Array:
-    """Cross-correlate images with a 3x3 kernel.
+    """Cross-correlate float32 images with a 3x3 kernel [3, 3, in_channels, out_channels].
 
-    Args:
-      images: float32 [batch, height, width, in_channels].
-      kernel: float32 [3, 3, in_channels, out_channels].
-      padding: The zeros before and after height and width.
-      batch_shards: Over how many devices the examples are spread in equal runs. Each device brings
-        its kernel's gradient back to 3x3, and these are summed over the devices: the transformed
-        gradient is 4 times as large.
-
-    Returns:
-      float32 [batch, out height, out width, out_channels].
+    `padding` is the zeros before and after height and width; `batch_shards` the devices that hold
+    the examples in equal runs.
     """
     return _forward(images, kernel, padding, batch_shards)[0]
 
@@ -81,6 +65,8 @@ def _forward(images, kernel, padding, batch_shards):
         tiles = _transform_images(part, padding, out_size)
         return _results(_batch_product(tiles, transformed_kernel, 2, 1), len(part), out_size), tiles
 
+    # Transformed tiles are 2.25 times as large as the image, so all stages take a few examples at a
+    # time to stay in the caches.
     chunk = _chunk_size(len(images), kernel.shape, out_size, batch_shards)
     if chunk == len(images):
         whole, tiles = results(images)
@@ -98,8 +84,8 @@ def _backward(padding, batch_shards, residuals, cotangent):
     transformed_kernel = _transform_kernel(kernel)
 
     def gradients(tiles: jax.Array, part: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Of the part's images, and of the transformed kernel for each shard."""
         products = _transform_cotangent(part)
+        # [positions, tiles, channels]
         of_tiles = _batch_product(products, transformed_kernel, 2, 2)
         of_images = _transpose_of_transform(of_tiles, len(part), image_size, padding, out_size)
         # [positions, shards, tiles, channels]
@@ -123,6 +109,8 @@ def _backward(padding, batch_shards, residuals, cotangent):
         parts = [in_chunks(array, chunk, batch_shards) for array in (images, cotangent)]
         kernel_gradient, images_gradient = lax.scan(add, zeros, tuple(parts))
         images_gradient = from_chunks(images_gradient, batch_shards)
+    # Each device brings its gradient back to 3x3 before the sum over devices: the transformed one
+    # is 4 times as large.
     kernel_gradient = jnp.tensordot(_KERNEL_TRANSFORM.T, kernel_gradient, 1).sum(1)
     return images_gradient, kernel_gradient.reshape(kernel.shape)
 
@@ -133,15 +121,12 @@ convolve.defvjp(_forward, _backward)
 def toom_cook() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Matrices A [4, 6], G [6, 3] and B [6, 6] of one tile, float64.
 
-    The polynomials that have kernel and image as coefficients are multiplied at 6 points (infinity,
-    where a polynomial's value is its highest coefficient, is one) and interpolated; transposed, the
-    same is a correlation.
-
     Source: Barabasz et al. 2018, sections 2.2 and 2.3.
     """
     points = np.array(POINTS)
 
     def evaluation(num_coefficients: int) -> np.ndarray:
+        # A polynomial's value at infinity is its highest coefficient.
         infinity = np.eye(num_coefficients)[-1:]
         return np.vstack([np.vander(points, num_coefficients, increasing=True), infinity])
 
@@ -176,12 +161,12 @@ def _num_tiles(out_size: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _transform_images(images: jax.Array, padding: Padding, out_size: tuple[int, ...]) -> jax.Array:
-    """[batch, height, width, channels] to tiles."""
     pads = [(0, 0)]
     for size, count, (before, _) in zip(
         images.shape[1:3], _num_tiles(out_size), padding, strict=True
     ):
         pads.append((before, TILE * count + NUM_TAPS - 1 - before - size))
+    # Whole tiles, which overlap by two positions.
     padded = jnp.pad(images, (*pads, (0, 0)))
     rows, columns = _num_tiles(out_size)
     under = [padded[:, i : i + TILE * rows - TILE + 1 : TILE] for i in range(NUM_PRODUCTS)]
@@ -200,7 +185,7 @@ def _transform_cotangent(cotangent: jax.Array) -> jax.Array:
 
 
 def _results(products: jax.Array, batch: int, out_size: tuple[int, ...]) -> jax.Array:
-    """Tiles to [batch, out height, out width, channels]."""
+    # [6, 6, batch, rows of tiles, columns of tiles, channels]
     products = _split(products, batch, out_size)
     half = jnp.stack(_combine(_A, list(products)))
     whole = jnp.stack(_combine(_A, [half[:, i] for i in range(NUM_PRODUCTS)]))
@@ -227,17 +212,14 @@ def _transpose_of_transform(
 
 
 def _overlap(parts: list[jax.Array], axis: int) -> jax.Array:
-    """Add up tiles of 6 positions along an axis, each of which begins 4 after the one before.
-
-    Of the 6 positions each part holds one, [..., tiles, ...]; the result is [..., 4 x (tiles + 1),
-    ...].
-    """
+    """Add up tiles of 6 positions along an axis, 4 positions apart."""
 
     def shifted(part: jax.Array, by: int) -> jax.Array:
         pads = [(0, 0)] * part.ndim
         pads[axis] = (by, 1 - by)
         return jnp.pad(part, pads)
 
+    # Each part holds one of the 6 positions, [..., tiles, ...].
     each = [shifted(part, 0) for part in parts[:TILE]]
     for i, part in enumerate(parts[TILE:]):
         each[i] += shifted(part, 1)
@@ -246,14 +228,12 @@ def _overlap(parts: list[jax.Array], axis: int) -> jax.Array:
 
 
 def _combine(matrix: np.ndarray, parts: list[jax.Array]) -> list[jax.Array]:
-    """Product of a constant matrix [n, m] with m arrays, as n sums of arrays.
-
-    XLA makes vector instructions of the sums, within the caches. A matrix product would first copy
-    the parts together, and take three times as long.
-    """
+    """Product of a constant matrix [n, m] with m arrays, as n sums of arrays."""
 
     def combined(row: np.ndarray) -> jax.Array:
         terms = [(factor, part) for factor, part in zip(row, parts, strict=True) if factor]
+        # XLA makes vector instructions of the sums, within the caches. A matrix product would first
+        # copy the parts together, and take three times as long.
         scaled = [part if factor == 1 else part * np.float32(factor) for factor, part in terms]
         return functools.reduce(jnp.add, scaled)
 
@@ -261,25 +241,22 @@ def _combine(matrix: np.ndarray, parts: list[jax.Array]) -> list[jax.Array]:
 
 
 def _merge(array: jax.Array) -> jax.Array:
-    """[6, 6, batch, rows, columns, channels] to tiles."""
+    # [6, 6, batch, rows, columns, channels] to tiles
     return array.reshape(NUM_PRODUCTS**2, -1, array.shape[-1])
 
 
 def _split(tiles: jax.Array, batch: int, out_size: tuple[int, ...]) -> jax.Array:
-    """Tiles to [6, 6, batch, rows, columns, channels]."""
     shape = (NUM_PRODUCTS, NUM_PRODUCTS, batch, *_num_tiles(out_size), tiles.shape[-1])
     return tiles.reshape(shape)
 
 
 def _batch_product(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
-    """Products of matrices over a leading axis, contracted over the given axes."""
     return lax.dot_general(left, right, (((left_axis,), (right_axis,)), ((0,), (0,))))
 
 
 def _chunk_size(
     batch: int, kernel_shape: tuple[int, ...], out_size: tuple[int, ...], batch_shards: int
 ) -> int:
-    """Number of examples, of all shards together, that are transformed at a time."""
     examples = batch // batch_shards
     in_channels, out_channels = kernel_shape[2:]
     tile_bytes = NUM_PRODUCTS**2 * max(in_channels, out_channels) * 4

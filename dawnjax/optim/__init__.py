@@ -1,1 +1,1 @@
-"""How parameters are updated: update rules, schedules, loss scaling."""
+"""Updates of parameters: update rules, schedules, loss scaling."""

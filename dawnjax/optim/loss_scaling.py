@@ -1,7 +1,6 @@
 """Dynamic loss scaling: float16 gradients that neither vanish nor overflow.
 
-The loss is multiplied by a scale before it is differentiated and the gradients are divided by it in
-float32. A step whose gradients are not all finite changes nothing and halves the scale; after
+A step whose gradients are not all finite changes nothing and halves the scale; after
 `STEPS_TO_GROW` finite ones in a row it doubles.
 
 Source: Micikevicius et al. 2018, "Mixed Precision Training" (arXiv 1710.03740), section 3.2; the
@@ -21,25 +20,19 @@ STEPS_TO_GROW = 2000
 
 
 def start() -> Tree:
-    """The scale before the first step, with no finite step since it changed."""
+    """Scale before the first step, with no finite step since it changed."""
     return {"scale": jnp.float32(INITIAL_SCALE), "finite_steps": jnp.zeros((), jnp.int32)}
 
 
 def scale(loss: jax.Array, state: Tree) -> jax.Array:
-    """Multiplies the loss by the scale; without a state it stays as it is."""
+    """Scaled loss; without a state it stays as it is."""
     return loss * state["scale"] if state else loss
 
 
 def unscale(gradients: Tree, state: Tree) -> tuple[Tree, Tree, jax.Array]:
-    """Divides gradients of the scaled loss by the scale.
+    """Gradients divided by the scale, the next state, and whether all of them are finite.
 
-    Args:
-      gradients: Of the scaled loss, float32.
-      state: As `start` or this function gave it; empty where nothing is scaled.
-
-    Returns:
-      The gradients, the next state, and whether all gradients are finite (True where nothing is
-      scaled).
+    With an empty state nothing is scaled, and the third is True.
     """
     if not state:
         return gradients, state, jnp.bool_(True)
@@ -53,4 +46,5 @@ def unscale(gradients: Tree, state: Tree) -> tuple[Tree, Tree, jax.Array]:
         "scale": jnp.clip(state["scale"] * factor, 1.0, LARGEST_SCALE),
         "finite_steps": jnp.where(grows, 0, finite_steps),
     }
+    # The scale that these gradients had, not the next one.
     return jax.tree.map(lambda leaf: leaf / state["scale"], gradients), next_state, are_finite

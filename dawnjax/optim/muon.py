@@ -1,10 +1,7 @@
 """Muon: momentum whose updates are made orthogonal, and SGD for all that is not a matrix.
 
-This is the optimizer of the CIFAR-10 speed record, with its own ways: kernels are scaled back to a
-fixed norm before each update, and the whitening layer's bias has a schedule of its own.
-
 Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"
-(https://kellerjordan.github.io/posts/muon), and the record itself, `airbench94_muon.py` in
+(https://kellerjordan.github.io/posts/muon), and the CIFAR-10 speed record, `airbench94_muon.py` in
 https://github.com/KellerJordan/cifar10-airbench.
 """
 
@@ -30,15 +27,10 @@ def muon(
     steps_per_epoch: float,
     global_batch_size: int,
 ) -> optax.GradientTransformationExtraArgs:
-    """The transformation from gradients of the mean loss to parameter updates.
+    """Transformation from gradients of the mean loss to parameter updates.
 
-    Kernels are orthogonalized. A classifier's kernel and one-dimensional parameters get SGD with
-    Nesterov momentum, a `whitening` layer's bias the same with a rate that falls linearly to 0,
-    and a `whitening` layer's kernel nothing.
-
-    Args:
-      steps_per_epoch: Steps in an epoch, for the whitening bias's schedule.
-      global_batch_size: Examples in a step; SGD's rates are for the sum of their losses.
+    Kernels are orthogonalized, and `whitening` kernels fixed. SGD with Nesterov momentum updates
+    the rest, a `whitening` bias with a rate of its own that falls linearly to 0.
     """
     whitening_steps = num_whitening_steps(config, steps_per_epoch)
 
@@ -46,6 +38,7 @@ def muon(
         if peak == 0:
             return optax.set_to_zero()
         return optax.chain(
+            # The record's rates are for the sum of the examples' losses.
             optax.scale(global_batch_size),
             optax.add_decayed_weights(config.sgd_weight_decay / peak),
             optax.sgd(lambda count: peak * relative(count), config.sgd_momentum, nesterov=True),
@@ -79,7 +72,7 @@ def num_whitening_steps(config: Muon, steps_per_epoch: float) -> int:
 
 
 def parameter_kinds(params: optax.Params) -> optax.Params:
-    """Names the rule that `muon` updates each parameter by."""
+    """Name of the rule that `muon` updates each parameter by."""
 
     def kind(path: tuple, leaf: jax.Array) -> str:
         names = [str(getattr(entry, "key", entry)) for entry in path]
@@ -95,14 +88,10 @@ def parameter_kinds(params: optax.Params) -> optax.Params:
 def orthogonalize(
     polynomials: Sequence[Coefficients], mesh: Mesh | None = None
 ) -> optax.GradientTransformation:
-    """Replaces each update by a near-orthogonal matrix with the same singular vectors.
+    """Replace each update by a near-orthogonal matrix with the same singular vectors.
 
-    An array is a matrix of its last axis (outputs) by all others. Matrices that `chains` puts
-    together go through one chain of batched products.
-
-    Args:
-      polynomials: The quintics of `newton_schulz`.
-      mesh: The devices that share the matrices; None lets each device compute all of them.
+    An array is a matrix of its last axis (outputs) by all others. The devices of `mesh` share the
+    matrices; with None each device computes all of them.
     """
 
     def update(updates: optax.Updates) -> optax.Updates:
@@ -122,10 +111,10 @@ def orthogonalize(
 
 
 SPARE_FLOPS = 1e10
-"""What a chain of products may waste on zeros to take in another matrix shape, on an accelerator.
+"""FLOPs that a chain may waste on zeros to take in another matrix shape, on an accelerator.
 
-A chain of its own has some 15 small kernels, each at least 4 us from launch to launch, so about
-60 us; these FLOPs take 25 us at 400 TFLOP/s, half of an H100's peak. By arithmetic, not measured.
+A chain of its own has some 15 small kernels of 4 us or more, so about 60 us; these FLOPs take 25 us
+at 400 TFLOP/s, half of an H100's peak. By arithmetic, not measured.
 """
 
 
@@ -135,20 +124,13 @@ def orthogonalized(
     spare_flops: float,
     mesh: Mesh | None = None,
 ) -> list[jax.Array]:
-    """Applies `newton_schulz` to matrices of any shapes, in as few chains of products as pays.
-
-    Padding with zeros changes no norm and no product, so it changes no result.
-
-    Args:
-      matrices: float32 [rows, columns] each.
-      spare_flops: See `chains`.
-      mesh: The devices that share a chain's matrices, each as many as the others.
-    """
+    """Results of `newton_schulz` on float32 [rows, columns], in as few chains as pays."""
     # Tall, as most kernels are: the transpose of the result is the result of the transpose.
     is_wide = [matrix.shape[0] < matrix.shape[1] for matrix in matrices]
     tall = [m.T if wide else m for m, wide in zip(matrices, is_wide, strict=True)]
     results: list[jax.Array] = list(matrices)
     for places in chains([m.shape for m in tall], len(polynomials), spare_flops):
+        # Padding with zeros changes no norm and no product, so it changes no result.
         rows, columns = (max(tall[place].shape[axis] for place in places) for axis in (0, 1))
         stack = jnp.stack(
             [
@@ -157,6 +139,7 @@ def orthogonalized(
             ]
         )
         if mesh is not None:
+            # Each device takes as many matrices as the others.
             filling = -len(places) % batch_shards(mesh)
             stack = jnp.pad(stack, ((0, filling), (0, 0), (0, 0)))
             stack = lax.with_sharding_constraint(stack, batch_sharding(mesh, 0))
@@ -167,18 +150,11 @@ def orthogonalized(
 
 
 def chains(shapes: list[tuple[int, ...]], num_steps: int, spare_flops: float) -> list[list[int]]:
-    """Says which matrices go through one chain of batched products.
+    """Places in `shapes` of the matrices that go through one chain of batched products.
 
     Those of one shape do. Another shape joins the largest that has room for it, if its FLOPs at
-    that size are no more than `spare_flops` above its own.
-
-    Args:
-      shapes: (rows, columns) of each, rows being the longer.
-      num_steps: Iterations of `newton_schulz`.
-      spare_flops: 0 joins nothing.
-
-    Returns:
-      Lists of places in `shapes`.
+    that size are no more than `spare_flops` above its own. Shapes are (rows, columns), rows being
+    the longer.
     """
 
     def flops(rows: int, columns: int) -> float:
@@ -207,20 +183,13 @@ def chains(shapes: list[tuple[int, ...]], num_steps: int, spare_flops: float) ->
 
 
 def newton_schulz(matrices: jax.Array, polynomials: Sequence[Coefficients]) -> jax.Array:
-    """Brings all singular values of matrices near 1 and leaves the singular vectors.
-
-    Divides by the Frobenius norm, so that no singular value exceeds 1, and maps each singular value
-    by one quintic after another. Accelerators compute in bfloat16, which is enough for an
-    update's direction, CPUs in float32.
+    """Matrices with all singular values near 1 and the same singular vectors; zeros for zeros.
 
     Args:
       matrices: float32 [..., rows, columns].
       polynomials: (a, b, c) of each quintic a x + b x^3 + c x^5. With `Muon`'s default 3 times,
         singular values above a fiftieth of the norm end between 0.68 and 1.21; with it 5 times,
         those above a two-hundredth.
-
-    Returns:
-      float32, same shape; zeros for zeros.
     """
 
     def iterate(x: jax.Array) -> jax.Array:
@@ -234,23 +203,23 @@ def newton_schulz(matrices: jax.Array, polynomials: Sequence[Coefficients]) -> j
                 x = a * x + x @ (b * gram + c * gram @ gram)
         return x
 
+    # No singular value exceeds the Frobenius norm.
     norms = jnp.linalg.norm(matrices, axis=(-2, -1), keepdims=True)
     return lax.platform_dependent(
         matrices / (norms + 1e-7),
         cpu=iterate,
+        # bfloat16 is enough for an update's direction.
         default=lambda x: iterate(x.astype(jnp.bfloat16)).astype(jnp.float32),
     )
 
 
 def renormalize_kernels() -> optax.GradientTransformation:
-    """Changes each update so that the parameter gets norm sqrt(outputs): 1 for a mean filter.
-
-    What is under a BatchNorm does not depend on its kernel's scale; fixing the scale fixes what a
-    step of a given size changes.
-    """
+    """Change each update so that the parameter gets norm sqrt(outputs): 1 for a mean filter."""
 
     def add(update: jax.Array, param: jax.Array) -> jax.Array:
         norm = jnp.linalg.norm(param.reshape(-1))
         return update + param * (math.sqrt(param.shape[-1]) / norm - 1)
 
+    # Under a BatchNorm a kernel's scale has no effect; fixing it fixes what a step of a given size
+    # changes.
     return optax.stateless(lambda updates, params: jax.tree.map(add, updates, params))

@@ -35,11 +35,7 @@ POLAR_EXPRESS = (
 def muon_adam(
     config: MuonAdam, relative_schedule: optax.Schedule, mesh: Mesh | None = None
 ) -> optax.GradientTransformation:
-    """The transformation from gradients to parameter updates.
-
-    Args:
-      mesh: The devices that share the matrices to orthogonalize; None lets each compute all.
-    """
+    """Transformation from gradients to parameter updates; `mesh` as of `muon.orthogonalize`."""
 
     def rate(peak: float) -> optax.Schedule:
         return lambda count: peak * relative_schedule(count)
@@ -62,14 +58,14 @@ def muon_adam(
 
 
 def polynomials(config: MuonAdam) -> tuple[muon.Coefficients, ...]:
-    """The quintics of an orthogonalization, in order."""
+    """Quintics of an orthogonalization, in order."""
     if config.orthogonalization == "polar_express":
         return POLAR_EXPRESS[: config.iterations]
     return (Muon().newton_schulz_coefficients,) * config.iterations
 
 
 def parameter_kinds(params: optax.Params) -> optax.Params:
-    """Names the rule of each parameter: a layer's kernel is `hidden`, the classifier's is not."""
+    """Name of each parameter's rule: a layer's kernel is `hidden`, the classifier's is not."""
 
     def kind(path: tuple, leaf: jax.Array) -> str:
         names = [str(getattr(entry, "key", entry)) for entry in path]
@@ -80,5 +76,6 @@ def parameter_kinds(params: optax.Params) -> optax.Params:
 
 
 def _scaled(update: jax.Array) -> jax.Array:
+    # sqrt(max(1, outputs / inputs)), as in KellerJordan/Muon, `muon.py`
     outputs = update.shape[-1]
     return update * math.sqrt(max(1.0, outputs * outputs / update.size))

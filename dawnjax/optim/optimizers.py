@@ -1,4 +1,4 @@
-"""The update rules and learning rate schedules of an experiment, as Optax transformations."""
+"""Update rules and learning rate schedules of an experiment, as Optax transformations."""
 
 import math
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ from dawnjax.optim.update_rules import (
 
 
 class ExperimentLike(Protocol):
-    """The fields of an experiment that decide its updates: config imports this room."""
+    """Fields of an experiment that decide its updates; config imports this package."""
 
     @property
     def optimizer(self) -> Any: ...
@@ -52,7 +52,7 @@ class ExperimentLike(Protocol):
 
 
 def relative_schedule(experiment: ExperimentLike, spec: AnySpec) -> optax.Schedule:
-    """The learning rate as a fraction of its peak, from the count of steps already done."""
+    """Learning rate as a fraction of its peak, from the count of steps already done."""
     config = experiment.schedule
     steps_per_epoch = experiment.steps_per_epoch(spec)
     num_steps = experiment.num_steps(spec)
@@ -144,7 +144,7 @@ def _half_cosine(start: float, end: float, num_steps: int) -> optax.Schedule:
 
 
 def peak_learning_rate(experiment: ExperimentLike) -> float:
-    """The schedule's peak rate at the experiment's batch size."""
+    """Schedule's peak rate at the experiment's batch size."""
     config = experiment.optimizer
     reference = getattr(config, "reference_batch_size", 0)
     if reference:
@@ -156,10 +156,9 @@ def peak_learning_rate(experiment: ExperimentLike) -> float:
 def learning_rate(
     experiment: ExperimentLike, spec: AnySpec, step_shift: float = 0.0
 ) -> optax.Schedule:
-    """The learning rate of a stage, from the count of the run's steps already done.
+    """Learning rate of a stage, from the count of the run's steps already done.
 
-    Args:
-      step_shift: What to add to a step, since earlier stages had steps of another size.
+    `step_shift` is added to it, since earlier stages had steps of another size.
     """
     relative, peak = relative_schedule(experiment, spec), peak_learning_rate(experiment)
     return lambda count: peak * relative(count + step_shift if step_shift else count)
@@ -168,11 +167,9 @@ def learning_rate(
 def make_optimizer(
     experiment: ExperimentLike, spec: AnySpec, step_shift: float = 0.0, mesh: Mesh | None = None
 ) -> optax.GradientTransformation:
-    """The transformation from gradients to parameter updates.
+    """Transformation from gradients to parameter updates.
 
-    Args:
-      step_shift: What to add to a step, since earlier stages had steps of another size.
-      mesh: The devices, where each makes its part of an update alone.
+    `step_shift` as of `learning_rate`; each device of `mesh` makes its part of an update alone.
     """
     config = experiment.optimizer
     rate = learning_rate(experiment, spec, step_shift)
@@ -239,20 +236,16 @@ def make_optimizer(
 
 
 def whitening_learns(experiment: ExperimentLike, spec: AnySpec, step: jax.Array) -> jax.Array:
-    """Whether the step after `step` earlier ones may change a `whitening` layer's bias: bool.
-
-    In float16 a step may be left out, which the optimizer does not count: there it always may.
-    """
+    """True while the step after `step` earlier ones may change a `whitening` layer's bias."""
     if not isinstance(experiment.optimizer, Muon) or experiment.compute_dtype == "float16":
+        # The optimizer does not count a step that float16 leaves out, so its schedule may end
+        # later.
         return jnp.array(True)
     return step < muon.num_whitening_steps(experiment.optimizer, experiment.steps_per_epoch(spec))
 
 
 def scale_by_lars(config: Lars) -> optax.GradientTransformation:
-    """Adds weight decay and multiplies each parameter's update by its trust ratio.
-
-    Optax's own divides by the norm of the decayed gradient; the paper divides by the sum of the
-    norms of gradient and decay.
+    """Add weight decay and multiply each parameter's update by its trust ratio.
 
     Source: You, Gitman and Ginsburg 2017 (arXiv 1708.03888), equation 6 and algorithm 1.
     """
@@ -261,6 +254,7 @@ def scale_by_lars(config: Lars) -> optax.GradientTransformation:
         if param.ndim <= 1:
             return gradient
         norm = jnp.linalg.norm(param.reshape(-1))
+        # Optax's own divides by the norm of the decayed gradient, the paper by this sum of norms.
         total = jnp.linalg.norm(gradient.reshape(-1)) + config.weight_decay * norm + config.epsilon
         is_defined = (norm > 0) & (total > 0)
         ratio = config.trust_coefficient * norm / jnp.where(is_defined, total, 1.0)

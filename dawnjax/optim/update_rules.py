@@ -287,7 +287,7 @@ class PiecewiseStep(_WarmUp):
     factors: NonNegatives = (0.1, 0.1, 0.1)
 
     def check_together(self, prefix: str) -> None:
-        """Refuses boundaries without a factor, and those within the warm-up."""
+        """Refuse boundaries without a factor, and those within the warm-up."""
         require_as_many(self, "factors", "boundary_epochs", prefix)
         require(
             not self.boundary_epochs or self.boundary_epochs[0] >= self.warmup_epochs,
@@ -313,7 +313,6 @@ class PiecewiseLinear:
     fractions: NonNegatives = (0.0, 1.0, 0.0)
 
     def check_together(self, prefix: str) -> None:
-        """Refuses knots without a rate."""
         require_as_many(self, "fractions", "knot_epochs", prefix)
 
 

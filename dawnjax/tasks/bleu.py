@@ -9,7 +9,7 @@ from dawnjax.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How BLEU is computed. BLEU of one scoring says nothing of another's.
+    """Case and tokenizer of BLEU. Scores of different scorings do not compare.
 
     Attributes:
       is_cased: Whether `Hund` and `hund` are two words.
@@ -26,10 +26,7 @@ CUSTOMARY = Scoring()
 def corpus_bleu(
     hypotheses: Sequence[str], references: Sequence[str], scoring: Scoring = CUSTOMARY
 ) -> tuple[float, str]:
-    """Computes BLEU, from 0 to 100, and the signature that says how.
-
-    Args:
-      scoring: Case and tokenizer; smoothing is exponential.
+    """BLEU, from 0 to 100, with exponential smoothing, and the signature that says how.
 
     Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores" (arXiv 1804.08771). The
     defaults are sacreBLEU's own.
@@ -40,7 +37,7 @@ def corpus_bleu(
 
 
 def require_sacrebleu() -> None:
-    """Loads sacreBLEU, so that a run without it ends before it has trained."""
+    """Load sacreBLEU, so that a run without it ends before it has trained."""
     _sacrebleu()
 
 

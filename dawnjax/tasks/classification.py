@@ -95,7 +95,6 @@ class Classification(Task):
             )
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuses a top-5 accuracy that every model would reach."""
         if target.metric == "top_5_accuracy" and spec.num_classes <= 5:
             raise ConfigError(
                 f"{name}.metric=top_5_accuracy says nothing with {spec.num_classes} classes"
@@ -114,7 +113,6 @@ class Classification(Task):
         return {name: getattr(self.augmentation, name) for name in vars(self.stages)}
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """The shape of the images that the model sees, and the number of classes."""
         shape = image_augmentation.model_image_shape(self.augmentation, spec.image_shape)
         return {"image_shape": shape, "num_classes": spec.num_classes}
 
@@ -124,7 +122,7 @@ class Classification(Task):
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
-        """Each image's cross entropy, an auxiliary head's included, and their number."""
+        """Cross entropy of each image, an auxiliary head's included, and their number."""
         index = batch["index"]
         images = image_augmentation.augment(
             self.augmentation,
@@ -144,20 +142,16 @@ class Classification(Task):
         return losses, len(losses)
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        """Counts of right answers, and the sum of losses."""
         del setting
         counts = {name: jnp.zeros((), jnp.int32) for name in ("top_1", "top_5")}
         return {**counts, "loss": jnp.zeros((), jnp.float32)}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """The totals with a batch added.
-
-        An example counts for top-k when fewer than k classes score at least as high as its own, so
-        that equal scores (or NaN) never count in its favour.
-        """
+        """Counts of right answers and summed losses, with a batch added."""
         logits, labels = self._evaluated_logits(module, batch, setting), batch["label"]
         mask = batch["mask"]
         label_logits = jnp.take_along_axis(logits, labels[:, None], axis=1)
+        # Equal scores (or NaN) never count in an example's favour, hence no `>=`.
         rank = (~(logits < label_logits)).sum(axis=1) - 1
         losses = smoothed_cross_entropy(logits, labels, 0.0)
         return {
@@ -180,7 +174,7 @@ class Classification(Task):
         return metrics
 
     def train_flops_per_example(self, setting: Setting) -> float:
-        """Model FLOPs of one image in a train step; making the image costs none of the model's."""
+        """Model FLOPs of one image in a train step, without those that make the image."""
         rows = max(1, setting.execution.batch_norm_group_size)
         model = make_model(self, setting)
         params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
@@ -196,7 +190,7 @@ class Classification(Task):
         return TRAINING_FACTOR * product_flops(jaxpr) // rows
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """The likeliest classes, five at most: int32 [batch, answers]."""
+        """Likeliest classes, five at most: int32 [batch, answers]."""
         logits = self._evaluated_logits(module, inputs, setting)
         return jax.lax.top_k(logits, min(5, setting.spec.num_classes))[1]
 
@@ -239,7 +233,6 @@ class Classification(Task):
     def _heads(
         self, module: Any, images: jax.Array, moment: Moment, index: jax.Array, setting: Setting
     ) -> Any:
-        """Logits in training, or those of two heads."""
         if not getattr(setting.model, "takes_moment", False):
             return module(images, **mode_arguments(module, True))
         model_moment = TrainingMoment(
@@ -250,7 +243,6 @@ class Classification(Task):
         return module(images, train=True, moment=model_moment)
 
     def _evaluated_logits(self, module: Any, batch: Arrays, setting: Setting) -> jax.Array:
-        """Logits of uint8 images as an evaluation has them: float32 [batch, classes]."""
         images = image_augmentation.center_crop(self.augmentation, batch["image"])
         logits = jnp.zeros((), jnp.float32)
         views = image_augmentation.views(
@@ -264,15 +256,10 @@ class Classification(Task):
 def smoothed_cross_entropy(
     logits: jax.Array, labels: jax.Array, label_smoothing: float
 ) -> jax.Array:
-    """Each example's cross entropy against smoothed one-hot labels.
+    """Cross entropy of each example against smoothed one-hot labels: float32 [batch], in nats.
 
-    Args:
-      logits: float32 [batch, classes].
-      labels: int32 [batch].
-      label_smoothing: The probability that is spread evenly over all classes, the true one too.
-
-    Returns:
-      float32 [batch], in nats.
+    Logits are float32 [batch, classes]. `label_smoothing` is spread evenly over all classes, the
+    true one too.
 
     Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7.
     """

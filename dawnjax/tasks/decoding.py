@@ -1,8 +1,7 @@
 """Search for the best translation with a cache: greedy, and beam search with penalties.
 
-Each is one `lax.while_loop` over positions for a whole padded batch, so it compiles into one
-program of fixed shapes; it ends when the last row has ended. Both work with any model that maps a
-cache and the tokens at a position to logits and the next cache.
+Each is one `lax.while_loop` over positions for a whole padded batch, of fixed shapes. Both work
+with any model that maps a cache and the tokens at a position to logits and the next cache.
 """
 
 from collections.abc import Callable
@@ -18,12 +17,12 @@ PAD = 0
 class DecodingCache(Protocol):
     """A model's state between positions.
 
-    A cache may have `coverage()` too: float32 [batch, beams], 0 or less, the sum over source tokens
-    of the logarithm of their attention weights so far, each sum at most 1.
+    A cache may have `coverage()` too: float32 [batch, beams], the sum over source tokens of the
+    logarithm of their attention weights so far, each sum at most 1.
     """
 
     def reordered(self, rows: jax.Array) -> Any:
-        """The cache in which each beam continues the past of a row, int [batch x beams]."""
+        """Cache in which each beam continues the past of a row, int [batch x beams]."""
         ...
 
 
@@ -48,13 +47,10 @@ class Decoded(NamedTuple):
 
 
 def length_penalty(length: jax.Array, alpha: float) -> jax.Array:
-    """The divisor of a log probability: ((5 + length) / 6) ** alpha.
-
-    Args:
-      alpha: 0 prefers short translations; 0.6 is what Vaswani et al. 2017 chose.
+    """Divisor of a log probability: ((5 + length) / 6) ** alpha; an alpha of 0 prefers short ones.
 
     Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144),
-    equation 14, without the coverage penalty.
+    equation 14, without the coverage penalty. Vaswani et al. 2017 chose an alpha of 0.6.
     """
     return ((5.0 + length) / 6.0) ** alpha
 
@@ -68,13 +64,10 @@ def greedy_search(
     end: int,
     alpha: float = 0.0,
 ) -> Decoded:
-    """Takes the likeliest token at each position.
+    """Likeliest token at each position, after a cache with one beam.
 
-    Args:
-      cache: Its cache before the first position, with one beam.
-      limits: int32 [batch], tokens after which a row ends; 0 for a row of padding.
-      max_length: The largest limit: the length of the result.
-      alpha: Exponent of the length penalty in the scores.
+    `limits`, int32 [batch], are tokens after which a row ends, at most `max_length`; 0 for a row of
+    padding.
     """
     batch = limits.shape[0]
 
@@ -107,8 +100,6 @@ def greedy_search(
 
 
 class _Beams(NamedTuple):
-    """Live hypotheses and the best ended one of each row."""
-
     position: jax.Array
     cache: Any
     tokens: jax.Array  # [batch, beams, length]
@@ -130,21 +121,15 @@ def beam_search(
     alpha: float,
     beta: float = 0.0,
 ) -> Decoded:
-    """Keeps the `num_beams` likeliest hypotheses at each position; returns the best that ended.
+    """Best ended hypotheses, of the `num_beams` likeliest at each position; 1 is greedy search.
 
     A hypothesis ends when the end token is among its row's `num_beams` likeliest continuations, or
     at the row's limit. A row ends after `num_beams` of them, or as soon as no live one can still
-    score better: its log probability only falls, the length penalty is largest at the limit, and
-    that of coverage adds nothing above 0. With one beam this is greedy search.
+    score better. `limits` and `max_length` are as of `greedy_search`.
 
     Args:
-      cache: Its cache before the first position, with `num_beams` beams.
-      limits: int32 [batch], tokens after which a row ends; 0 for a row of padding.
-      num_beams: Hypotheses kept, 1 or more.
-      max_length: The largest limit: the length of the result.
       alpha: Exponent of the length penalty, 0 or more.
-      beta: Factor of the coverage penalty, which ranks ended hypotheses; 0 or more, and 0 for a
-        cache without `coverage`.
+      beta: Factor of the coverage penalty, 0 or more, and 0 for a cache without `coverage`.
 
     Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
     """
@@ -190,6 +175,8 @@ def beam_search(
         log_probabilities, chosen = jax.lax.top_k(going, num_beams)
         origin = jnp.take_along_axis(origin, chosen, axis=1)
         tokens = jnp.take_along_axis(all_tokens, chosen[:, :, None], axis=1)
+        # A log probability only falls, the length penalty is largest at the limit, and that of
+        # coverage adds nothing above 0.
         reachable = log_probabilities[:, 0] / length_penalty(limits, alpha)
         live = beams.live & (num_ended < num_beams) & (ended_score < reachable) & ~at_limit[:, 0]
         return _Beams(
@@ -219,25 +206,21 @@ def beam_search(
 
 
 def _log_probabilities(logits: jax.Array) -> jax.Array:
-    """Computes float32 log probabilities; padding, which no translation holds, has the least."""
+    # No translation holds padding.
     return jax.nn.log_softmax(logits).at[..., PAD].set(-jnp.inf)
 
 
 def maxima(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Finds the maximum of each row of [batch, n] and its first place.
-
-    For `argmax` XLA's CPU compiler makes no vector instructions: for 250 x 8,000 it takes about
-    seven times as long as this (two cores of an AMD EPYC that other jobs shared).
-    A row that holds NaN has NaN, and the place 0.
-    """
+    """Maximum of each row of [batch, n] and its first place; NaN and 0 of a row with NaN."""
     largest = values.max(axis=-1)
+    # XLA's CPU compiler makes no vector instructions of `argmax`: 250 x 8,000 takes about seven
+    # times as long (two cores of an AMD EPYC that other jobs shared).
     places = jnp.arange(values.shape[-1], dtype=jnp.int32)
     first = jnp.where(values >= largest[:, None], places, values.shape[-1]).min(axis=-1)
     return largest, jnp.where(first == values.shape[-1], 0, first)
 
 
 def _reorder(cache: Any, origin: jax.Array) -> Any:
-    """Copies to each beam the past of the beam that it continues."""
     if origin.shape[1] == 1:
         return cache
 

@@ -1,7 +1,6 @@
 """Language modelling: the next token of a stream, scored by the mean loss over all of it.
 
-Each row's loss goes to its place in the split, and the host adds the rows in float64, so that the
-mean over the tokens is the same for any batch size and any number of devices.
+The mean over the tokens is the same for any batch size and any number of devices.
 """
 
 import dataclasses
@@ -59,7 +58,7 @@ class LanguageModelling(Task):
     stages: WindowStages = WindowStages()
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuses nats of other tokens than the target counts, and bytes that are not known."""
+        """Refuse nats of other tokens than the target counts, and bytes that are not known."""
         if target.metric == "bits_per_byte" and not spec.bytes_of_token:
             raise ConfigError(
                 f"{name}.metric=bits_per_byte: how many bytes a token of data.vocabulary="
@@ -82,7 +81,6 @@ class LanguageModelling(Task):
         return {"window": self.window}
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """The vocabulary's size, the longest row and the separator."""
         return {
             "vocabulary_size": spec.vocabulary_size,
             "sequence_length": spec.sequence_length,
@@ -90,13 +88,12 @@ class LanguageModelling(Task):
         }
 
     def parts_of_examples(self, spec: Any) -> dict[str, float]:
-        """Tokens that a row predicts."""
         return {"tokens": float(spec.sequence_length)}
 
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
-        """The summed loss of a batch's tokens, and their number."""
+        """Summed loss of a batch's tokens, in nats, and their number."""
         del moment
         losses = self._losses(module, batch["tokens"], setting)
         return losses.sum(), losses.size
@@ -128,6 +125,7 @@ class LanguageModelling(Task):
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
         """Nats a token, and bits a byte where the bytes of a token are known."""
+        # float64 on the host: a sum of float32 would depend on the batch size and the devices.
         nats = float(totals["loss"].astype(np.float64).sum())
         measured: dict[str, float | str] = {"loss": nats / totals["tokens"].item()}
         if totals["bytes"].item():
@@ -135,7 +133,7 @@ class LanguageModelling(Task):
         return measured
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """The mean loss of each row's tokens, in nats: float32 [batch]."""
+        """Mean loss of each row's tokens, in nats: float32 [batch]."""
         losses = self._losses(module, inputs["tokens"], setting)
         counts = inputs["num_targets"]
         is_real = jnp.arange(losses.shape[1]) < counts[:, None]
@@ -149,7 +147,7 @@ class LanguageModelling(Task):
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
 
     def _losses(self, module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
-        """The cross entropy of each token but the first, in nats: float32 [batch, length - 1]."""
         tokens = tokens.astype(jnp.int32)
         logits = module(tokens[:, :-1], self.window)
+        # [batch, length - 1]
         return token_losses(logits, tokens[:, 1:], 0.0, setting.execution.platform)

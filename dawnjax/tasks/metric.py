@@ -1,6 +1,6 @@
-"""Declarations of the quantities that an evaluation measures.
+"""Declarations of the quantities that an evaluation measures, for pages, logs and targets.
 
-Targets, screen, results, reports and exports read the declaration. Nothing here imports JAX.
+Nothing here imports JAX.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Metric:
     decimals: int = 4
 
     def __post_init__(self) -> None:
-        """Refuses fields of another kind: a declaration may come from a file or a log."""
+        """Refuse fields of another kind: a declaration may come from a file or a log."""
         text, number = "a text is needed, of printable letters", "a number is needed"
         is_text = {name: _is_text(getattr(self, name)) for name in ("name", "title", "unit")}
         checks = {
@@ -69,17 +69,17 @@ class Metric:
             )
 
     def allows(self, value: float) -> bool:
-        """Whether a value is in range. A sum of float32 may be a rounding outside of it."""
+        """True for a value in range, or a rounding outside of it, as a sum of float32 may be."""
         least, most = self.least, self.most
         below, above = (1e-6 * max(1.0, abs(bound)) for bound in (least, most))
         return least - below <= value <= most + above
 
     def text(self, value: float | None) -> str:
-        """The value with the metric's decimals; `-` for None."""
+        """Value with the metric's decimals; `-` for None."""
         return "-" if value is None else f"{value:.{self.decimals}f}"
 
     def to_json(self) -> dict[str, Any]:
-        """The declaration as plain JSON values; an infinite bound becomes null."""
+        """Declaration as plain JSON values; an infinite bound becomes null."""
         fields = dataclasses.asdict(self)
         for name in ("least", "most"):
             if math.isinf(fields[name]):
@@ -96,7 +96,7 @@ def _is_number(value: Any) -> bool:
 
 
 def metric_from_json(fields: dict[str, Any]) -> Metric:
-    """The metric that `Metric.to_json` described.
+    """Metric that `Metric.to_json` described.
 
     Raises:
       FieldError: A field is unknown, missing or of another kind.
@@ -127,7 +127,7 @@ BLEU = Metric(name="bleu", title="BLEU", unit="BLEU", least=0.0, most=100.0, dec
 
 
 def loss_metric(unit: str) -> Metric:
-    """The mean loss of an evaluation, in a unit such as `nats an example`."""
+    """Declaration of the mean loss of an evaluation, in a unit such as `nats an example`."""
     return Metric(name="loss", title="loss", unit=unit, least=0.0, direction="at_most")
 
 
@@ -144,12 +144,11 @@ declarations, and DAWNBench's entries."""
 
 
 def declared_metrics(declarations: Iterable[dict[str, Any]]) -> Mapping[str, Metric]:
-    """The metrics of a run by name, from what `Metric.to_json` gave of each.
-
-    A log from before declarations were logged has none; its metrics are `KNOWN_METRICS`.
+    """Metrics of a run by name, from what `Metric.to_json` gave of each.
 
     Raises:
       FieldError: A declaration has an unknown or missing field, or one of another kind.
     """
     metrics = [metric_from_json(fields) for fields in records.convert(declarations, list[Any])]
+    # A log from before declarations were logged has none.
     return {metric.name: metric for metric in metrics} or KNOWN_METRICS

@@ -1,13 +1,11 @@
 """Recommendation from implicit feedback: negatives drawn on the device, and ranks among negatives.
 
-A training example is a user and an item that the user rated. Each step pairs the user with items
-that it did not rate, new ones each time. An example to evaluate is a user with the item that it
-rated last, which was held out, and fixed items that it never rated; the metrics say how high the
-held-out item ranks among them.
+A training example is a user and an item that the user rated, beside new negatives at each step. An
+evaluation ranks the item that a user rated last among fixed items that the user never rated.
 
 Source: X. He et al. 2017 (arXiv 1708.05031), equation 7 for the loss, section 4.1 for the protocol;
 mlcommons/training, v0.5, `recommendation/pytorch`: `dataset.py` for what is drawn, `ncf.py` for
-ties, where the held-out item stands last among equals.
+ties.
 """
 
 import dataclasses
@@ -62,7 +60,7 @@ class Recommendation(Task):
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
-        """Each rated item's mean binary cross entropy over itself and its negatives, in nats."""
+        """Mean binary cross entropy of each rated item and its negatives in nats; the count."""
         del setting
         keys = moment.keys(AUGMENTATION, batch["index"])
         negatives = jax.vmap(draw_unseen, in_axes=(0, 0, None))(
@@ -75,14 +73,14 @@ class Recommendation(Task):
         return jax.nn.softplus(signs * logits).mean(axis=1), len(items)
 
     def measure(self, module: Any, batch: Arrays, setting: Setting) -> Arrays:
-        """Whether each held-out item is among the first ten, and its discounted gain."""
         del setting
         scores = module(batch["user"], jnp.maximum(batch["items"], 0))
         return measures(ranks_of_first(scores, batch["items"]))
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """The scores of a user's candidates: float32 [batch, items]; the first is held out."""
+        """Scores of a user's candidates: float32 [batch, items]; the first is held out."""
         del setting
+        # Padding is below 0; `ranks_of_first` ignores its score.
         return module(inputs["user"], jnp.maximum(inputs["items"], 0))
 
     def quality(
@@ -120,14 +118,11 @@ class Recommendation(Task):
 def draw_unseen(key: jax.Array, seen: jax.Array, count: int) -> jax.Array:
     """Items drawn evenly, with replacement, from those whose bit is not set: int32 [count].
 
-    Nothing is drawn in vain: a number below the count of such items is drawn, and the item of that
-    rank is found, first its word and then its bit.
-
-    Args:
-      seen: uint32 [words], bit i of word w for item 32 w + i; at least one bit is 0.
+    `seen` is uint32 [words], bit i of word w for item 32 w + i; at least one bit is 0.
     """
     unseen = ~seen
     ends = jnp.cumsum(jax.lax.population_count(unseen).astype(jnp.int32))
+    # Draw the rank among unseen items and find its word, then its bit: none is drawn in vain.
     ranks = jax.random.randint(key, (count,), 0, ends[-1])
     word = (ends[None] <= ranks[:, None]).sum(axis=1)
     ranks -= jnp.where(word > 0, ends[jnp.maximum(word - 1, 0)], 0)
@@ -141,28 +136,18 @@ def draw_unseen(key: jax.Array, seen: jax.Array, count: int) -> jax.Array:
 
 
 def ranks_of_first(scores: Any, items: Any) -> Any:
-    """The rank, from 0, of each row's first item: int32 [rows].
+    """Rank, from 0, of each row's first item: int32 [rows], of scores [rows, items].
 
-    An item counts before it unless its score is lower: ties count against the first item, and so
-    does a score that is no number.
-
-    Args:
-      scores: float [rows, items].
-      items: int32 [rows, items]; those below 0 are padding and count nowhere.
+    Items below 0 are padding and count nowhere.
     """
+    # Ties count against the first item, and so does a score that is no number.
     is_before = ~(scores[:, 1:] < scores[:, :1]) & (items[:, 1:] >= 0)
     return is_before.sum(axis=1)
 
 
 def measures(ranks: Any) -> dict[str, jax.Array]:
-    """The metrics of each rank, from 0; the ideal gain, of one relevant item at rank 0, is 1.
-
-    Args:
-      ranks: int [rows].
-
-    Returns:
-      float32 [rows] by the metric's name.
-    """
+    """Metrics of each rank, from 0, by name: float32 [rows]."""
     is_hit = ranks < CUT
+    # The ideal gain, of one relevant item at rank 0, is 1.
     gains = jnp.where(is_hit, 1 / jnp.log2(ranks + 2.0), 0.0)
     return {"hit_rate_at_10": is_hit.astype(jnp.float32), "ndcg_at_10": gains}

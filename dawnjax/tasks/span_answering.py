@@ -1,9 +1,5 @@
 """Answers to questions as spans of a passage: first and last token, exact match and F1.
 
-The model scores every token as the first and as the last of the answer. In training the loss is the
-cross entropy of both. In evaluation the span with the greatest sum of both scores is the answer;
-the host turns it into the passage's own characters and compares it with all reference answers.
-
 Source: Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension" (arXiv
 1611.01603), section 2, "Training" and "Test"; `span_scores` for the metrics.
 """
@@ -61,7 +57,6 @@ class SpanAnswering(Task):
     ] = 30
 
     def validate(self, model: Any, spec: Any) -> None:
-        """Refuses vectors of another width than the model's words have."""
         width = getattr(model, "word_width", spec.vector_width)
         if spec.vector_width not in (0, width):
             raise ConfigError(
@@ -70,19 +65,18 @@ class SpanAnswering(Task):
             )
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuses 0, which answers of any kind reach."""
+        """Refuse 0, which answers of any kind reach."""
         del spec
         if target.value == 0:
             raise ConfigError(f"{name}.value=0 must be above 0: every network reaches it")
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """Rows of the embedding of words; 0 where words come as vectors."""
         return {"vocabulary_size": spec.vocabulary_size}
 
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
-        """Each question's cross entropy of the first and of the last token, added, in nats."""
+        """Cross entropies of each question's first and last token, added, in nats; the count."""
         del setting
         scores = module(*_passage_and_question(batch), dropout_key=moment.key(MODEL))
         losses = [
@@ -92,18 +86,18 @@ class SpanAnswering(Task):
         return losses[0] + losses[1], len(batch["start"])
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        """A row for each question's span; one that no batch fills is no answer."""
+        """Row for each question's span; one that no batch fills is no answer."""
         return {"spans": jnp.full((setting.spec.num_eval_examples, 2), NO_ANSWER, jnp.int32)}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """The totals with a batch added: each question's span at its place in the split."""
+        """Each question's span at its place in the split."""
         # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
         place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         spans = self.answer(module, batch, setting)
         return {"spans": totals["spans"].at[place].set(spans, mode="drop")}
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """The spans: int32 [batch, 2], first and last token; -1 where a score is no number."""
+        """Spans int32 [batch, 2], first and last token; -1 where a score is no number."""
         del setting
         starts, ends = module(*_passage_and_question(inputs))
         return best_spans(starts, ends, self.max_answer_tokens)
@@ -120,7 +114,7 @@ class SpanAnswering(Task):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """The model as one that answers single questions, from tokens to text."""
+        """Model that answers single questions, from tokens to text."""
         tokens = super().answering(compiled, examples, setting)
         texts = setting.data.evaluated_texts()
 
@@ -165,14 +159,10 @@ def _metrics(answers: list[str | None], references: Any) -> dict[str, float | st
 
 
 def best_spans(starts: jax.Array, ends: jax.Array, max_tokens: int) -> jax.Array:
-    """The spans with the greatest sum of scores of first and last token: int32 [batch, 2].
+    """Spans with the greatest sum of scores [batch, length] of both ends: int32 [batch, 2].
 
     Of equal sums the one that ends first is taken, then the one that begins first. Where a score is
     NaN there is no span: -1.
-
-    Args:
-      starts: float32 [batch, length], scores of each token as the first.
-      ends: float32 [batch, length], likewise as the last.
     """
     length = starts.shape[1]
     width = min(max_tokens, length)

@@ -1,8 +1,5 @@
 """Exact match and F1 of answers, by the rules of SQuAD v1.1.
 
-An answer and a reference are compared as `normalize` leaves them. A question takes the greatest
-value over its references, and a question without an answer has 0.
-
 Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (arXiv
 1606.05250), section 6.1, and the rules of the v1.1 evaluation script that came with the data.
 """
@@ -25,7 +22,7 @@ def normalize(text: str) -> str:
 
 
 def exact_match(answer: str, reference: str) -> float:
-    """1 where the normalized texts are equal, else 0."""
+    """1.0 where the normalized texts are equal, else 0.0."""
     return float(normalize(answer) == normalize(reference))
 
 
@@ -44,12 +41,7 @@ def scores(
 ) -> tuple[float, float]:
     """Mean exact match and mean F1 over all questions, each from 0 to 1.
 
-    Args:
-      answers: One a question; None where there is none.
-      references: The reference answers of each question, one or more.
-
-    Raises:
-      ValueError: There are no questions, or other numbers of both.
+    A question counts its best reference; None is no answer and has 0.
     """
     if not answers or len(answers) != len(references):
         raise ValueError(f"{len(answers)} answers to {len(references)} questions")

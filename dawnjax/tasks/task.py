@@ -1,8 +1,7 @@
-"""The definition of a task: the loss it trains, the totals it evaluates, and its metrics.
+"""Definition of a task: the loss it trains, the totals it evaluates, and its metrics.
 
-A task is a frozen dataclass that an experiment names, like its optimizer. The loop, the step and
-the evaluation call it and know no task by name. `docs/extending.md` shows one from a file of a
-user's own.
+The loop, the step and the evaluation call a task and know none by name. `docs/extending.md` shows
+one from a user's file.
 """
 
 import abc
@@ -34,15 +33,7 @@ INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The model and data that a task works on; they stay the same in a stage of a run.
-
-    Attributes:
-      model: The model's config.
-      data: The dataset's config.
-      spec: The dataset's shapes and counts.
-      execution: How layers compute.
-      mesh: The devices; None where a program is only traced.
-    """
+    """Model and data that a task works on in a stage; no `mesh` where it is only traced."""
 
     model: Any
     data: Any
@@ -57,7 +48,6 @@ class Moment:
     """When in a run a batch is trained, and the random numbers of that step.
 
     Attributes:
-      root_key: The trial's key.
       step: int32, the steps done before.
       progress: float32, the steps done as a fraction of the run's, from 0 to 1.
       part: int32, which part of the batch this is; None where the batch is computed at once.
@@ -76,17 +66,13 @@ class Moment:
         return key if self.part is None else jax.random.fold_in(key, self.part)
 
     def keys(self, purpose: int, index: jax.Array) -> jax.Array:
-        """A key for each example of this step, whatever the number of devices: keys [batch].
-
-        Args:
-          purpose: What is drawn, such as `AUGMENTATION`.
-          index: int32 [batch], the examples' positions in the training split.
-        """
+        """Keys [batch] of the examples `index` of the training split at this step."""
         key = jax.random.fold_in(jax.random.fold_in(self.root_key, purpose), self.step)
+        # By the example, not its row: the draws do not depend on the number of devices.
         return _fold_in_each(key, index)
 
     def lasting_keys(self, index: jax.Array) -> jax.Array:
-        """A key for each example that is the same at every step of the run: keys [batch]."""
+        """Keys [batch] of examples that are the same at every step of the run."""
         return _fold_in_each(jax.random.fold_in(self.root_key, EXAMPLE), index)
 
 
@@ -169,13 +155,8 @@ class Task(abc.ABC):
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, jax.Array | int]:
-        """The loss of a training batch, not yet divided.
-
-        Args:
-          module: The model in training mode.
-          batch: The arrays of a training batch, or of a part of one.
-          moment: When it is trained.
-          setting: What the task works on.
+        """Loss of a training batch, or of a part of one, not yet divided; `module` is in training
+        mode.
 
         Returns:
           The loss as a sum, float32 [], or as each example's, float32 [batch]; and the count that
@@ -185,7 +166,7 @@ class Task(abc.ABC):
         """
 
     def measure(self, module: Any, batch: Arrays, setting: Setting) -> Arrays:
-        """Each example's values whose means are the metrics: arrays [batch] by a metric's name.
+        """Values [batch] whose means are the metrics, by name.
 
         A task whose metrics are no means over examples defines `zero_totals`, `add_batch` and
         `metrics_of` instead.
@@ -193,12 +174,12 @@ class Task(abc.ABC):
         raise ConfigError(f"task={self.TAG} defines neither measure() nor add_batch(); {GUIDE}")
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        """The totals of no examples: arrays that `add_batch` adds to."""
+        """Totals of no examples: arrays that `add_batch` adds to."""
         del setting
         return {metric.name: jnp.zeros(()) for metric in self.metrics}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """The totals with an evaluation batch added; rows with a False `mask` count nowhere."""
+        """Totals with an evaluation batch added; rows with a False `mask` count nowhere."""
         values = self.measure(module, batch, setting)
         for name in totals:
             shape = getattr(values.get(name), "shape", None)
@@ -215,62 +196,44 @@ class Task(abc.ABC):
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
-        """The metrics of an evaluation, computed on the host.
+        """Metrics of an evaluation, and texts that say how they were computed, on the host.
 
-        Args:
-          totals: The totals on the host, and `examples`, how many were evaluated.
-          setting: What the task works on.
-
-        Returns:
-          A number for each of `metrics` that the data allows, and texts that say how it was
-          computed.
+        `totals` has `examples` too, how many were evaluated.
         """
         del setting
         return {m.name: totals[m.name].item() / totals["examples"].item() for m in self.metrics}
 
     def validate(self, model: Any, spec: Any) -> None:
-        """Refuses fields that do not fit the model or the data.
-
-        Raises:
-          ConfigError: Names the field, its value and the limit.
-        """
+        """Refuse fields that do not fit the model or the data, by a ConfigError."""
         del model, spec
 
     def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
-        """Refuses changes of `evaluation_fields` that have no effect.
+        """Refuse changes of `evaluation_fields` without effect, by a ConfigError.
 
-        Args:
-          changed: The fields that were set, by dotted name, such as `decoding.num_beams`.
-
-        Raises:
-          ConfigError: Names the field and what it needs.
+        `changed` has those that were set, by dotted name, such as `decoding.num_beams`.
         """
         del changed
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuses a target that says nothing on this data; its range is checked already.
+        """Refuse a target that says nothing on this data; its range is checked already.
 
-        Args:
-          name: The target's field, such as `targets.0`.
-          target: Its `metric`, `value` and `direction`.
-          spec: The dataset's shapes and counts.
+        `name` is the target's field, such as `targets.0`.
         """
         del name, target, spec
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """Arguments of the model's `build`, besides `rngs` and, if it takes it, `execution`.
-
-        It is the whole `spec`, unless a task says more narrowly what it needs.
-        """
+        """Arguments of the model's `build`, besides `rngs` and, if it takes it, `execution`."""
         return {"spec": spec}
 
     def initialize_from_data(self, params: Any, examples: Arrays, setting: Setting) -> Any:
-        """The parameters with those set that look at training examples, where the model has
-        `initialize_from_data` and `num_initialization_examples`."""
+        """Parameters, those set that look at training examples.
+
+        It is called where the model has `initialize_from_data` and `num_initialization_examples`.
+        """
         return setting.model.initialize_from_data(params, examples)
 
     def in_stage(self, index: int) -> "Task":
-        """The task of a stage of the run, from 0, as one in which nothing changes."""
+        """Task of a stage of the run, from 0, in which nothing changes."""
         del index
         return self
 
@@ -287,11 +250,9 @@ class Task(abc.ABC):
         """Model FLOPs of one example in a train step: three times those of the loss.
 
         Every matrix product and convolution of `loss` counts, so a task whose loss makes some that
-        are none of the model's overrides this.
-
-        Raises:
-          ValueError: The loss holds a loop whose number of rounds is not known.
+        are none of the model's overrides this. A loop of unknown length is a ValueError.
         """
+        # BatchNorm takes whole groups only.
         rows = max(1, setting.execution.batch_norm_group_size)
         model = make_model(self, setting)
         params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
@@ -310,7 +271,7 @@ class Task(abc.ABC):
         return TRAINING_FACTOR * product_flops(jaxpr) / rows
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Any:
-        """The model's answers to the arrays named by `inputs`, for `dawnjax infer`."""
+        """Model's answers to the arrays named by `inputs`, for `dawnjax infer`."""
         del module, inputs, setting
         raise ConfigError(f"task={self.TAG} defines no answer(), so nothing can infer; {GUIDE}")
 
@@ -324,13 +285,7 @@ class Task(abc.ABC):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """The model as one that answers single examples of the evaluation split.
-
-        Args:
-          compiled: Compiles a function of the module and the arrays of one example.
-          examples: The split's arrays.
-          setting: What the task works on.
-        """
+        """Model that answers single examples of the evaluation split, for `dawnjax infer`."""
         names = self.inputs or tuple(examples)
 
         def example(index: int) -> dict[str, np.ndarray]:
@@ -358,16 +313,12 @@ class Task(abc.ABC):
 
 
 def find_metric(task: Task, name: str) -> Metric | None:
-    """The declaration of a metric by its name; None where the task measures no such thing."""
+    """Declaration of a metric by its name; None where the task measures no such thing."""
     return next((metric for metric in task.metrics if metric.name == name), None)
 
 
 def check_task(task: Any, model: Any, spec: Any) -> None:
-    """Refuses a task that is none, and a model or data that it cannot work on.
-
-    Raises:
-      ConfigError: Says what is missing and where that is explained.
-    """
+    """Refuse, by a ConfigError, what is no task, and a model or data that it cannot work on."""
     kind = type(task).__name__
     if not isinstance(task, Task):
         raise ConfigError(f"task is a {kind}, which is no dawnjax.tasks.task.Task; {GUIDE}")
@@ -415,7 +366,7 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
 
 
 def make_model(task: Task, setting: Setting) -> PureModel:
-    """The pure functions of a model, built as the task asks.
+    """Pure functions of a model, built as the task asks.
 
     Raises:
       TypeError: The module holds variables that a step cannot carry.

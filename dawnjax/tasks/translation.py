@@ -1,9 +1,7 @@
 """Translation: the loss of training, and evaluation by BLEU of the model's translations.
 
 Training rows hold several sentence pairs; the loss is the mean over all target tokens of the global
-batch, so it is the same on any number of devices. In an evaluation every device translates its own
-sentences, and the tokens are gathered by the sentence's place in the split: each host then has all
-translations, and computes the same BLEU.
+batch, so it is the same on any number of devices.
 """
 
 import dataclasses
@@ -38,7 +36,7 @@ from dawnjax.tasks.task import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How a translation is searched for.
+    """Search for a translation.
 
     Attributes:
       num_beams: Hypotheses kept by the beam search; 1 is greedy search.
@@ -60,8 +58,6 @@ class Decoding:
 
 
 class _TestSet(NamedTuple):
-    """The vocabulary and references of a set that is not the run's own."""
-
     words: Any
     sentences: tuple[str, ...]
 
@@ -97,7 +93,6 @@ class Translation(Task):
     scoring: bleu.Scoring = bleu.CUSTOMARY
 
     def validate(self, model: Any, spec: Any) -> None:
-        """Refuses a machine without sacreBLEU, and a coverage penalty that nothing can count."""
         del spec
         bleu.require_sacrebleu()
         if self.decoding.coverage_penalty and not getattr(model, "has_coverage", False):
@@ -107,7 +102,6 @@ class Translation(Task):
             )
 
     def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
-        """Refuses a penalty without a beam."""
         for name in ("decoding.length_penalty", "decoding.coverage_penalty"):
             if name in changed and self.decoding.num_beams == 1:
                 raise ConfigError(
@@ -116,7 +110,6 @@ class Translation(Task):
                 )
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuses a BLEU that was written as a fraction."""
         del spec
         if target.metric == "bleu" and target.value <= 1:
             raise ConfigError(
@@ -132,7 +125,7 @@ class Translation(Task):
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, jax.Array]:
-        """The summed loss of a batch's target tokens, and their number."""
+        """Summed loss of a batch's target tokens, in nats, and their number."""
         del setting
         targets = batch["target"].astype(jnp.int32)
         segments = batch["target_segments"].astype(jnp.int32)
@@ -147,7 +140,6 @@ class Translation(Task):
         return sums[0], sums[1]
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        """Counts, the sum of unsmoothed losses, and a row for each sentence's translation."""
         longest = setting.spec.eval_source_length + self.decoding.max_extra_tokens
         return {
             "target_tokens": jnp.zeros((), jnp.int32),
@@ -156,7 +148,7 @@ class Translation(Task):
         }
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """The totals with a batch added: each translation at its place in the split."""
+        """Totals with each translation at its place in the split."""
         mask = batch["mask"]
         source = jnp.where(mask[:, None], batch["source"].astype(jnp.int32), PAD)
         targets = jnp.where(mask[:, None], batch["target"].astype(jnp.int32), PAD)
@@ -167,6 +159,7 @@ class Translation(Task):
         loss, _ = module.loss_and_count(hidden, targets, real, 0.0)
         rows = PartitionSpec(BATCH_AXES)
         arrays, module_of = split_module(module)
+        # Each device translates its own sentences until the last of them ends.
         translate = jax.shard_map(
             lambda arrays, source: self.translate(module_of(arrays), source, setting).tokens,
             mesh=setting.mesh,
@@ -184,11 +177,7 @@ class Translation(Task):
         }
 
     def translate(self, module: Any, source: jax.Array, setting: Setting) -> Decoded:
-        """The translations of sentences.
-
-        Args:
-          source: int32 [batch, source length]; a row of padding alone gives an empty translation.
-        """
+        """Translations of int32 [batch, source length]; padding alone gives an empty one."""
         config, real = self.decoding, source != PAD
         lengths = real.sum(axis=1)
         limits = jnp.where(lengths > 0, lengths + config.max_extra_tokens, 0)
@@ -207,7 +196,7 @@ class Translation(Task):
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
-        """BLEU from 0 to 100, the mean loss, and the signature that says how BLEU was computed."""
+        """BLEU from 0 to 100, the mean loss in nats, and BLEU's signature."""
         texts = setting.data.vocabulary().decode(totals["translations"])
         score, signature = bleu.corpus_bleu(texts, setting.data.references(), self.scoring)
         loss = totals["loss"].item() / totals["target_tokens"].item()
@@ -222,7 +211,7 @@ class Translation(Task):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """The model as one that translates single sentences, from text to text."""
+        """Model that translates single sentences, from text to text."""
         words, length = setting.data.vocabulary(), setting.spec.eval_source_length
         sentences = words.decode(np.asarray(examples["source"]))
         references = setting.data.references()
@@ -274,24 +263,14 @@ class Translation(Task):
 def train_flops(
     model: Any, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int
 ) -> int:
-    """Model FLOPs of training on sentence pairs once.
-
-    Args:
-      model: The model's config, which counts its own multiply-adds.
-      source_lengths: int [pairs], tokens.
-      target_lengths: int [pairs], tokens.
-    """
+    """Model FLOPs of training once on sentence pairs of int [pairs] tokens."""
     forward = 2 * model.multiply_adds(source_lengths, target_lengths, vocabulary_size)
     return TRAINING_FACTOR * forward
 
 
 def decoder_inputs(targets: jax.Array, segments: jax.Array) -> jax.Array:
-    """Each segment's tokens moved on by one: what the decoder sees before each token.
-
-    Args:
-      targets: int32 [batch, length].
-      segments: int32 [batch, length].
-    """
+    """Tokens int32 [batch, length] that the decoder sees: each segment's, moved on by one."""
     before = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
+    # A segment must not begin with the last token of the segment before.
     segment_before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
     return jnp.where(segments == segment_before, before, PAD)
