@@ -1,7 +1,6 @@
-"""Agreement of the processes of a run: on each stage of a save, and on a choice of process 0.
+"""Agreement of a run's processes on each stage of a save, and on a choice of process 0.
 
-They talk through the coordination service, so that nothing here compiles or runs a program on the
-devices.
+They talk through the coordination service: nothing compiles or runs on the devices.
 """
 
 import itertools
@@ -23,7 +22,7 @@ _conversations = itertools.count()
 
 
 def from_process_zero(make: Callable[[], Any]) -> Any:
-    """Returns on every process, as JSON, what `make` returned on process 0, or raises its error."""
+    """JSON result of `make` on process 0, on every process; its error is a CheckpointError."""
     if jax.process_count() == 1:
         return make()
     key = f"dawnjax/checkpoint/{next(_conversations)}"
@@ -40,7 +39,7 @@ def from_process_zero(make: Callable[[], Any]) -> Any:
 
 
 class RefusedError(Exception):
-    """The error of a process that could not do its part."""
+    """A process could not do its part."""
 
 
 class Assent:
@@ -50,21 +49,20 @@ class Assent:
     """
 
     def __init__(self) -> None:
-        """Numbers the agreement; every process makes its agreements in the same order."""
+        """Number the agreement; every process makes its agreements in the same order."""
         self._name = f"dawnjax/checkpoint/{next(_conversations)}"
         self._stage = 0
         self._is_over = False
 
     def give(self, refusal: str = "") -> None:
-        """Waits until all processes are ready for the next stage.
+        """Wait until all processes are ready for the next stage.
 
-        Args:
-          refusal: Why this process cannot do its part, if it cannot. It waits for the others all
-            the same: they no longer write then. Where a stage was refused, it is not told again.
+        A process that refuses waits for the others all the same, so that they stop writing.
 
         Raises:
           RefusedError: A process refused, this one or another.
         """
+        # After a refused stage, the failure that follows from it is no news to the others.
         if jax.process_count() == 1 or (self._is_over and refusal):
             return
         self._stage += 1

@@ -1,7 +1,7 @@
-"""Checkpoints in a bucket: whether it can be written, and how its contents are listed.
+"""Checkpoints in a bucket: access, listing, and errors in one line.
 
-Orbax writes the arrays through TensorStore; manifests, listings and deletions go through etils and
-the package that it takes for the store (`gs://`: gcsfs).
+Orbax writes arrays through TensorStore; manifests, listings and deletions go through etils and the
+store's package (`gs://`: gcsfs).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"
 
 
 def is_bucket(directory: str) -> bool:
-    """Whether a directory is named by a URL."""
+    """True for a directory named by a URL."""
     return "://" in directory
 
 
@@ -40,12 +40,9 @@ def folder_at(directory: str) -> "epath.Path":
 
 
 def refuse_unwritable_bucket(directory: str) -> None:
-    """Refuses a bucket in which no object can be written and deleted.
+    """Refuse a bucket in which no object can be written and deleted, by a ConfigError of one line.
 
-    A bucket that does not answer is asked for half a minute. None is made that is missing.
-
-    Raises:
-      ConfigError: Says why in one line.
+    A bucket that does not answer is retried for half a minute. None is made that is missing.
     """
     object_ = folder_at(directory) / f".writable-{secrets.token_hex(8)}"
     try:
@@ -59,7 +56,7 @@ def refuse_unwritable_bucket(directory: str) -> None:
 
 
 def reason_of(error: Exception, directory: str) -> str:
-    """Why a bucket cannot be used, in one line."""
+    """Reason why a bucket cannot be used, in one line."""
     store, _, rest = directory.partition("://")
     bucket = rest.partition("/")[0]
     if isinstance(error, ImportError):
@@ -72,11 +69,7 @@ def reason_of(error: Exception, directory: str) -> str:
 
 @functools.cache
 def _prepare_clients() -> None:
-    """Has every listing asked of the store, bounds retries, and mutes what is raised anyway.
-
-    gcsfs keeps listings, and does not learn what TensorStore or another host writes: a manifest
-    that is made from one would lack files.
-    """
+    """Turn off caches of listings, bound retries, and mute errors that are raised anyway."""
     with contextlib.suppress(ImportError):
         from fsspec.config import conf
 

@@ -9,9 +9,7 @@
             rows = slice(0, 342) if split == "train" else slice(342, None)
             return {"x": features[rows].astype("float32"), "y": targets[rows].astype("float32")}
 
-Its fields become flags. Counts, shapes, dtypes and the fingerprint follow from the arrays, which
-are read twice: by `spec()` before a run's clock starts, and again by `load`, so that the clock
-holds what reading them takes.
+Its fields become flags. Counts, shapes, dtypes and the fingerprint follow from the arrays.
 """
 
 import dataclasses
@@ -43,10 +41,9 @@ class Arrays:
     TAG: ClassVar[str] = "arrays"
 
     def arrays(self, split: Split) -> Mapping[str, np.ndarray]:
-        """All examples of a split, the same whenever it is called.
+        """Arrays [num_examples, ...] of a split by name, the same at each call.
 
-        Returns:
-          Arrays [num_examples, ...] by name, of booleans, integers, or floats of up to 32 bits.
+        They hold booleans, integers, or floats of up to 32 bits.
         """
         raise DataError(
             f"{type(self).__name__} has no method arrays(self, split) that returns its arrays; "
@@ -54,11 +51,12 @@ class Arrays:
         )
 
     def spec(self) -> Any:
-        """Count and shapes: an `ArraysSpec`, or what a subclass makes of its arrays."""
+        """Count and shapes: an `ArraysSpec`, or what a subclass's `describe` returns."""
         return _described(self)[0]
 
     def load(self, split: Split) -> Examples:
-        """Arrays of a split; integers of 64 bits become int32.
+        """Arrays of a split, read again so that the clock holds what that takes; 64-bit integers
+        become int32.
 
         Raises:
           DataError: As `spec`, or `arrays` does not return the same again.
@@ -72,7 +70,9 @@ class Arrays:
         return examples
 
     def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DataSpec:
-        """Specification of both splits; raises DataError where a task could not use them."""
+        """Specification of both splits; a subclass raises DataError where a task could not use
+        them.
+        """
         shapes = {
             split: {name: (array.shape[1:], array.dtype.name) for name, array in examples.items()}
             for split, examples in splits.items()
@@ -92,7 +92,7 @@ class ImageArrays(Arrays):
     """Labelled images in memory, for classification.
 
     `arrays` returns `image`, uint8 [num_examples, height, width, channels], and `label`, integers
-    [num_examples] from 0. They are normalized with the train split's mean and standard deviation.
+    from 0. The train split's mean and standard deviation normalize both.
     """
 
     TAG: ClassVar[str] = "image_arrays"

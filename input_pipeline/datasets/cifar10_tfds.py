@@ -1,8 +1,6 @@
-"""CIFAR-10 as TensorFlow Datasets keeps it on disk in ArrayRecord files, without TensorFlow.
+"""CIFAR-10 as TensorFlow Datasets keeps it in ArrayRecord files, read without TensorFlow.
 
-`tfds.builder("cifar10", data_dir=..., file_format="array_record").download_and_prepare()` makes
-such a directory. Reading all 60,000 images from it takes some seconds, on the clock, in each run;
-`dawnjax prepare --from` reads it once.
+Each run reads it in some seconds, on the clock; `dawnjax prepare --from` reads it once.
 """
 
 import pathlib
@@ -19,7 +17,7 @@ _RECORDS_AT_ONCE = 1000
 
 
 def find_version(directory: pathlib.Path) -> pathlib.Path | None:
-    """Directory of the newest version; None where TFDS has no CIFAR-10."""
+    """Newest version; None where TFDS has no CIFAR-10."""
     return tfds_directory.find_version(directory, "cifar10")
 
 
@@ -32,6 +30,7 @@ def read_counts(version_directory: pathlib.Path) -> tuple[dict[Split, int], str]
     numbers = tfds_directory.num_examples(info)
     if not set(_SPLITS.values()) <= set(numbers):
         raise DataError(f"{path}: damaged or without train and test")
+    # A missing package must end a run here, before its clock starts, and not in `load`.
     tfds_directory.import_tfds(version_directory)
     counts: dict[Split, int] = {ours: numbers[theirs] for ours, theirs in _SPLITS.items()}
     return counts, tfds_directory.fingerprint(version_directory)
@@ -42,9 +41,9 @@ def read_split(
     split: Split,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decode the images uint8 [N, 32, 32, 3] and labels int64 [N] of one split, checked.
+    """Images uint8 [N, 32, 32, 3] and labels int64 [N] of one split, decoded and checked.
 
-    `progress` is called with the number of examples read since its last call.
+    `progress` takes the number of examples read since its last call.
     """
     count = read_counts(version_directory)[0][split]
     name = _SPLITS[split]

@@ -44,7 +44,6 @@ class PhotographDirectory:
     """A directory of photographs that is a dataset: prepared, or in a form of `open_source`.
 
     Attributes:
-      path: The directory.
       dataset: Name that it must have been prepared under.
       title: Name of the data in messages.
       command: Flags of `dawnjax prepare` that make it.
@@ -66,7 +65,7 @@ class PhotographDirectory:
     def spec(
         self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
     ) -> DatasetSpec:
-        """Count and shapes; reads metadata only: of image folders, names and sizes.
+        """Count and shapes, from metadata, or names and sizes of image folders.
 
         Without mean and deviation it takes those measured at preparation, or else 0.5 and 0.25.
         """
@@ -101,12 +100,12 @@ class PhotographDirectory:
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
         """Images uint8 [N, height, width, channels] and labels int32 [N] of one split.
 
-        Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
-        more, only size and header are compared: to read the whole of ImageNet takes minutes.
-        `dawnjax prepare`, done again, compares all of it. Other photographs are decoded when a
-        batch asks for them; a damaged one ends the run then.
+        Labels are verified, and so are prepared images of up to 2 GiB. Photographs that are not
+        prepared are decoded when a batch asks for them; a damaged one ends the run then.
         """
         if self._is_prepared():
+            # To read the whole of ImageNet takes minutes of the clock; `dawnjax prepare`, done
+            # again, compares all of it.
             most = image_set.LARGEST_VERIFIED_BYTES
             return {**image_set.read_split(self.path, self._manifest(), split, most_bytes=most)}
         photographs = self._open_source((split,)).splits[split]
@@ -134,7 +133,7 @@ class PhotographDirectory:
         return open_source(self.path, self.title, self.tfds_name, splits)
 
     def _is_prepared(self) -> bool:
-        """Say whether the directory is prepared; refuse one that holds nothing known."""
+        """True if the directory is prepared; refuses one that holds nothing known."""
         if image_set.KIND.is_begun(self.path):
             return True
         if (self.path / "train").is_dir():

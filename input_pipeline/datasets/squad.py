@@ -1,11 +1,9 @@
 """Questions in the form of SQuAD, as `dawnjax prepare --dataset=squad` wrote them.
 
-A prepared directory holds
-
-    types.txt           the distinct tokens, one a line
-    ranks.npy, characters.npy, {train,eval}_*.npy    as `questions.encode` says
-    eval_texts.json     passages, questions and reference answers of the split to evaluate
-    dataset.json        the manifest, with the counts of `QuestionFacts`
+types.txt           the distinct tokens, one a line
+ranks.npy, characters.npy, {train,eval}_*.npy    as `questions.encode` has them
+eval_texts.json     passages, questions and reference answers of the split to evaluate
+dataset.json        the manifest, with the counts of `QuestionFacts`
 """
 
 import dataclasses
@@ -192,7 +190,6 @@ class Squad:
         return np.concatenate([np.zeros_like(vectors[:1]), vectors])
 
     def _declare(self, facts: QuestionFacts) -> Declaration:
-        """Name the published questions where counts and references are theirs."""
         for split in ("train", "eval"):
             there, wanted = getattr(facts, split), getattr(PUBLISHED, split)
             if there != wanted:

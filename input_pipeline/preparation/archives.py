@@ -1,8 +1,7 @@
 """The files in a folder or an archive, one after another, without unpacking anything to disk.
 
-An archive from elsewhere is not trusted. Nothing of it is written, so no name can lead out of a
-directory; names that try to are refused all the same, as are links, devices, encrypted and
-repeated members. What it expands to is counted while it is read, and ends at `LIMITS`.
+An archive is not trusted: names that lead out of it, links, devices, encrypted and repeated members
+are refused. Its expanded bytes are counted while it is read, and end at `LIMITS`.
 """
 
 import bz2
@@ -50,8 +49,7 @@ class Limits:
     Attributes:
       num_members: Files and folders.
       name_bytes: All their names.
-      member_bytes: One file, unpacked.
-      total_bytes: All of it, unpacked.
+      member_bytes: One file, unpacked; `total_bytes` of all.
     """
 
     num_members: int = MOST_MEMBERS
@@ -69,10 +67,9 @@ of 128 MiB takes 129."""
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A file in a folder or an archive.
+    """File in a folder or an archive.
 
     Attributes:
-      source: The folder or the archive.
       name: Path within the source, with forward slashes.
       read_unnamed: Returns the bytes; its errors do not name the source.
     """
@@ -104,7 +101,7 @@ def kind_of(path: pathlib.Path) -> Kind:
 
 
 def members(path: pathlib.Path, limits: Limits = LIMITS) -> Iterator[Member]:
-    """Walk through the files of an archive in its order, or of a folder in sorted order."""
+    """Files of an archive in its order, or of a folder in sorted order."""
     kind = kind_of(path)
     walk = {"folder": _folder_members, "zip": _zip_members}.get(kind, _tar_members)
     seen: set[str] = set()
@@ -207,7 +204,7 @@ class _Stream(Protocol):
 
 
 class _Xz:
-    """An .xz that is unpacked in bounded memory."""
+    """An .xz, unpacked in bounded memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -257,9 +254,9 @@ class _Bounded:
         return data
 
     def finish(self) -> None:
-        """Read to the end, where the checksum of the compressed stream is, and the tar's end mark.
+        """Read to the end, for the checksum of the compressed stream and the tar's end mark.
 
-        A tar file that was cut between two members shows it in nothing but the missing mark.
+        Only the missing mark shows that a tar was cut between two members.
         """
         while self.read(2**20):
             pass

@@ -8,8 +8,7 @@ The form is recognized by content, in a folder or an archive of it:
 - arrays: `train_x.npy`, `train_y.npy`, `test_x.npy`, `test_y.npy`, as in an .npz;
 - TensorFlow Datasets on disk, in ArrayRecord files (a folder only).
 
-Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), and
-https://www.cs.toronto.edu/~kriz/cifar.html for the layout of the original versions.
+Source: https://www.cs.toronto.edu/~kriz/cifar.html for the layout of the original versions.
 """
 
 import contextlib
@@ -53,11 +52,10 @@ _FORM_NAMES: dict[Form, str] = {
 
 
 def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> Examples:
-    """Read all examples of a source, in one of the forms above, checked.
+    """Read all examples of a source, checked, in the order of batches, of class and file name, or
+    of arrays.
 
-    They come in the order of the batches (original versions), of class and file name (image files)
-    or as stored (arrays, TFDS). `progress` is called with the number of examples read since its
-    last call.
+    `progress` takes the number of examples read since its last call.
     """
     kind = archives.kind_of(path)
     if kind == "folder":
@@ -281,7 +279,7 @@ def _check_labels(labels: np.ndarray) -> None:
 
 @contextlib.contextmanager
 def _naming(member: archives.Member) -> Iterator[None]:
-    """Name the source and the member in a DataError about a member's content."""
+    """Name the source and the member in a DataError."""
     try:
         yield
     except DataError as error:

@@ -27,8 +27,8 @@ def write_files(
 ) -> tuple[Manifest[Facts], Outcome]:
     """Write a few files that fit memory and their manifest, or find that they are there, intact.
 
-    All is written beside the directory and renamed into place, so an interruption leaves what was
-    there. The name of the kind is that of the dataset.
+    All is written beside the directory and renamed into place: an interruption leaves what was
+    there.
     """
     refuse_strangers(directory)
     wanted = kind.make(kind.name, facts, contents)
@@ -48,7 +48,7 @@ def write_files(
 
 
 def refuse_strangers(directory: pathlib.Path) -> None:
-    """Refuse a directory that holds something else than prepared data, before work is done."""
+    """Refuse a directory that holds something else than prepared data."""
     is_ours = (directory / manifests.FILE).exists()
     if directory.exists() and not is_ours and (not directory.is_dir() or any(directory.iterdir())):
         raise DataError(f"{directory}: holds something else; choose another directory")
@@ -60,9 +60,10 @@ def held(
     is_same: Callable[[Manifest[Facts]], bool],
     overwrite: bool,
 ) -> Manifest[Facts] | None:
-    """Manifest of the same content in a directory to be written to, every byte checked.
+    """Manifest of the same content in a directory to be written to, every byte checked; None to
+    write it.
 
-    None where the content is to be written; other or damaged content must stay, unless `overwrite`.
+    Other or damaged content must stay, unless `overwrite`.
     """
     if not (directory / manifests.FILE).exists():
         return None

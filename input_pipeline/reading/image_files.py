@@ -1,7 +1,7 @@
 """JPEG and PNG files as arrays, refused before decoding where they are damaged or too large.
 
-Of a file that was cut short, OpenCV decodes what it can and makes the rest grey. It allocates an
-image of whatever size a header states. So the file's structure is checked first.
+OpenCV fills the rest of a truncated file with grey, and allocates an image of whatever size a
+header states. So the file's structure is checked first.
 """
 
 import struct
@@ -29,9 +29,8 @@ _MOST_MARKERS = 100_000
 
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
-    """Decode a JPEG or PNG file of a known size to RGB, uint8 [height, width, 3].
-
-    Grey and 16-bit images become 8-bit RGB, and transparency is dropped.
+    """Decode a JPEG or PNG file of a known size to 8-bit RGB, uint8 [height, width, 3], without
+    alpha.
 
     Raises:
       DataError: Another format, another size, cut short or damaged; the message names no file.
@@ -45,8 +44,7 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
 def decode_square(content: bytes, side: int) -> np.ndarray:
     """Decode the middle square of an image of any size, resized: uint8 [side, side, 3].
 
-    That is the same as resizing the shorter side and cutting off what the longer one has more. An
-    image is averaged over areas where it shrinks and interpolated linearly where it grows. Grey,
+    An image is averaged over areas where it shrinks and interpolated linearly where it grows. Grey,
     CMYK and 16-bit images become 8-bit RGB; transparency and orientation marks are dropped.
 
     Raises:
@@ -73,10 +71,10 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
 
 
 def _reduction(content: bytes, least: int, side: int) -> int:
-    """Factor by which a JPEG's own transform may shrink it: twice the side must remain.
+    """Factor by which a JPEG's own transform may shrink it.
 
-    Shrunk to less than that, photographs are sharper than averages over areas, by up to six of 255
-    levels in the mean over one image of 300.
+    Twice the side must remain: shrunk further, photographs are sharper than averages over areas, by
+    up to six of 255 levels in the mean over one image of 300.
     """
     if not content.startswith(_JPEG_START):
         return 1
@@ -110,7 +108,7 @@ def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.nda
 
 
 def _png_size(content: bytes) -> tuple[int, int]:
-    """(height, width); checks every chunk's checksum up to the end mark."""
+    """(height, width), after every chunk's checksum up to the end mark."""
     size = None
     position = len(_PNG_START)
     while position + 12 <= len(content):

@@ -1,10 +1,8 @@
-"""Labelled photographs of any size: in class folders, or as TensorFlow Datasets keeps them.
+"""Labelled photographs of any size: listed first, then read in any order.
 
 - class folders: `train/<class>/*` and `val/<class>/*` (or `validation`, `eval`, `test`), JPEG or
   PNG whatever their names end with;
 - TensorFlow Datasets: ArrayRecord files with features `image` and `label`, read without TensorFlow.
-
-A source is listed first, then its images are read in any order.
 """
 
 import dataclasses
@@ -38,7 +36,7 @@ class Photographs:
 
     Attributes:
       labels: int32 [n], positions in the source's classes; some sources read them on demand.
-      read: Returns the file of the photograph at a position, and its name for messages.
+      read: Returns the file at a position, and its name for messages.
       listing: Hash of all names and sizes; empty where the source has no files of them.
     """
 
@@ -55,13 +53,13 @@ class Photographs:
             raise DataError(f"{name} {error}") from None
 
     def square(self, index: int, side: int) -> np.ndarray:
-        """Middle of one photograph, uint8 [side, side, 3]; raises what `decoded` does."""
+        """Middle of one photograph, uint8 [side, side, 3]."""
         return self.decoded(index, lambda content: decode_square(content, side))
 
     def rows(
         self, shape: tuple[int, int, int], decode: Callable[[bytes], np.ndarray]
     ) -> RowsOnDemand:
-        """All photographs, uint8 [n, *shape], each decoded when it is asked for."""
+        """All photographs, uint8 [n, *shape], decoded on demand."""
         return RowsOnDemand(
             len(self.labels), shape, "uint8", lambda index: self.decoded(index, decode)
         )
@@ -73,8 +71,6 @@ class Source:
 
     Attributes:
       kind: Its form, in words.
-      classes: Name of each class; those of folders are sorted.
-      splits: Its photographs.
       listing: Hash of all names and sizes: another one means other data.
     """
 
@@ -121,7 +117,7 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
 
 
 def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
-    """Names of the class folders in a folder, sorted; raises DataError for none."""
+    """Name of the class folders in a folder, sorted; one or more."""
     entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     classes = tuple(sorted(entry.name for entry in entries if entry.is_dir()))
     if not classes:
@@ -196,7 +192,7 @@ def open_tfds_splits(
 
 
 def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
-    """Examples of a split; for a label a record is read, but no image decoded."""
+    """Photographs of a split, listed without decoding an image."""
 
     def record(index: int, feature: str) -> Any:
         try:
