@@ -43,9 +43,8 @@ class RefusedError(Exception):
 
 
 class Assent:
-    """A barrier in stages at which a process may refuse, which ends it for all.
-
-    At a plain barrier the others would wait for a process that failed.
+    """A barrier in stages that a process may refuse, which ends it for all; no one waits for a
+    failure.
     """
 
     def __init__(self) -> None:
@@ -55,12 +54,9 @@ class Assent:
         self._is_over = False
 
     def give(self, refusal: str = "") -> None:
-        """Wait until all processes are ready for the next stage.
+        """Wait until all processes are ready for the next stage, or one refused (RefusedError).
 
         A process that refuses waits for the others all the same, so that they stop writing.
-
-        Raises:
-          RefusedError: A process refused, this one or another.
         """
         # After a refused stage, the failure that follows from it is no news to the others.
         if jax.process_count() == 1 or (self._is_over and refusal):

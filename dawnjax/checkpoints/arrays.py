@@ -19,6 +19,7 @@ def by_path(tree: Any) -> dict[str, Any]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if leaves.setdefault(name, leaf) is not leaf:
+            # A dict key may hold a `/`; the file could not tell the leaves apart.
             raise TypeError(f"two leaves have the path {name}")
     return leaves
 

@@ -1,7 +1,5 @@
-"""Checkpoints in a bucket: access, listing, and errors in one line.
-
-Orbax writes arrays through TensorStore; manifests, listings and deletions go through etils and the
-store's package (`gs://`: gcsfs).
+"""Checkpoints in a bucket: Orbax writes arrays through TensorStore; manifests, listings and
+deletions go through etils and the store's package (`gs://`: gcsfs).
 """
 
 import contextlib
@@ -26,7 +24,6 @@ _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"
 
 
 def is_bucket(directory: str) -> bool:
-    """True for a directory named by a URL."""
     return "://" in directory
 
 
@@ -44,6 +41,7 @@ def refuse_unwritable_bucket(directory: str) -> None:
 
     A bucket that does not answer is retried for half a minute. None is made that is missing.
     """
+    # A drawn name: several processes may try the same bucket at once.
     object_ = folder_at(directory) / f".writable-{secrets.token_hex(8)}"
     try:
         object_.write_bytes(b"")
@@ -56,7 +54,6 @@ def refuse_unwritable_bucket(directory: str) -> None:
 
 
 def reason_of(error: Exception, directory: str) -> str:
-    """Reason why a bucket cannot be used, in one line."""
     store, _, rest = directory.partition("://")
     bucket = rest.partition("/")[0]
     if isinstance(error, ImportError):

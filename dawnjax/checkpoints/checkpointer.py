@@ -48,8 +48,7 @@ def mute_orbax() -> None:
 def open_checkpointer(meet: Callable[..., None]) -> Any:
     """Open Orbax for arrays that several processes save together.
 
-    `meet(key=, timeout_ms=)` is called at each stage of a save; it returns once all have come so
-    far.
+    Orbax calls `meet(key=, timeout_ms=)` at each stage; it returns once all processes are there.
     """
     import orbax.checkpoint as ocp
 

@@ -32,10 +32,7 @@ VISIBLE_WITHIN_SECONDS = 10.0
 
 
 def refuse_unwritable(directory: str) -> None:
-    """Refuse a directory in which no checkpoint could be saved, by a ConfigError that says why.
-
-    A local one is made where it is absent. In a bucket an object is written and deleted.
-    """
+    """Make a directory, or refuse by a ConfigError one in which no checkpoint could be saved."""
     if is_bucket(directory):
         refuse_unwritable_bucket(directory)
         return
@@ -49,10 +46,9 @@ def refuse_unwritable(directory: str) -> None:
 
 
 def try_to_write(directory: str) -> None:
-    """Make a local directory, and a folder in it for a moment, as a save does; OSError if it
-    cannot.
-    """
+    """Make a local directory, and a folder in it for a moment, as a save does."""
     os.makedirs(directory, exist_ok=True)
+    # A folder and not a file: Orbax begins a save with one. A drawn name keeps two runs apart.
     folder = os.path.join(directory, f".writable-{secrets.token_hex(8)}")
     os.mkdir(folder)
     os.rmdir(folder)

@@ -61,7 +61,7 @@ def _is_in_bucket(path: "epath.Path") -> bool:
 
 
 def _objects_of(path: "epath.Path") -> list[str]:
-    """Name in a bucket, which is asked once for each folder and not for each entry."""
+    """Names in a bucket, which is asked once for each folder and not for each entry."""
     names: list[str] = []
     top = None
     for folder, _, files in path.walk():
@@ -81,9 +81,7 @@ def fingerprints(path: "epath.Path") -> dict[str, dict[str, Any]]:
 
 
 def fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
-    """Size and hash of a file (`b2sum --length=256` prints the same); `sync` waits for the disk
-    first.
-    """
+    """Size and hash of a file, as `b2sum --length=256` prints it; `sync` waits for the disk."""
     digest, size = hashlib.blake2b(digest_size=32), 0
     _refuse_special(path)
     with path.open("rb") as file:
@@ -121,10 +119,8 @@ def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool)
 
 
 def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
-    """Manifest of a checkpoint; no file is compared with it.
-
-    Raises:
-      DamageError: It is missing, damaged, or of another version or step.
+    """Manifest of a checkpoint, no file compared with it; or a DamageError that says why it is
+    none.
     """
     try:
         if os.path.exists(path / MANIFEST) and not os.path.isfile(path / MANIFEST):
@@ -168,7 +164,6 @@ def newest_metadata(directory: "epath.Path | Path") -> dict[str, Any] | None:
 
 
 def steps_of(directory: "epath.Path | Path") -> list[int]:
-    """Steps that have a folder, in no order."""
     if not directory.exists():
         return []
     names = [path.name for path in directory.iterdir()]
@@ -176,11 +171,7 @@ def steps_of(directory: "epath.Path | Path") -> list[int]:
 
 
 def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
-    """Manifest of a checkpoint, every file compared with it.
-
-    Raises:
-      DamageError: A file is missing, added or changed, or the manifest is.
-    """
+    """Manifest of a checkpoint, every file compared with it; or a DamageError that names one."""
     content = read_manifest(path, step)
     present = set(files_of(path))
     for name in sorted(present - content["files"].keys()):

@@ -72,9 +72,9 @@ class Restored:
 
 
 class Checkpoints:
-    """Saves and restores the checkpoints of one directory, from one thread.
+    """Saves and restores the checkpoints of one directory; all processes call it in the same order.
 
-    Every method is called by all processes in the same order.
+    One thread uses it.
     """
 
     def __init__(
@@ -192,9 +192,7 @@ class Checkpoints:
             self._warn(self._failures.pop(0))
 
     def shortfall(self) -> str:
-        """One line about saves that failed since the last good one, once none is under way; or
-        empty.
-        """
+        """One line about saves that failed since the last good one, once none is under way."""
         self.wait()
         newest = max(self._whole, default=-1)
         if max(self._failed_saves, default=-1) <= newest:
@@ -239,7 +237,6 @@ class Checkpoints:
         return Restored(content["step"], state, content["metadata"])
 
     def _newest_whole(self) -> dict[str, Any] | None:
-        """Manifest of the newest checkpoint that verifies; warns of each that it skips."""
         self.wait()
         content, skipped = from_process_zero(self._find_newest)
         for step, reason in skipped:
@@ -260,10 +257,10 @@ class Checkpoints:
         return arrays
 
     def read_newest(self, chosen: Callable[[str], bool], sharding: Any) -> Restored | None:
-        """Read some arrays of the newest checkpoint that verifies, whatever tree they are of.
+        """Read some arrays of the newest checkpoint that verifies, into a dict by path.
 
-        `chosen` picks arrays by path, such as `params/0/bias`; the state is a dict by path. None
-        and CheckpointError are as in `restore_newest`.
+        `chosen` picks paths such as `params/0/bias`. None and CheckpointError are as in
+        `restore_newest`.
         """
         content = self._newest_whole()
         if content is None:
@@ -281,14 +278,10 @@ class Checkpoints:
         self._checkpointer.close()
 
     def _meet(self, *, key: str, timeout_ms: int) -> None:
-        """Let Orbax wait, at each stage of a save, until all processes have come so far."""
         self._assent.give()
 
     def _clear_way(self, step: int) -> str:
-        """Delete what would stand in the way of a save, never a checkpoint that may be whole.
-
-        Returns why the directory cannot be written, or nothing.
-        """
+        """Delete what is in a save's way, but no whole checkpoint; return what remains of it."""
         try:
             if self._remote:
                 self._delete_leftovers(step)
@@ -318,10 +311,10 @@ class Checkpoints:
         return bool(unfinished)
 
     def _finish(self, step: int, content: dict[str, Any]) -> None:
-        """Complete a save, on its own thread."""
         path = self._directory / str(step)
         try:
             self._checkpointer.wait_until_finished()
+            # A manifest makes the folder a checkpoint: what must not be lost with it goes first.
             self._before_manifest()
             if jax.process_index() == 0:
                 self._read_back(path, content["arrays"])
@@ -380,6 +373,7 @@ class Checkpoints:
         """
         deadline = time.monotonic() + 10.0
         looks_clean = 0
+        # Four looks in a row: a late write can make the folder again after a look.
         while looks_clean < 4 and time.monotonic() < deadline:
             came_back = False
             with contextlib.suppress(Exception):  # Of the disk, or of who asks the store.
@@ -393,6 +387,7 @@ class Checkpoints:
         """Delete all that is older than the `keep` newest checkpoints known to be whole."""
         if len(self._whole) < self._keep:
             return
+        # Only steps known to be whole count: a damaged one must not push out a good one.
         oldest = sorted(self._whole)[-self._keep]
         self._whole = {step for step in self._whole if step >= oldest}
         if jax.process_index() > 0:
@@ -405,8 +400,8 @@ class Checkpoints:
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
     def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
-        """Manifest of the newest checkpoint that verifies, or None; and newer steps, each with its
-        damage.
+        """Manifest of the newest checkpoint that verifies, or None; damage of the newer ones by
+        step.
         """
         skipped: list[tuple[int, str]] = []
         only_unfinished = True

@@ -97,13 +97,14 @@ def share_between_processes() -> None:
 
 
 def _all_see_cache_of_first() -> bool:
-    """True if all processes see the files that process 0 writes to its cache."""
+    # A drawn name, so that a mark of a killed run is not taken for this one's.
     name = processes.same_text(f".seen-by-all-{uuid.uuid4().hex}")
     mark = None if _directory is None else _directory / name
     is_first = jax.process_index() == 0
     with contextlib.suppress(OSError):
         if mark is not None and is_first:
             mark.touch()
+    # No process looks before process 0 has written.
     processes.gather("marked")
     all_see = all(processes.gather(mark is not None and mark.exists()))
     with contextlib.suppress(OSError):
@@ -131,6 +132,7 @@ def _name_devices_alike() -> bool:
         return False
 
     def hash_alike(hash_object: Any, devices: np.ndarray) -> None:
+        # Programs of a few processes keep their own key: their devices differ.
         if len({device.process_index for device in devices.flat}) == jax.process_count():
             hash_object.update(names[0].encode())
         else:
@@ -144,11 +146,8 @@ def _name_devices_alike() -> bool:
 def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
     """Let process 0 compile a program first; the other processes then read it from the cache.
 
-    Yields the seconds that this process has waited; 0 for a program of its own devices.
-
-    Args:
-      arguments: Of the program, or their shapes, with their shardings.
-      results: Shardings of the results; None where they follow from the arguments.
+    Yields the seconds waited: 0 for a program that runs on this process's devices alone, as the
+    shardings of `arguments` and `results` (None where they follow from the arguments) show.
     """
     leaves = jax.tree.leaves((arguments, results))
     shardings = [getattr(leaf, "sharding", leaf) for leaf in leaves]
@@ -162,11 +161,10 @@ def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
 
 @dataclasses.dataclass
 class CacheUse:
-    """Origin of a program.
+    """Origin of a program: `warm` (read from the cache), `cold` (compiled; process 0 keeps it) or
+    `off`.
 
-    Attributes:
-      state: `warm` (read from the cache), `cold` (compiled; process 0 keeps it), `off`, or on a GPU
-        `tuned`: compiled, but with all of XLA's search for kernels read back.
+    On a GPU also `tuned`: compiled, but with all of XLA's search for kernels read back.
     """
 
     state: str = "off"

@@ -11,10 +11,9 @@ FOLDER = Path(__file__).parent
 
 
 def rows(path: Path, filled: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each row of a CSV file: its place, `FILE:LINE`, and its cells by column.
+    """Yield `FILE:LINE` and the cells by column of each row of a CSV file.
 
-    Columns named in `filled` must be there and have no empty cell; else a ConfigError names the
-    line.
+    A missing column of `filled`, or an empty cell in it, is a ConfigError that names the line.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

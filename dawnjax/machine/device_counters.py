@@ -8,9 +8,7 @@ from typing import Any
 class DeviceCounters:
     """Reads the counters of this machine's devices.
 
-    Attributes:
-      source: `nvml`, `libtpu`, or empty.
-      reason: Why there are none; empty if there are.
+    `source` is `nvml`, `libtpu`, or empty; then `reason` says why.
     """
 
     def __init__(self, platform: str):

@@ -51,7 +51,6 @@ class Device:
     unchecked: tuple[str, ...] = ()
 
     def peak(self, dtype: str) -> float | None:
-        """Peak FLOP/s of a dtype; None where it is not published."""
         return self.peak_flops_per_second.get(dtype)
 
     def cited(self, dtype: str) -> str:
@@ -87,9 +86,7 @@ def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
 
 
 def find_device(device_kind: str) -> tuple[Device | None, str]:
-    """Device of a `device_kind`, such as `NVIDIA H200`; or None and the reason why it has no
-    numbers.
-    """
+    """Device of a `device_kind`, such as `NVIDIA H200`; or None and why it has no numbers."""
     for pattern, device in _devices():
         if pattern.search(device_kind):
             return device, ""
@@ -99,7 +96,6 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
 
 
 def find_product(name: str) -> Device:
-    """Device of the row that has this name."""
     return {device.name: device for _, device in _devices()}[name]
 
 

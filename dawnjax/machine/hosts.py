@@ -1,7 +1,6 @@
 """Use of the host by a run: CPU, memory, network and device memory, sampled once a second.
 
-A sample is also the heartbeat of the event log: a log that ends abruptly shows to within a second
-when its process ended.
+A sample is also the event log's heartbeat: it shows to a second when a process ended.
 """
 
 import contextlib
@@ -64,7 +63,6 @@ class HostSampler:
         self._thread = threading.Thread(target=self._run, name="host_sampler", daemon=True)
 
     def start(self) -> None:
-        """Take a sample now and start the thread."""
         self.begin()
         self._thread.start()
 
@@ -88,11 +86,11 @@ class HostSampler:
 
     @property
     def has_counters(self) -> bool:
-        """True if a driver counts the devices' work."""
         return self._counters is not None and bool(self._counters.source)
 
     def sample(self) -> dict[str, Any]:
-        """Take a sample and record it."""
+        # The thread and a caller may sample at once; records must stay in the order of their
+        # values.
         with self._lock:
             sample = {
                 "cpu_seconds": round(time.process_time(), 6),
@@ -163,7 +161,8 @@ class HostSampler:
 
 
 def visible_cores() -> int:
-    """Number of CPU cores that this process may run on."""
+    """CPU cores that this process may run on."""
+    # Not on macOS. `os.cpu_count` alone ignores a job's or a container's share.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -35,11 +35,7 @@ def all_devices() -> list[Any]:
 
 
 def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
-    """Mesh over all devices, those of process 0 first.
-
-    Raises:
-      ConfigError: The axes do not multiply to the number of devices.
-    """
+    """Mesh over all devices, those of process 0 first; ConfigError if the axes do not fit them."""
     per_data = shape.fsdp * shape.model
     if min(shape.fsdp, shape.model) < 1 or shape.data < 0:
         raise ConfigError(f"mesh {shape} has an axis below 1 (mesh.data=0 takes all that is left)")
@@ -52,13 +48,14 @@ def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
     return jax.make_mesh(
         (data, shape.fsdp, shape.model),
         ("data", "fsdp", "model"),
+        # The compiler propagates shardings from the step's arguments; explicit axes would put them
+        # into every type.
         axis_types=(AxisType.Auto,) * 3,
         devices=devices,
     )
 
 
 def batch_shards(mesh: Mesh) -> int:
-    """Number of parts that a global batch is split into."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
@@ -78,8 +75,8 @@ def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
 
 
 def update_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
-    """Sharding of one array of an update: the devices of a batch split the largest dimension that
-    they divide.
+    """Sharding of one array of an update: the batch's devices split the largest divisible
+    dimension.
     """
     return _split(mesh, shape, BATCH_AXES)
 

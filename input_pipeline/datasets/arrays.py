@@ -41,9 +41,8 @@ class Arrays:
     TAG: ClassVar[str] = "arrays"
 
     def arrays(self, split: Split) -> Mapping[str, np.ndarray]:
-        """Arrays [num_examples, ...] of a split by name, the same at each call.
-
-        They hold booleans, integers, or floats of up to 32 bits.
+        """Arrays [num_examples, ...] of a split by name, numbers of up to 32 bits, the same at each
+        call.
         """
         raise DataError(
             f"{type(self).__name__} has no method arrays(self, split) that returns its arrays; "
@@ -55,13 +54,11 @@ class Arrays:
         return _described(self)[0]
 
     def load(self, split: Split) -> Examples:
-        """Arrays of a split, read again so that the clock holds what that takes; 64-bit integers
-        become int32.
-
-        Raises:
-          DataError: As `spec`, or `arrays` does not return the same again.
+        """Arrays of a split, 64-bit integers as int32; DataError if `arrays` returns others than
+        before.
         """
         examples = _read(self, split)
+        # `spec` read them before the clock; here they are read again, so that the clock holds it.
         if _digest(examples) != _described(self)[1][split]:
             raise DataError(
                 f"{type(self).__name__}.arrays({split!r}) returned other values than before; a "
@@ -70,9 +67,7 @@ class Arrays:
         return examples
 
     def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DataSpec:
-        """Specification of both splits; a subclass raises DataError where a task could not use
-        them.
-        """
+        """Specification of both splits; DataError where a task could not use them."""
         shapes = {
             split: {name: (array.shape[1:], array.dtype.name) for name, array in examples.items()}
             for split, examples in splits.items()
@@ -137,6 +132,7 @@ class ImageArrays(Arrays):
         )
 
 
+# Both `spec` and `load` ask for it, and the arrays may be slow to make.
 @functools.lru_cache(maxsize=4)
 def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
     splits: dict[Split, Examples] = {split: _read(data, split) for split in ("train", "eval")}
@@ -146,7 +142,6 @@ def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
 
 
 def _read(data: Arrays, split: Split) -> Examples:
-    """Call the person's code for a split, and check what comes back."""
     where = f"{type(data).__name__}.arrays({split!r})"
     try:
         returned = data.arrays(split)
@@ -178,6 +173,7 @@ def _read(data: Arrays, split: Split) -> Examples:
 def _digest(examples: Examples) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(examples.items()):
+        # Without form and name, other arrays of the same bytes would have the same hash.
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

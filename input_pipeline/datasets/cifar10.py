@@ -44,7 +44,6 @@ class Cifar10:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; reads metadata only."""
         directory = self._directory()
         version_directory = self._tfds_version(directory)
         if version_directory is not None:

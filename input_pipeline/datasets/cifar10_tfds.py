@@ -1,6 +1,5 @@
-"""CIFAR-10 as TensorFlow Datasets keeps it in ArrayRecord files, read without TensorFlow.
-
-Each run reads it in some seconds, on the clock; `dawnjax prepare --from` reads it once.
+"""CIFAR-10 as TensorFlow Datasets keeps it in ArrayRecord files: read in some seconds, on the
+clock.
 """
 
 import pathlib
@@ -41,9 +40,8 @@ def read_split(
     split: Split,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [N, 32, 32, 3] and labels int64 [N] of one split, decoded and checked.
-
-    `progress` takes the number of examples read since its last call.
+    """Images uint8 [N, 32, 32, 3] and labels int64 [N]; `progress` takes examples since its last
+    call.
     """
     count = read_counts(version_directory)[0][split]
     name = _SPLITS[split]

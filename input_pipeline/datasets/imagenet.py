@@ -54,7 +54,6 @@ class ImageNet:
         return published.images_spec(published.IMAGENET, shape, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """Images uint8 [N, side, side, 3] and labels int32 [N]."""
         return self._directory().load(split)
 
     def classes(self) -> tuple[str, ...]:

@@ -45,7 +45,6 @@ class Images:
         return self._directory().spec()
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """Images uint8 [N, height, width, channels] and labels int32 [N]."""
         return self._directory().load(split)
 
     def classes(self) -> tuple[str, ...]:

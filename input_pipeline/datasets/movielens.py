@@ -80,7 +80,6 @@ class MovieLens:
     data_dir: str = ""
 
     def spec(self) -> InteractionsSpec:
-        """Counts and shapes; reads metadata only."""
         directory = self._directory()
         manifest = KIND.read(directory)
         facts = manifest.facts

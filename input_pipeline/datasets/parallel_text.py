@@ -101,7 +101,6 @@ class ParallelText:
     data_dir: str = ""
 
     def spec(self) -> TextSpec:
-        """Counts and shapes; reads metadata only."""
         for read in (_read_vocabulary, _read_references):
             read.cache_clear()  # the next run of this process reads them on its own clock
         directory = self._directory()

@@ -26,7 +26,6 @@ data belongs on a run's clock, and refuses another listing."""
 
 
 def _facts(source: Source) -> ImageFacts:
-    """Facts of a listed source; labels that are read on demand are not counted."""
     counted: dict[Split, tuple[int, ...]] = {
         split: class_counts(part.labels, len(source.classes))
         for split, part in source.splits.items()
@@ -47,9 +46,7 @@ class PhotographDirectory:
       dataset: Name that it must have been prepared under.
       title: Name of the data in messages.
       command: Flags of `dawnjax prepare` that make it.
-      tfds_name: Its name in TensorFlow Datasets.
       side: Height and width of the images in pixels; None takes those of the prepared ones.
-      sides: Values that `side` may have.
       published: The published set that they may be; None where they claim to be none.
     """
 
@@ -109,6 +106,7 @@ class PhotographDirectory:
             most = image_set.LARGEST_VERIFIED_BYTES
             return {**image_set.read_split(self.path, self._manifest(), split, most_bytes=most)}
         photographs = self._open_source((split,)).splits[split]
+        # Files may change between the count and the run: its fingerprint would be of other data.
         counted = _counted.get(self.path, {}).get(split, photographs.listing)
         if photographs.listing != counted:
             raise DataError(f"{self.path}: the {split} images were changed since they were counted")
@@ -133,7 +131,6 @@ class PhotographDirectory:
         return open_source(self.path, self.title, self.tfds_name, splits)
 
     def _is_prepared(self) -> bool:
-        """True if the directory is prepared; refuses one that holds nothing known."""
         if image_set.KIND.is_begun(self.path):
             return True
         if (self.path / "train").is_dir():

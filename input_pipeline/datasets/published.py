@@ -113,7 +113,6 @@ def declare_images(published: PublishedImages, facts: ImageFacts) -> Declaration
 
 
 def _difference(published: PublishedImages, facts: ImageFacts) -> str:
-    """First difference in words; empty where there is none."""
     name = published.benchmark
     for split, words in _SPLIT_WORDS.items():
         here, there = facts.num_examples[split], published.num_examples[split]
@@ -174,10 +173,7 @@ NEWSTEST2014_MD5 = ("dabf51a9c02b2235632f3cee75c72d49", "f6c3818b477e4a25cad68b6
 
 
 def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
-    """Declaration of parallel text after a comparison with WMT's of English and German.
-
-    Pairs are those before any is left out; the MD5 are of the text of both sides to evaluate.
-    """
+    """Declaration of parallel text, of which pairs are those before any is left out."""
     name = f"parallel text of {num_train_pairs:,} pairs"
     if num_train_pairs not in WMT_TRAIN_PAIRS:
         known = ", ".join(f"{count:,}" for count in WMT_TRAIN_PAIRS)

@@ -131,9 +131,8 @@ class Squad:
         )
 
     def published_spec(self) -> QuestionsSpec:
-        """Count and shapes of SQuAD v1.1 with the default lengths, without its files.
-
-        The width of vectors is that of the file's name, as in `glove.6B.100d.txt`.
+        """Count and shapes of SQuAD v1.1 with default lengths; `glove.6B.100d.txt` names 100 as the
+        width.
         """
         width = re.search(r"\.(\d+)d\b", self.word_vectors)
         default = Squad(vocabulary_size=self.vocabulary_size)._selection
@@ -239,7 +238,7 @@ def texts_of(
     encoded: Encoded,
     selection: Selection,
 ) -> EvaluatedTexts:
-    """Texts of the questions that are evaluated, out of those of all questions."""
+    """Texts of the selected questions, out of those of all."""
     rows, ends = selection.rows(encoded, "eval"), encoded["eval_context_ends"]
     return EvaluatedTexts(
         contexts=tuple(contexts),

@@ -100,7 +100,6 @@ class TokenShards:
     data_dir: str = ""
 
     def spec(self) -> TokenSpec:
-        """Count and shapes; reads each file's header and parts of it."""
         words = self._words()
         digest = hashlib.sha256(repr((words, self.max_eval_tokens)).encode())
         train, evaluated = (self._stream(split) for split in ("train", "eval"))
@@ -136,9 +135,8 @@ class TokenShards:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """Arrays of a split, mapped into memory.
-
-        A row with a token outside the vocabulary raises DataError when it is read.
+        """Arrays of a split, mapped; a row with a token outside the vocabulary is a DataError when
+        read.
         """
         stream = self._stream(split)
         separator = self._words().separator

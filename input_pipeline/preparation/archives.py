@@ -67,12 +67,7 @@ of 128 MiB takes 129."""
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """File in a folder or an archive.
-
-    Attributes:
-      name: Path within the source, with forward slashes.
-      read_unnamed: Returns the bytes; its errors do not name the source.
-    """
+    """File in a folder or an archive; `name` is its path there, with forward slashes."""
 
     source: pathlib.Path
     name: str
@@ -245,6 +240,7 @@ class _Bounded:
         self._tail = b""
 
     def read(self, size: int) -> bytes:
+        # One byte more than is left shows that the limit is passed.
         data = self._stream.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
@@ -254,10 +250,7 @@ class _Bounded:
         return data
 
     def finish(self) -> None:
-        """Read to the end, for the checksum of the compressed stream and the tar's end mark.
-
-        Only the missing mark shows that a tar was cut between two members.
-        """
+        """Read on to the checksum at the end; a missing end mark alone shows a tar that was cut."""
         while self.read(2**20):
             pass
         if len(self._tail) < 1024 or any(self._tail):
@@ -294,7 +287,7 @@ class _Budget:
 
 
 def _safe_name(path: pathlib.Path, name: str) -> str:
-    """Member's name without a leading `./`; refuse one that leads out of the archive."""
+    """Member's name without a leading `./`; one that leads out of the archive is refused."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\\" in name or name[1:2] == ":":
         raise DataError(f"{path}: the member name {shown(name)} leads out of the archive")

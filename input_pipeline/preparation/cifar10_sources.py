@@ -120,9 +120,9 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
 
 
 def _form_of(name: str) -> Form | None:
-    """Form that a file belongs to by its path; None for a file that is not needed."""
     parts = name.split("/")
     file = parts[-1]
+    # macOS adds such files to folders and archives.
     if file.startswith(".") or "__MACOSX" in parts:
         return None
     if file in _BATCHES:
@@ -279,7 +279,6 @@ def _check_labels(labels: np.ndarray) -> None:
 
 @contextlib.contextmanager
 def _naming(member: archives.Member) -> Iterator[None]:
-    """Name the source and the member in a DataError."""
     try:
         yield
     except DataError as error:

@@ -140,11 +140,10 @@ def _refuse_twice(ratings: Ratings, user: np.ndarray, item: np.ndarray) -> None:
 
 
 def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray:
-    """Negatives, int32 [users, n], of a line for each user: `(user,item)`, then TAB and an item for
-    each.
+    """Negatives int32 [users, n], from a line `(user,item)`, TAB, item, TAB, item, ... for each
+    user.
 
-    It is the form of `test.negative` files of the paper's code. A negative that its user rated is
-    refused, and a pair that is not a user's last rating.
+    It is the form of `test.negative` files of the paper's code.
     """
     pairs, users, items = interactions.pairs, interactions.users, interactions.items
     last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]

@@ -11,9 +11,7 @@ then those that fill the row."""
 
 
 def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: int) -> tuple:
-    """Room of a row for source and target tokens, in proportion to all tokens; `longer` for the
-    side with more.
-    """
+    """Source and target tokens of a row, in the proportion of all; `longer` is the greater."""
     ratio = int(source_lengths.sum()) / int(target_lengths.sum())
     if ratio <= 1:
         return max(1, round(longer * ratio)), longer

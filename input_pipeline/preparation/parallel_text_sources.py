@@ -72,7 +72,6 @@ Pairs = tuple[list[str], list[str]]
 
 
 def _training_pairs(corpus: Corpus) -> Pairs:
-    """All pairs to train on, those with an empty side too."""
     counts_differ = len(corpus.train_sources) != len(corpus.train_targets)
     if counts_differ or not (corpus.train_sources or corpus.tfds):
         raise DataError(

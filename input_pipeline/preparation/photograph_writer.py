@@ -98,6 +98,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
             "w+",
             np.uint8,
             (count, side, side, 3),
+            # The version that `manifest.npy_blocks` writes: checksums cover the header.
             version=(1, 0),
         ).flush()
         np.save(directory / f"{split}_labels.npy", np.asarray(photographs.labels).astype("<i4"))

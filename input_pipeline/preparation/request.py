@@ -100,9 +100,7 @@ def report_images(
     prepared: tuple[ImageManifest, Outcome],
     published: PublishedImages | None = None,
 ) -> str:
-    """Line about the images that a directory holds now, and a line if they are not the published
-    set.
-    """
+    """Line about the images that a directory holds, and one if they are not the published set."""
     manifest, outcome = prepared
     facts = manifest.facts
     height, width, channels = image_shape(manifest)

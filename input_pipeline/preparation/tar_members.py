@@ -35,11 +35,7 @@ class TarMember(NamedTuple):
 
 
 def tar_members(read: Callable[[int], bytes]) -> Iterator[TarMember]:
-    """Walk through a tar stream up to its end mark; `read` returns at most a number of its bytes.
-
-    Raises:
-      tarfile.ReadError: It is damaged or cut short, or an extended header is too large.
-    """
+    """Walk through a tar stream; a damaged one, or too large a header, is a tarfile.ReadError."""
     stream = _Stream(read)
     everywhere: dict[str, str] = {}  # what a global header says of all members after it
     here: dict[str, str] = {}
@@ -107,7 +103,6 @@ class _Stream:
         self._left, self._padding = size, -size % BLOCK
 
     def content(self) -> bytes:
-        """Content of the member, once."""
         data, self._left = self.exactly(self._left), 0
         return data
 

@@ -36,6 +36,7 @@ def write_files(
         return wanted, "unchanged"
     partial = directory.with_name(directory.name + ".partial")
     with named_write_errors(directory):
+        # What a killed call left.
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for name, content in contents.items():
@@ -60,8 +61,8 @@ def held(
     is_same: Callable[[Manifest[Facts]], bool],
     overwrite: bool,
 ) -> Manifest[Facts] | None:
-    """Manifest of the same content in a directory to be written to, every byte checked; None to
-    write it.
+    """Manifest of the same content in a directory, every byte checked; None where it is to be
+    written.
 
     Other or damaged content must stay, unless `overwrite`.
     """
@@ -111,7 +112,6 @@ def write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> No
 
 @contextlib.contextmanager
 def named_write_errors(path: pathlib.Path) -> Iterator[None]:
-    """Turn an error of the system into one line that names the path."""
     try:
         yield
     except OSError as error:

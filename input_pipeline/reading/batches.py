@@ -38,7 +38,6 @@ class ExampleOrder:
     """
 
     def __init__(self, *, seed: int, num_train_examples: int) -> None:
-        """Refuse a seed outside 0 to 2**64 - 1, or a count outside 1 to 2**31 - 1."""
         for name, value, limit in (
             ("seed", seed, 2**64 - 1),
             ("num_train_examples", num_train_examples, 2**31 - 1),
@@ -51,9 +50,7 @@ class ExampleOrder:
         self._permutations: dict[int, np.ndarray] = {}
 
     def steps(self, start: int, count: int, batch_size: int) -> BatchIndices:
-        """Examples of steps start to start + count - 1, counted from 0; a batch may exceed the
-        train split.
-        """
+        """Examples of `count` steps from `start`, counted from 0; a batch may exceed the split."""
         if start < 0 or count < 1 or batch_size < 1:
             last = start + count - 1
             raise ValueError(f"steps {start} to {last} of {batch_size} examples are no steps")

@@ -16,9 +16,7 @@ def subset_spec(
     class_counts: Mapping[Split, Sequence[int]],
     name: str,
 ) -> DatasetSpec:
-    """Specification of the `kept` labels, renumbered in that order; `name` is that of the whole
-    set.
-    """
+    """Specification of the `kept` labels, renumbered in that order; `name` is the whole set's."""
     listed = ",".join(map(str, kept))
     if (
         len(set(kept)) != len(kept)

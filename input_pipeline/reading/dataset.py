@@ -78,21 +78,13 @@ class Dataset(Protocol):
     TAG: ClassVar[str]
 
     def spec(self) -> DataSpec:
-        """Count and shapes.
-
-        Raises:
-          DataError: The data are missing, or their description is damaged.
-          ValueError: A field is out of range, or does not fit the data.
-        """
+        """Count and shapes; ValueError where a field is out of range or does not fit the data."""
         ...
 
     def load(self, split: Split) -> Mapping[str, Any]:
-        """Arrays [num_examples, ...] of a split, or `RowsOnDemand` in their place.
+        """Arrays [num_examples, ...] of a split, or `RowsOnDemand` in their place; or a DataError.
 
         Nothing that `spec` has read is used again, for this is on a run's clock.
-
-        Raises:
-          DataError: The data are missing, damaged, or not those of `spec()`.
         """
         ...
 
@@ -229,7 +221,7 @@ def num_bytes(spec: DataSpec) -> int:
 
 
 def class_names(dataset: Any, spec: DatasetSpec) -> tuple[str, ...]:
-    """Name of an image dataset's labels: its `classes()`, or "0", "1", ... without it."""
+    """Names of an image dataset's labels: its `classes()`, or "0", "1", ... without it."""
     if hasattr(dataset, "classes"):
         return tuple(dataset.classes())
     return tuple(str(label) for label in range(spec.num_classes))

@@ -98,9 +98,7 @@ def model_image_shape(
 def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
     """Middle of images [batch, height, width, channels], which an evaluation sees.
 
-    Returns:
-      [batch, crop_pixels, crop_pixels, channels] in the images' dtype, or in float32 where they are
-      resized; the images as they are without a crop.
+    It is [batch, crop_pixels, crop_pixels, channels], in float32 where it is resized.
     """
     side = config.crop_pixels
     if not side:
@@ -117,11 +115,10 @@ def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
 
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
-    """Compute (images / 255 - mean) / std: float32, of the same shape.
+    """Compute (images / 255 - mean) / std: float32, of the same shape [batch, height, width,
+    channels].
 
-    Args:
-      images: uint8 [batch, height, width, channels], or float32 with values up to 255.
-      mean: Per channel, as a fraction of 255; `std` likewise.
+    Mean and deviation are of each channel, as fractions of 255.
     """
     scale = 1 / (255 * np.asarray(std, np.float64))
     # One multiply-add per pixel; constants in float64 so that they round once.
@@ -246,9 +243,7 @@ def _source_coordinates(
 def _crop_coordinates(
     config: ImageAugmentation, size: tuple[int, int], keys: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Row and column coordinates, float32 [batch, crop_pixels], and pixels of the image per step,
-    [batch].
-    """
+    """Row and column coordinates, float32 [batch, crop_pixels], and pixels per step, [batch]."""
     draws = _more_draws(keys, _NUM_DRAWS, _NUM_CROP_DRAWS)
     area = config.crop_min_area + draws[:, _AREA] * (1 - config.crop_min_area)
     log_aspect = (2 * draws[:, _ASPECT] - 1) * math.log(config.crop_max_aspect)
@@ -318,7 +313,7 @@ def _linear_weights(coordinates: jax.Array, size: int) -> jax.Array:
 
 
 def _is_cut(pixels: int, size: int, draws: jax.Array) -> jax.Array:
-    """Mask of the positions along one axis that a cutout covers: bool [batch, size]."""
+    """Positions along one axis that a cutout covers: bool [batch, size]."""
     first = jnp.floor(draws * size) - pixels // 2
     positions = jnp.arange(size)[None]
     return (positions >= first[:, None]) & (positions < first[:, None] + pixels)

@@ -29,12 +29,7 @@ _MOST_MARKERS = 100_000
 
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
-    """Decode a JPEG or PNG file of a known size to 8-bit RGB, uint8 [height, width, 3], without
-    alpha.
-
-    Raises:
-      DataError: Another format, another size, cut short or damaged; the message names no file.
-    """
+    """Decode a JPEG or PNG file of a known size to 8-bit RGB, uint8 [height, width, 3]."""
     size = image_size(content)
     if size != (height, width):
         raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
@@ -44,11 +39,8 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
 def decode_square(content: bytes, side: int) -> np.ndarray:
     """Decode the middle square of an image of any size, resized: uint8 [side, side, 3].
 
-    An image is averaged over areas where it shrinks and interpolated linearly where it grows. Grey,
-    CMYK and 16-bit images become 8-bit RGB; transparency and orientation marks are dropped.
-
-    Raises:
-      DataError: Another format, too many pixels, cut short or damaged; the message names no file.
+    Grey, CMYK and 16-bit images become 8-bit RGB; transparency and orientation marks are dropped. A
+    DataError names no file.
     """
     import cv2
 
@@ -71,13 +63,11 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
 
 
 def _reduction(content: bytes, least: int, side: int) -> int:
-    """Factor by which a JPEG's own transform may shrink it.
-
-    Twice the side must remain: shrunk further, photographs are sharper than averages over areas, by
-    up to six of 255 levels in the mean over one image of 300.
-    """
+    """Factor by which a JPEG's own transform may shrink it, to twice the side at least."""
     if not content.startswith(_JPEG_START):
         return 1
+    # Shrunk to less, photographs are sharper than averages over areas: by up to six of 255 levels
+    # in the mean over one image of 300.
     return max(factor for factor in (1, 2, 4, 8) if factor == 1 or least >= 2 * side * factor)
 
 
@@ -130,6 +120,7 @@ def _png_size(content: bytes) -> tuple[int, int]:
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
     """(height, width) from the frame header; the end mark must be there."""
+    # Some cameras add bytes after the end mark.
     if _JPEG_END not in content[-64:]:
         raise DataError("is cut short")
     position = 2

@@ -30,6 +30,7 @@ class ImageFacts:
     """Facts of labelled images that are compared with a published set.
 
     Attributes:
+      num_examples: Images of each split.
       classes: Name of each class; a label is a position in it.
       class_counts: Images of each class, in each split; empty where labels were not counted.
       statistics: Of each split that was measured.
@@ -71,7 +72,7 @@ def read(directory: pathlib.Path) -> ImageManifest:
 
 
 def fingerprint(manifest: ImageManifest) -> str:
-    """Hash of classes and arrays, whatever they were made from: 16 hex digits."""
+    """Hash of classes and arrays, whatever they were made from."""
     return manifest.fingerprint(manifest.facts.classes)
 
 
@@ -87,8 +88,7 @@ def read_split(
     *,
     most_bytes: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Map a split into memory, read only, verified: `image` uint8 [num_examples, height, width,
-    channels], `label` int32.
+    """Map a split, verified: `image` uint8 [num_examples, height, width, channels], `label` int32.
 
     Of images in a file of more than `most_bytes`, only size and header are read.
     """
@@ -112,16 +112,14 @@ def check_labels(where: str, labels: np.ndarray, num_classes: int) -> None:
 
 
 def class_counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:
-    """Number of images of each class, of labels in range."""
     return tuple(np.bincount(labels, minlength=num_classes).tolist())
 
 
 def channel_statistics(images: np.ndarray) -> Statistics:
-    """Mean and standard deviation of pixel / 255 per channel, to six digits, from exact counts of
-    levels.
-    """
+    """Mean and deviation of pixel / 255 per channel, to six digits."""
     channels = images.shape[-1]
     counts = np.zeros((channels, 256), np.int64)
+    # In chunks: the images may be memory-mapped and larger than memory.
     for start in range(0, len(images), 1024):
         chunk = images[start : start + 1024].reshape(-1, channels)
         for channel in range(channels):

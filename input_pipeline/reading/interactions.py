@@ -99,7 +99,7 @@ def split_of(
 def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
     """Bit for each item that a user rated, and after the last item: uint32 [users, words].
 
-    Users are int32 [ratings], ascending, from 0, none left out; no pair is there twice.
+    Users ascend from 0, none left out; no pair is there twice.
     """
     table = np.zeros((int(users[-1]) + 1, num_words(num_items)), np.uint32)
     words, bits = np.divmod(items, WORD_BITS)
@@ -120,10 +120,9 @@ def is_rated(table: np.ndarray, users: np.ndarray, items: np.ndarray) -> np.ndar
 def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> np.ndarray:
     """Draw `count` items that each user never rated, evenly: int32 [users, count]; -1 for a
     repeated one.
-
-    The raw output of Philox is the same under any version of NumPy. Each user left an item unrated.
     """
     table = rated(pairs[:, 0], pairs[:, 1], num_items)
+    # Raw output, which is the same under any version of NumPy.
     stream = np.random.Philox(key=np.array([seed, _NEGATIVE_STREAM], np.uint64))
     drawn = np.empty(len(table) * count, np.int32)
 

@@ -26,13 +26,9 @@ Decode = Callable[[bytes], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class LabelledImages:
-    """A labelled set.
+    """A labelled set: images uint8 [n, height, width, channels], labels int32 [n].
 
-    Attributes:
-      kind: Its source, in words.
-      images: uint8 [n, height, width, channels].
-      labels: int32 [n].
-      classes: Name of each label; None where the source has numbers only.
+    `kind` is its source in words; `classes` is None where the source has numbers only.
     """
 
     kind: str
@@ -85,9 +81,8 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
 def labels_of_run(
     path: pathlib.Path, labelled: LabelledImages, classes: Sequence[str]
 ) -> np.ndarray:
-    """Translate a set's labels into a run's by the names of classes: int32 [n].
-
-    The set may lack some of the run's classes, but have no class besides them.
+    """Labels of a run, int32 [n], by the names of classes; the set may lack some, but have no
+    others.
     """
     labels, names = labelled.labels, labelled.classes
     if names is None:

@@ -56,8 +56,10 @@ class File:
     """A file of prepared data.
 
     Attributes:
+      num_bytes: Its size.
       checksums: Of each block of `BLOCK_BYTES`, in hex digits.
       dtype: NumPy's name of an array's dtype; empty for a file that is no array.
+      shape: Of the array.
     """
 
     num_bytes: int
@@ -74,6 +76,8 @@ class Manifest(Generic[Facts]):
       kind: Name of the `Kind`.
       dataset: Name of the dataset, such as `cifar10`.
       facts: Counts and the like, as the kind has them.
+      files: Each file, by name.
+      algorithm: Of the checksums.
       source: Origin of the data; names no path of this machine.
     """
 
@@ -110,7 +114,6 @@ class Manifest(Generic[Facts]):
             raise DataError(f"{directory / name}: cannot be read ({error})") from None
 
     def verify(self, directory: pathlib.Path) -> None:
-        """Compare every byte of every file with its checksum."""
         for name in self.files:
             self._verified(directory, name)
 
@@ -167,8 +170,7 @@ class Kind(Generic[Facts]):
     def read(self, directory: pathlib.Path, command: str = "") -> Manifest[Facts]:
         """Read a manifest, and compare sizes and headers of its files: less than a millisecond.
 
-        `command` is the flags of `dawnjax prepare` that make the data, for the message where none
-        are there.
+        Where nothing is there, the message names the flags of `dawnjax prepare` in `command`.
         """
         path = directory / FILE
         try:
@@ -200,7 +202,6 @@ class Kind(Generic[Facts]):
         contents: Mapping[str, np.ndarray | bytes],
         source: dict[str, str] | None = None,
     ) -> Manifest[Facts]:
-        """Manifest of files that hold these contents."""
         return Manifest(
             kind=self.name,
             dataset=dataset,
@@ -239,7 +240,6 @@ class Kind(Generic[Facts]):
 
 
 def npy_blocks(array: np.ndarray) -> Iterator[bytes | memoryview]:
-    """Yield the .npy file of a C-ordered array in blocks of `BLOCK_BYTES`."""
     header = io.BytesIO()
     # Version 1.0 by hand: `np.save` cannot yield blocks, and may pick another version.
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
@@ -299,7 +299,6 @@ def _check_form(path: pathlib.Path, file: File) -> None:
 
 
 def _form_in_header(path: pathlib.Path) -> tuple[str, tuple[int, ...]] | None:
-    """Dtype and shape in a file's header; None where it has none."""
     try:
         with path.open("rb") as file, warnings.catch_warnings(action="ignore"):
             np.lib.format.read_magic(file)

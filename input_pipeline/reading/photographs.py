@@ -59,7 +59,6 @@ class Photographs:
     def rows(
         self, shape: tuple[int, int, int], decode: Callable[[bytes], np.ndarray]
     ) -> RowsOnDemand:
-        """All photographs, uint8 [n, *shape], decoded on demand."""
         return RowsOnDemand(
             len(self.labels), shape, "uint8", lambda index: self.decoded(index, decode)
         )
@@ -117,7 +116,7 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
 
 
 def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
-    """Name of the class folders in a folder, sorted; one or more."""
+    """Names of the class folders in a folder, sorted; one or more."""
     entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     classes = tuple(sorted(entry.name for entry in entries if entry.is_dir()))
     if not classes:
@@ -192,8 +191,6 @@ def open_tfds_splits(
 
 
 def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
-    """Photographs of a split, listed without decoding an image."""
-
     def record(index: int, feature: str) -> Any:
         try:
             return source[index][feature]

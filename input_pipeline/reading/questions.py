@@ -36,7 +36,7 @@ NUM_CHARACTERS = 200
 
 
 class Question(NamedTuple):
-    """Question with its answers, pairs of first character in the passage and text."""
+    """Question; its answers are pairs of first character in the passage and text."""
 
     id: str
     passage: int
@@ -114,10 +114,9 @@ class EvaluatedTexts:
 
 
 class LookedUp(RowsOnDemand):
-    """Rows `values[table[index[row]]]`, without a copy for each question in memory."""
+    """Rows `values[table[index[row]]]` of tokens' types, without a copy for each question."""
 
     def __init__(self, table: np.ndarray, index: np.ndarray, values: np.ndarray):
-        """Take a table int [n, length] of types, int [rows] of it, and values [types, ...]."""
         shape = (*table.shape[1:], *values.shape[1:])
         super().__init__(len(index), shape, values.dtype.name, lambda row: self[np.array(row)])
         self._table, self._index, self._values = table, index, values
@@ -157,6 +156,7 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
 
 
 def _split(passages: Passages, types: dict[str, int]) -> Encoded:
+    # Numbers in order of appearance, so that a file alone decides them.
     number = lambda word: types.setdefault(word, len(types) + 1)  # noqa: E731
     spans_of_contexts = [spans_of(context) for context in passages.contexts]
     contexts = [
@@ -267,9 +267,7 @@ class Selection:
     def arrays(
         self, encoded: Encoded, split: Split, vectors: np.ndarray | None, spec: QuestionsSpec
     ) -> dict[str, Any]:
-        """Arrays of a split; `vectors`, float16 [types, N], take the place of rows of the
-        vocabulary.
-        """
+        """Arrays of a split; `vectors`, float16 [types, N], replace rows of the vocabulary."""
         rows = self.rows(encoded, split)
         known = encoded["ranks"] < self.vocabulary_size - NUM_SPECIAL
         words = np.where(known, encoded["ranks"], UNKNOWN - NUM_SPECIAL) + np.int32(NUM_SPECIAL)
@@ -312,11 +310,9 @@ class Selection:
 
 
 class Lengths(NamedTuple):
-    """Lengths of the examples of a split, padding left out.
+    """Tokens of each question's passage and of each question, int64 [questions], without padding.
 
-    Attributes:
-      contexts: int64 [questions], tokens of each question's passage; `questions` likewise.
-      words: int64 [WORD_LENGTH + 1], tokens by their number of characters.
+    `words`, int64 [WORD_LENGTH + 1], counts tokens by their number of characters.
     """
 
     contexts: np.ndarray

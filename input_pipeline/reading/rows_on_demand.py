@@ -66,7 +66,6 @@ class RowsOnDemand:
         return rows_made.reshape(*index.shape, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """All rows, where NumPy needs a whole array."""
         if copy is False:
             raise ValueError("rows that are made on demand are always a new array")
         return self[:].astype(dtype, copy=False) if dtype is not None else self[:]

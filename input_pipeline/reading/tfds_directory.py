@@ -19,8 +19,8 @@ MOST_INFO_BYTES = 16 * 2**20
 
 
 def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
-    """Newest version in a TFDS data directory, or in one of its dataset's, configuration's or
-    version's; or None.
+    """Newest version in a TFDS data directory, or in a dataset's, configuration's or version's; or
+    None.
     """
     for pattern in ("", "[0-9]*/", f"{name}/[0-9]*/"):
         versions = [path.parent for path in directory.glob(f"{pattern}{INFO_FILE}")]
@@ -54,12 +54,11 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
 
 
 def num_examples(info: dict[str, Any]) -> dict[str, int]:
-    """Number of examples of each split in a version's metadata."""
+    """Examples of each split in a version's metadata."""
     return {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
 
 
 def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
-    """First of some splits that a version has, or None."""
     known = num_examples(read_info(version))
     return next((name for name in names if name in known), None)
 
@@ -72,7 +71,6 @@ def fingerprint(version: pathlib.Path, *more: str) -> str:
 
 
 def open_version(version: pathlib.Path) -> Any:
-    """Builder of a version, whose `info` and `as_data_source` read it."""
     tfds = import_tfds(version)
     try:
         return tfds.builder_from_directory(str(version))

@@ -21,10 +21,7 @@ MOST_TOKENS = 2**16
 class Words:
     """A vocabulary: tokens are 0 to size - 1.
 
-    Attributes:
-      name: `bytes`, `gpt2` or `file`.
-      separator: The token that begins a document.
-      bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
+    `separator` begins a document; `bytes_of_token` is empty where it is not known.
     """
 
     name: str
@@ -39,7 +36,6 @@ KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
 
 
 def read_words(directory: pathlib.Path) -> Words:
-    """Vocabulary of a directory."""
     path = directory / FILE
     try:
         fields = records.load_json(records.read_plain(path))

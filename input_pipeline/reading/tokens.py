@@ -15,16 +15,11 @@ _TOKEN = re.compile(
 
 
 def spans_of(text: str) -> list[tuple[int, int]]:
-    """First character and the one after the last of each token; every character but white space is
-    in one.
-    """
+    """First character and the one after the last of each token, white space left out."""
     return [match.span() for match in _TOKEN.finditer(text)]
 
 
 def covering(spans: list[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
-    """First and last token, as positions in `spans`, that hold characters `start` to `end` - 1.
-
-    A token that is cut is taken whole; None where the characters are white space alone.
-    """
+    """First and last of the spans with characters `start` to `end` - 1; None for white space."""
     inside = [n for n, (first, after) in enumerate(spans) if after > start and first < end]
     return (inside[0], inside[-1]) if inside else None

@@ -88,8 +88,8 @@ def train_vocabulary(
 ) -> bytes:
     """Train a vocabulary: the content of a model file, the same for the same sentences and library.
 
-    With `keeps_white_space` the tokens stand for the text's very bytes; otherwise blanks in a row
-    become one, as sentences want it.
+    `keeps_white_space` makes tokens stand for the text's very bytes; else blanks in a row become
+    one.
     """
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise DataError(
@@ -125,7 +125,7 @@ def train_vocabulary(
 def _reason(message: str) -> str:
     """Reason of SentencePiece's trainer against a size, with the size that fits.
 
-    Source: SentencePiece, src/trainer_interface.cc, whose two messages name the limits.
+    Source: SentencePiece, src/trainer_interface.cc.
     """
     most = re.search(r"set it to a value <= (\d+)", message)
     if most and int(most[1]) >= SMALLEST_SIZE:

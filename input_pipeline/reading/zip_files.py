@@ -45,12 +45,7 @@ class ZipBytes(io.BufferedReader):
 
 
 def refuse_zip_bomb(path: pathlib.Path) -> None:
-    """Refuse a zip that unpacks to far more than its size, or has too many members.
-
-    Raises:
-      DataError: It is refused.
-      OSError, zipfile.BadZipFile: It cannot be read.
-    """
+    """Refuse, by a DataError, a zip that unpacks to far more than its size or has many members."""
     with ZipBytes(path) as file, zipfile.ZipFile(file) as archive:
         unpacked = sum(info.file_size for info in archive.infolist())
     if unpacked > _LARGEST_SMALL + _MOST_EXPANSION * path.stat().st_size:
