@@ -1,7 +1,4 @@
-"""Agreement of a run's processes on each stage of a save, and on a choice of process 0.
-
-They talk through the coordination service: nothing compiles or runs on the devices.
-"""
+"""Agreement of a run's processes by the coordination service: the devices run nothing for it."""
 
 import itertools
 import json
@@ -43,9 +40,7 @@ class RefusedError(Exception):
 
 
 class Assent:
-    """A barrier in stages that a process may refuse, which ends it for all; no one waits for a
-    failure.
-    """
+    """A barrier in stages that a process may refuse, which ends it for all."""
 
     def __init__(self) -> None:
         """Number the agreement; every process makes its agreements in the same order."""

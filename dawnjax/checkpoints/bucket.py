@@ -37,10 +37,7 @@ def folder_at(directory: str) -> "epath.Path":
 
 
 def refuse_unwritable_bucket(directory: str) -> None:
-    """Refuse a bucket in which no object can be written and deleted, by a ConfigError of one line.
-
-    A bucket that does not answer is retried for half a minute. None is made that is missing.
-    """
+    """Refuse a missing or unwritable bucket by a ConfigError; a silent one within half a minute."""
     # A drawn name: several processes may try the same bucket at once.
     object_ = folder_at(directory) / f".writable-{secrets.token_hex(8)}"
     try:

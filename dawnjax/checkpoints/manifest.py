@@ -119,9 +119,7 @@ def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool)
 
 
 def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
-    """Manifest of a checkpoint, no file compared with it; or a DamageError that says why it is
-    none.
-    """
+    """Manifest of a checkpoint, no file compared with it; or a DamageError that says why."""
     try:
         if os.path.exists(path / MANIFEST) and not os.path.isfile(path / MANIFEST):
             raise DamageError(f"{MANIFEST} is no plain file")

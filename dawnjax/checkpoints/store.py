@@ -72,10 +72,7 @@ class Restored:
 
 
 class Checkpoints:
-    """Saves and restores the checkpoints of one directory; all processes call it in the same order.
-
-    One thread uses it.
-    """
+    """Saves and restores a directory's checkpoints; all processes call it in the same order."""
 
     def __init__(
         self,
@@ -257,10 +254,7 @@ class Checkpoints:
         return arrays
 
     def read_newest(self, chosen: Callable[[str], bool], sharding: Any) -> Restored | None:
-        """Read some arrays of the newest checkpoint that verifies, into a dict by path.
-
-        `chosen` picks paths such as `params/0/bias`. None and CheckpointError are as in
-        `restore_newest`.
+        """Read the `chosen` paths, such as `params/0/bias`, into a dict; else as `restore_newest`.
         """
         content = self._newest_whole()
         if content is None:
@@ -281,7 +275,7 @@ class Checkpoints:
         self._assent.give()
 
     def _clear_way(self, step: int) -> str:
-        """Delete what is in a save's way, but no whole checkpoint; return what remains of it."""
+        """Clear a save's way of all but whole checkpoints; return why that failed, or nothing."""
         try:
             if self._remote:
                 self._delete_leftovers(step)
@@ -400,8 +394,8 @@ class Checkpoints:
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
     def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
-        """Manifest of the newest checkpoint that verifies, or None; damage of the newer ones by
-        step.
+        """Manifest of the newest checkpoint that verifies, or None; newer steps, each with its
+        damage.
         """
         skipped: list[tuple[int, str]] = []
         only_unfinished = True

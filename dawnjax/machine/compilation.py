@@ -161,8 +161,7 @@ def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
 
 @dataclasses.dataclass
 class CacheUse:
-    """Origin of a program: `warm` (read from the cache), `cold` (compiled; process 0 keeps it) or
-    `off`.
+    """Origin of a program: `warm` (read from the cache), `cold` (compiled and kept) or `off`.
 
     On a GPU also `tuned`: compiled, but with all of XLA's search for kernels read back.
     """

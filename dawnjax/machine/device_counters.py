@@ -6,10 +6,7 @@ from typing import Any
 
 
 class DeviceCounters:
-    """Reads the counters of this machine's devices.
-
-    `source` is `nvml`, `libtpu`, or empty; then `reason` says why.
-    """
+    """Counters of this machine's devices: `source` is `nvml`, `libtpu`, or empty for a `reason`."""
 
     def __init__(self, platform: str):
         """Open the counters of a platform, `gpu` or `tpu`; others have none."""

@@ -21,8 +21,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 
 
 def keep_freed() -> None:
-    """Have this process keep what it frees; before JAX's first use of a device. ConfigError without
-    glibc.
+    """Have this process keep what it frees; ConfigError without glibc. Call it before JAX's first
+    use.
     """
     library = platform.libc_ver()[0] or "another C library"
     if library != "glibc":

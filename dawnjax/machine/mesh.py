@@ -75,9 +75,7 @@ def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
 
 
 def update_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
-    """Sharding of one array of an update: the batch's devices split the largest divisible
-    dimension.
-    """
+    """Sharding of one array of an update: a batch's devices split its largest dimension."""
     return _split(mesh, shape, BATCH_AXES)
 
 

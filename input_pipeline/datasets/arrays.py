@@ -41,7 +41,7 @@ class Arrays:
     TAG: ClassVar[str] = "arrays"
 
     def arrays(self, split: Split) -> Mapping[str, np.ndarray]:
-        """Arrays [num_examples, ...] of a split by name, numbers of up to 32 bits, the same at each
+        """Arrays [num_examples, ...] of a split, of numbers of up to 32 bits, the same at each
         call.
         """
         raise DataError(
@@ -54,9 +54,7 @@ class Arrays:
         return _described(self)[0]
 
     def load(self, split: Split) -> Examples:
-        """Arrays of a split, 64-bit integers as int32; DataError if `arrays` returns others than
-        before.
-        """
+        """Arrays of a split, 64-bit integers as int32; DataError if they are others than before."""
         examples = _read(self, split)
         # `spec` read them before the clock; here they are read again, so that the clock holds it.
         if _digest(examples) != _described(self)[1][split]:

@@ -75,10 +75,8 @@ class Cifar10:
         return published.images_spec(published.CIFAR10, IMAGE_SHAPE, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
-
-        A prepared directory takes about 0.1 s; a TFDS directory is decoded, which takes some
-        seconds.
+        """Images uint8 [N, 32, 32, 3] and labels int32 [N], verified: 0.1 s, or some seconds for
+        TFDS.
         """
         arrays = self._load(split)
         return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays

@@ -1,6 +1,4 @@
-"""CIFAR-10 as TensorFlow Datasets keeps it in ArrayRecord files: read in some seconds, on the
-clock.
-"""
+"""CIFAR-10 as TensorFlow Datasets keeps it in ArrayRecord files, which takes seconds to decode."""
 
 import pathlib
 from collections.abc import Callable
@@ -40,9 +38,7 @@ def read_split(
     split: Split,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [N, 32, 32, 3] and labels int64 [N]; `progress` takes examples since its last
-    call.
-    """
+    """Images uint8 [N, 32, 32, 3] and labels int64 [N]; `progress` takes numbers of examples."""
     count = read_counts(version_directory)[0][split]
     name = _SPLITS[split]
     builder = tfds_directory.open_version(version_directory)

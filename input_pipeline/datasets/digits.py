@@ -76,16 +76,13 @@ class Digits:
         return class_subset.subset_spec(spec, self.kept_classes, counts, "scikit-learn's digits")
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
-
-        Levels 0 to 16 become pixels 0 to 255 by (255 * level + 8) // 16; no two levels share a
-        pixel.
-        """
+        """Images uint8 [N, 8, 8, 1] and labels int32 [N] of one split."""
         arrays = self._load(split)
         return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
 
     def _load(self, split: Split) -> dict[str, np.ndarray]:
         table = _read_table()
+        # Levels 0 to 16 become pixels 0 to 255, rounded half up; no two levels share a pixel.
         images = ((255 * table[:, :64].astype(np.int32) + 8) // LARGEST_LEVEL).astype(np.uint8)
         labels = table[:, 64].astype(np.int32)
         train, evaluation = stratified_split(labels, NUM_TRAIN_EXAMPLES, self.split_seed)

@@ -131,8 +131,8 @@ class Squad:
         )
 
     def published_spec(self) -> QuestionsSpec:
-        """Count and shapes of SQuAD v1.1 with default lengths; `glove.6B.100d.txt` names 100 as the
-        width.
+        """Count and shapes of SQuAD v1.1 with default lengths, vectors as wide as their file's name
+        says.
         """
         width = re.search(r"\.(\d+)d\b", self.word_vectors)
         default = Squad(vocabulary_size=self.vocabulary_size)._selection

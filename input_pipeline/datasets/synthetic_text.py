@@ -1,7 +1,4 @@
-"""Parallel text made from a seed, a stand-in that a model can learn.
-
-Each word of the source has one word of the target, in the same place.
-"""
+"""Parallel text made from a seed: each source word has one target word, in the same place."""
 
 import dataclasses
 import hashlib

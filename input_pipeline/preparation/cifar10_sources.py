@@ -52,11 +52,7 @@ _FORM_NAMES: dict[Form, str] = {
 
 
 def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> Examples:
-    """Read all examples of a source, checked, in the order of batches, of class and file name, or
-    of arrays.
-
-    `progress` takes the number of examples read since its last call.
-    """
+    """Read and check all examples; `progress` takes the number read since its last call."""
     kind = archives.kind_of(path)
     if kind == "folder":
         version_directory = cifar10_tfds.find_version(path)

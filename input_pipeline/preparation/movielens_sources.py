@@ -140,8 +140,7 @@ def _refuse_twice(ratings: Ratings, user: np.ndarray, item: np.ndarray) -> None:
 
 
 def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray:
-    """Negatives int32 [users, n], from a line `(user,item)`, TAB, item, TAB, item, ... for each
-    user.
+    """Negatives int32 [users, n], from a line `(user,item)`, TAB, item, ... for each user.
 
     It is the form of `test.negative` files of the paper's code.
     """

@@ -1,7 +1,4 @@
-"""Packing pairs of sentences into rows of one shape, with hardly any padding.
-
-One compiled program serves all batches, and each batch holds nearly the same number of tokens.
-"""
+"""Packing pairs of sentences into rows of one shape, so that one program serves all batches."""
 
 import numpy as np
 

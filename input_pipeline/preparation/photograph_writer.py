@@ -43,10 +43,7 @@ def write(
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[ImageManifest, Outcome]:
-    """Write the prepared form of a source's photographs, or find that it is there, intact.
-
-    `side` is in pixels; `progress` takes the number of photographs done since its last call.
-    """
+    """Write prepared squares of `side` pixels, or find that they are there, intact."""
     refuse_other_files(directory, overwrite)
     with only_writer(directory):
         same = (dataset, (side, side, 3), source.listing)

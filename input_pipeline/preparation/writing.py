@@ -25,15 +25,12 @@ def write_files(
     *,
     overwrite: bool,
 ) -> tuple[Manifest[Facts], Outcome]:
-    """Write a few files that fit memory and their manifest, or find that they are there, intact.
-
-    All is written beside the directory and renamed into place: an interruption leaves what was
-    there.
-    """
+    """Write a few files that fit memory and their manifest, or find that they are there, intact."""
     refuse_strangers(directory)
     wanted = kind.make(kind.name, facts, contents)
     if held(directory, kind, lambda there: there == wanted, overwrite) is not None:
         return wanted, "unchanged"
+    # Written beside the directory and renamed: an interruption leaves what was there.
     partial = directory.with_name(directory.name + ".partial")
     with named_write_errors(directory):
         # What a killed call left.
@@ -61,10 +58,8 @@ def held(
     is_same: Callable[[Manifest[Facts]], bool],
     overwrite: bool,
 ) -> Manifest[Facts] | None:
-    """Manifest of the same content in a directory, every byte checked; None where it is to be
+    """Manifest of the same content in a directory, every byte checked; None where it may be
     written.
-
-    Other or damaged content must stay, unless `overwrite`.
     """
     if not (directory / manifests.FILE).exists():
         return None

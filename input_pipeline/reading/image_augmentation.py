@@ -115,11 +115,7 @@ def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
 
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
-    """Compute (images / 255 - mean) / std: float32, of the same shape [batch, height, width,
-    channels].
-
-    Mean and deviation are of each channel, as fractions of 255.
-    """
+    """Compute (images / 255 - mean) / std in float32; mean and std are fractions, per channel."""
     scale = 1 / (255 * np.asarray(std, np.float64))
     # One multiply-add per pixel; constants in float64 so that they round once.
     offset = -np.asarray(mean, np.float64) / np.asarray(std, np.float64)

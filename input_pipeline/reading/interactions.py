@@ -80,12 +80,10 @@ def split_of(
     split: Split,
     negatives: Callable[[np.ndarray], np.ndarray],
 ) -> dict[str, Any]:
-    """Arrays of a split.
+    """Arrays of a split of pairs int32 [ratings, 2], user and item, by user and then by time.
 
-    Args:
-      pairs: int32 [ratings, 2], user and item, sorted by user and then by time; each user has two
-        or more, and none twice.
-      negatives: From `pairs` to the items that held-out ones are ranked among, int32 [users, n].
+    Each user has two or more, and none twice. `negatives` makes the items, int32 [users, n], that
+    held-out ones are ranked among.
     """
     is_last = np.append(pairs[1:, 0] != pairs[:-1, 0], True)
     if split == "eval":
@@ -118,9 +116,7 @@ def is_rated(table: np.ndarray, users: np.ndarray, items: np.ndarray) -> np.ndar
 
 
 def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> np.ndarray:
-    """Draw `count` items that each user never rated, evenly: int32 [users, count]; -1 for a
-    repeated one.
-    """
+    """Draw `count` items that each user never rated: int32 [users, count]; -1 if drawn before."""
     table = rated(pairs[:, 0], pairs[:, 1], num_items)
     # Raw output, which is the same under any version of NumPy.
     stream = np.random.Philox(key=np.array([seed, _NEGATIVE_STREAM], np.uint64))

@@ -39,11 +39,7 @@ class LabelledImages:
 
 
 def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool) -> LabelledImages:
-    """Read a labelled set of images of one shape, labels checked.
-
-    Where files are `resized` and the shape is a square, images of any size become squares as
-    `dawnjax prepare` makes them.
-    """
+    """Labels and images of one shape; a square shape lets `resized` files have any size."""
     height, width, channels = image_shape
 
     def decode(content: bytes) -> np.ndarray:
@@ -81,9 +77,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
 def labels_of_run(
     path: pathlib.Path, labelled: LabelledImages, classes: Sequence[str]
 ) -> np.ndarray:
-    """Labels of a run, int32 [n], by the names of classes; the set may lack some, but have no
-    others.
-    """
+    """Labels of a run, int32 [n], by names of classes; a class that the run lacks is refused."""
     labels, names = labelled.labels, labelled.classes
     if names is None:
         low, high = int(labels.min()), int(labels.max())

@@ -66,12 +66,7 @@ class Photographs:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A listed source.
-
-    Attributes:
-      kind: Its form, in words.
-      listing: Hash of all names and sizes: another one means other data.
-    """
+    """A listed source; another `listing`, a hash of names and sizes, means other data."""
 
     kind: str
     classes: tuple[str, ...]

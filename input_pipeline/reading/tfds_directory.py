@@ -19,9 +19,7 @@ MOST_INFO_BYTES = 16 * 2**20
 
 
 def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
-    """Newest version in a TFDS data directory, or in a dataset's, configuration's or version's; or
-    None.
-    """
+    """Newest version in a directory of TFDS's data, a dataset, a configuration or a version."""
     for pattern in ("", "[0-9]*/", f"{name}/[0-9]*/"):
         versions = [path.parent for path in directory.glob(f"{pattern}{INFO_FILE}")]
         if versions:

@@ -19,10 +19,7 @@ MOST_TOKENS = 2**16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Words:
-    """A vocabulary: tokens are 0 to size - 1.
-
-    `separator` begins a document; `bytes_of_token` is empty where it is not known.
-    """
+    """A vocabulary of tokens 0 to size - 1; `bytes_of_token` is empty where it is not known."""
 
     name: str
     size: int

@@ -88,8 +88,7 @@ def train_vocabulary(
 ) -> bytes:
     """Train a vocabulary: the content of a model file, the same for the same sentences and library.
 
-    `keeps_white_space` makes tokens stand for the text's very bytes; else blanks in a row become
-    one.
+    `keeps_white_space` keeps the text's very bytes; else blanks in a row become one.
     """
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise DataError(
