@@ -68,6 +68,8 @@ def _prepare_clients() -> None:
         from fsspec.config import conf
 
         for protocol in _PACKAGES:
+            # A kept listing misses what TensorStore or another host writes: a manifest made from it
+            # would lack files.
             conf.setdefault(protocol, {})["use_listings_cache"] = False
         conf.setdefault("gcs", {})["use_listings_cache"] = False  # gcsfs's own name for gs
     # A version of Orbax that keeps them elsewhere waits longer.

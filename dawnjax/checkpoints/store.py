@@ -254,8 +254,7 @@ class Checkpoints:
         return arrays
 
     def read_newest(self, chosen: Callable[[str], bool], sharding: Any) -> Restored | None:
-        """Read the `chosen` paths, such as `params/0/bias`, into a dict; else as `restore_newest`.
-        """
+        """Read `chosen` paths, such as `params/0/bias`, into a dict; else as `restore_newest`."""
         content = self._newest_whole()
         if content is None:
             return None

@@ -135,8 +135,7 @@ class TokenShards:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """Arrays of a split, mapped; a token outside the vocabulary is a DataError once it is read.
-        """
+        """Arrays of a split, mapped; a token outside the vocabulary is a DataError when read."""
         stream = self._stream(split)
         separator = self._words().separator
         return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split)
