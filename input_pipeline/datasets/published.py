@@ -173,8 +173,7 @@ NEWSTEST2014_MD5 = ("dabf51a9c02b2235632f3cee75c72d49", "f6c3818b477e4a25cad68b6
 
 
 def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
-    """Declaration of parallel text, from its pairs before any is left out and its eval files' MD5.
-    """
+    """Declaration of parallel text, by all pairs that were read and the MD5 of its eval files."""
     name = f"parallel text of {num_train_pairs:,} pairs"
     if num_train_pairs not in WMT_TRAIN_PAIRS:
         known = ", ".join(f"{count:,}" for count in WMT_TRAIN_PAIRS)
