@@ -1,8 +1,4 @@
-"""Agreement of the processes of a run: on each stage of a save, and on a choice of process 0.
-
-They talk through the coordination service, so that nothing here compiles or runs a program on the
-devices.
-"""
+"""Agreement of a run's processes by the coordination service: the devices run nothing for it."""
 
 import itertools
 import json
@@ -23,7 +19,7 @@ _conversations = itertools.count()
 
 
 def from_process_zero(make: Callable[[], Any]) -> Any:
-    """Returns on every process, as JSON, what `make` returned on process 0, or raises its error."""
+    """JSON result of `make` on process 0, on every process; its error is a CheckpointError."""
     if jax.process_count() == 1:
         return make()
     key = f"dawnjax/checkpoint/{next(_conversations)}"
@@ -40,31 +36,24 @@ def from_process_zero(make: Callable[[], Any]) -> Any:
 
 
 class RefusedError(Exception):
-    """The error of a process that could not do its part."""
+    """A process could not do its part."""
 
 
 class Assent:
-    """A barrier in stages at which a process may refuse, which ends it for all.
-
-    At a plain barrier the others would wait for a process that failed.
-    """
+    """A barrier in stages that a process may refuse, which ends it for all."""
 
     def __init__(self) -> None:
-        """Numbers the agreement; every process makes its agreements in the same order."""
+        """Number the agreement; every process makes its agreements in the same order."""
         self._name = f"dawnjax/checkpoint/{next(_conversations)}"
         self._stage = 0
         self._is_over = False
 
     def give(self, refusal: str = "") -> None:
-        """Waits until all processes are ready for the next stage.
+        """Wait until all processes are ready for the next stage, or one refused (RefusedError).
 
-        Args:
-          refusal: Why this process cannot do its part, if it cannot. It waits for the others all
-            the same: they no longer write then. Where a stage was refused, it is not told again.
-
-        Raises:
-          RefusedError: A process refused, this one or another.
+        A process that refuses waits for the others all the same, so that they stop writing.
         """
+        # After a refused stage, the failure that follows from it is no news to the others.
         if jax.process_count() == 1 or (self._is_over and refusal):
             return
         self._stage += 1

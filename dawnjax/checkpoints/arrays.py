@@ -13,21 +13,19 @@ if TYPE_CHECKING:
 
 
 def by_path(tree: Any) -> dict[str, Any]:
-    """Maps the path of each leaf of a tree, such as `params/0/bias`, to it.
-
-    The order is that of `jax.tree.leaves`. What is on disk does not depend on the classes of this
-    program.
-    """
+    """Leaves of a tree by path, such as `params/0/bias`, in the order of `jax.tree.leaves`."""
+    # Paths, and not classes: what is on disk must not depend on this program's classes.
     leaves = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if leaves.setdefault(name, leaf) is not leaf:
+            # A dict key may hold a `/`; the file could not tell the leaves apart.
             raise TypeError(f"two leaves have the path {name}")
     return leaves
 
 
 def with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
-    """The arrays for Orbax, which refuses those without elements; the manifest describes these."""
+    """Arrays for Orbax, which refuses those without elements; the manifest describes these."""
     return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
 
 

@@ -1,7 +1,5 @@
-"""Checkpoints in a bucket: whether it can be written, and how its contents are listed.
-
-Orbax writes the arrays through TensorStore; manifests, listings and deletions go through etils and
-the package that it takes for the store (`gs://`: gcsfs).
+"""Checkpoints in a bucket: Orbax writes arrays through TensorStore; manifests, listings and
+deletions go through etils and the store's package (`gs://`: gcsfs).
 """
 
 import contextlib
@@ -26,7 +24,6 @@ _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"
 
 
 def is_bucket(directory: str) -> bool:
-    """Whether a directory is named by a URL."""
     return "://" in directory
 
 
@@ -40,13 +37,8 @@ def folder_at(directory: str) -> "epath.Path":
 
 
 def refuse_unwritable_bucket(directory: str) -> None:
-    """Refuses a bucket in which no object can be written and deleted.
-
-    A bucket that does not answer is asked for half a minute. None is made that is missing.
-
-    Raises:
-      ConfigError: Says why in one line.
-    """
+    """Refuse a missing or unwritable bucket by a ConfigError; a silent one within half a minute."""
+    # A drawn name: several processes may try the same bucket at once.
     object_ = folder_at(directory) / f".writable-{secrets.token_hex(8)}"
     try:
         object_.write_bytes(b"")
@@ -59,7 +51,6 @@ def refuse_unwritable_bucket(directory: str) -> None:
 
 
 def reason_of(error: Exception, directory: str) -> str:
-    """Why a bucket cannot be used, in one line."""
     store, _, rest = directory.partition("://")
     bucket = rest.partition("/")[0]
     if isinstance(error, ImportError):
@@ -72,15 +63,13 @@ def reason_of(error: Exception, directory: str) -> str:
 
 @functools.cache
 def _prepare_clients() -> None:
-    """Has every listing asked of the store, bounds retries, and mutes what is raised anyway.
-
-    gcsfs keeps listings, and does not learn what TensorStore or another host writes: a manifest
-    that is made from one would lack files.
-    """
+    """Turn off caches of listings, bound retries, and mute errors that are raised anyway."""
     with contextlib.suppress(ImportError):
         from fsspec.config import conf
 
         for protocol in _PACKAGES:
+            # A kept listing misses what TensorStore or another host writes: a manifest made from it
+            # would lack files.
             conf.setdefault(protocol, {})["use_listings_cache"] = False
         conf.setdefault("gcs", {})["use_listings_cache"] = False  # gcsfs's own name for gs
     # A version of Orbax that keeps them elsewhere waits longer.

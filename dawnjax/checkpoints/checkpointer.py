@@ -20,7 +20,7 @@ from dawnjax.checkpoints.agreement import (
 
 
 class _FromOrbax(logging.Filter):
-    """Drops what Orbax logs: it is noise, or repeats an exception that is raised anyway."""
+    """Drop what Orbax logs: it is noise, or repeats an exception that is raised anyway."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name == "asyncio":  # What is left of a save that failed.
@@ -30,7 +30,7 @@ class _FromOrbax(logging.Filter):
 
 @functools.cache
 def mute_orbax() -> None:
-    """Keeps Orbax from filling the terminal, above all with tracebacks after a failed save."""
+    """Keep Orbax from filling the terminal, above all with tracebacks after a failed save."""
     for name in ("absl", "asyncio"):
         logging.getLogger(name).addFilter(_FromOrbax())
     # Coroutines of a failed save are dropped; there are none but Orbax's in this program.
@@ -48,9 +48,7 @@ def mute_orbax() -> None:
 def open_checkpointer(meet: Callable[..., None]) -> Any:
     """Open Orbax for arrays that several processes save together.
 
-    Args:
-      meet: Called at each stage of a save, as `meet(key=, timeout_ms=)`; returns once all processes
-        have come so far.
+    Orbax calls `meet(key=, timeout_ms=)` at each stage; it returns once all processes are there.
     """
     import orbax.checkpoint as ocp
 
@@ -78,10 +76,8 @@ def open_checkpointer(meet: Callable[..., None]) -> Any:
 
 @functools.cache
 def _measure_orbax_by_the_monotonic_clock() -> None:
-    """Keeps a wall clock that is set forward from ending a save that is under way.
-
-    Orbax measures its limits by that clock. A version whose modules have other names keeps it.
-    """
+    """Keep a wall clock that is set forward from ending a save that is under way."""
+    # Orbax measures its time limits by `time.time`. A version with other modules keeps it.
     clock = types.SimpleNamespace(**{**vars(time), "time": time.monotonic})
     for name in ("future", "signaling_client"):
         with contextlib.suppress(ImportError):

@@ -1,4 +1,4 @@
-"""The directory of checkpoints: whether it can be written, reached, and is shared by all hosts."""
+"""The directory of checkpoints: checks that it is writable, reachable and shared by all hosts."""
 
 import os
 import secrets
@@ -32,13 +32,7 @@ VISIBLE_WITHIN_SECONDS = 10.0
 
 
 def refuse_unwritable(directory: str) -> None:
-    """Refuses a directory in which no checkpoint could be saved, before a run relies on it.
-
-    A local one is made where it is absent. In a bucket an object is written and deleted.
-
-    Raises:
-      ConfigError: It cannot be written; says why.
-    """
+    """Make a directory, or refuse by a ConfigError one in which no checkpoint could be saved."""
     if is_bucket(directory):
         refuse_unwritable_bucket(directory)
         return
@@ -52,23 +46,16 @@ def refuse_unwritable(directory: str) -> None:
 
 
 def try_to_write(directory: str) -> None:
-    """Makes a local directory, and a folder in it for a moment, as a save does.
-
-    Raises:
-      OSError: Either cannot be made.
-    """
+    """Make a local directory, and a folder in it for a moment, as a save does."""
     os.makedirs(directory, exist_ok=True)
+    # A folder and not a file: Orbax begins a save with one. A drawn name keeps two runs apart.
     folder = os.path.join(directory, f".writable-{secrets.token_hex(8)}")
     os.mkdir(folder)
     os.rmdir(folder)
 
 
 def check_reachable(directory: "epath.Path") -> None:
-    """Refuse a bucket that does not answer.
-
-    Raises:
-      CheckpointError: It cannot be reached; says why.
-    """
+    """Refuse a bucket that does not answer, by a CheckpointError that says why."""
     try:
         directory.exists()
     except Exception as error:  # Of whichever package asks the store.
@@ -77,11 +64,7 @@ def check_reachable(directory: "epath.Path") -> None:
 
 
 def check_shared(directory: "epath.Path") -> None:
-    """Refuse a directory that not all processes see; all must call it alike.
-
-    Raises:
-      CheckpointError: It cannot be written, or a process does not see it.
-    """
+    """Refuse, by a CheckpointError, a directory that not all processes see; all must call it."""
 
     def put_mark() -> str:
         mark = f".shared-{secrets.token_hex(8)}"
@@ -93,6 +76,7 @@ def check_shared(directory: "epath.Path") -> None:
 
     mark = directory / from_process_zero(put_mark)
     assent = Assent()
+    # A network file system may show a new file late: poll before refusing.
     deadline = time.monotonic() + VISIBLE_WITHIN_SECONDS
     while not (seen := mark.exists()) and time.monotonic() < deadline:
         time.sleep(0.1)

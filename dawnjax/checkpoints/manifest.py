@@ -1,7 +1,6 @@
-"""The manifest of a checkpoint: what its folder must hold, and whether it does.
+"""The manifest of a checkpoint: size and BLAKE2b hash of every other file, and a hash of its own.
 
-It is written last and in one piece, with the size and the BLAKE2b hash of every other file and a
-hash of its own. A folder without one that verifies is not a checkpoint.
+It is written last and in one piece. A folder without one that verifies is not a checkpoint.
 """
 
 import contextlib
@@ -43,7 +42,7 @@ class UnfinishedError(DamageError):
 
 
 def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
-    """Yields the names of all files under a folder, with `/`, except its manifest."""
+    """Yield the names of all files under a folder, with `/`, except its manifest."""
     if _is_in_bucket(path):
         yield from _objects_of(path)
         return
@@ -62,7 +61,7 @@ def _is_in_bucket(path: "epath.Path") -> bool:
 
 
 def _objects_of(path: "epath.Path") -> list[str]:
-    """The same of a bucket, which is asked once for each folder and not for each entry."""
+    """Names in a bucket, which is asked once for each folder and not for each entry."""
     names: list[str] = []
     top = None
     for folder, _, files in path.walk():
@@ -72,12 +71,9 @@ def _objects_of(path: "epath.Path") -> list[str]:
 
 
 def fingerprints(path: "epath.Path") -> dict[str, dict[str, Any]]:
-    """Size and hash of each file of a folder, once local ones are on disk.
-
-    Beside a run that trains: a local folder is hashed by one thread, and a bucket, which takes
-    time to answer and not the processor's, is asked for several objects at once.
-    """
+    """Size and hash of each file of a folder, once local ones are on disk."""
     names = list(files_of(path))
+    # The run trains meanwhile: one thread leaves it the cores. A bucket costs latency, not cores.
     threads = 8 if _is_in_bucket(path) else 1
     with ThreadPoolExecutor(threads) as pool:
         found = pool.map(lambda name: fingerprint(path / name, sync=True), names)
@@ -85,18 +81,14 @@ def fingerprints(path: "epath.Path") -> dict[str, dict[str, Any]]:
 
 
 def fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
-    """Size and hash of a file (`b2sum --length=256` prints the same).
-
-    Args:
-      path: The file.
-      sync: Wait until a local file is on disk, so that a manifest never outlives what it names.
-    """
+    """Size and hash of a file, as `b2sum --length=256` prints it; `sync` waits for the disk."""
     digest, size = hashlib.blake2b(digest_size=32), 0
     _refuse_special(path)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)
+        # A manifest must not outlive what it names.
         if sync:
             with contextlib.suppress(AttributeError, OSError):  # Objects in a bucket have no fd.
                 os.fsync(file.fileno())
@@ -110,7 +102,7 @@ _SEAL_LENGTH = len(_SEAL % ("0" * 64))
 
 
 def _refuse_special(path: "epath.Path") -> None:
-    """Refuses what is on a local disk and no plain file: to read a pipe waits for its writer."""
+    """Refuse a local path that is no plain file: to read a pipe waits for its writer."""
     if os.path.exists(path) and not os.path.isfile(path):  # a bucket's objects do not exist here
         raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
 
@@ -127,11 +119,7 @@ def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool)
 
 
 def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
-    """Reads the manifest of a checkpoint; compares no file with it.
-
-    Raises:
-      DamageError: It is missing, damaged, or of another version or step.
-    """
+    """Manifest of a checkpoint, no file compared with it; or a DamageError that says why."""
     try:
         if os.path.exists(path / MANIFEST) and not os.path.isfile(path / MANIFEST):
             raise DamageError(f"{MANIFEST} is no plain file")
@@ -163,11 +151,7 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
 
 
 def newest_metadata(directory: "epath.Path | Path") -> dict[str, Any] | None:
-    """The metadata of the newest checkpoint whose manifest is whole, whatever its arrays are.
-
-    Returns:
-      What its save was given; None where no manifest can be read.
-    """
+    """Metadata of the newest checkpoint whose manifest is whole, whatever its arrays; or None."""
     try:
         for step in sorted(steps_of(directory), reverse=True):
             with contextlib.suppress(DamageError):
@@ -178,7 +162,6 @@ def newest_metadata(directory: "epath.Path | Path") -> dict[str, Any] | None:
 
 
 def steps_of(directory: "epath.Path | Path") -> list[int]:
-    """The steps that have a folder, in no order."""
     if not directory.exists():
         return []
     names = [path.name for path in directory.iterdir()]
@@ -186,11 +169,7 @@ def steps_of(directory: "epath.Path | Path") -> list[int]:
 
 
 def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
-    """Reads the manifest of a checkpoint and compares every file with it.
-
-    Raises:
-      DamageError: A file is missing, added or changed, or the manifest is.
-    """
+    """Manifest of a checkpoint, every file compared with it; or a DamageError that names one."""
     content = read_manifest(path, step)
     present = set(files_of(path))
     for name in sorted(present - content["files"].keys()):
@@ -230,13 +209,13 @@ class _Manifest(TypedDict):
 
 
 def delete(path: "epath.Path") -> None:
-    """Deletes a checkpoint; cut off in the middle, it leaves one without a manifest."""
+    """Delete a checkpoint; cut off in the middle, it leaves one without a manifest."""
     (path / MANIFEST).unlink(missing_ok=True)
     path.rmtree()
 
 
 def one_line(error: BaseException) -> str:
-    """An error's reason, in the operating system's words where it has any."""
+    """Reason of an error, in the operating system's words where it has any."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if code := re.search(r"os_error_code='(\d+)'", str(error)):  # TensorStore's way to say it.

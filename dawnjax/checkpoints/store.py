@@ -1,15 +1,11 @@
 """Checkpoints that are either whole or not used.
 
 A checkpoint is the folder `<directory>/<step>/`: the arrays as Orbax writes them, and
-`manifest.json`, written last and in one piece, with the size and the BLAKE2b hash of every other
-file, the path, shape and dtype of every array, and the caller's metadata. Orbax alone restores
-silently past some missing files and takes the dtype of the target for that of the data; here a
-folder without a manifest that verifies is not a checkpoint, and what is restored is what was saved,
-bit for bit.
+`manifest.json`, written last. Orbax alone restores past some missing files and takes the target's
+dtype for the data's; here what is restored is what was saved, bit for bit.
 
-Several processes save and restore together, into one directory that they all see (a network file
-system or `gs://`). Process 0 alone hashes, verifies and deletes, and tells the others what it
-chose; a process that fails to write its part tells all others (see `agreement`).
+Several processes share one directory (a network file system or `gs://`). Process 0 alone hashes,
+verifies and deletes, and tells the others what it chose.
 """
 
 import contextlib
@@ -68,13 +64,7 @@ _UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """A checkpoint that was read back.
-
-    Attributes:
-      step: The step that it was saved at.
-      state: The tree of arrays, with the structure and the shardings that were asked for.
-      metadata: What `save` was given.
-    """
+    """A checkpoint that was read back; `metadata` is what `save` was given."""
 
     step: int
     state: Any
@@ -82,10 +72,7 @@ class Restored:
 
 
 class Checkpoints:
-    """Saves and restores the checkpoints of one directory; one thread uses it.
-
-    Every method is called by all processes in the same order.
-    """
+    """Saves and restores a directory's checkpoints; all processes call it in the same order."""
 
     def __init__(
         self,
@@ -95,21 +82,18 @@ class Checkpoints:
         warn: Callable[[str], None],
         before_manifest: Callable[[], None] = lambda: None,
     ):
-        """Opens a directory of checkpoints; a single process writes nothing until it saves.
-
-        Imports Orbax, here rather than at the first save, where a training loop would wait for it.
+        """Open a directory of checkpoints; a single process writes nothing until it saves.
 
         Args:
           directory: A local path or a `gs://` one; made at the first save.
           keep: Checkpoints to keep, 1 or more. 2 or more let a damaged one be stepped over.
-          warn: Called with one line for each thing that went wrong and was survived, on the
-            caller's thread.
-          before_manifest: Called by the thread that writes, before it makes a save a checkpoint:
-            what must be on disk no later than that.
+          warn: Called on the caller's thread with one line for each failure that the run survives.
+          before_manifest: Called on the writing thread before a save becomes a checkpoint, for what
+            must be on disk by then.
 
         Raises:
-          CheckpointError: There are several processes and they do not share the directory, or a
-            remote one cannot be reached (`gs://` needs the package gcsfs).
+          CheckpointError: Several processes do not share the directory, or a bucket cannot be
+            reached.
         """
         if keep < 1:
             raise ValueError(f"keep={keep}: keep 1 checkpoint or more")
@@ -136,22 +120,19 @@ class Checkpoints:
         self._checkpointer = open_checkpointer(self._meet)
 
     def save(self, step: int, state: Any, metadata: dict[str, Any]) -> None:
-        """Starts to save a state, after the save before it has ended.
+        """Start to save a state, after the save before it has ended; a saved step is not saved
+        again.
 
-        Returns once the arrays are copied to the host (on a CPU, once they are held, and a donated
-        one is copied by the step that wants its memory): donating them then is safe. Writing,
-        hashing and the deletion of old checkpoints happen on another thread. A save that fails,
-        such as on a full disk, is a warning of a later call; its remains are deleted, and older
-        checkpoints and later saves are as if it had not been tried. A step that is already saved is
-        not saved again.
+        Returns once the arrays are on the host, so donating them is safe. Writing, hashing and the
+        deletion of old checkpoints happen on another thread. A save that fails, such as on a full
+        disk, is a warning of a later call; its remains are deleted.
 
         Args:
-          step: Its number, 0 or more.
+          step: 0 or more.
           state: A tree of `jax.Array`, without PRNG key arrays.
-          metadata: What JSON can say; it is read back equal.
+          metadata: JSON values; they are read back equal.
 
         Raises:
-          ValueError: The step is below 0.
           TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
         """
         import orbax.checkpoint as ocp
@@ -195,12 +176,12 @@ class Checkpoints:
         self._thread.start()
 
     def holds(self, step: int) -> bool:
-        """Whether a state was saved or restored here; waits for a save that is under way."""
+        """True if a state was saved or restored here; waits for a save that is under way."""
         self.wait()
         return step in self._whole
 
     def wait(self) -> None:
-        """Waits until the last save is on disk, manifest and all, or has failed; then it warns."""
+        """Wait until the last save is on disk, manifest and all, or has failed; then warn."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -208,10 +189,7 @@ class Checkpoints:
             self._warn(self._failures.pop(0))
 
     def shortfall(self) -> str:
-        """One line about saves that failed since the last good one; empty if there are none.
-
-        Waits for a save that is under way.
-        """
+        """One line about saves that failed since the last good one, once none is under way."""
         self.wait()
         newest = max(self._whole, default=-1)
         if max(self._failed_saves, default=-1) <= newest:
@@ -226,24 +204,21 @@ class Checkpoints:
         return f"{failed}, and with it the newest state: the newest checkpoint is of step {newest}"
 
     def restore_newest(self, like: Any) -> Restored | None:
-        """Restores the newest checkpoint that verifies; warns of each damaged one that it skips.
+        """Restore the newest checkpoint that verifies; warn of each damaged one that is skipped.
 
-        A file that is missing, added, cut or changed makes a checkpoint damaged. The devices and
-        the mesh may differ from those that saved.
+        The devices and the mesh may differ from those that saved.
 
         Args:
           like: A tree of `jax.ShapeDtypeStruct` with shardings: what to restore.
 
         Returns:
-          The checkpoint, or None where there is none, or none but saves that were cut off before
-          their manifest was written, which is where a run was killed in its first save.
+          The checkpoint; None where there is none but saves that were cut off before their
+          manifest.
 
         Raises:
-          TypeError: A leaf of `like` has no sharding.
-          CheckpointError: There are checkpoints and none verifies: to start anew is then for a
-            person to decide, as it would overwrite what may still be saved by other means. Or the
-            newest holds another model, and the message names the first path that differs. Or the
-            directory cannot be read.
+          CheckpointError: There are checkpoints and none verifies: a person must decide to start
+            anew, as that overwrites them. Or the newest holds another model, or the directory
+            cannot be read.
         """
         wanted = by_path(like)
         for name, leaf in wanted.items():
@@ -259,7 +234,6 @@ class Checkpoints:
         return Restored(content["step"], state, content["metadata"])
 
     def _newest_whole(self) -> dict[str, Any] | None:
-        """The manifest of the newest checkpoint that verifies; warns of each that it skips."""
         self.wait()
         content, skipped = from_process_zero(self._find_newest)
         for step, reason in skipped:
@@ -280,18 +254,7 @@ class Checkpoints:
         return arrays
 
     def read_newest(self, chosen: Callable[[str], bool], sharding: Any) -> Restored | None:
-        """Reads some arrays of the newest checkpoint that verifies, whatever tree they are of.
-
-        Args:
-          chosen: Whether the array of a path, such as `params/0/bias`, is read.
-          sharding: Of all of them.
-
-        Returns:
-          The checkpoint, its state a dict of arrays by path; None where there is none.
-
-        Raises:
-          CheckpointError: As of `restore_newest`.
-        """
+        """Read `chosen` paths, such as `params/0/bias`, into a dict; else as `restore_newest`."""
         content = self._newest_whole()
         if content is None:
             return None
@@ -303,20 +266,15 @@ class Checkpoints:
         return Restored(content["step"], self._arrays_of(content, wanted), content["metadata"])
 
     def close(self) -> None:
-        """Waits for the last save and ends Orbax's threads."""
+        """Wait for the last save and end Orbax's threads."""
         self.wait()
         self._checkpointer.close()
 
     def _meet(self, *, key: str, timeout_ms: int) -> None:
-        """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
         self._assent.give()
 
     def _clear_way(self, step: int) -> str:
-        """Deletes what would stand in the way of a save; never a checkpoint that may be whole.
-
-        Returns:
-          Why the directory cannot be written, or nothing.
-        """
+        """Clear a save's way of all but whole checkpoints; return why that failed, or nothing."""
         try:
             if self._remote:
                 self._delete_leftovers(step)
@@ -330,14 +288,14 @@ class Checkpoints:
         return ""
 
     def _delete_leftovers(self, step: int) -> None:
-        """Deletes what a killed attempt left unfinished: no save is under way."""
+        """Delete what a killed attempt left unfinished: no save is under way."""
         path = self._directory / str(step)
         self._delete_unfinished()
         if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
             delete(path)
 
     def _delete_unfinished(self) -> bool:
-        """Deletes the folders that Orbax has not committed; says whether there were any."""
+        """Delete the folders that Orbax has not committed; True if there were any."""
         if not self._directory.exists():  # A bucket has no folder without an object.
             return False
         unfinished = [p for p in self._directory.iterdir() if _UNFINISHED.fullmatch(p.name)]
@@ -346,10 +304,10 @@ class Checkpoints:
         return bool(unfinished)
 
     def _finish(self, step: int, content: dict[str, Any]) -> None:
-        """Completes a save; runs on its own thread."""
         path = self._directory / str(step)
         try:
             self._checkpointer.wait_until_finished()
+            # A manifest makes the folder a checkpoint: what must not be lost with it goes first.
             self._before_manifest()
             if jax.process_index() == 0:
                 self._read_back(path, content["arrays"])
@@ -364,15 +322,10 @@ class Checkpoints:
         self._delete_old()
 
     def _read_back(self, path: "epath.Path", arrays: dict[str, str]) -> None:
-        """Looks for the arrays of the first save as a restore would, before a run relies on it.
-
-        Orbax reads the description of each array from where the array is: 0.04 s for 100 of them.
-
-        Raises:
-          CheckpointError: It does not find all.
-        """
+        """Look for the arrays of the first save as a restore would, before a run relies on it."""
         if self._reads_back:
             return
+        # Once a run: Orbax reads each array's description from its place, 0.04 s for 100 of them.
         metadata = self._checkpointer.metadata(path).item_metadata
         tree = {} if metadata is None else metadata.tree
         for name, saved in arrays.items():
@@ -406,14 +359,14 @@ class Checkpoints:
         )
 
     def _delete_remains(self, path: "epath.Path") -> None:
-        """Deletes what a failed save left, until nothing comes back.
+        """Delete what a failed save left, until nothing comes back.
 
-        Other arrays of that save may still be on their way to the disk, and Orbax no longer knows
-        of them. They would mix with another attempt at the same step. What cannot be deleted is
-        left to the next save, which tries it again: the run does not wait for it.
+        Orbax no longer knows of arrays still on their way to the disk, and they would mix with
+        another attempt at the same step. The next save deletes the rest.
         """
         deadline = time.monotonic() + 10.0
         looks_clean = 0
+        # Four looks in a row: a late write can make the folder again after a look.
         while looks_clean < 4 and time.monotonic() < deadline:
             came_back = False
             with contextlib.suppress(Exception):  # Of the disk, or of who asks the store.
@@ -424,9 +377,10 @@ class Checkpoints:
             time.sleep(0.05)
 
     def _delete_old(self) -> None:
-        """Deletes all that is older than the `keep` newest checkpoints known to be whole."""
+        """Delete all that is older than the `keep` newest checkpoints known to be whole."""
         if len(self._whole) < self._keep:
             return
+        # Only steps known to be whole count: a damaged one must not push out a good one.
         oldest = sorted(self._whole)[-self._keep]
         self._whole = {step for step in self._whole if step >= oldest}
         if jax.process_index() > 0:
@@ -439,10 +393,8 @@ class Checkpoints:
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
     def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
-        """Finds the newest checkpoint that verifies.
-
-        Returns:
-          Its manifest, or None; and the newer steps that do not verify, each with the reason.
+        """Manifest of the newest checkpoint that verifies, or None; newer steps, each with its
+        damage.
         """
         skipped: list[tuple[int, str]] = []
         only_unfinished = True

@@ -1,7 +1,6 @@
-"""The cache of compiled programs, and whether it was used.
+"""The cache of compiled programs, and its use by a run.
 
-On a GPU XLA's search for the fastest kernels (autotuning) is kept in the same directory: JAX puts
-it there wherever programs are kept, and nowhere where they are not.
+On a GPU, JAX keeps XLA's search for the fastest kernels (autotuning) in the same directory.
 """
 
 import contextlib
@@ -28,11 +27,11 @@ DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
 
 
 def configure(cache_dir: str) -> None:
-    """Keeps compiled programs between runs. To be called before JAX's first use of a device.
+    """Keep compiled programs between runs; call it before JAX's first use of a device.
 
     Args:
       cache_dir: The directory; `none` keeps nothing. Empty takes `DEFAULT_CACHE_DIR`, or keeps
-        nothing where that cannot be made, and says so on standard error.
+        nothing where that cannot be made, with a warning.
 
     Raises:
       ConfigError: The directory that was asked for cannot be made, or is none.
@@ -76,16 +75,12 @@ _waits_for_first = False
 
 
 def share_between_processes() -> None:
-    """Lets all processes of a run find compiled programs, or none of them.
+    """Let all processes of a run find compiled programs, or none of them.
 
-    Of several processes only process 0 keeps what it compiled (JAX's rule). Where the others do not
-    see its cache, or would not find their programs in it (CPUs of several machines), all do
-    without: process 0 would have to wait for them anyway, and on GPUs they for it, since XLA
-    divides the search for the fastest kernels among all that compile. On CPUs of one machine the
-    others wait for process 0 in `compile_in_turn`, and read what it compiled; there each compiles
-    alone, and all at once would take each other's cores.
-
-    To be called by all processes alike, once they have joined, before anything is compiled.
+    All processes call it, once they have joined, before anything is compiled. JAX lets only process
+    0 keep programs. Where the others cannot read them, all do without: process 0 would wait for
+    them, and on GPUs they for it, as XLA divides the search for kernels. On CPUs of one machine the
+    others wait in `compile_in_turn`: compiling all at once, they would take each other's cores.
     """
     global _waits_for_first
     _waits_for_first = False
@@ -102,13 +97,14 @@ def share_between_processes() -> None:
 
 
 def _all_see_cache_of_first() -> bool:
-    """Whether all processes see the files that process 0 writes to its cache's directory."""
+    # A drawn name, so that a mark of a killed run is not taken for this one's.
     name = processes.same_text(f".seen-by-all-{uuid.uuid4().hex}")
     mark = None if _directory is None else _directory / name
     is_first = jax.process_index() == 0
     with contextlib.suppress(OSError):
         if mark is not None and is_first:
             mark.touch()
+    # No process looks before process 0 has written.
     processes.gather("marked")
     all_see = all(processes.gather(mark is not None and mark.exists()))
     with contextlib.suppress(OSError):
@@ -118,15 +114,11 @@ def _all_see_cache_of_first() -> bool:
 
 
 def _name_devices_alike() -> bool:
-    """Has all processes name the run's CPUs as process 0 does, in JAX's key of a program.
+    """Have all processes name the run's CPUs as process 0 does, in JAX's key of a program.
 
     The fingerprint of the same CPUs differs between processes (jax 0.10 and 0.11), so that none
-    would find what another has kept. JAX has no public way around it: programs that were read from
-    the cache cannot be handed on by `serialize_executable`, as XLA's CPU client then loses parts of
-    them.
-
-    Returns:
-      Whether all could; a version of JAX may keep its key elsewhere.
+    finds what another keeps. `serialize_executable` is no way around it: XLA's CPU client loses
+    parts of programs read from the cache. False where this version of JAX keeps its key elsewhere.
     """
     name, cache_key, hash_devices = "", None, None
     with contextlib.suppress(ImportError, AttributeError, TypeError, jax.errors.JaxRuntimeError):
@@ -140,6 +132,7 @@ def _name_devices_alike() -> bool:
         return False
 
     def hash_alike(hash_object: Any, devices: np.ndarray) -> None:
+        # Programs of a few processes keep their own key: their devices differ.
         if len({device.process_index for device in devices.flat}) == jax.process_count():
             hash_object.update(names[0].encode())
         else:
@@ -151,16 +144,10 @@ def _name_devices_alike() -> bool:
 
 @contextmanager
 def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
-    """Lets process 0 compile a program first; the other processes then read it from the cache.
+    """Let process 0 compile a program first; the other processes then read it from the cache.
 
-    A program of a process's own devices is compiled at once.
-
-    Args:
-      arguments: Of the program, or their shapes, with their shardings.
-      results: Shardings of the results; None where they follow from the arguments.
-
-    Yields:
-      The seconds that this process has waited.
+    Yields the seconds waited: 0 for a program that runs on this process's devices alone, as the
+    shardings of `arguments` and `results` (None where they follow from the arguments) show.
     """
     leaves = jax.tree.leaves((arguments, results))
     shardings = [getattr(leaf, "sharding", leaf) for leaf in leaves]
@@ -174,11 +161,9 @@ def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
 
 @dataclasses.dataclass
 class CacheUse:
-    """Whether a program came from the cache.
+    """Origin of a program: `warm` (read from the cache), `cold` (compiled and kept) or `off`.
 
-    Attributes:
-      state: `warm` (read back), `cold` (compiled; process 0 keeps it) or `off`. On a GPU `tuned`:
-        compiled, but what XLA keeps of its search for the fastest kernels was all there.
+    On a GPU also `tuned`: compiled, but with all of XLA's search for kernels read back.
     """
 
     state: str = "off"
@@ -193,7 +178,7 @@ _watching: list[CacheUse] = []
 
 @contextmanager
 def watch_cache() -> Iterator[CacheUse]:
-    """Finds out whether the program that a block compiles came from the cache."""
+    """Find out where the program that a block compiles comes from."""
     if not _listens:
         jax.monitoring.register_event_listener(_note)
         _listens.append(True)
@@ -209,10 +194,7 @@ def watch_cache() -> Iterator[CacheUse]:
 
 
 def _kept_searches() -> int:
-    """Number of XLA's searches for kernels that this process keeps: a file each.
-
-    0 where there is no GPU, and in processes but the first, which keep none.
-    """
+    """Number of XLA's searches for kernels that process 0 keeps, a file each; 0 without a GPU."""
     if _directory is None or jax.default_backend() != "gpu" or jax.process_index() > 0:
         return 0
     folder = _directory / "xla_gpu_per_fusion_autotune_cache_dir"  # JAX's name for it

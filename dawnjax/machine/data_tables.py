@@ -1,4 +1,4 @@
-"""The reader of tables of published numbers: CSV files in which every row names its source."""
+"""The reader of published numbers: CSV files in which every row names its source."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,9 @@ FOLDER = Path(__file__).parent
 
 
 def rows(path: Path, filled: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields each row of a CSV file: its place, `FILE:LINE`, and its cells by column.
+    """Yield `FILE:LINE` and the cells by column of each row of a CSV file.
 
-    Args:
-      path: The file, in UTF-8, with a head of column names.
-      filled: Columns that must be there and have no empty cell.
-
-    Raises:
-      ConfigError: The file cannot be read, lacks a column or has an empty cell; names the line.
+    A missing column of `filled`, or an empty cell in it, is a ConfigError that names the line.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -1,8 +1,4 @@
-"""Counters of a driver for its devices: energy, power, activity; where there is one.
-
-NVIDIA's library (`nvidia-ml-py`, the extra `nvml`) and libtpu's monitoring are optional. Without
-them, or without permission, there are no counters and the reason is said.
-"""
+"""Optional counters of a driver (`nvidia-ml-py`, libtpu): energy, power, activity."""
 
 import contextlib
 import importlib
@@ -10,17 +6,10 @@ from typing import Any
 
 
 class DeviceCounters:
-    """Reads the counters of this machine's devices.
-
-    Attributes:
-      source: `nvml`, `libtpu`, or empty.
-      reason: Why there are none; empty if there are.
-    """
+    """Counters of this machine's devices: `source` is `nvml`, `libtpu`, or empty for a `reason`."""
 
     def __init__(self, platform: str):
-        """Args:
-        platform: `gpu` or `tpu`; others have no counters.
-        """
+        """Open the counters of a platform, `gpu` or `tpu`; others have none."""
         self.source, self.reason = "", ""
         self._nvml: Any = None
         self._tpu: Any = None
@@ -33,7 +22,7 @@ class DeviceCounters:
             self.reason = f"a {platform} has no device counters here"
 
     def read(self) -> list[dict[str, Any]]:
-        """Reads one row a device; a counter that its driver does not have is absent.
+        """One row a device; a counter that its driver does not have is absent.
 
         A row of a GPU holds `energy_joules` (since the driver was loaded), `power_watts`,
         `active_fraction` (a kernel ran, over the driver's last sample period), `memory_bytes`. A
@@ -97,7 +86,7 @@ class DeviceCounters:
 
 
 def energy_joules(first: list[dict[str, Any]], last: list[dict[str, Any]]) -> float | None:
-    """Energy of all devices between two readings; None where a device counts none."""
+    """Joules of all devices between two readings; None where a device counts none."""
     pairs = list(zip(first, last, strict=False))
     if not pairs or any("energy_joules" not in row for pair in pairs for row in pair):
         return None

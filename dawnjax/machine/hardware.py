@@ -1,17 +1,14 @@
-"""Peak FLOP/s, memory and links of devices, each with the data sheet that says so.
+"""Peak FLOP/s, memory and links of devices, from `hardware.csv`, where each row names its data
+sheet.
 
-Numbers are per JAX device. A TPU v2, v3 or v7x chip is two devices, so a device has half of the
-chip's. Arithmetic is dense: figures that a data sheet gives for sparse matrices are halved. A
-device that is not listed has no numbers here, and the reason is said; there is no default.
-
-The numbers are in `hardware.csv`: one row a product, in TFLOP/s and GB/s of a whole chip,
-with its source. `pattern` matches what JAX calls the device (`device_kind`); the first row that
-matches is taken.
+Numbers are per JAX device: a TPU v2, v3 or v7x chip is two. The table has those of a whole chip, in
+TFLOP/s and GB/s. Figures for sparse matrices are halved. An unlisted device has no numbers; there
+is no default. `pattern` matches JAX's `device_kind`, first row first.
 
 Each figure was compared on 2026-11-21 with its source, or with a published transcription of it
-(Composer `speed_monitor.py`, Lightning `throughput.py`, torchtitan `tools/utils.py`, which cite the
-data sheets; XLA's `target_config/specs`, which hold what the driver says of the device), but for
-those that the column `unchecked` names. A link of PCI Express has what its generation has.
+(Composer `speed_monitor.py`, Lightning `throughput.py`, torchtitan `tools/utils.py`, XLA's
+`target_config/specs`), except those in the column `unchecked`. A PCI Express link has its
+generation's figure.
 """
 
 import dataclasses
@@ -34,16 +31,13 @@ class Device:
     """One JAX device.
 
     Attributes:
-      platform: `tpu` or `gpu`.
       peak_flops_per_second: Peak of dense matrix products, by dtype: `bfloat16`, `float16`,
         `tensorfloat32`, `float32`, `float8`, `int8`. A dtype that is absent is not published.
-      memory_bytes_per_second: Peak bandwidth of the device's memory.
       link_bytes_per_second: Bandwidth to other devices, both directions together: inter-chip
         interconnect or NVLink; PCI Express where there is no other.
       cores_per_device: Units that run kernels side by side: streaming multiprocessors of a GPU,
         tensor cores of a TPU; 0 where it does not matter.
-      unchecked: Which figures were not compared with a copy of their source: `memory`, `link`, or
-        a dtype.
+      unchecked: Figures not compared with a copy of their source: `memory`, `link`, or a dtype.
     """
 
     name: str
@@ -57,11 +51,10 @@ class Device:
     unchecked: tuple[str, ...] = ()
 
     def peak(self, dtype: str) -> float | None:
-        """Peak FLOP/s of one dtype; None where it is not published."""
         return self.peak_flops_per_second.get(dtype)
 
     def cited(self, dtype: str) -> str:
-        """Source of a dtype's peak and of the memory's bandwidth, and what was not compared."""
+        """Source of a dtype's peak and the memory's bandwidth, with what was not compared."""
         unsure = [name for name in (dtype, "memory") if name in self.unchecked]
         note = f"; not compared with it: {', '.join(unsure)}" if unsure else ""
         return f"{self.source} ({dtype}){note}"
@@ -93,14 +86,7 @@ def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
 
 
 def find_device(device_kind: str) -> tuple[Device | None, str]:
-    """Finds a device by what JAX calls it.
-
-    Args:
-      device_kind: `jax.Device.device_kind`, such as `TPU v5 lite` or `NVIDIA H200`.
-
-    Returns:
-      The device and an empty reason; or None and why it has no numbers.
-    """
+    """Device of a `device_kind`, such as `NVIDIA H200`; or None and why it has no numbers."""
     for pattern, device in _devices():
         if pattern.search(device_kind):
             return device, ""
@@ -110,20 +96,14 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
 
 
 def find_product(name: str) -> Device:
-    """The device of a row of the table."""
     return {device.name: device for _, device in _devices()}[name]
 
 
 def executed_dtype(platform: str, dtype: str, device_kind: str = "") -> str:
-    """Dtype in which a device multiplies, by default, arrays of a dtype.
+    """Dtype in which a device multiplies, by default, arrays of a dtype (XLA's or NumPy's name).
 
     A TPU multiplies float32 in passes of bfloat16; an NVIDIA GPU from the A100 on multiplies
     float32 as tensorfloat32, unless a higher precision was asked for.
-
-    Args:
-      platform: `cpu`, `gpu` or `tpu`.
-      dtype: The arrays' dtype, by XLA's or by NumPy's name.
-      device_kind: The device; an older GPU has no tensorfloat32.
 
     Source: JAX, `jax.lax.Precision`; XLA, `xla_gpu_enable_tf32` behaviour of cuBLAS and cuDNN
     calls.

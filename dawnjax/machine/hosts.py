@@ -1,7 +1,6 @@
 """Use of the host by a run: CPU, memory, network and device memory, sampled once a second.
 
-A sample is also the heartbeat of the event log: at most a second passes between two of them, so a
-log that ends abruptly shows to within a second when its process ended.
+A sample is also the event log's heartbeat: it shows to a second when a process ended.
 """
 
 import contextlib
@@ -49,12 +48,9 @@ class HostSampler:
         devices: Sequence[Any] = (),
         counters: DeviceCounters | None = None,
     ):
-        """Makes a sampler that is not yet running.
+        """Make a sampler that is not yet running.
 
-        Args:
-          record: Takes each sample, in the thread that took it. Whatever it raises is counted and
-            dropped: a full disk must not end the heartbeat that a later record may resume.
-          counters: What the driver counts, if it does; closed by `stop`.
+        `record` takes each sample, in the thread that took it. `stop` closes the counters.
         """
         self._counters = counters
         self.devices = devices
@@ -67,22 +63,21 @@ class HostSampler:
         self._thread = threading.Thread(target=self._run, name="host_sampler", daemon=True)
 
     def start(self) -> None:
-        """Takes a sample now and starts the thread."""
         self.begin()
         self._thread.start()
 
     def begin(self) -> None:
-        """Makes now the moment from which `used` sums up."""
+        """Take the sample from which `used` sums up."""
         self._begun = time.perf_counter(), self.sample()
 
     def used(self) -> dict[str, Any]:
-        """The use since `begin`, as `summary` returns it, and `seconds`, the time since."""
+        """Use since `begin`, as `summary` returns it, and `seconds` since."""
         started, first = self._begun
         last, seconds = self.sample(), time.perf_counter() - started
         return {"seconds": round(seconds, 6), **self.summary(first, last, seconds)}
 
     def stop(self) -> None:
-        """Ends the thread; a second call does nothing."""
+        """End the thread and close the counters; a second call does nothing."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -91,11 +86,11 @@ class HostSampler:
 
     @property
     def has_counters(self) -> bool:
-        """Whether a driver counts what the devices do."""
         return self._counters is not None and bool(self._counters.source)
 
     def sample(self) -> dict[str, Any]:
-        """Takes a sample, records it and returns it."""
+        # The thread and a caller may sample at once; records must stay in the order of their
+        # values.
         with self._lock:
             sample = {
                 "cpu_seconds": round(time.process_time(), 6),
@@ -115,14 +110,13 @@ class HostSampler:
     def summary(
         self, first: dict[str, Any], last: dict[str, Any], seconds: float
     ) -> dict[str, Any]:
-        """Sums up what was used between two samples.
+        """Use between two samples; memory and cores are those of the later one.
 
         Returns:
           cpu_fraction: CPU time over the time that the visible cores had; 1 is all cores busy.
-          memory_bytes, cores, device_memory_peak_bytes: As in the later sample.
           network_bytes: `sent` and `received` in between; `machine_wide` is true.
           energy_joules: With counters: of all devices of the machine, whichever processes use them;
-            None where no driver counts it, and then `energy_reason` says why.
+          None where no driver counts it, and then `energy_reason` says why.
         """
         cpu_seconds = last["cpu_seconds"] - first["cpu_seconds"]
         network = None
@@ -167,14 +161,15 @@ class HostSampler:
 
 
 def visible_cores() -> int:
-    """Number of CPU cores that this process may run on."""
+    """CPU cores that this process may run on."""
+    # Not on macOS. `os.cpu_count` alone ignores a job's or a container's share.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def processor_name() -> str:
-    """The host's processor as the system names it; empty where it does not."""
+    """Name of the host's processor; empty where the system has none."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

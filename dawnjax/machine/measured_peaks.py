@@ -1,7 +1,6 @@
 """Measured peaks of a device: a large matrix product and a large copy, kept once measured.
 
-A data sheet says what a device could do; these figures say what the same compiler reaches. They
-are the only peak of a CPU, whose simulated devices all share one machine and its peak.
+They are the only peak of a CPU, whose simulated devices all share one machine.
 """
 
 import contextlib
@@ -33,10 +32,10 @@ _METHOD = "copy in place"
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredPeaks:
-    """Measured peaks, and whether they can be trusted.
+    """Measured peaks.
 
     Attributes:
-      key: Device kind, processor, cores, JAX's version and dtype: what it holds for.
+      key: Device kind, processor, cores, JAX's version and dtype, for which they are valid.
       flops_per_second: The best large matrix product, in the dtype.
       bytes_per_second: The best large copy in place, reads and writes together.
       spread: How much longer the median repetition took than the best, as a fraction.
@@ -50,7 +49,7 @@ class MeasuredPeaks:
 
     @property
     def is_steady(self) -> bool:
-        """Whether nothing else seems to have run on the machine."""
+        """True if no other work seems to have run on the machine."""
         return self.spread <= STEADY_SPREAD
 
     def to_json(self) -> dict[str, Any]:
@@ -58,13 +57,9 @@ class MeasuredPeaks:
 
 
 def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> MeasuredPeaks:
-    """Measures the peaks of a device, or reads them from the cache where they are valid.
+    """Measure the peaks of a device, or read them from the cache where their key is the same.
 
-    They are valid for the same device kind, processor, number of cores, JAX and dtype. Unsteady
-    ones are measured again, and the best figures of all measurements are kept.
-
-    Args:
-      cache: The file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
+    `cache` is the file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
     """
     # The peak of a CPU is that of the whole host.
     is_cpu = device.platform == "cpu"
@@ -75,6 +70,7 @@ def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> Meas
     old = _read(path).get(key)
     if old is not None and old.is_steady:
         return old
+    # Other work on the machine can only lower a figure: measure unsteady ones again, keep the best.
     new = _measure(device, dtype, key)
     if old is not None:
         new = dataclasses.replace(
@@ -115,7 +111,7 @@ def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
 
 
 def _best(run: Callable[[], Any]) -> tuple[float, float]:
-    """Times some repetitions: the shortest, and how much longer the median took."""
+    """Shortest time of some repetitions, and how much longer the median took, as a fraction."""
     jax.block_until_ready(run())
     times = []
     for _ in range(_REPETITIONS):

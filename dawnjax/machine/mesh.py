@@ -1,8 +1,6 @@
 """The device mesh, and where each array lies on it.
 
-Axes `data`, `fsdp`, `model`, in that order. A batch is split over `data` and `fsdp`; parameters and
-optimizer state are split over `fsdp` where a dimension divides, and are whole on each device
-elsewhere.
+A batch is split over the axes `data` and `fsdp`; parameters and optimizer state over `fsdp`.
 """
 
 import math
@@ -24,11 +22,7 @@ SMALLEST_SHARDED_SIZE = 2**14
 
 
 def all_devices() -> list[Any]:
-    """Finds the devices of all processes.
-
-    Raises:
-      RunError: JAX finds no device of the platform that it was set to use.
-    """
+    """Devices of all processes; RunError where JAX has none of the platform it was set to."""
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:  # asserted: that a platform has its plugin
@@ -41,14 +35,7 @@ def all_devices() -> list[Any]:
 
 
 def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
-    """Makes the mesh over all devices of all processes.
-
-    Args:
-      devices: JAX devices, those of process 0 first.
-
-    Raises:
-      ConfigError: The axes do not multiply to the number of devices.
-    """
+    """Mesh over all devices, those of process 0 first; ConfigError if the axes do not fit them."""
     per_data = shape.fsdp * shape.model
     if min(shape.fsdp, shape.model) < 1 or shape.data < 0:
         raise ConfigError(f"mesh {shape} has an axis below 1 (mesh.data=0 takes all that is left)")
@@ -61,18 +48,19 @@ def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
     return jax.make_mesh(
         (data, shape.fsdp, shape.model),
         ("data", "fsdp", "model"),
+        # The compiler propagates shardings from the step's arguments; explicit axes would put them
+        # into every type.
         axis_types=(AxisType.Auto,) * 3,
         devices=devices,
     )
 
 
 def batch_shards(mesh: Mesh) -> int:
-    """Number of parts that a global batch is split into."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Sharding of what is whole on every device."""
+    """Sharding of an array that is whole on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
@@ -82,20 +70,12 @@ def batch_sharding(mesh: Mesh, batch_axis: int) -> NamedSharding:
 
 
 def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
-    """Sharding of one array of the training state.
-
-    Args:
-      shape: The array's shape. Its largest dimension that `fsdp` divides is split over it.
-    """
+    """Sharding of one array of the state: `fsdp` splits the largest dimension that it divides."""
     return _split(mesh, shape, ("fsdp",))
 
 
 def update_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
-    """Sharding of an array of an update, where every device makes its part of the update.
-
-    Args:
-      shape: The array's shape. Its largest dimension that the devices of a batch divide is split.
-    """
+    """Sharding of one array of an update: a batch's devices split its largest dimension."""
     return _split(mesh, shape, BATCH_AXES)
 
 
@@ -112,13 +92,11 @@ def _split(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...]) -> NamedS
 
 
 def place(arrays: Any, sharding: NamedSharding) -> Any:
-    """Puts an array, or a tree of them, that every process holds whole onto the devices.
-
-    Each process uploads the parts of its own devices only.
-    """
+    """Put an array, or a tree of them, that every process holds whole onto the devices."""
     if jax.process_count() == 1:
         return jax.device_put(arrays, sharding)
 
+    # Each process uploads the parts of its own devices only.
     def put(array: np.ndarray) -> jax.Array:
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
@@ -128,20 +106,12 @@ def place(arrays: Any, sharding: NamedSharding) -> Any:
 def place_local(
     rows: np.ndarray, sharding: NamedSharding, global_shape: tuple[int, ...]
 ) -> jax.Array:
-    """Makes a global array of the rows that each process has read for its own devices.
-
-    Args:
-      rows: This process's part, in the order of the global array.
-    """
+    """Global array of the rows that each process has read, in its order, for its own devices."""
     return jax.make_array_from_process_local_data(sharding, rows, global_shape)
 
 
 def local_rows(sharding: NamedSharding, num_rows: int) -> slice:
-    """Rows of a batch that this process's devices hold.
-
-    Raises:
-      ConfigError: They are no single run of rows; the host-fed input needs them so.
-    """
+    """Rows of a batch that this process's devices hold; ConfigError if they are not consecutive."""
     parts = sharding.addressable_devices_indices_map((num_rows,)).values()
     spans = sorted({index[0].indices(num_rows)[:2] for index in parts if index})
     for (_, stop), (start, _) in zip(spans, spans[1:], strict=False):

@@ -1,11 +1,11 @@
-"""How the devices of a run are arranged. Needs no JAX."""
+"""The shape of a run's device mesh. Needs no JAX."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshShape:
-    """How the devices are arranged; axes `data`, `fsdp`, `model`, in that order.
+    """Arrangement of the devices; axes `data`, `fsdp`, `model`, in that order.
 
     Attributes:
       data: Devices over which the batch is split; 0 takes all that the other axes leave.

@@ -9,9 +9,7 @@
             rows = slice(0, 342) if split == "train" else slice(342, None)
             return {"x": features[rows].astype("float32"), "y": targets[rows].astype("float32")}
 
-Its fields become flags. Counts, shapes, dtypes and the fingerprint follow from the arrays, which
-are read twice: by `spec()` before a run's clock starts, and again by `load`, so that the clock
-holds what reading them takes.
+Its fields become flags. Counts, shapes, dtypes and the fingerprint follow from the arrays.
 """
 
 import dataclasses
@@ -43,10 +41,8 @@ class Arrays:
     TAG: ClassVar[str] = "arrays"
 
     def arrays(self, split: Split) -> Mapping[str, np.ndarray]:
-        """All examples of a split, the same whenever it is called.
-
-        Returns:
-          Arrays [num_examples, ...] by name, of booleans, integers, or floats of up to 32 bits.
+        """Arrays [num_examples, ...] of a split, of numbers of up to 32 bits, the same at each
+        call.
         """
         raise DataError(
             f"{type(self).__name__} has no method arrays(self, split) that returns its arrays; "
@@ -54,16 +50,13 @@ class Arrays:
         )
 
     def spec(self) -> Any:
-        """Count and shapes: an `ArraysSpec`, or what a subclass makes of its arrays."""
+        """Count and shapes: an `ArraysSpec`, or what a subclass's `describe` returns."""
         return _described(self)[0]
 
     def load(self, split: Split) -> Examples:
-        """Arrays of a split; integers of 64 bits become int32.
-
-        Raises:
-          DataError: As `spec`, or `arrays` does not return the same again.
-        """
+        """Arrays of a split, 64-bit integers as int32; DataError if they are others than before."""
         examples = _read(self, split)
+        # `spec` read them before the clock; here they are read again, so that the clock holds it.
         if _digest(examples) != _described(self)[1][split]:
             raise DataError(
                 f"{type(self).__name__}.arrays({split!r}) returned other values than before; a "
@@ -72,7 +65,7 @@ class Arrays:
         return examples
 
     def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DataSpec:
-        """Specification of both splits; raises DataError where a task could not use them."""
+        """Specification of both splits; DataError where a task could not use them."""
         shapes = {
             split: {name: (array.shape[1:], array.dtype.name) for name, array in examples.items()}
             for split, examples in splits.items()
@@ -92,7 +85,7 @@ class ImageArrays(Arrays):
     """Labelled images in memory, for classification.
 
     `arrays` returns `image`, uint8 [num_examples, height, width, channels], and `label`, integers
-    [num_examples] from 0. They are normalized with the train split's mean and standard deviation.
+    from 0. The train split's mean and standard deviation normalize both.
     """
 
     TAG: ClassVar[str] = "image_arrays"
@@ -137,6 +130,7 @@ class ImageArrays(Arrays):
         )
 
 
+# Both `spec` and `load` ask for it, and the arrays may be slow to make.
 @functools.lru_cache(maxsize=4)
 def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
     splits: dict[Split, Examples] = {split: _read(data, split) for split in ("train", "eval")}
@@ -146,7 +140,6 @@ def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
 
 
 def _read(data: Arrays, split: Split) -> Examples:
-    """Call the person's code for a split, and check what comes back."""
     where = f"{type(data).__name__}.arrays({split!r})"
     try:
         returned = data.arrays(split)
@@ -178,6 +171,7 @@ def _read(data: Arrays, split: Split) -> Examples:
 def _digest(examples: Examples) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(examples.items()):
+        # Without form and name, other arrays of the same bytes would have the same hash.
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

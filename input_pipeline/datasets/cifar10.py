@@ -1,8 +1,4 @@
-"""CIFAR-10: 60,000 photographs of 32x32 pixels in ten classes, from disk.
-
-`dawnjax prepare --dataset=cifar10 --from=PATH --out=DIR` converts it once from the original
-archives, a folder or archive of image files, or an .npz. A TensorFlow Datasets directory in
-ArrayRecord form can be converted the same way, or be read as it is.
+"""CIFAR-10: 60,000 photographs of 32x32 pixels in ten classes, prepared or as TFDS keeps it.
 
 Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
 """
@@ -48,7 +44,6 @@ class Cifar10:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; reads metadata only."""
         directory = self._directory()
         version_directory = self._tfds_version(directory)
         if version_directory is not None:
@@ -80,10 +75,8 @@ class Cifar10:
         return published.images_spec(published.CIFAR10, IMAGE_SHAPE, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
-
-        A prepared directory is memory-mapped and checked in about 0.1 s; a TFDS directory is
-        decoded, which takes some seconds.
+        """Images uint8 [N, 32, 32, 3] and labels int32 [N], verified: 0.1 s, or some seconds for
+        TFDS.
         """
         arrays = self._load(split)
         return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays

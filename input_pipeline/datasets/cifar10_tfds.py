@@ -1,9 +1,4 @@
-"""CIFAR-10 as TensorFlow Datasets keeps it on disk in ArrayRecord files, without TensorFlow.
-
-`tfds.builder("cifar10", data_dir=..., file_format="array_record").download_and_prepare()` makes
-such a directory. Reading all 60,000 images from it takes some seconds, on the clock, in each run;
-`dawnjax prepare --from` reads it once.
-"""
+"""CIFAR-10 as TensorFlow Datasets keeps it in ArrayRecord files, which takes seconds to decode."""
 
 import pathlib
 from collections.abc import Callable
@@ -19,7 +14,7 @@ _RECORDS_AT_ONCE = 1000
 
 
 def find_version(directory: pathlib.Path) -> pathlib.Path | None:
-    """Directory of the newest version; None where TFDS has no CIFAR-10."""
+    """Newest version; None where TFDS has no CIFAR-10."""
     return tfds_directory.find_version(directory, "cifar10")
 
 
@@ -32,6 +27,7 @@ def read_counts(version_directory: pathlib.Path) -> tuple[dict[Split, int], str]
     numbers = tfds_directory.num_examples(info)
     if not set(_SPLITS.values()) <= set(numbers):
         raise DataError(f"{path}: damaged or without train and test")
+    # A missing package must end a run here, before its clock starts, and not in `load`.
     tfds_directory.import_tfds(version_directory)
     counts: dict[Split, int] = {ours: numbers[theirs] for ours, theirs in _SPLITS.items()}
     return counts, tfds_directory.fingerprint(version_directory)
@@ -42,10 +38,7 @@ def read_split(
     split: Split,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decode the images uint8 [N, 32, 32, 3] and labels int64 [N] of one split, checked.
-
-    `progress` is called with the number of examples read since its last call.
-    """
+    """Images uint8 [N, 32, 32, 3] and labels int64 [N]; `progress` takes numbers of examples."""
     count = read_counts(version_directory)[0][split]
     name = _SPLITS[split]
     builder = tfds_directory.open_version(version_directory)

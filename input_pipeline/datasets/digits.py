@@ -1,11 +1,8 @@
 """Handwritten digits: 1,797 real images of 8x8 pixels that come with scikit-learn.
 
-The images are the test part of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin
-and Kaynak, 1998). scikit-learn carries them in its package, so nothing is downloaded.
-
-They are read from that file rather than through `sklearn.datasets`, whose import takes 0.8 s, as
-long as a whole run to the target. For the same reason the split is computed here; it is the one of
-`sklearn.model_selection.train_test_split`. The tests compare both with scikit-learn.
+They are the test part of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin and
+Kaynak, 1998). The file is read directly, and the split of `train_test_split` computed here: the
+import of `sklearn.datasets` takes 0.8 s, as long as a whole run to the target.
 """
 
 import dataclasses
@@ -79,16 +76,13 @@ class Digits:
         return class_subset.subset_spec(spec, self.kept_classes, counts, "scikit-learn's digits")
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
-
-        Levels 0 to 16 become pixels 0 to 255 by pixel = (255 * level + 8) // 16, which is 255 / 16
-        times the level, rounded half up. No two levels share a pixel, so no information is lost.
-        """
+        """Images uint8 [N, 8, 8, 1] and labels int32 [N] of one split."""
         arrays = self._load(split)
         return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
 
     def _load(self, split: Split) -> dict[str, np.ndarray]:
         table = _read_table()
+        # Levels 0 to 16 become pixels 0 to 255, rounded half up; no two levels share a pixel.
         images = ((255 * table[:, :64].astype(np.int32) + 8) // LARGEST_LEVEL).astype(np.uint8)
         labels = table[:, 64].astype(np.int32)
         train, evaluation = stratified_split(labels, NUM_TRAIN_EXAMPLES, self.split_seed)
@@ -121,12 +115,11 @@ def _read_table() -> np.ndarray:
 def stratified_split(
     labels: np.ndarray, num_first: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split examples in two so that each class has its share of both parts.
+    """Shuffled rows of two parts, each class having its share of both.
 
-    Returns shuffled rows of both parts. They are those of scikit-learn's `train_test_split(
-    train_size=num_first, stratify=labels, random_state=seed)`, whose second part is all the rest.
-    The random draws come from NumPy's `RandomState`, whose streams are frozen for good (NEP 19),
-    so the split is the same under every version of NumPy and scikit-learn.
+    They are those of scikit-learn's `train_test_split(train_size=num_first, stratify=labels,
+    random_state=seed)`. The streams of NumPy's `RandomState` are frozen for good (NEP 19), so the
+    split is the same under every version of both.
     """
     random = np.random.RandomState(seed)
     class_sizes = np.bincount(labels)

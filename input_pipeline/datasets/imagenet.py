@@ -1,14 +1,9 @@
 """ImageNet (ILSVRC 2012), as squares of one size.
 
-`dawnjax prepare --dataset=imagenet --from=PATH --out=DIR` makes them once. They are mapped into
-memory: a host reads the images of its own devices only, and random rectangles, resizing and flips
-happen on the device (`--task.augmentation.crop_pixels`). Image folders and TFDS directories can be
-trained on as they are, too: then each host decodes the photographs of its own devices, by threads
-ahead of the step, into the same squares.
-
-The squares are the middle of each photograph, whose shorter side is 256 pixels unless another is
-chosen. An evaluation of the middle 224 is the customary one. Training sees nothing of what lies
-beyond the square, unlike training on rectangles of whole photographs.
+The squares are the middle of each photograph, its shorter side resized; training sees nothing
+beyond them. Random rectangles and flips happen on the device (`--task.augmentation.crop_pixels`).
+Prepared squares are mapped into memory. From image folders and TFDS directories each host decodes
+the photographs of its own devices, by threads ahead of the step.
 
 Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge" (2015).
 """
@@ -59,7 +54,6 @@ class ImageNet:
         return published.images_spec(published.IMAGENET, shape, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """Images uint8 [N, side, side, 3] and labels int32 [N], as `PhotographDirectory.load`."""
         return self._directory().load(split)
 
     def classes(self) -> tuple[str, ...]:

@@ -1,9 +1,4 @@
-"""Labelled images of a person's own, under any name.
-
-`dawnjax prepare --dataset=images --name=NAME --from=PATH --out=DIR` makes them from a folder, an
-.npz or a TensorFlow Datasets directory, and measures their mean and standard deviation. Class
-folders and TFDS directories can be trained on as they are, too, as ImageNet can.
-"""
+"""Labelled images of a person's own: prepared under any name, class folders or TFDS."""
 
 import dataclasses
 import re
@@ -50,9 +45,6 @@ class Images:
         return self._directory().spec()
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """Images uint8 [N, height, width, channels] and labels int32 [N], as
-        `PhotographDirectory.load`.
-        """
         return self._directory().load(split)
 
     def classes(self) -> tuple[str, ...]:
@@ -75,7 +67,7 @@ class Images:
 
 
 def reason_against(name: str) -> str:
-    """Say why a name cannot be given to images; empty where it can."""
+    """Reason why a name cannot be given to images; empty where it can."""
     if name in TAKEN:
         return "is the name of another dataset; choose one of your own"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):

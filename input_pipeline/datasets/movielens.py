@@ -1,13 +1,10 @@
 """Ratings with times, as `dawnjax prepare --dataset=movielens` wrote them.
 
-A prepared directory holds
-
     interactions.npy       int32 [ratings, 2]: user and item from 0, by user and then by time
     eval_negatives.npy     int32 [users, n], if a file of them was given
     dataset.json           the manifest, with the counts of `RatingFacts`
 
-MovieLens may not be redistributed (GroupLens's terms of use), so
-DawnJAX carries nothing of it.
+MovieLens may not be redistributed (GroupLens's terms of use), so DawnJAX carries nothing of it.
 """
 
 import dataclasses
@@ -83,7 +80,6 @@ class MovieLens:
     data_dir: str = ""
 
     def spec(self) -> InteractionsSpec:
-        """Counts and shapes; reads metadata only."""
         directory = self._directory()
         manifest = KIND.read(directory)
         facts = manifest.facts

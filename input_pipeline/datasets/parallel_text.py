@@ -1,13 +1,11 @@
 """Parallel text for translation, as `dawnjax prepare --dataset=parallel_text` wrote it.
 
-A prepared directory holds
-
-    vocabulary.model                       the joint SentencePiece vocabulary
-    train_{source,target}.npy              uint16 [rows, length]: several pairs in each row
-    train_{source,target}_segments.npy     uint8 [rows, length]: the pair of each token, from 1
-    eval_{source,target}.npy               uint16 [pairs, longest]: one pair a row, shortest first
-    eval_references.txt                    the target sentences as they were, in the same order
-    dataset.json                           the manifest, with the counts and lengths of `TextFacts`
+vocabulary.model                       the joint SentencePiece vocabulary
+train_{source,target}.npy              uint16 [rows, length]: several pairs in each row
+train_{source,target}_segments.npy     uint8 [rows, length]: the pair of each token, from 1
+eval_{source,target}.npy               uint16 [pairs, longest]: one pair a row, shortest first
+eval_references.txt                    the target sentences as they were, in the same order
+dataset.json                           the manifest, with the counts and lengths of `TextFacts`
 """
 
 import dataclasses
@@ -103,7 +101,6 @@ class ParallelText:
     data_dir: str = ""
 
     def spec(self) -> TextSpec:
-        """Counts and shapes; reads metadata only."""
         for read in (_read_vocabulary, _read_references):
             read.cache_clear()  # the next run of this process reads them on its own clock
         directory = self._directory()
@@ -119,7 +116,7 @@ class ParallelText:
         return spec
 
     def published_spec(self) -> TextSpec:
-        """About the counts and shapes of the published corpus, without its files."""
+        """Approximate counts and shapes of the published corpus, without its files."""
         return published.text_spec(self.corpus, self.vocabulary_size, self.row_length)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
@@ -136,6 +133,7 @@ class ParallelText:
                     f"{directory / file}: holds {array.dtype} {array.shape}, not {dtype} "
                     f"{(count, *shape)}; run `dawnjax prepare` again"
                 )
+            # JAX raises no error for an index out of range: the model would train on wrong tokens.
             if dtype == "uint16" and int(array.max()) >= spec.vocabulary_size:
                 raise DataError(f"{directory / file}: a token is no token of the vocabulary")
             arrays[name] = array
@@ -176,6 +174,7 @@ def pair_lengths(
     sides = []
     for segments in (source_segments, target_segments):
         rows = np.arange(len(segments), dtype=np.int64)[:, None]
+        # Segments are uint8, so 256 keeps those of two rows apart.
         row_and_segment = rows * 256 + np.asarray(segments)
         sides.append(np.unique(row_and_segment[segments > 0], return_counts=True)[1])
     return sides[0].astype(np.int64), sides[1].astype(np.int64)

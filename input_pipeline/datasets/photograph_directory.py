@@ -26,7 +26,6 @@ data belongs on a run's clock, and refuses another listing."""
 
 
 def _facts(source: Source) -> ImageFacts:
-    """Facts of a listed source; labels that are read on demand are not counted."""
     counted: dict[Split, tuple[int, ...]] = {
         split: class_counts(part.labels, len(source.classes))
         for split, part in source.splits.items()
@@ -44,13 +43,10 @@ class PhotographDirectory:
     """A directory of photographs that is a dataset: prepared, or in a form of `open_source`.
 
     Attributes:
-      path: The directory.
       dataset: Name that it must have been prepared under.
       title: Name of the data in messages.
       command: Flags of `dawnjax prepare` that make it.
-      tfds_name: Its name in TensorFlow Datasets.
       side: Height and width of the images in pixels; None takes those of the prepared ones.
-      sides: Values that `side` may have.
       published: The published set that they may be; None where they claim to be none.
     """
 
@@ -66,7 +62,7 @@ class PhotographDirectory:
     def spec(
         self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
     ) -> DatasetSpec:
-        """Count and shapes; reads metadata only: of image folders, names and sizes.
+        """Count and shapes, from metadata, or names and sizes of image folders.
 
         Without mean and deviation it takes those measured at preparation, or else 0.5 and 0.25.
         """
@@ -101,15 +97,16 @@ class PhotographDirectory:
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
         """Images uint8 [N, height, width, channels] and labels int32 [N] of one split.
 
-        Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
-        more, only size and header are compared: to read the whole of ImageNet takes minutes.
-        `dawnjax prepare`, done again, compares all of it. Other photographs are decoded when a
-        batch asks for them; a damaged one ends the run then.
+        Labels are verified, and so are prepared images of up to 2 GiB. Photographs that are not
+        prepared are decoded when a batch asks for them; a damaged one ends the run then.
         """
         if self._is_prepared():
+            # To read the whole of ImageNet takes minutes of the clock; `dawnjax prepare`, done
+            # again, compares all of it.
             most = image_set.LARGEST_VERIFIED_BYTES
             return {**image_set.read_split(self.path, self._manifest(), split, most_bytes=most)}
         photographs = self._open_source((split,)).splits[split]
+        # Files may change between the count and the run: its fingerprint would be of other data.
         counted = _counted.get(self.path, {}).get(split, photographs.listing)
         if photographs.listing != counted:
             raise DataError(f"{self.path}: the {split} images were changed since they were counted")
@@ -134,7 +131,6 @@ class PhotographDirectory:
         return open_source(self.path, self.title, self.tfds_name, splits)
 
     def _is_prepared(self) -> bool:
-        """Say whether the directory is prepared; refuse one that holds nothing known."""
         if image_set.KIND.is_begun(self.path):
             return True
         if (self.path / "train").is_dir():

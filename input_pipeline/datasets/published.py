@@ -1,22 +1,19 @@
-"""Published sets of benchmarks, and whether a dataset is one: by counts and a fingerprint.
+"""Published sets of benchmarks, recognized by counts and a fingerprint of published facts.
 
-A fingerprint is made of published facts, so that no file of a set is needed to state it:
-
-- CIFAR-10: mean and standard deviation of each channel of both splits, to six digits. They do not
-  depend on the order of the images. A copy in JPEG has a lower deviation in the third digit.
+- CIFAR-10: mean and deviation of each channel of both splits, to six digits. A copy in JPEG has a
+  lower deviation in the third digit.
 - ImageNet: the 1,000 synset ids, and the number of images of each class: 732 to 1,300 to train on,
   50 to evaluate. Pixels are not compared: decoders and sizes differ.
 - WMT English to German: the number of training pairs before any is left out, and MD5 of both
   sides of newstest2014.
 
-None of it stops a person who forges data; it stops data that are called by a wrong name.
+They stop data that are called by a wrong name, not a person who forges data.
 
 Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), for counts of
-CIFAR-10; its statistics are NumPy's over the arrays of torchvision's `CIFAR10`, as many recipes
-print them. O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge" (2015), Table
-2; the ids are those of TensorFlow Datasets' `imagenet2012` (4.9). Counts of WMT are those of
-TensorFlow Datasets' catalog; the MD5 are in `verify_dataset.sh` of MLPerf's reference of the
-Transformer (mlcommons/training, v0.5).
+CIFAR-10; its statistics are NumPy's over the arrays of torchvision's `CIFAR10`. O. Russakovsky et
+al., "ImageNet Large Scale Visual Recognition Challenge" (2015), Table 2; the ids are those of
+TensorFlow Datasets' `imagenet2012` (4.9). Counts of WMT are those of its catalog; the MD5 are in
+`verify_dataset.sh` of MLPerf's reference of the Transformer (mlcommons/training, v0.5).
 """
 
 import dataclasses
@@ -98,7 +95,7 @@ def images_spec(
 
 
 def declare_images(published: PublishedImages, facts: ImageFacts) -> Declaration:
-    """Compare a dataset of images with a published set."""
+    """Declaration of a dataset of images after a comparison with a published set."""
     difference = _difference(published, facts)
     if difference:
         counts = facts.num_examples
@@ -116,7 +113,6 @@ def declare_images(published: PublishedImages, facts: ImageFacts) -> Declaration
 
 
 def _difference(published: PublishedImages, facts: ImageFacts) -> str:
-    """First difference in words; empty where there is none."""
     name = published.benchmark
     for split, words in _SPLIT_WORDS.items():
         here, there = facts.num_examples[split], published.num_examples[split]
@@ -177,10 +173,7 @@ NEWSTEST2014_MD5 = ("dabf51a9c02b2235632f3cee75c72d49", "f6c3818b477e4a25cad68b6
 
 
 def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
-    """Compare parallel text with WMT's of English and German.
-
-    Pairs are those before any is left out; the MD5 are of the text of both sides to evaluate.
-    """
+    """Declaration of parallel text, by all pairs that were read and the MD5 of its eval files."""
     name = f"parallel text of {num_train_pairs:,} pairs"
     if num_train_pairs not in WMT_TRAIN_PAIRS:
         known = ", ".join(f"{count:,}" for count in WMT_TRAIN_PAIRS)
@@ -198,10 +191,10 @@ def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
 
 @dataclasses.dataclass(frozen=True)
 class _Corpus:
-    """About what a corpus holds: pairs of each split, and target tokens of a pair.
+    """Approximate size of a corpus: pairs of each split, and target tokens of a pair.
 
-    The tokens were counted in Multi30K with a vocabulary of 8,000 (docs/translation.md); those of
-    WMT are the paper's 25,000 tokens a batch over its steps an epoch, rounded.
+    Source: Multi30K with a vocabulary of 8,000, counted (docs/translation.md); for WMT, the paper's
+    25,000 tokens a batch over its steps an epoch, rounded.
     """
 
     train_pairs: int
@@ -220,7 +213,7 @@ _FILLED = 0.97
 
 
 def text_spec(corpus: str, vocabulary_size: int, row_length: int) -> TextSpec:
-    """About the specification of a published corpus whose files need not be here."""
+    """Approximate specification of a published corpus whose files need not be here."""
     known = _CORPORA.get(corpus)
     if known is None:
         raise MissingDataError(

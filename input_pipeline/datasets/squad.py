@@ -1,11 +1,9 @@
 """Questions in the form of SQuAD, as `dawnjax prepare --dataset=squad` wrote them.
 
-A prepared directory holds
-
-    types.txt           the distinct tokens, one a line
-    ranks.npy, characters.npy, {train,eval}_*.npy    as `questions.encode` says
-    eval_texts.json     passages, questions and reference answers of the split to evaluate
-    dataset.json        the manifest, with the counts of `QuestionFacts`
+types.txt           the distinct tokens, one a line
+ranks.npy, characters.npy, {train,eval}_*.npy    as `questions.encode` has them
+eval_texts.json     passages, questions and reference answers of the split to evaluate
+dataset.json        the manifest, with the counts of `QuestionFacts`
 """
 
 import dataclasses
@@ -133,9 +131,8 @@ class Squad:
         )
 
     def published_spec(self) -> QuestionsSpec:
-        """Count and shapes of SQuAD v1.1 with the default lengths, without its files.
-
-        The width of vectors is that of the file's name, as in `glove.6B.100d.txt`.
+        """Count and shapes of SQuAD v1.1 with default lengths, vectors as wide as their file's name
+        says.
         """
         width = re.search(r"\.(\d+)d\b", self.word_vectors)
         default = Squad(vocabulary_size=self.vocabulary_size)._selection
@@ -192,7 +189,6 @@ class Squad:
         return np.concatenate([np.zeros_like(vectors[:1]), vectors])
 
     def _declare(self, facts: QuestionFacts) -> Declaration:
-        """Name the published questions where counts and references are theirs."""
         for split in ("train", "eval"):
             there, wanted = getattr(facts, split), getattr(PUBLISHED, split)
             if there != wanted:
@@ -242,7 +238,7 @@ def texts_of(
     encoded: Encoded,
     selection: Selection,
 ) -> EvaluatedTexts:
-    """Texts of the questions that are evaluated, out of those of all questions."""
+    """Texts of the selected questions, out of those of all."""
     rows, ends = selection.rows(encoded, "eval"), encoded["eval_context_ends"]
     return EvaluatedTexts(
         contexts=tuple(contexts),

@@ -1,8 +1,7 @@
 """Images made from a seed, for every input shape: nothing is read, and a model can learn them.
 
-Each class has a fixed coarse pattern of 4x4 cells; an image is its class's pattern plus noise of
-the same strength in each pixel. The noise averages out over a cell, so a model that looks at whole
-cells tells the classes apart, while a single pixel says little.
+An image is its class's pattern of 4x4 cells plus noise of the same strength in each pixel. The
+noise averages out over a cell, while a single pixel says little.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
-"""Questions made from a seed: nothing is read, and a model can learn them.
+"""Questions made from a seed, a stand-in for SQuAD that a model can learn.
 
-A passage is a row of made-up words. A question repeats one of them, and the answer is the run of
-numbers after that word. It is a stand-in for SQuAD, to try a recipe.
+A passage is a row of made-up words with numbers after each. A question repeats one word, and the
+answer is the run of numbers after it.
 """
 
 import dataclasses

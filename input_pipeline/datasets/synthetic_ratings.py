@@ -1,7 +1,6 @@
-"""Ratings made from a seed: nothing is read, and a model can learn them.
+"""Ratings made from a seed, a stand-in for MovieLens that a model can learn.
 
-Users and items have a taste each, a place on a circle; a user rates items near its own taste. It is
-a stand-in for MovieLens, to try a recipe.
+Users and items each have a place on a circle; a user rates the items near its own.
 """
 
 import dataclasses

@@ -1,8 +1,4 @@
-"""Parallel text made from a seed: nothing is read, and a model can learn it.
-
-Each word of the source has one word of the target, in the same place. It is a stand-in for prepared
-parallel text, to try a recipe.
-"""
+"""Parallel text made from a seed: each source word has one target word, in the same place."""
 
 import dataclasses
 import hashlib
@@ -30,7 +26,7 @@ class Words:
         self.size = size
 
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
-        """Tokens of each sentence, uint16, `END` last; a word that is none is `UNKNOWN`."""
+        """Tokens of each sentence, uint16, `END` last; `UNKNOWN` for another word."""
         known = {f"w{token}": token for token in range(FIRST_WORD, self.size)}
         rows = [[known.get(word, UNKNOWN) for word in text.split()] for text in sentences]
         return [np.array([*row, END], np.uint16) for row in rows]

@@ -1,7 +1,6 @@
-"""Tokens made from a seed: nothing is read, and a model can learn them.
+"""Tokens made from a seed, a stand-in for text that a model can learn.
 
-Each token is the one before it plus 1, 2 or 3, and documents of 32 tokens begin with a separator.
-It is a stand-in for text, to try a recipe.
+Each token is the one before it plus 1, 2 or 3; documents of 32 tokens begin with a separator.
 """
 
 import dataclasses

@@ -1,16 +1,14 @@
 """Shards of tokens: rows of a stream, mapped into memory.
 
-A shard is a file of 256 int32, of which the first three are 20240520, the version 1 and the number
-of tokens, and of the tokens as uint16; all little-endian. A directory holds files whose names have
-the word `train` or `val` in them and end in `.bin`; the files of a split, in the order of their
-names, make one stream for it.
+A shard has 256 little-endian int32 (20240520, version 1, the number of tokens, zeros), and the
+tokens as uint16. The files with the word `train` or `val` in their name, sorted, are one stream.
 
     train: {"tokens": uint16 [rows, length + 1]}
     eval:  {"tokens": uint16 [rows, length + 1], "num_targets": int32 [rows]}
 
-Row i begins with token i * length of the stream, and its last token is the next row's first: each
-token but the stream's first is predicted once. A training stream ends with its last whole row. The
-last row to evaluate is filled with separators, and `num_targets` tells how many tokens count.
+Row i begins with token i * length, and its last token is the next row's first: each token but the
+stream's first is predicted once. A training stream ends with its last whole row; the last row to
+evaluate is filled with separators, and `num_targets` counts the tokens before them.
 
 Source: karpathy/llm.c, `dev/data/data_common.py`, for the form of a shard.
 """
@@ -53,12 +51,9 @@ class TokenSpec(Spec):
 
     Attributes:
       num_train_examples: Rows to train on; an epoch is this many.
-      num_eval_examples: Rows to evaluate, the last one filled up.
       sequence_length: Tokens that a row predicts.
-      vocabulary_size: Tokens are 0 to vocabulary_size - 1.
       separator: The token that begins a document.
-      vocabulary: Meaning of a token, as `TokenShards` has it.
-      fingerprint: Of a large file of parts, as `TokenShards` says.
+      fingerprint: Of a large file of parts, as in `TokenShards`.
       bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
     """
 
@@ -105,7 +100,6 @@ class TokenShards:
     data_dir: str = ""
 
     def spec(self) -> TokenSpec:
-        """Count and shapes; reads each file's header and parts of it."""
         words = self._words()
         digest = hashlib.sha256(repr((words, self.max_eval_tokens)).encode())
         train, evaluated = (self._stream(split) for split in ("train", "eval"))
@@ -121,7 +115,7 @@ class TokenShards:
         )
 
     def published_spec(self) -> TokenSpec:
-        """Specification of FineWeb's 10 billion tokens, which need not be here.
+        """Specification of FineWeb's 10 billion tokens, without its files.
 
         Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 100 million
         tokens to train on, and one to evaluate.
@@ -141,12 +135,7 @@ class TokenShards:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """Arrays of a split, mapped into memory.
-
-        Raises:
-          DataError: A file is missing, truncated or of another form. A row that holds a token
-            outside the vocabulary raises it when it is read.
-        """
+        """Arrays of a split, mapped; a token outside the vocabulary is a DataError when read."""
         stream = self._stream(split)
         separator = self._words().separator
         return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split)
@@ -204,10 +193,7 @@ class Shard:
             )
 
     def check_and_hash(self, words: Words, digest: Any) -> None:
-        """Refuse tokens outside the vocabulary, and add the tokens to a hash.
-
-        `TokenShards` says how many of them are read.
-        """
+        """Refuse tokens outside the vocabulary, and add the tokens to a hash."""
         tokens = self.tokens()
         digest.update(str(tokens.size).encode())
         step = SAMPLE_BYTES // TOKEN_BYTES
@@ -215,6 +201,7 @@ class Shard:
             step = 2**20
             starts = range(0, tokens.size, step)
         else:
+            # Billions of tokens are not read before a run; `Stream` checks the rest row by row.
             starts = sorted({tokens.size * place // SAMPLES for place in range(SAMPLES)})
         for start in starts:
             part = tokens[start : start + step]

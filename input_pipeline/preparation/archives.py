@@ -1,8 +1,7 @@
 """The files in a folder or an archive, one after another, without unpacking anything to disk.
 
-An archive from elsewhere is not trusted. Nothing of it is written, so no name can lead out of a
-directory; names that try to are refused all the same, as are links, devices, encrypted and
-repeated members. What it expands to is counted while it is read, and ends at `LIMITS`.
+An archive is not trusted: names that lead out of it, links, devices, encrypted and repeated members
+are refused. Its expanded bytes are counted while it is read, and end at `LIMITS`.
 """
 
 import bz2
@@ -50,8 +49,7 @@ class Limits:
     Attributes:
       num_members: Files and folders.
       name_bytes: All their names.
-      member_bytes: One file, unpacked.
-      total_bytes: All of it, unpacked.
+      member_bytes: One file, unpacked; `total_bytes` of all.
     """
 
     num_members: int = MOST_MEMBERS
@@ -69,13 +67,7 @@ of 128 MiB takes 129."""
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A file in a folder or an archive.
-
-    Attributes:
-      source: The folder or the archive.
-      name: Path within the source, with forward slashes.
-      read_unnamed: Returns the bytes; its errors do not name the source.
-    """
+    """File in a folder or an archive; `name` is its path there, with forward slashes."""
 
     source: pathlib.Path
     name: str
@@ -104,7 +96,7 @@ def kind_of(path: pathlib.Path) -> Kind:
 
 
 def members(path: pathlib.Path, limits: Limits = LIMITS) -> Iterator[Member]:
-    """Walk through the files of an archive in its order, or of a folder in sorted order."""
+    """Files of an archive in its order, or of a folder in sorted order."""
     kind = kind_of(path)
     walk = {"folder": _folder_members, "zip": _zip_members}.get(kind, _tar_members)
     seen: set[str] = set()
@@ -207,7 +199,7 @@ class _Stream(Protocol):
 
 
 class _Xz:
-    """An .xz that is unpacked in bounded memory."""
+    """An .xz, unpacked in bounded memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -248,6 +240,7 @@ class _Bounded:
         self._tail = b""
 
     def read(self, size: int) -> bytes:
+        # One byte more than is left shows that the limit is passed.
         data = self._stream.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
@@ -257,10 +250,7 @@ class _Bounded:
         return data
 
     def finish(self) -> None:
-        """Read to the end, where the checksum of the compressed stream is, and the tar's end mark.
-
-        A tar file that was cut between two members shows it in nothing but the missing mark.
-        """
+        """Read on to the checksum at the end; a missing end mark alone shows a tar that was cut."""
         while self.read(2**20):
             pass
         if len(self._tail) < 1024 or any(self._tail):
@@ -297,7 +287,7 @@ class _Budget:
 
 
 def _safe_name(path: pathlib.Path, name: str) -> str:
-    """Member's name without a leading `./`; refuse one that leads out of the archive."""
+    """Member's name without a leading `./`; one that leads out of the archive is refused."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\\" in name or name[1:2] == ":":
         raise DataError(f"{path}: the member name {shown(name)} leads out of the archive")

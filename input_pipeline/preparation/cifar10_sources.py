@@ -8,8 +8,7 @@ The form is recognized by content, in a folder or an archive of it:
 - arrays: `train_x.npy`, `train_y.npy`, `test_x.npy`, `test_y.npy`, as in an .npz;
 - TensorFlow Datasets on disk, in ArrayRecord files (a folder only).
 
-Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), and
-https://www.cs.toronto.edu/~kriz/cifar.html for the layout of the original versions.
+Source: https://www.cs.toronto.edu/~kriz/cifar.html for the layout of the original versions.
 """
 
 import contextlib
@@ -53,12 +52,7 @@ _FORM_NAMES: dict[Form, str] = {
 
 
 def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> Examples:
-    """Read all examples of a source, in one of the forms above, checked.
-
-    They come in the order of the batches (original versions), of class and file name (image files)
-    or as stored (arrays, TFDS). `progress` is called with the number of examples read since its
-    last call.
-    """
+    """Read and check all examples; `progress` takes the number read since its last call."""
     kind = archives.kind_of(path)
     if kind == "folder":
         version_directory = cifar10_tfds.find_version(path)
@@ -122,9 +116,9 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
 
 
 def _form_of(name: str) -> Form | None:
-    """Form that a file belongs to by its path; None for a file that is not needed."""
     parts = name.split("/")
     file = parts[-1]
+    # macOS adds such files to folders and archives.
     if file.startswith(".") or "__MACOSX" in parts:
         return None
     if file in _BATCHES:
@@ -281,7 +275,6 @@ def _check_labels(labels: np.ndarray) -> None:
 
 @contextlib.contextmanager
 def _naming(member: archives.Member) -> Iterator[None]:
-    """Name the source and the member in a DataError about a member's content."""
     try:
         yield
     except DataError as error:

@@ -1,7 +1,7 @@
 """Labelled images into their prepared form, in place: they may be larger than memory twice over.
 
-A process that is killed at any moment leaves a directory that readers call half-converted and that
-a second call completes. Files that are not the prepared form's own are never touched.
+A killed process leaves a half-converted directory, which a second call completes. Files of others
+are never touched.
 """
 
 import contextlib
@@ -38,9 +38,8 @@ class Examples:
     """Both splits of a labelled image dataset in memory.
 
     Attributes:
-      classes: Name of each class; a label is a position in it.
       images: Per split, uint8 [num_examples, height, width, channels].
-      labels: Per split, int [num_examples].
+      labels: Per split, int [num_examples], positions in `classes`.
       source: Names no path of this machine.
     """
 
@@ -59,8 +58,7 @@ def write(
 ) -> tuple[ImageManifest, Outcome]:
     """Write the prepared form of a dataset, or find that it is there already, intact.
 
-    `read_examples` is called once the directory can surely be used. A dataset that was there before
-    stays until the new one is read whole.
+    A dataset that was there before stays until `read_examples` has read the new one whole.
     """
     refuse_other_files(directory, overwrite)
     with only_writer(directory):
@@ -100,7 +98,7 @@ def describe(
 
 
 def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
-    """Refuse a directory that holds files of others, unless they may lie beside the images."""
+    """Refuse a directory with files of others, unless `overwrite` lets them lie there."""
     if not directory.exists():
         return
     if not directory.is_dir():
@@ -118,8 +116,8 @@ def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
 def only_writer(directory: pathlib.Path) -> Iterator[None]:
     """Mark a directory as unfinished until the body is done, and keep other writers out.
 
-    The mark stays if the process is killed or interrupted, or if files could not be written. It
-    goes if the body fails before it wrote anything, and so do the directories made for it.
+    The mark stays if the process is killed, or if files could not be written. It goes if the body
+    fails before it wrote anything, and so do the directories made for it.
     """
     path = directory / manifest.UNFINISHED_FILE
     made = [folder for folder in (directory, *directory.parents) if not folder.exists()]

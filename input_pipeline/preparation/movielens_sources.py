@@ -1,10 +1,8 @@
-"""Ratings in the forms of MovieLens, read, checked and written for `movielens.MovieLens`.
+"""Ratings in the forms of MovieLens, which the first line decides:
 
-The first line decides the form:
-
-    u.data         user TAB item TAB rating TAB time
-    ratings.dat    user::item::rating::time
-    ratings.csv    a header, then user,item,rating,time
+u.data         user TAB item TAB rating TAB time
+ratings.dat    user::item::rating::time
+ratings.csv    a header, then user,item,rating,time
 """
 
 import dataclasses
@@ -49,7 +47,7 @@ class Ratings:
 
 
 def read_ratings(path: pathlib.Path) -> Ratings:
-    """Read ratings in any of the forms, plain or packed."""
+    """Ratings in any of the forms, plain or packed."""
     text = text_files.read_bytes(path, MOST_BYTES)
     first_line = 1
     if text.startswith(_HEADER):
@@ -101,10 +99,8 @@ class Interactions:
     """Ratings in order.
 
     Attributes:
-      pairs: int32 [ratings, 2], user and item from 0, sorted by user, then time; of equal times the
-        later line is the later rating.
-      users: int64 [users], each user's number in the file, ascending.
-      items: int64 [items], likewise.
+      pairs: int32 [ratings, 2], user and item from 0, sorted by user, then time, then line.
+      users: int64 [users], each user's number in the file, ascending; `items` likewise.
     """
 
     pairs: np.ndarray
@@ -144,10 +140,9 @@ def _refuse_twice(ratings: Ratings, user: np.ndarray, item: np.ndarray) -> None:
 
 
 def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray:
-    """Read a line for each user: `(user,item)`, then TAB and an item for each negative.
+    """Negatives int32 [users, n], from a line `(user,item)`, TAB, item, ... for each user.
 
-    It is the form of `test.negative` files of the paper's code, in the numbers of the ratings. A
-    negative that its user rated is refused, and a pair that is not a user's last rating.
+    It is the form of `test.negative` files of the paper's code.
     """
     pairs, users, items = interactions.pairs, interactions.users, interactions.items
     last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]

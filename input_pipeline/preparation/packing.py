@@ -1,9 +1,4 @@
-"""Packing pairs of sentences into rows of one shape, with hardly any padding.
-
-A row has room for a number of source and a number of target tokens. Whole pairs are put into it,
-side by side, until both sides are nearly full. So one compiled program serves all batches, each
-batch holds nearly the same number of tokens, and little of a step's work is spent on padding.
-"""
+"""Packing pairs of sentences into rows of one shape, so that one program serves all batches."""
 
 import numpy as np
 
@@ -13,10 +8,7 @@ then those that fill the row."""
 
 
 def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: int) -> tuple:
-    """Room of a row for source and for target tokens, in proportion to the tokens there are.
-
-    `longer` is the room of the side that has more tokens.
-    """
+    """Source and target tokens of a row, in the proportion of all; `longer` is the greater."""
     ratio = int(source_lengths.sum()) / int(target_lengths.sum())
     if ratio <= 1:
         return max(1, round(longer * ratio)), longer
@@ -26,18 +18,15 @@ def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: 
 def pack(
     source_lengths: np.ndarray, target_lengths: np.ndarray, source_room: int, target_room: int
 ) -> list[list[int]]:
-    """Choose the pairs of each row: their positions.
+    """Positions of the pairs of each row; every pair is in one row, equal lengths in their order.
 
-    A row begins with the largest pair that is left. Then come pairs of the commonest lengths that
-    keep both sides in balance. The last two are chosen together: they leave at most one token of
-    room on a side. Where no two pairs do, the pair that leaves the least room is taken. Every pair
-    is in one row, and pairs of equal lengths are taken in their order.
+    A row begins with the largest pair left. Then come pairs of the commonest lengths that keep both
+    sides in balance. The last two leave at most one token of room on a side, if any two do; else
+    the pair that leaves the least room is taken.
 
     Args:
-      source_lengths: int [pairs], each 1 to `source_room`.
-      target_lengths: int [pairs], each 1 to `target_room`.
-      source_room: Source tokens of a row.
-      target_room: Target tokens of a row.
+      source_lengths: int [pairs], each 1 to `source_room`; `target_lengths` likewise.
+      source_room: Source tokens of a row; `target_room` likewise.
     """
     for lengths, room in ((source_lengths, source_room), (target_lengths, target_room)):
         if len(lengths) and not 1 <= lengths.min() <= lengths.max() <= room:

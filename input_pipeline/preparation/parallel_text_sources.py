@@ -1,8 +1,7 @@
-"""From text files, or TFDS, to prepared parallel text: vocabulary, tokens, packed rows.
+"""Text files, or TFDS, into prepared parallel text: vocabulary, tokens, packed rows.
 
-Files are UTF-8, plain or gzip (.gz), one sentence a line, line n of the source beside line n of the
-target. A training pair with an empty side, or with a side longer than a row, is left out and
-counted; no pair to evaluate ever is.
+Line n of the target translates line n of the source. A training pair with an empty side, or with a
+side longer than a row, is left out and counted; no pair to evaluate ever is.
 """
 
 import dataclasses
@@ -36,12 +35,9 @@ class Corpus:
     """Files and sizes of a corpus.
 
     Attributes:
-      train_sources: Files of source sentences.
-      train_targets: The same number of files of their translations.
-      eval_source: The file of sentences to translate at evaluations; None takes those of `tfds`.
-      eval_target: The file of their reference translations.
+      train_targets: As many files as `train_sources`, of their translations.
+      eval_source: Sentences to translate at evaluations; None takes those of `tfds`.
       tfds: Pairs that TensorFlow Datasets has; its training split comes before the files.
-      vocabulary_size: Tokens of the joint vocabulary.
       row_length: Room of a row, in tokens of the side that has more.
       vocabulary_file: A SentencePiece model to use; None trains one on the training text.
     """
@@ -63,10 +59,7 @@ def prepare(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Manifest[TextFacts], Outcome]:
-    """Write the prepared form of a corpus, or find that it is there already.
-
-    `say` is called with a line of progress.
-    """
+    """Write the prepared form of a corpus, or find it there; `say` takes lines of progress."""
     low, high = ROW_LENGTHS
     if not low <= corpus.row_length <= high:
         raise DataError(f"row_length={corpus.row_length} must lie in {low} to {high}")
@@ -79,7 +72,6 @@ Pairs = tuple[list[str], list[str]]
 
 
 def _training_pairs(corpus: Corpus) -> Pairs:
-    """All pairs to train on, those with an empty side among them."""
     counts_differ = len(corpus.train_sources) != len(corpus.train_targets)
     if counts_differ or not (corpus.train_sources or corpus.tfds):
         raise DataError(
@@ -118,6 +110,7 @@ def _contents(
         where = [*corpus.train_sources, corpus.tfds and corpus.tfds.directory][0]
         raise DataError(f"{where}: no sentence pairs")
     eval_pairs = _eval_pairs(corpus)
+    # The vocabulary sees no text to evaluate: that would leak it into training.
     if corpus.vocabulary_file is not None:
         model = text_files.read_bytes(corpus.vocabulary_file, vocabulary.MOST_BYTES)
     else:

@@ -15,10 +15,10 @@ class TfdsPairs:
     """Pairs of a dataset on disk.
 
     Attributes:
-      directory: The directory of the dataset's configuration (`wmt14_translate/de-en`), or of one
-        of its versions.
-      source_language: Code of the language that is translated.
-      target_language: Code of the language of the translations.
+      directory: Of the dataset's configuration (`wmt14_translate/de-en`), or of one of its
+        versions.
+      source_language: Code of the language that is translated; `target_language` of its
+        translations.
       eval_split: The split to evaluate; empty takes `validation`, or `test` where there is none.
     """
 
@@ -28,7 +28,7 @@ class TfdsPairs:
     eval_split: str = ""
 
     def read(self, *splits: str) -> tuple[list[str], list[str]]:
-        """Sentences, and their translations, of the first split that there is."""
+        """Sentences, and their translations, of the first of `splits` that is there."""
         version = tfds_directory.find_version(self.directory)
         if version is None:
             raise MissingDataError(

@@ -1,9 +1,7 @@
 """Photographs into the prepared form, one part after another, for data larger than memory.
 
-The arrays are written in place, in parts of `ROWS_AT_ONCE` images. After each part is on disk, a
-line of the journal says so; killed at any moment, a second call resumes behind the last line that
-is whole, if the source still has the same names and sizes. Nothing reads the arrays before
-`dataset.json` is there, and that comes last.
+A line of the journal follows each part of `ROWS_AT_ONCE` images onto the disk; after a kill, a
+second call resumes behind the last whole line, if the source has the same names and sizes.
 """
 
 import concurrent.futures
@@ -45,11 +43,7 @@ def write(
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[ImageManifest, Outcome]:
-    """Write the prepared form of a source's photographs, or find that it is there, intact.
-
-    `side` is the height and width of the squares in pixels; `progress` is called with the number of
-    photographs done since the last call.
-    """
+    """Write prepared squares of `side` pixels, or find that they are there, intact."""
     refuse_other_files(directory, overwrite)
     with only_writer(directory):
         same = (dataset, (side, side, 3), source.listing)
@@ -81,7 +75,7 @@ def write(
 
 
 def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict[Split, int]:
-    """Count the rows of each split that are on disk; make the files where none are."""
+    """Rows of each split that are on disk; the files are made where none are."""
     header = json.dumps({"listing": source.listing, "side": side})
     done: dict[Split, int] = {}
     for index, line in enumerate(_whole_lines(directory / JOURNAL_FILE)):
@@ -101,6 +95,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
             "w+",
             np.uint8,
             (count, side, side, 3),
+            # The version that `manifest.npy_blocks` writes: checksums cover the header.
             version=(1, 0),
         ).flush()
         np.save(directory / f"{split}_labels.npy", np.asarray(photographs.labels).astype("<i4"))
@@ -109,7 +104,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
 
 
 def _whole_lines(path: pathlib.Path) -> Iterator[str]:
-    """Yield the whole lines of a journal; a kill can leave the last one torn."""
+    """Whole lines of a journal; a kill can leave the last one torn."""
     if path.exists():
         for line in path.read_text(errors="replace").splitlines(keepends=True):
             if line.endswith("\n"):
@@ -135,6 +130,7 @@ def _write_split(
             squares = threads.map(lambda row: photographs.square(row, side), rows)
             for row, square in zip(rows, squares, strict=True):
                 images[row] = square
+            # Pixels before the journal's line, which vouches for them.
             images.flush()
             journal.write(json.dumps({"split": split, "rows": rows.stop}) + "\n")
             journal.flush()

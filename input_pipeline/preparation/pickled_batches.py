@@ -1,9 +1,7 @@
 """The pickled batches of the original CIFAR-10, read without running what a pickle can run.
 
-A pickle is a program: it may call anything that it can name. Here it can name only the few things
-that a batch is made of, and calling them only records the call. The array is then built from that
-record, once it was checked. Nothing is allocated by a length that a pickle states before the bytes
-are there.
+A pickle is a program that may call anything it can name. Here it can name only the parts of a
+batch, and a call is only recorded; the array is built from that record, once it was checked.
 """
 
 import dataclasses
@@ -20,7 +18,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 
 @dataclasses.dataclass(eq=False)
 class _Described:
-    """Object that a pickle asked for: its name, arguments and state."""
+    """Object that a pickle asked for."""
 
     called: str
     arguments: tuple[Any, ...]
@@ -32,7 +30,7 @@ class _Described:
 
 @dataclasses.dataclass(frozen=True)
 class _Name:
-    """A name in a pickle; calling it describes the call."""
+    """Name in a pickle; calling it describes the call."""
 
     name: str
 
@@ -121,7 +119,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_pickled_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Read the pixels uint8 [n, row] and labels int64 [n] of a pickled batch."""
+    """Pixels uint8 [n, row] and labels int64 [n] of a pickled batch."""
     if len(content) > MOST_BYTES:
         raise DataError(f"has {len(content):,} bytes; a batch has at most {MOST_BYTES:,}")
     try:
@@ -152,7 +150,7 @@ def _text(key: Any) -> Any:
 
 
 def _pixels(described: Any) -> np.ndarray:
-    """Make the array that a pickle described, if it is two-dimensional uint8 in rows."""
+    """Array that a pickle described, if it is two-dimensional uint8 in rows."""
     wrong = DataError("has data that are no uint8 array [images, pixels]")
     match described:
         case _Described("array", _, (_, shape, dtype, fortran, content)):

@@ -1,4 +1,4 @@
-"""How a dataset tells `dawnjax prepare` what it is prepared from, with which flags, and by whom."""
+"""The values of a `dawnjax prepare` command line, and a dataset's way to be prepared."""
 
 import dataclasses
 import pathlib
@@ -21,7 +21,7 @@ class FlagError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A flag that only some datasets have: its name, its help, and the type of its value."""
+    """A flag that only some datasets have."""
 
     name: str
     text: str
@@ -57,7 +57,6 @@ class Request:
     Attributes:
       overwrite: Replace other content in the directory, or write beside other files.
       flags: The values of the dataset's own flags, None where one was not given.
-      progress: Takes lines and counts while it lasts.
     """
 
     source: pathlib.Path | None
@@ -82,7 +81,6 @@ class Preparation:
     """One dataset's way from its originals to disk.
 
     Attributes:
-      name: Its name as `--dataset`.
       usage: Rest of a command line after `--dataset=NAME`; a text for each form.
       takes: The originals that it is prepared from, as lines of the help.
       flags: The flags that it has besides `--dataset`, `--from`, `--out` and `--overwrite`.
@@ -102,10 +100,7 @@ def report_images(
     prepared: tuple[ImageManifest, Outcome],
     published: PublishedImages | None = None,
 ) -> str:
-    """Name in one line the images that a directory holds now.
-
-    A second line says why they are not the published set that they may be.
-    """
+    """Line about the images that a directory holds, and one if they are not the published set."""
     manifest, outcome = prepared
     facts = manifest.facts
     height, width, channels = image_shape(manifest)

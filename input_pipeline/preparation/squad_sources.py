@@ -40,7 +40,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_passages(path: pathlib.Path) -> Passages:
-    """Read a file of questions, plain or packed; articles are sorted by their titles."""
+    """Questions of a file, plain or packed; articles are sorted by their titles."""
     body = _load(path)
     articles = _field(body, "data", list, f"{path}")
     if not articles:

@@ -1,7 +1,7 @@
-"""The members of a tar stream, of which a header can ask for no more than it should.
+"""The members of a tar stream, with bounds on what a header can ask for.
 
 Python's `tarfile` reads extended headers of any size into memory, and takes time quadratic in the
-digits of some (CVE-2024-6232). Here they are bounded before they are read.
+digits of some (CVE-2024-6232).
 
 Source: POSIX.1-2017, pax interchange format; GNU tar manual, "Basic Tar Format" and the types `L`
 and `K` of long names.
@@ -24,8 +24,6 @@ class TarMember(NamedTuple):
     """Member of a tar stream.
 
     Attributes:
-      name: As it stands there.
-      size: Bytes of its content.
       kind: `file`, `folder`, or `other`: a link, a device, a pipe or a sparse file.
       read: Returns the content; to be called before the next member is asked for.
     """
@@ -37,14 +35,7 @@ class TarMember(NamedTuple):
 
 
 def tar_members(read: Callable[[int], bytes]) -> Iterator[TarMember]:
-    """Walk through a tar stream up to its end mark.
-
-    Args:
-      read: Reads at most a number of bytes of the stream; no bytes at its end.
-
-    Raises:
-      tarfile.ReadError: It is damaged or cut short, or an extended header is too large.
-    """
+    """Walk through a tar stream; a damaged one, or too large a header, is a tarfile.ReadError."""
     stream = _Stream(read)
     everywhere: dict[str, str] = {}  # what a global header says of all members after it
     here: dict[str, str] = {}
@@ -112,12 +103,10 @@ class _Stream:
         self._left, self._padding = size, -size % BLOCK
 
     def content(self) -> bytes:
-        """Content of the member, once."""
         data, self._left = self.exactly(self._left), 0
         return data
 
     def skip(self) -> None:
-        """Advance to the next header."""
         count = self._left + self._padding
         while count:
             count -= len(self.exactly(min(count, _CHUNK_BYTES)))

@@ -25,17 +25,15 @@ def write_files(
     *,
     overwrite: bool,
 ) -> tuple[Manifest[Facts], Outcome]:
-    """Write a few files that fit memory and their manifest, or find that they are there, intact.
-
-    All is written beside the directory and renamed into place, so an interruption leaves what was
-    there. The name of the kind is that of the dataset.
-    """
+    """Write a few files that fit memory and their manifest, or find that they are there, intact."""
     refuse_strangers(directory)
     wanted = kind.make(kind.name, facts, contents)
     if held(directory, kind, lambda there: there == wanted, overwrite) is not None:
         return wanted, "unchanged"
+    # Written beside the directory and renamed: an interruption leaves what was there.
     partial = directory.with_name(directory.name + ".partial")
     with named_write_errors(directory):
+        # What a killed call left.
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for name, content in contents.items():
@@ -48,7 +46,7 @@ def write_files(
 
 
 def refuse_strangers(directory: pathlib.Path) -> None:
-    """Refuse a directory that holds something else than prepared data, before work is done."""
+    """Refuse a directory that holds something else than prepared data."""
     is_ours = (directory / manifests.FILE).exists()
     if directory.exists() and not is_ours and (not directory.is_dir() or any(directory.iterdir())):
         raise DataError(f"{directory}: holds something else; choose another directory")
@@ -60,9 +58,8 @@ def held(
     is_same: Callable[[Manifest[Facts]], bool],
     overwrite: bool,
 ) -> Manifest[Facts] | None:
-    """Manifest of the same content in a directory to be written to, every byte checked.
-
-    None where the content is to be written; other or damaged content must stay, unless `overwrite`.
+    """Manifest of the same content in a directory, every byte checked; None where it may be
+    written.
     """
     if not (directory / manifests.FILE).exists():
         return None
@@ -110,7 +107,6 @@ def write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> No
 
 @contextlib.contextmanager
 def named_write_errors(path: pathlib.Path) -> Iterator[None]:
-    """Turn an error of the system into one line that names the path."""
     try:
         yield
     except OSError as error:

@@ -1,12 +1,9 @@
-"""Which examples make up which batch, and the batches themselves where the host feeds them.
+"""Order of training examples, and the batches of a host that feeds its devices.
 
 Training sees one endless stream of examples. Position p, counted from 0, holds example
-permutation_e[p % N] of epoch e = p // N, where N is the number of training examples. Step s,
-counted from 0, holds positions s * B to (s + 1) * B - 1, where B is the global batch size. So
-nothing is dropped and nothing is padded: where B does not divide N, a batch has the end of one
-epoch and the start of the next, and any batch can be made from its step alone. A resumed run needs
-no more state than its step, and no process needs to ask another. A run whose batch changes stays
-in the same stream.
+permutation_e[p % N] of epoch e = p // N, with N training examples. Step s, counted from 0, holds
+positions s * B to (s + 1) * B - 1, where B is the global batch size. So nothing is dropped or
+padded, and a batch follows from its step alone: a resumed run needs no more state than its step.
 """
 
 from collections.abc import Mapping
@@ -30,23 +27,17 @@ class BatchIndices(NamedTuple):
 
 
 class ExampleOrder:
-    """The order of training examples, the same on all hosts and under any version of NumPy.
+    """Order of training examples, the same on all hosts and under any version of NumPy.
 
-    The permutation of an epoch sorts the examples by random keys. The keys are the raw output of
-    Philox4x64-10 with the key (seed, epoch): a published counter-based generator, whose raw stream,
-    unlike NumPy's `permutation` and `shuffle`, never changes between versions. The lowest bits of a
-    key are replaced by the example's number: then no two keys are equal, and every sorting
-    algorithm makes the same order.
-
-    The permutations last used are kept, so that walking through the steps makes each epoch once.
-    One object belongs to one thread.
+    The permutation of an epoch sorts the examples by the raw output of Philox4x64-10 with the key
+    (seed, epoch). Unlike NumPy's `permutation`, that stream never changes between versions. One
+    object belongs to one thread: it keeps the last permutation.
 
     Source: J. K. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011), section
-    3.3, for Philox.
+    3.3.
     """
 
     def __init__(self, *, seed: int, num_train_examples: int) -> None:
-        """Refuse a seed outside 0 to 2**64 - 1, or a count outside 1 to 2**31 - 1."""
         for name, value, limit in (
             ("seed", seed, 2**64 - 1),
             ("num_train_examples", num_train_examples, 2**31 - 1),
@@ -59,10 +50,7 @@ class ExampleOrder:
         self._permutations: dict[int, np.ndarray] = {}
 
     def steps(self, start: int, count: int, batch_size: int) -> BatchIndices:
-        """Examples of steps start to start + count - 1, all of one size, in any order of calls.
-
-        Steps count from 0. A batch, over all processes, may exceed the train split.
-        """
+        """Examples of `count` steps from `start`, counted from 0; a batch may exceed the split."""
         if start < 0 or count < 1 or batch_size < 1:
             last = start + count - 1
             raise ValueError(f"steps {start} to {last} of {batch_size} examples are no steps")
@@ -93,6 +81,8 @@ class ExampleOrder:
         bits = np.uint64((self._num_examples - 1).bit_length())
         key = np.array([self._seed, epoch], np.uint64)
         keys = np.random.Philox(key=key, counter=0).random_raw(self._num_examples)
+        # The example's number replaces the lowest bits: then no two keys are equal, and every
+        # sorting algorithm makes the same order.
         keys >>= bits
         keys <<= bits
         keys |= np.arange(self._num_examples, dtype=np.uint64)
@@ -106,20 +96,17 @@ def host_batch(
     indices: BatchIndices,
     rows: slice | np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Gather one process's part of batches on the host.
-
-    It is for datasets that device memory cannot hold, and reads only the rows it returns, so the
-    examples may be memory-mapped, or decoded on demand. `prefetch.Prefetch` gathers ahead of the
-    device.
+    """Gather one process's part of batches on the host, for data that device memory cannot hold.
 
     Args:
-      examples: Arrays, or rows on demand, [num_train_examples, ...] of the train split.
+      examples: Arrays, or rows on demand, [num_train_examples, ...]; only the rows returned are
+        read.
       indices: The examples of n steps.
       rows: The r rows of each global batch that this process's devices hold.
 
     Returns:
       Each of the examples' arrays as [n, r, ...] in its own dtype, and `index` and `epoch`, int32
-      [n, r]. The parts of all processes, joined by rows, are one process's batch.
+      [n, r].
     """
     index, epoch = indices.index[:, rows], indices.epoch[:, rows]
     batch = {}

@@ -16,11 +16,7 @@ def subset_spec(
     class_counts: Mapping[Split, Sequence[int]],
     name: str,
 ) -> DatasetSpec:
-    """Specification of the `kept` labels, in their new order; `name` is that of the whole set.
-
-    Raises:
-      ValueError: A label is kept twice or is none, or only one is kept.
-    """
+    """Specification of the `kept` labels, renumbered in that order; `name` is the whole set's."""
     listed = ",".join(map(str, kept))
     if (
         len(set(kept)) != len(kept)
@@ -31,6 +27,7 @@ def subset_spec(
             f"data.kept_classes={listed} must be two or more different labels of 0 to "
             f"{spec.num_classes - 1}"
         )
+    # Another choice or order of classes is other data: a run must not resume on it.
     content = f"{spec.fingerprint} classes {listed}"
     return dataclasses.replace(
         spec,
@@ -47,6 +44,7 @@ def subset_spec(
 def subset(arrays: Mapping[str, Any], kept: Sequence[int]) -> dict[str, np.ndarray]:
     """Examples of some classes, in their order, labelled by their places in `kept`."""
     labels = np.asarray(arrays["label"])
+    # A label may exceed every kept one: the table needs a place for each.
     places = np.full(max(int(labels.max()), *kept) + 1, -1, np.int32)
     places[list(kept)] = np.arange(len(kept))
     rows = np.flatnonzero(places[labels] >= 0)

@@ -1,19 +1,11 @@
 """The contract between a dataset and the code that trains on it.
 
-A dataset is a frozen dataclass with a `TAG` and two methods (`Dataset`). `spec()` is called before
-a run's clock starts: it says how many examples there are and what they look like. `load(split)`
-reads them, verified, and belongs on the clock: it reads and computes anew whatever `spec` has read.
-`DataSpec` lists the parts of any specification. `DatasetSpec` describes labelled images, `TextSpec`
-parallel text, `ArraysSpec` arrays of any names; a task asks for the kind that it learns from.
+A dataset is a frozen dataclass with a `TAG` and two methods (`Dataset`). `spec()` runs before the
+run's clock starts; `load(split)` is on the clock, and reads anew what `spec` has read. Errors about
+data are a `DataError` of one line that names the file.
 
-All that reads or writes data here raises `DataError` where they are missing, damaged, hostile or of
-another form: one line that names the file.
-
-What an image dataset has besides:
-
-- `classes()`, the name of each label; `class_names` numbers the labels of a dataset without it;
-- `RESIZES = True` where files of photographs are cut and resized to squares, so that another set
-  to evaluate on is treated alike.
+An image dataset may also have `classes()`, the name of each label, and `RESIZES = True` where
+photographs are cut and resized to squares, so that another set to evaluate on is treated alike.
 """
 
 import dataclasses
@@ -39,12 +31,12 @@ class MissingDataError(DataError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """A dataset's own statement of its content, after it looked at itself.
+    """A dataset's statement of its content, after it looked at itself.
 
     Attributes:
       name: Its name, in words.
-      benchmark: Name of the published set, such as `ImageNet`, if counts and fingerprint are that
-        set's (`published.py`); empty for all other data.
+      benchmark: The published set, such as `ImageNet`, if counts and fingerprint are that set's
+        (`published.py`); empty for all other data.
       evidence: The parts that were compared, or why these are not the benchmark's data.
     """
 
@@ -54,15 +46,12 @@ class Declaration:
 
 
 class DataSpec(Protocol):
-    """Fields and methods of the specification of any dataset.
+    """Fields and methods of the specification of any dataset, which may also have a `declaration`.
 
     Attributes:
       num_train_examples: Examples in the train split; an epoch is this many.
-      num_eval_examples: Examples in the eval split.
-      fingerprint: Equal for equal examples in equal order alone, so that a run is not resumed on
-        other data. 16 hex digits.
-
-    A specification may have a `declaration` besides.
+      fingerprint: 16 hex digits, equal for equal examples in equal order alone, so that a run is
+        not resumed on other data.
     """
 
     @property
@@ -75,7 +64,7 @@ class DataSpec(Protocol):
     def fingerprint(self) -> str: ...
 
     def example_shapes(self, split: Split) -> Shapes:
-        """Shape and dtype of each array of one example, by name."""
+        """Shape and dtype of each array of one example."""
         ...
 
     def batch_elements(self, batch_size: int) -> int:
@@ -84,40 +73,25 @@ class DataSpec(Protocol):
 
 
 class Dataset(Protocol):
-    """Fields and methods of any dataset.
-
-    Attributes:
-      TAG: Its name in flags (`--data=TAG`) and in records.
-    """
+    """Fields and methods of any dataset; `TAG` is its name in flags (`--data=TAG`) and records."""
 
     TAG: ClassVar[str]
 
     def spec(self) -> DataSpec:
-        """Count and shapes.
-
-        Raises:
-          DataError: The data are missing, or their description is damaged.
-          ValueError: A field is out of range, or does not fit the data.
-        """
+        """Count and shapes; ValueError where a field is out of range or does not fit the data."""
         ...
 
     def load(self, split: Split) -> Mapping[str, Any]:
-        """All examples of a split: arrays [num_examples, ...], or `RowsOnDemand` in their place.
+        """Arrays [num_examples, ...] of a split, or `RowsOnDemand` in their place; or a DataError.
 
-        Nothing that `spec` has read or computed is used again, for this is on a run's clock.
-
-        Raises:
-          DataError: The data are missing, damaged, or not those of `spec()`.
+        Nothing that `spec` has read is used again, for this is on a run's clock.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-    """Fields of the specifications of this package, as `DataSpec` has them.
-
-    Without a declaration, the dataset's tag names the data.
-    """
+    """Fields of every specification here; without a declaration, the tag names the data."""
 
     num_train_examples: int
     num_eval_examples: int
@@ -127,15 +101,15 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatasetSpec(Spec):
-    """Counts and shapes of an image dataset, whose splits have two arrays:
+    """Counts and shapes of an image dataset.
 
-        {"image": uint8 [num_examples, height, width, channels], "label": int32 [num_examples]}
+    A split has `image`, uint8 [num_examples, height, width, channels], and `label`, int32.
 
     Attributes:
       image_shape: (height, width, channels) in pixels; pixels are uint8.
       num_classes: Labels are 0 to num_classes - 1.
       mean: Per channel, of pixel / 255.
-      std: Per channel, of pixel / 255. A normalized pixel is (pixel / 255 - mean) / std.
+      std: Per channel. A normalized pixel is (pixel / 255 - mean) / std.
     """
 
     image_shape: tuple[int, int, int]
@@ -166,12 +140,6 @@ class TextSpec(Spec):
     Attributes:
       num_train_examples: Packed rows; an epoch is this many.
       num_train_pairs: Sentence pairs in them.
-      num_eval_examples: Sentence pairs to evaluate.
-      source_length: Source tokens that a row has room for.
-      target_length: Target tokens that a row has room for.
-      eval_source_length: The longest source sentence to evaluate, in tokens.
-      eval_target_length: The longest target sentence to evaluate, in tokens.
-      vocabulary_size: Tokens of the joint vocabulary.
       end: The token that ends a sentence.
       fingerprint: It covers vocabulary and references too.
     """
@@ -219,18 +187,16 @@ AnySpec = DatasetSpec | TextSpec
 
 
 def directory_of(dataset: str, data_dir: str = "") -> pathlib.Path:
-    """Where a dataset lies: `data_dir`, or else `dataset` in $DAWNJAX_DATA or in `./data`."""
+    """Directory of a dataset: `data_dir`, or else `dataset` in $DAWNJAX_DATA or in `./data`."""
     if data_dir:
         return pathlib.Path(data_dir).expanduser()
     return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / dataset
 
 
 def declared(dataset: Any, spec: DataSpec) -> dict[str, Any]:
-    """Statement of a run's data, as JSON values for its records.
-
-    A class in a person's own file names no benchmark's data: its code decides what it returns.
-    """
+    """Statement of a run's data, as JSON values for its records."""
     said = getattr(spec, "declaration", None) or Declaration(name=dataset.TAG.replace("_", " "))
+    # A class in a person's own file names no benchmark's data: its code decides what it returns.
     if said.benchmark and type(dataset).__module__.split(".")[:2] != __name__.split(".")[:2]:
         evidence = "its dataset is a class of its own file, which no published set is compared with"
         said = Declaration(name=said.name, evidence=evidence)
@@ -243,7 +209,7 @@ def declared(dataset: Any, spec: DataSpec) -> dict[str, Any]:
 
 
 def num_bytes(spec: DataSpec) -> int:
-    """Size of both splits in memory."""
+    """Bytes of both splits in memory."""
     import numpy as np  # imported here: every command imports this file, and few need NumPy
 
     counts: dict[Split, int] = {"train": spec.num_train_examples, "eval": spec.num_eval_examples}
@@ -255,7 +221,7 @@ def num_bytes(spec: DataSpec) -> int:
 
 
 def class_names(dataset: Any, spec: DatasetSpec) -> tuple[str, ...]:
-    """Names of an image dataset's labels: its `classes()`, or "0", "1", ... where it has none."""
+    """Names of an image dataset's labels: its `classes()`, or "0", "1", ... without it."""
     if hasattr(dataset, "classes"):
         return tuple(dataset.classes())
     return tuple(str(label) for label in range(spec.num_classes))

@@ -1,9 +1,8 @@
 """Normalization, random changes and test-time views of images, inside the compiled step.
 
-All are pure functions on the device. What happens to an image depends on its key, its epoch and
-its pixels alone, so it is the same on any number of devices and in any batch. All random changes of
-an image's geometry are one separable map: each row and column of the result has a coordinate in the
-image, and the pixels there are fetched or interpolated once.
+All are pure functions on the device. The result depends on the image's key, epoch and pixels alone,
+so it is the same on any number of devices. All random changes of geometry are one separable map:
+the pixels are fetched or interpolated once.
 """
 
 import dataclasses
@@ -85,14 +84,13 @@ class ImageAugmentation:
     crop_max_aspect: OneOrMore[float] = 4 / 3
 
     def __post_init__(self) -> None:
-        """Refuse values out of range; the LimitError names the field, its value and the limit."""
         check_fields(self)
 
 
 def model_image_shape(
     config: ImageAugmentation, image_shape: tuple[int, int, int]
 ) -> tuple[int, int, int]:
-    """(height, width, channels) of the images that the model sees, of images of `image_shape`."""
+    """(height, width, channels) that the model sees of images of `image_shape`."""
     side = config.crop_pixels
     return (side, side, image_shape[-1]) if side else image_shape
 
@@ -100,9 +98,7 @@ def model_image_shape(
 def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
     """Middle of images [batch, height, width, channels], which an evaluation sees.
 
-    Returns:
-      [batch, crop_pixels, crop_pixels, channels] in the images' dtype, or in float32 where they are
-      resized; the images as they are without a crop.
+    It is [batch, crop_pixels, crop_pixels, channels], in float32 where it is resized.
     """
     side = config.crop_pixels
     if not side:
@@ -119,14 +115,9 @@ def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
 
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
-    """Compute (images / 255 - mean) / std: float32, of the same shape.
-
-    Args:
-      images: uint8 [batch, height, width, channels], or float32 with values up to 255.
-      mean: Of each channel, as a fraction of 255.
-      std: Of each channel, as a fraction of 255.
-    """
+    """Compute (images / 255 - mean) / std in float32; mean and std are fractions, per channel."""
     scale = 1 / (255 * np.asarray(std, np.float64))
+    # One multiply-add per pixel; constants in float64 so that they round once.
     offset = -np.asarray(mean, np.float64) / np.asarray(std, np.float64)
     return images.astype(jnp.float32) * scale.astype(np.float32) + offset.astype(np.float32)
 
@@ -139,18 +130,15 @@ def augment(
     example_keys: jax.Array,
     epochs: jax.Array,
 ) -> jax.Array:
-    """Change each image as its keys and epoch say.
+    """Change each image as its keys and epoch say: float32, of the shape that the model sees.
 
     Args:
-      config: What may change, and how far.
       images: float32 [batch, height, width, channels], normalized.
       step_keys: PRNG keys [batch]; a new key each time that an example is seen.
       example_keys: PRNG keys [batch]; the same key each time.
       epochs: int32 [batch], the epoch that each example is seen in.
-
-    Returns:
-      float32, same shape; [batch, crop_pixels, crop_pixels, channels] where images are cropped.
     """
+    # Nothing to do compiles to nothing: no draws, no copy.
     if config == ImageAugmentation():
         return images
     draws = jax.vmap(lambda key: jax.random.uniform(key, (_NUM_DRAWS,)))(step_keys)
@@ -202,13 +190,11 @@ def augment(
 
 
 def views(kind: Views, images: jax.Array) -> list[tuple[float, jax.Array]]:
-    """Views of images whose logits are averaged, each with its weight; the weights sum to 1.
+    """Views of images [batch, height, width, channels] with weights that sum to 1; their logits are
+    averaged.
 
-    Args:
-      kind: `none`, `flip` (the image and its mirror image), or `flip_and_translate`: both
-        unmoved, with half of the weight, and both moved by one pixel to the lower right and to the
-        upper left, with a quarter each, padded by reflection.
-      images: [batch, height, width, channels].
+    `flip` adds the mirror image. `flip_and_translate` weighs both by a half, and both moved by one
+    pixel to the lower right and to the upper left by a quarter each, padded by reflection.
 
     Source: Jordan 2024 (arXiv 2404.00498), section 3.5.
     """
@@ -253,12 +239,7 @@ def _source_coordinates(
 def _crop_coordinates(
     config: ImageAugmentation, size: tuple[int, int], keys: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Coordinates of the pixels of a random rectangle that is resized to a square.
-
-    Returns:
-      Row and column coordinates, float32 [batch, crop_pixels], and how many pixels of the image a
-      step in them is, float32 [batch] each.
-    """
+    """Row and column coordinates, float32 [batch, crop_pixels], and pixels per step, [batch]."""
     draws = _more_draws(keys, _NUM_DRAWS, _NUM_CROP_DRAWS)
     area = config.crop_min_area + draws[:, _AREA] * (1 - config.crop_min_area)
     log_aspect = (2 * draws[:, _ASPECT] - 1) * math.log(config.crop_max_aspect)
@@ -275,7 +256,7 @@ def _crop_coordinates(
 
 
 def _more_draws(keys: jax.Array, purpose: int, count: int) -> jax.Array:
-    """More uniform numbers [batch, count], without a change of the other draws."""
+    """Uniform numbers [batch, count] that leave the other draws as they are."""
     return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, purpose), (count,)))(
         keys
     )
@@ -309,16 +290,13 @@ def _is_inside(coordinates: jax.Array, size: int) -> jax.Array:
 
 
 def interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
-    """Bilinear interpolation at any coordinates, as one product for each axis.
-
-    Beyond the border all weights are 0; only the padding `zeros` has coordinates there.
-    """
+    """Interpolate bilinearly at any coordinates; beyond the border all weights are 0."""
     row_weights = _linear_weights(rows, images.shape[1])
     return _weighted(images, row_weights, _linear_weights(columns, images.shape[2]))
 
 
 def _weighted(images: jax.Array, row_weights: jax.Array, column_weights: jax.Array) -> jax.Array:
-    """Sum over rows and columns: weights [batch, out size, in size]."""
+    """Sum over rows and columns with weights [batch, out size, in size]."""
     # Pixels must come through as they are where the coordinates are whole.
     highest = lax.Precision.HIGHEST
     images = jnp.einsum("bij,bjkc->bikc", row_weights, images, precision=highest)
@@ -331,7 +309,7 @@ def _linear_weights(coordinates: jax.Array, size: int) -> jax.Array:
 
 
 def _is_cut(pixels: int, size: int, draws: jax.Array) -> jax.Array:
-    """Mask of the positions along one axis that a cutout covers: bool [batch, size]."""
+    """Positions along one axis that a cutout covers: bool [batch, size]."""
     first = jnp.floor(draws * size) - pixels // 2
     positions = jnp.arange(size)[None]
     return (positions >= first[:, None]) & (positions < first[:, None] + pixels)

@@ -1,7 +1,7 @@
 """JPEG and PNG files as arrays, refused before decoding where they are damaged or too large.
 
-Of a file that was cut short, OpenCV decodes what it can and makes the rest grey. It allocates an
-image of whatever size a header states. So the file's structure is checked first.
+OpenCV fills the rest of a truncated file with grey, and allocates an image of whatever size a
+header states. So the file's structure is checked first.
 """
 
 import struct
@@ -29,13 +29,7 @@ _MOST_MARKERS = 100_000
 
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
-    """Decode a JPEG or PNG file of a known size to RGB, uint8 [height, width, 3].
-
-    Grey and 16-bit images become 8-bit RGB, and transparency is dropped.
-
-    Raises:
-      DataError: Another format, another size, cut short or damaged; the message names no file.
-    """
+    """Decode a JPEG or PNG file of a known size to 8-bit RGB, uint8 [height, width, 3]."""
     size = image_size(content)
     if size != (height, width):
         raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
@@ -45,12 +39,8 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
 def decode_square(content: bytes, side: int) -> np.ndarray:
     """Decode the middle square of an image of any size, resized: uint8 [side, side, 3].
 
-    That is the same as resizing the shorter side and cutting off what the longer one has more. An
-    image is averaged over areas where it shrinks and interpolated linearly where it grows. Grey,
-    CMYK and 16-bit images become 8-bit RGB; transparency and orientation marks are dropped.
-
-    Raises:
-      DataError: Another format, too many pixels, cut short or damaged; the message names no file.
+    Grey, CMYK and 16-bit images become 8-bit RGB; transparency and orientation marks are dropped. A
+    DataError names no file.
     """
     import cv2
 
@@ -73,13 +63,11 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
 
 
 def _reduction(content: bytes, least: int, side: int) -> int:
-    """Factor by which a JPEG's own transform may shrink it: twice the side must remain.
-
-    Shrunk to less than that, photographs are sharper than averages over areas, by up to six of 255
-    levels in the mean over one image of 300.
-    """
+    """Factor by which a JPEG's own transform may shrink it, to twice the side at least."""
     if not content.startswith(_JPEG_START):
         return 1
+    # Shrunk to less, photographs are sharper than averages over areas: by up to six of 255 levels
+    # in the mean over one image of 300.
     return max(factor for factor in (1, 2, 4, 8) if factor == 1 or least >= 2 * side * factor)
 
 
@@ -110,7 +98,7 @@ def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.nda
 
 
 def _png_size(content: bytes) -> tuple[int, int]:
-    """(height, width); checks every chunk's checksum up to the end mark."""
+    """(height, width), after every chunk's checksum up to the end mark."""
     size = None
     position = len(_PNG_START)
     while position + 12 <= len(content):
@@ -132,6 +120,7 @@ def _png_size(content: bytes) -> tuple[int, int]:
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
     """(height, width) from the frame header; the end mark must be there."""
+    # Some cameras add bytes after the end mark.
     if _JPEG_END not in content[-64:]:
         raise DataError("is cut short")
     position = 2

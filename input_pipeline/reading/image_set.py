@@ -51,7 +51,7 @@ ImageManifest = Manifest[ImageFacts]
 
 
 def read(directory: pathlib.Path) -> ImageManifest:
-    """Read the manifest of prepared images, and compare its parts with each other."""
+    """Manifest of prepared images; raises DataError where its parts contradict each other."""
     manifest = KIND.read(directory)
     facts, forms = manifest.facts, {name: manifest.files[name].shape for name in FILES}
     for split in SPLITS:
@@ -72,7 +72,7 @@ def read(directory: pathlib.Path) -> ImageManifest:
 
 
 def fingerprint(manifest: ImageManifest) -> str:
-    """Hash of classes and arrays: the same wherever they were made from."""
+    """Hash of classes and arrays, whatever they were made from."""
     return manifest.fingerprint(manifest.facts.classes)
 
 
@@ -88,12 +88,9 @@ def read_split(
     *,
     most_bytes: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Map the examples of a split into memory, read only, and verify them.
+    """Map a split, verified: `image` uint8 [num_examples, height, width, channels], `label` int32.
 
-    Images in a file of more than `most_bytes` stay unread, but for size and header.
-
-    Returns:
-      `image` uint8 [num_examples, height, width, channels] and `label` int32 [num_examples].
+    Of images in a file of more than `most_bytes`, only size and header are read.
     """
     name = f"{split}_images.npy"
     is_read = most_bytes is None or manifest.files[name].num_bytes <= most_bytes
@@ -115,23 +112,22 @@ def check_labels(where: str, labels: np.ndarray, num_classes: int) -> None:
 
 
 def class_counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:
-    """Number of images of each class, of labels that were checked."""
     return tuple(np.bincount(labels, minlength=num_classes).tolist())
 
 
 def channel_statistics(images: np.ndarray) -> Statistics:
-    """Mean and standard deviation of pixel / 255 per channel, from exact counts of levels.
-
-    They have six digits. A channel of one level has no deviation to divide by; it is taken as 1.
-    """
+    """Mean and deviation of pixel / 255 per channel, to six digits."""
     channels = images.shape[-1]
     counts = np.zeros((channels, 256), np.int64)
+    # In chunks: the images may be memory-mapped and larger than memory.
     for start in range(0, len(images), 1024):
         chunk = images[start : start + 1024].reshape(-1, channels)
         for channel in range(channels):
             counts[channel] += np.bincount(chunk[:, channel], minlength=256)
+    # From counts of levels no rounding error grows with the number of pixels.
     levels = np.arange(256) / 255
     mean = counts @ levels / counts.sum(axis=1)
     variance = counts @ levels**2 / counts.sum(axis=1) - mean**2
+    # A channel of one level has no deviation to divide by; take 1.
     std = [round(math.sqrt(max(0.0, value)), 6) or 1.0 for value in variance]
     return tuple(round(float(value), 6) for value in mean), tuple(std)

@@ -1,15 +1,13 @@
 """Ratings as implicit feedback: the leave-one-out split, items not seen, and fixed negatives.
 
-What a user rated last is held out to evaluate; the rest is trained on. How high a rating is plays
-no part. Its arrays are
+Each user's last rating is held out to evaluate. How high a rating is plays no part. The arrays are
 
     train: {"user", "item": int32 [ratings], "seen": uint32 [ratings, words]}
     eval:  {"user": int32 [users], "items": int32 [users, 1 + negatives]}
 
-`seen` has a bit for each item that the user rated in the training split (bit i of word w for item
-32 w + i), and for each place after the last item. Of `items` the first is held out; the others
-were never rated by the user. They are drawn with replacement, as in MLPerf v0.5, and an item that
-was drawn before is replaced by -1: it counts once, as in the reference's map of items to scores.
+Bit i of word w of `seen` is set if the user rated item 32 w + i to train on, or if there is no such
+item. The first of `items` is held out; the user never rated the rest. They are drawn with
+replacement, as in MLPerf v0.5; a repeated item is replaced by -1, so that it counts once.
 
 Source: X. He et al., "Neural Collaborative Filtering" (WWW 2017), section 4.1; MLPerf Training
 v0.5, logs of `ncf` (`preproc_hp_sample_eval_replacement: true`); mlcommons/training, v0.5,
@@ -37,15 +35,12 @@ _USERS_AT_ONCE = 256
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InteractionsSpec(Spec):
-    """Counts and shapes of interactions.
+    """Counts and shapes of interactions; the fingerprint covers the negatives too.
 
     Attributes:
       num_train_examples: Ratings to train on; an epoch is this many.
       num_eval_examples: Users, each with one held-out rating.
-      num_users: Users, numbered from 0.
-      num_items: Items, numbered from 0.
       num_eval_negatives: Items that a held-out one is ranked among, repetitions included.
-      fingerprint: It covers the negatives too.
     """
 
     num_users: int
@@ -63,10 +58,9 @@ class InteractionsSpec(Spec):
 
 
 class RowsOfUsers(RowsOnDemand):
-    """Row of each rating's user, without a copy for each rating in memory."""
+    """Row of each rating's user in a table [users, ...], without a copy for each rating."""
 
     def __init__(self, table: np.ndarray, users: np.ndarray):
-        """Take a table [users, ...] with a row for each user, and int32 [ratings] users."""
         super().__init__(
             len(users), table.shape[1:], table.dtype.name, lambda row: table[users[row]]
         )
@@ -86,14 +80,10 @@ def split_of(
     split: Split,
     negatives: Callable[[np.ndarray], np.ndarray],
 ) -> dict[str, Any]:
-    """Arrays of a split.
+    """Arrays of a split of pairs int32 [ratings, 2], user and item, by user and then by time.
 
-    Args:
-      pairs: int32 [ratings, 2], user and item, sorted by user and then by time; each user has two
-        or more, and none twice.
-      num_items: Items that there are.
-      split: Which split.
-      negatives: From `pairs` to the items that held-out ones are ranked among, int32 [users, n].
+    Each user has two or more, and none twice. `negatives` makes the items, int32 [users, n], that
+    held-out ones are ranked among.
     """
     is_last = np.append(pairs[1:, 0] != pairs[:-1, 0], True)
     if split == "eval":
@@ -107,7 +97,7 @@ def split_of(
 def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
     """Bit for each item that a user rated, and after the last item: uint32 [users, words].
 
-    Users are int32 [ratings], ascending, from 0, none left out; no pair is there twice.
+    Users ascend from 0, none left out; no pair is there twice.
     """
     table = np.zeros((int(users[-1]) + 1, num_words(num_items)), np.uint32)
     words, bits = np.divmod(items, WORD_BITS)
@@ -115,27 +105,25 @@ def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
         rows = bits == bit
         table[users[rows], words[rows]] |= np.uint32(1 << bit)
     if num_items % WORD_BITS:
+        # Places after the last item count as seen, so that they are never drawn in training.
         table[:, -1] |= np.uint32(2**WORD_BITS - 2 ** (num_items % WORD_BITS))
     return table
 
 
 def is_rated(table: np.ndarray, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Say of each pair whether its bit is set in a table of `rated`; arrays broadcast."""
+    """Bits of pairs in a table of `rated`; arrays broadcast."""
     return (table[users, items // WORD_BITS] >> (items % WORD_BITS).astype(np.uint32)) & 1 > 0
 
 
 def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> np.ndarray:
-    """Draw `count` items that each user never rated, evenly: int32 [users, count].
-
-    An item of a user's that was drawn before is replaced by -1. The numbers are the raw output of
-    Philox, so they are the same under any version of NumPy. Each user left an item unrated.
-    """
+    """Draw `count` items that each user never rated: int32 [users, count]; -1 if drawn before."""
     table = rated(pairs[:, 0], pairs[:, 1], num_items)
+    # Raw output, which is the same under any version of NumPy.
     stream = np.random.Philox(key=np.array([seed, _NEGATIVE_STREAM], np.uint64))
     drawn = np.empty(len(table) * count, np.int32)
 
     def draw(places: np.ndarray) -> np.ndarray:
-        """Draw for some places; return those where the user rated what was drawn."""
+        """Draw for some places; return those to draw again."""
         # The modulus prefers small items by less than one part in 10**14.
         items = (stream.random_raw(len(places)) % np.uint64(num_items)).astype(np.int32)
         drawn[places] = items

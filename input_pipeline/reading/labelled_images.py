@@ -1,12 +1,9 @@
 """A labelled set of images to evaluate on, in any of the forms that such sets come in.
 
 - a directory that `dawnjax prepare` wrote, or a TFDS directory: its evaluation split;
-- class folders: `PATH/<class>/*`, JPEG or PNG whatever their names end with;
-- arrays: an .npz of `images` (uint8 [n, height, width, channels]), `labels` and, if it knows them,
-  `classes`; or two files `NAME_data.npy` and `NAME_labels.npy`, as CIFAR-10.1 comes: PATH is the
-  first.
-
-Its labels become those of the run that is evaluated, by the names of the classes.
+- class folders: `PATH/<class>/*`, JPEG or PNG;
+- arrays: an .npz of `images` (uint8 [n, height, width, channels]), `labels` and maybe `classes`; or
+  `NAME_data.npy` (the PATH) beside `NAME_labels.npy`, as CIFAR-10.1 comes.
 """
 
 import dataclasses
@@ -29,14 +26,9 @@ Decode = Callable[[bytes], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class LabelledImages:
-    """A labelled set.
+    """A labelled set: images uint8 [n, height, width, channels], labels int32 [n].
 
-    Attributes:
-      kind: Its source, in words.
-      images: uint8 [n, height, width, channels].
-      labels: int32 [n].
-      classes: Name of each label; None where the source has numbers only.
-      fingerprint: Hash of the content, 16 hex digits.
+    `kind` is its source in words; `classes` is None where the source has numbers only.
     """
 
     kind: str
@@ -47,11 +39,7 @@ class LabelledImages:
 
 
 def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool) -> LabelledImages:
-    """Read a labelled set, labels checked.
-
-    Images must have the shape. Where files are `resized` and the shape is a square, images of any
-    size become squares as `dawnjax prepare` makes them.
-    """
+    """Labels and images of one shape; a square shape lets `resized` files have any size."""
     height, width, channels = image_shape
 
     def decode(content: bytes) -> np.ndarray:
@@ -89,10 +77,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
 def labels_of_run(
     path: pathlib.Path, labelled: LabelledImages, classes: Sequence[str]
 ) -> np.ndarray:
-    """Translate a set's labels into those of a run, int32 [n].
-
-    The set may lack some of the run's classes, but have no class besides them.
-    """
+    """Labels of a run, int32 [n], by names of classes; a class that the run lacks is refused."""
     labels, names = labelled.labels, labelled.classes
     if names is None:
         low, high = int(labels.min()), int(labels.max())
@@ -110,6 +95,7 @@ def labels_of_run(
             f"{path}: the run has no class {unknown[0]!r}{more}; its {len(classes)} classes are "
             f"{', '.join(classes[:3])}, ..."
         )
+    # A class that no example has may be unknown to the run: its -1 is never taken.
     return np.array([numbers.get(name, -1) for name in names], np.int32)[labels]
 
 
@@ -191,5 +177,6 @@ def _read_arrays(path: pathlib.Path) -> LabelledImages:
     if classes is not None and labels.size and not 0 <= labels.min() <= labels.max() < len(classes):
         raise DataError(f"{path}: has a label out of range 0 to {len(classes) - 1}")
     digest = hashlib.sha256(np.ascontiguousarray(images).view(np.uint8).data)
+    # Hash labels as int64, so that equal content in another dtype is the same data.
     digest.update(labels.astype("<i8").tobytes() + repr(classes).encode())
     return LabelledImages("arrays", images, labels, classes, digest.hexdigest()[:16])

@@ -1,10 +1,8 @@
-"""Labelled photographs of any size: in class folders, or as TensorFlow Datasets keeps them.
+"""Labelled photographs of any size: listed first, then read in any order.
 
 - class folders: `train/<class>/*` and `val/<class>/*` (or `validation`, `eval`, `test`), JPEG or
   PNG whatever their names end with;
 - TensorFlow Datasets: ArrayRecord files with features `image` and `label`, read without TensorFlow.
-
-A source is listed first, then its images are read in any order.
 """
 
 import dataclasses
@@ -38,7 +36,7 @@ class Photographs:
 
     Attributes:
       labels: int32 [n], positions in the source's classes; some sources read them on demand.
-      read: Returns the file of the photograph at a position, and its name for messages.
+      read: Returns the file at a position, and its name for messages.
       listing: Hash of all names and sizes; empty where the source has no files of them.
     """
 
@@ -55,13 +53,12 @@ class Photographs:
             raise DataError(f"{name} {error}") from None
 
     def square(self, index: int, side: int) -> np.ndarray:
-        """Middle of one photograph, uint8 [side, side, 3]; raises what `decoded` does."""
+        """Middle of one photograph, uint8 [side, side, 3]."""
         return self.decoded(index, lambda content: decode_square(content, side))
 
     def rows(
         self, shape: tuple[int, int, int], decode: Callable[[bytes], np.ndarray]
     ) -> RowsOnDemand:
-        """All photographs, uint8 [n, *shape], each decoded when it is asked for."""
         return RowsOnDemand(
             len(self.labels), shape, "uint8", lambda index: self.decoded(index, decode)
         )
@@ -69,14 +66,7 @@ class Photographs:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A listed source.
-
-    Attributes:
-      kind: Its form, in words.
-      classes: Name of each class; those of folders are sorted.
-      splits: Its photographs.
-      listing: Hash of all names and sizes: another one means other data.
-    """
+    """A listed source; another `listing`, a hash of names and sizes, means other data."""
 
     kind: str
     classes: tuple[str, ...]
@@ -121,7 +111,7 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
 
 
 def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
-    """Names of the class folders in a folder, sorted; raises DataError for none."""
+    """Names of the class folders in a folder, sorted; one or more."""
     entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     classes = tuple(sorted(entry.name for entry in entries if entry.is_dir()))
     if not classes:
@@ -196,8 +186,6 @@ def open_tfds_splits(
 
 
 def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
-    """Examples of a split; for a label a record is read, but no image decoded."""
-
     def record(index: int, feature: str) -> Any:
         try:
             return source[index][feature]

@@ -1,4 +1,4 @@
-"""Making batches in the background, a bounded number ahead of the device."""
+"""Batches made in the background, a bounded number ahead of the device."""
 
 import collections
 import threading
@@ -13,16 +13,14 @@ CLOSE_SECONDS = 10.0
 
 
 class Prefetch(Generic[Item]):
-    """An iterator whose items a background thread makes ahead of time, in their order.
+    """Iterator whose items a background thread makes ahead of time, in their order.
 
-    With JAX, let the iterable make device arrays (`jax.make_array_from_process_local_data`), so
-    that the transfer too runs ahead.
+    Let the iterable make device arrays, so that the transfer runs ahead too.
 
     Attributes:
-      wait_seconds: Time that the consumer has waited for items so far: the input wait.
+      wait_seconds: Time that the consumer has waited for items so far.
 
     Example:
-      calls = [(0, 8), (8, 8)]
       parts = (host_batch(examples, order.steps(*call), rows) for call in calls)
       with Prefetch(parts, depth=2) as batches:
           for batch in batches:
@@ -30,10 +28,7 @@ class Prefetch(Generic[Item]):
     """
 
     def __init__(self, items: Iterable[Item], depth: int = 2) -> None:
-        """Start the thread; only it touches the items from now on.
-
-        At most `depth` items are made ahead of the consumer, the one under way included.
-        """
+        """Start the thread, which makes at most `depth` items ahead, the one under way included."""
         if depth < 1:
             raise ValueError(f"depth={depth} must be 1 or more")
         self.wait_seconds = 0.0
@@ -62,6 +57,7 @@ class Prefetch(Generic[Item]):
                 item = self._ready.popleft()
                 self._changed.notify_all()
                 return item
+            # Raised once: a consumer that goes on gets the end of the iteration.
             error, self._error = self._error, None
         if error is not None:
             raise error
@@ -73,6 +69,7 @@ class Prefetch(Generic[Item]):
             self._closed = True
             self._ready.clear()
             self._changed.notify_all()
+        # A thread stuck in a read (a dead network disk) must not hold the program.
         self._thread.join(CLOSE_SECONDS)
 
     def __enter__(self) -> "Prefetch[Item]":
@@ -101,7 +98,7 @@ class Prefetch(Generic[Item]):
             self._changed.notify_all()
 
     def _make_one(self, iterator: Iterator[Item]) -> bool:
-        """Move one item from the iterator to the ready ones; False ends the thread."""
+        """Move one item to the ready ones; False ends the thread."""
         with self._changed:
             # Room first: then never more than `depth` ready ones and the one under way exist.
             self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)

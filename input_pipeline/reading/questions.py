@@ -1,15 +1,14 @@
 """Questions about passages whose answers are spans of them: encoding, selection and rows.
 
-Words are numbered once: a *type* is a distinct token as it is written. From its number follow its
-characters, and its row in a vocabulary or its vector. The arrays of a split are
+A *type* is a distinct token as it is written, numbered from 1. The arrays of a split are
 
     {"context", "question": int32 [questions, length], a row of the vocabulary for each token
         (float16 [questions, length, N] where words have published vectors),
      "context_characters", "question_characters": uint8 [questions, length, WORD_LENGTH],
      "start", "end": int32 [questions], the first and last token of the answer; in training alone}
 
-0 is padding everywhere, 1 a word or character that is not in the vocabulary. Every token has a
-first character, so what is padding shows in the characters.
+0 is padding, 1 a word or character that the vocabulary lacks. Every token has a first character, so
+padding shows in the characters.
 """
 
 import collections
@@ -37,7 +36,7 @@ NUM_CHARACTERS = 200
 
 
 class Question(NamedTuple):
-    """A question; answers are pairs of first character in the passage, and text."""
+    """Question; its answers are pairs of first character in the passage and text."""
 
     id: str
     passage: int
@@ -48,7 +47,7 @@ class Question(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Passages:
-    """Passages of articles, and the questions about them in the order of the articles."""
+    """Passages, and the questions about them in the order of the articles."""
 
     num_articles: int
     contexts: list[str]
@@ -57,17 +56,13 @@ class Passages:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionsSpec(Spec):
-    """Counts and shapes of questions.
+    """Counts and shapes of questions; the fingerprint covers vectors, texts and references too.
 
     Attributes:
-      num_train_examples: Questions to train on; an epoch is this many.
-      num_eval_examples: Questions to evaluate.
       context_length: Tokens of a passage to train on.
-      question_length: Tokens of a question.
       eval_context_length: Tokens of a passage to evaluate.
       vocabulary_size: Rows of an embedding of words; 0 where words have vectors.
       vector_width: Values of a word's vector; 0 where there are none.
-      fingerprint: It covers vectors, texts and references too.
     """
 
     context_length: int
@@ -86,7 +81,6 @@ class QuestionsSpec(Spec):
         return shapes | ({"start": ((), "int32"), "end": ((), "int32")} if split == "train" else {})
 
     def batch_elements(self, batch_size: int) -> int:
-        """Elements of a batch's largest array: characters, or vectors."""
         width = max(WORD_LENGTH, self.vector_width)
         return batch_size * max(self.context_length, self.eval_context_length) * width
 
@@ -96,12 +90,10 @@ class EvaluatedTexts:
     """Texts that an evaluation needs to score spans.
 
     Attributes:
-      contexts: The text of each passage.
       passage: int32 [questions], each question's passage.
       offsets: int32 [tokens, 2], first character of each token and the one after its last.
       starts: int64 [passages], each passage's first token in `offsets`.
-      questions: The text of each question.
-      references: The reference answers of each.
+      references: The reference answers of each question.
     """
 
     contexts: tuple[str, ...]
@@ -112,7 +104,7 @@ class EvaluatedTexts:
     references: tuple[tuple[str, ...], ...]
 
     def answer(self, question: int, start: int, end: int) -> str | None:
-        """Text from one token of a question's passage to another; None for no span."""
+        """Text from token `start` to `end` of a question's passage; None for no span."""
         if not 0 <= start <= end:
             return None
         passage = self.passage[question]
@@ -122,10 +114,9 @@ class EvaluatedTexts:
 
 
 class LookedUp(RowsOnDemand):
-    """Rows `values[table[index[row]]]`, without a copy for each question in memory."""
+    """Rows `values[table[index[row]]]` of tokens' types, without a copy for each question."""
 
     def __init__(self, table: np.ndarray, index: np.ndarray, values: np.ndarray):
-        """Take a table int [n, length] of types, int [rows] of it, and values [types, ...]."""
         shape = (*table.shape[1:], *values.shape[1:])
         super().__init__(len(index), shape, values.dtype.name, lambda row: self[np.array(row)])
         self._table, self._index, self._values = table, index, values
@@ -142,7 +133,7 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
     """Number the tokens of both splits.
 
     Returns:
-      Arrays by name:
+      Arrays by name, and the types in their order:
         `ranks`: int32 [types], the place of a type's lower case among those of the training split,
           most frequent first; NO_RANK where it is not among them.
         `characters`: uint8 [types, WORD_LENGTH].
@@ -150,7 +141,6 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
         a row, with the end of each, int64, in `context_ends` and `question_ends`; `passage` and
         `article`, int32 [questions]; `spans`, int32 [questions, 2], tokens of the first answer;
         `offsets`, int32 [context tokens, 2].
-      And the types, in their order.
     """
     types: dict[str, int] = {}
     arrays: Encoded = {}
@@ -166,6 +156,7 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
 
 
 def _split(passages: Passages, types: dict[str, int]) -> Encoded:
+    # Numbers in order of appearance, so that a file alone decides them.
     number = lambda word: types.setdefault(word, len(types) + 1)  # noqa: E731
     spans_of_contexts = [spans_of(context) for context in passages.contexts]
     contexts = [
@@ -217,15 +208,14 @@ def _characters(words: list[str], counts: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which of the questions, and how much of each: the numbers of a dataset's config.
+    """Choice of questions, and how much of each: the numbers of a dataset's config.
 
     Attributes:
       context_length: A longer passage is not trained on, with all its questions.
       question_length: A longer question is not trained on; to evaluate, its first tokens are kept.
       eval_context_length: Tokens of a passage to evaluate that are kept; 0 for all.
       vocabulary_size: Rows of the vocabulary, with padding and the unknown word.
-      train_articles: Articles to train on, the first ones; 0 for all.
-      eval_articles: Articles to evaluate, likewise.
+      train_articles: Articles to train on, the first ones; 0 for all. `eval_articles` likewise.
     """
 
     context_length: int
@@ -236,7 +226,7 @@ class Selection:
     eval_articles: int = 0
 
     def rows(self, encoded: Encoded, split: Split) -> np.ndarray:
-        """Positions of the questions of a split that are taken, int64 [n]."""
+        """Positions of the questions taken, int64 [n]."""
         articles = self.train_articles if split == "train" else self.eval_articles
         article = encoded[f"{split}_article"]
         taken = article < (articles or len(article) + 1)
@@ -253,7 +243,7 @@ class Selection:
         fingerprint: str,
         declaration: Declaration | None,
     ) -> QuestionsSpec:
-        """Count and shapes of the questions that are taken; raises ValueError for none."""
+        """Count and shapes of the questions taken; ValueError if none is left to train on."""
         train, evaluated = self.rows(encoded, "train"), self.rows(encoded, "eval")
         if not len(train):
             raise ValueError(
@@ -277,10 +267,11 @@ class Selection:
     def arrays(
         self, encoded: Encoded, split: Split, vectors: np.ndarray | None, spec: QuestionsSpec
     ) -> dict[str, Any]:
-        """Arrays of a split; `vectors` float16 [types, N] stand for rows of the vocabulary."""
+        """Arrays of a split; `vectors`, float16 [types, N], replace rows of the vocabulary."""
         rows = self.rows(encoded, split)
         known = encoded["ranks"] < self.vocabulary_size - NUM_SPECIAL
         words = np.where(known, encoded["ranks"], UNKNOWN - NUM_SPECIAL) + np.int32(NUM_SPECIAL)
+        # Type 0 is padding and has no rank: without this it would be the unknown word.
         words[0] = PADDING
         values = words if vectors is None else vectors
         passages = encoded[f"{split}_passage"][rows]
@@ -319,12 +310,9 @@ class Selection:
 
 
 class Lengths(NamedTuple):
-    """Lengths of the examples of a split, padding left out.
+    """Tokens of each question's passage and of each question, int64 [questions], without padding.
 
-    Attributes:
-      contexts: int64 [questions], tokens of each question's passage.
-      questions: int64 [questions], tokens of each question.
-      words: int64 [WORD_LENGTH + 1], how many tokens of both have so many characters.
+    `words`, int64 [WORD_LENGTH + 1], counts tokens by their number of characters.
     """
 
     contexts: np.ndarray
@@ -337,7 +325,7 @@ def _lengths(ends: np.ndarray) -> np.ndarray:
 
 
 def _padded(tokens: np.ndarray, ends: np.ndarray, room: int) -> np.ndarray:
-    """Put sequences that lie in one row into a row each: int32 [sequences, room]."""
+    """Sequences that lie end to end, in a row each: int32 [sequences, room]."""
     starts = ends - _lengths(ends)
     places = starts[:, None] + np.arange(room)
     real = places < ends[:, None]

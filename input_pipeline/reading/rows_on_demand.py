@@ -1,8 +1,6 @@
-"""An array whose rows are made when they are asked for, by several threads.
+"""An array whose rows several threads make when they are asked for.
 
-It takes the place of a memory map: a batch indexes it by the positions of its examples, and only
-those are read and decoded. What a row holds depends on its position alone, so a batch is the same
-in any process, in any order and each time.
+A row depends on its position alone, so a batch is the same in any process and in any order.
 """
 
 import concurrent.futures
@@ -15,7 +13,7 @@ import numpy as np
 
 
 class RowsOnDemand:
-    """Rows [n, ...] of one shape and dtype."""
+    """Rows [n, ...] of one shape and dtype, indexed like a memory map."""
 
     def __init__(
         self,
@@ -25,11 +23,7 @@ class RowsOnDemand:
         make_row: Callable[[int], np.ndarray | int],
         num_threads: int | None = None,
     ):
-        """Make no row yet.
-
-        `make_row` returns the row at a position; several threads call it at once, one for each core
-        of this machine unless `num_threads` says otherwise.
-        """
+        """Make no row yet; several threads, by default one a core, will call `make_row` at once."""
         self.shape = (num_rows, *row_shape)
         self.dtype = np.dtype(dtype)
         self._make_row = make_row
@@ -40,14 +34,11 @@ class RowsOnDemand:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Make the rows at positions in an array of any shape, or in a slice.
-
-        A row that is asked for several times, as padding is, is made once. An error of `make_row`
-        ends it, and no more rows are begun.
-        """
+        """Make the rows at positions in an array of any shape, or in a slice."""
         index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         if index.size and not 0 <= index.min() <= index.max() < len(self):
             raise IndexError(f"rows {index.min()} to {index.max()} of {len(self)}")
+        # Padding repeats a row many times; make each row once.
         distinct, places = np.unique(index, return_inverse=True)
         made = np.empty((len(distinct), *self.shape[1:]), self.dtype)
 
@@ -75,7 +66,6 @@ class RowsOnDemand:
         return rows_made.reshape(*index.shape, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Make all rows; NumPy calls it where a whole array is needed."""
         if copy is False:
             raise ValueError("rows that are made on demand are always a new array")
         return self[:].astype(dtype, copy=False) if dtype is not None else self[:]

@@ -1,7 +1,6 @@
 """Pairs of sentences from two files of text, and a test set of them, encoded.
 
-Files are UTF-8, plain, .gz or .xz, one sentence a line; line n of the target translates line n of
-the source.
+Files are UTF-8, plain, .gz or .xz; line n of the target translates line n of the source.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ MOST_BYTES = 2**34
 
 
 def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Lines of two files, of which the second translates the first."""
+    """Lines of two files, equal in number."""
     sides = _read_lines(source), _read_lines(target)
     if len(sides[0]) != len(sides[1]):
         raise DataError(
@@ -30,7 +29,6 @@ def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], l
 
 
 def _read_lines(path: pathlib.Path) -> list[str]:
-    """Lines split at newlines only, each stripped of white space at its ends."""
     text = text_files.read_text(path, MOST_BYTES)
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
@@ -42,7 +40,6 @@ class EvaluatedText:
     Attributes:
       arrays: `source` and `target`, uint16 [pairs, longest], shortest source first.
       references: The target sentences as they were, in the same order.
-      fingerprint: Hash of both sides' text, 16 hex digits.
     """
 
     arrays: dict[str, np.ndarray]
@@ -53,7 +50,7 @@ class EvaluatedText:
 def read_test_set(
     source: pathlib.Path, target: pathlib.Path, words: vocabulary.Vocabulary
 ) -> EvaluatedText:
-    """Read two files of text as a split to evaluate, encoded by a vocabulary that there is."""
+    """Read two files of text as a split to evaluate, in an existing vocabulary."""
     sources, targets = read_pairs(source, target)
     if not sources:
         raise DataError(f"{source}: no sentence pairs")
@@ -76,7 +73,7 @@ def evaluated_arrays(
 
 
 def filled(rows: Sequence[Sequence[np.ndarray]], room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sentences side by side, uint16 [rows, room], and the place of each in its row, from 1."""
+    """Sentences side by side, uint16 [rows, room], and their places in a row, uint8, from 1."""
     filled = np.zeros((len(rows), room), np.uint16)
     segments = np.zeros((len(rows), room), np.uint8)
     for number, row in enumerate(rows):

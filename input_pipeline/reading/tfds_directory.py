@@ -1,7 +1,7 @@
-"""A dataset that TensorFlow Datasets left on disk in ArrayRecord files, read without TensorFlow.
+"""A dataset that TensorFlow Datasets left in ArrayRecord files, read without TensorFlow.
 
-`tfds.builder(NAME, data_dir=..., file_format="array_record").download_and_prepare()` makes such a
-directory: `NAME/[CONFIG/]VERSION/` with `dataset_info.json` and the files of each split.
+`tfds.builder(NAME, data_dir=..., file_format="array_record").download_and_prepare()` makes
+`NAME/[CONFIG/]VERSION/` with `dataset_info.json` and the files of each split.
 """
 
 import hashlib
@@ -19,10 +19,7 @@ MOST_INFO_BYTES = 16 * 2**20
 
 
 def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
-    """Directory of the newest version of a dataset; None where there is none.
-
-    The directory is a TFDS data directory, the dataset's in it, its configuration's, or a version.
-    """
+    """Newest version in a directory of TFDS's data, a dataset, a configuration or a version."""
     for pattern in ("", "[0-9]*/", f"{name}/[0-9]*/"):
         versions = [path.parent for path in directory.glob(f"{pattern}{INFO_FILE}")]
         if versions:
@@ -35,7 +32,7 @@ def _version_key(path: pathlib.Path) -> list[int]:
 
 
 def read_info(version: pathlib.Path) -> dict[str, Any]:
-    """Read the metadata of a version: at least `name`, and `splits`, each with its `name`."""
+    """Metadata of a version, checked: at least `name`, and `splits` with their sizes."""
     path = version / INFO_FILE
     try:
         info = records.load_json(records.read_plain(path, MOST_INFO_BYTES))
@@ -55,25 +52,23 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
 
 
 def num_examples(info: dict[str, Any]) -> dict[str, int]:
-    """Number of examples of each split that a version's metadata name."""
+    """Examples of each split in a version's metadata."""
     return {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
 
 
 def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
-    """First of some splits that a version has; raises what `read_info` does."""
     known = num_examples(read_info(version))
     return next((name for name in names if name in known), None)
 
 
 def fingerprint(version: pathlib.Path, *more: str) -> str:
-    """Hash of a version's metadata, which has the size of each split but no checksum: 16 digits."""
+    """Hash of a version's metadata (sizes of splits, no checksums): 16 hex digits."""
     info = read_info(version)
     content = [info["name"], info.get("version"), info["splits"], *more]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def open_version(version: pathlib.Path) -> Any:
-    """Open the builder of a version, whose `info` and `as_data_source` read it."""
     tfds = import_tfds(version)
     try:
         return tfds.builder_from_directory(str(version))
@@ -86,14 +81,12 @@ def open_version(version: pathlib.Path) -> Any:
 def open_split(
     version: pathlib.Path, builder: Any, split: str, undecoded: Sequence[str] = ()
 ) -> Any:
-    """Open the examples of a split, to be read by position.
-
-    Features that are `undecoded` are read as the bytes on disk.
-    """
+    """Examples of a split, by position; features that are `undecoded` stay the bytes on disk."""
     tfds = import_tfds(version)
     decoders = {name: tfds.decode.SkipDecoding() for name in undecoded}
     try:
         source = builder.as_data_source(split=split, decoders=decoders or None)
+        # Some errors show at the first use only; raise them here, with the name of the split.
         len(source)
     except ImportError as error:
         raise not_installed(version, error) from None
@@ -103,7 +96,7 @@ def open_split(
 
 
 def import_tfds(version: pathlib.Path) -> Any:
-    """Import the module, an optional dependency; raises DataError where it is missing."""
+    """The `tensorflow_datasets` module; raises DataError where it is not installed."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:

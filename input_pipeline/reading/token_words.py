@@ -1,8 +1,7 @@
 """Meaning of the tokens of a shard: their number, the separator, and the bytes of each.
 
-A directory of shards may hold `vocabulary.json`, such as `{"separator": 1, "bytes_of_token":
-[0, 0, 1, ...]}`: the token that begins a document, and the bytes of text that each token stands
-for, in UTF-8. Bytes of markers, such as the separator, are 0.
+A directory of shards may hold `vocabulary.json`, such as `{"separator": 1, "bytes_of_token": [0, 0,
+1, ...]}`; bytes are those of UTF-8 text, 0 for markers such as the separator.
 """
 
 import dataclasses
@@ -20,14 +19,7 @@ MOST_TOKENS = 2**16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Words:
-    """A vocabulary.
-
-    Attributes:
-      name: `bytes`, `gpt2` or `file`.
-      size: Tokens are 0 to size - 1.
-      separator: The token that begins a document.
-      bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
-    """
+    """A vocabulary of tokens 0 to size - 1; `bytes_of_token` is empty where it is not known."""
 
     name: str
     size: int
@@ -41,7 +33,6 @@ KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
 
 
 def read_words(directory: pathlib.Path) -> Words:
-    """Read the vocabulary of a directory; raises DataError where it is missing or malformed."""
     path = directory / FILE
     try:
         fields = records.load_json(records.read_plain(path))

@@ -1,6 +1,4 @@
-"""Words of a text with their places in it.
-
-A token is a number with its separators, a run of letters, an English ending that is written with an
+"""Tokens of a text: a number with its separators, a run of letters, an English ending after an
 apostrophe, or one other sign. So most tokens are words that published vectors know.
 """
 
@@ -17,20 +15,11 @@ _TOKEN = re.compile(
 
 
 def spans_of(text: str) -> list[tuple[int, int]]:
-    """First character and the one after the last of each token, in order.
-
-    Tokens hold every character that is no white space, each once.
-    """
+    """First character and the one after the last of each token, white space left out."""
     return [match.span() for match in _TOKEN.finditer(text)]
 
 
 def covering(spans: list[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
-    """First and last of the tokens that hold the characters from `start` to `end` - 1.
-
-    Where a cut falls inside a token, that token is taken whole.
-
-    Returns:
-      Positions in `spans`; None where the characters are white space alone.
-    """
+    """First and last of the spans with characters `start` to `end` - 1; None for white space."""
     inside = [n for n, (first, after) in enumerate(spans) if after > start and first < end]
     return (inside[0], inside[-1]) if inside else None

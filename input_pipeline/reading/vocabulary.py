@@ -1,8 +1,7 @@
 """The joint vocabulary of source and target: SentencePiece, byte-pair encoding, lossless.
 
-Decoding returns the encoded text unchanged but for white space: text is not normalized, and a
-character that the vocabulary lacks becomes its UTF-8 bytes. So a translation needs no
-detokenization before it is scored.
+Text is not normalized, and a character that the vocabulary lacks becomes its UTF-8 bytes. So a
+translation needs no detokenization before it is scored.
 
 Source: Kudo and Richardson 2018, "SentencePiece" (arXiv 1808.06226); Sennrich et al. 2016 (arXiv
 1508.07909) for the encoding.
@@ -37,10 +36,9 @@ MOST_TRAINING_SENTENCES = 2_000_000
 
 
 class Vocabulary:
-    """Encoder and decoder of text."""
+    """Encoder and decoder of text by the content of a SentencePiece model file."""
 
     def __init__(self, model: bytes, where: str = "the vocabulary"):
-        """Read the content of a SentencePiece model file, which errors call `where`."""
         self._processor = _sentencepiece().SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
@@ -59,7 +57,7 @@ class Vocabulary:
         return self._processor.GetPieceSize()
 
     def bytes_of_token(self) -> list[int]:
-        """Bytes of text, in UTF-8, that each token stands for; 0 for padding, end and unknown."""
+        """Bytes of UTF-8 text that each token stands for; 0 for padding, end and unknown."""
         processor = self._processor
 
         def count(token: int) -> int:
@@ -77,7 +75,7 @@ class Vocabulary:
         return [np.array(row, np.uint16) for row in rows]
 
     def decode(self, tokens: np.ndarray) -> list[str]:
-        """Text of each row of int [sentences, length] up to its end, without padding."""
+        """Text of each row of int [sentences, length] up to its end."""
         texts = []
         for row in tokens.tolist():
             end = row.index(END) if END in row else len(row)
@@ -88,11 +86,9 @@ class Vocabulary:
 def train_vocabulary(
     sentences: Sequence[str], size: int, *, keeps_white_space: bool = False
 ) -> bytes:
-    """Train a vocabulary on sentences: the content of a model file.
+    """Train a vocabulary: the content of a model file, the same for the same sentences and library.
 
-    It has the same bytes for the same sentences and library version. With `keeps_white_space` every
-    blank and line end stays, so that the tokens stand for the text's very bytes. Otherwise blanks
-    in a row become one, as sentences want it.
+    `keeps_white_space` keeps the text's very bytes; else blanks in a row become one.
     """
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise DataError(
@@ -128,7 +124,7 @@ def train_vocabulary(
 def _reason(message: str) -> str:
     """Reason of SentencePiece's trainer against a size, with the size that fits.
 
-    Source: SentencePiece, src/trainer_interface.cc, whose two messages name the limits.
+    Source: SentencePiece, src/trainer_interface.cc.
     """
     most = re.search(r"set it to a value <= (\d+)", message)
     if most and int(most[1]) >= SMALLEST_SIZE:

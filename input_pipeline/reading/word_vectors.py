@@ -18,13 +18,9 @@ _FORM = "wanted `word v1 ... vN`, separated by single blanks"
 
 
 def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, int]:
-    """Read the vectors of some words, and leave out all others of the file.
+    """Vectors of some words, float16 [words, N], and how many of the words have one.
 
-    A word that the file does not have takes the vector of its lower case; without that it has
-    zeros.
-
-    Returns:
-      float16 [words, N], and how many of the words have a vector.
+    A word that the file lacks takes the vector of its lower case, or else zeros.
     """
     wanted = {word.encode() for word in words} | {word.lower().encode() for word in words}
     found: dict[bytes, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Zip files, .npz among them, of which a reader makes no more objects and bytes than it should."""
+"""Zip files, .npz among them, that cannot make a reader allocate more than it should."""
 
 import io
 import pathlib
@@ -16,7 +16,7 @@ _MOST_EXPANSION = 100
 
 
 class ZipBytes(io.BufferedReader):
-    """The bytes of a zip, whose list of members is counted before Python makes objects of it."""
+    """Bytes of a zip, whose members are counted before Python makes objects of them."""
 
     def __init__(
         self,
@@ -45,12 +45,7 @@ class ZipBytes(io.BufferedReader):
 
 
 def refuse_zip_bomb(path: pathlib.Path) -> None:
-    """Refuse a zip, such as an .npz, of which another reader would make too much.
-
-    Raises:
-      DataError: It unpacks to far more than its size, or has too many members.
-      OSError, zipfile.BadZipFile: It cannot be read.
-    """
+    """Refuse, by a DataError, a zip that unpacks to far more than its size or has many members."""
     with ZipBytes(path) as file, zipfile.ZipFile(file) as archive:
         unpacked = sum(info.file_size for info in archive.infolist())
     if unpacked > _LARGEST_SMALL + _MOST_EXPANSION * path.stat().st_size:
