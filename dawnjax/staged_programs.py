@@ -1,4 +1,4 @@
-"""The compiled programs of each stage of a run, all made before its clock starts."""
+"""Compiled programs of each stage of a run, all made before its clock starts."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from dawnjax.train_step import Recipe, evaluated_params
 
 @dataclasses.dataclass(frozen=True)
 class StagePrograms:
-    """The programs of one stage of a run."""
+    """Programs of one stage of a run."""
 
     recipe: Recipe
     shapes: InputShapes
@@ -33,9 +33,9 @@ class StagePrograms:
     evaluation: EvaluationPrograms
 
     def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array]) -> None:
-        """Runs every program once, on zeros and a state that is thrown away.
+        """Run every program once, on zeros and a state that is thrown away.
 
-        The first run of a program loads it and sizes its memory; no example is looked at.
+        A program's first run loads it and sizes its memory. No example is read.
         """
 
         def zeros(shapes: Shapes, sharding: NamedSharding) -> Arrays:
@@ -62,7 +62,7 @@ class StagePrograms:
 
 @dataclasses.dataclass(frozen=True)
 class CompiledStages:
-    """The stages of a run, in order; most runs have one."""
+    """Stages of a run, in order; most runs have one."""
 
     stages: tuple[StagePrograms, ...]
 
@@ -75,18 +75,14 @@ class CompiledStages:
         return tuple(stage.recipe.span for stage in self.stages)
 
     def of_last(self, step: int) -> StagePrograms:
-        """The stage of the last of `step` steps; the state is evaluated as that stage's."""
+        """Stage of the last of `step` steps; the state is evaluated as that stage's."""
         return self.stages[span_of_last(self.spans, step).index]
 
 
 def compile_stages(
     recipes: tuple[Recipe, ...], options: RunOptions, record: Record
 ) -> CompiledStages:
-    """Compiles what every stage of a run calls.
-
-    Raises:
-      ConfigError: The model has other parameters at another image size.
-    """
+    """Compile every stage of a run; refuses a model with other parameters at another image size."""
     _refuse_other_parameters(recipes)
     stages: list[StagePrograms] = []
     for recipe in recipes:
