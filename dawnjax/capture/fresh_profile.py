@@ -17,14 +17,13 @@ from dawnjax.stepper import Stepper, calls_in_flight
 
 
 def profile_experiment(request: Request) -> tuple[Path, bool]:
-    """Makes some steps of an experiment from its initial state, and profiles them.
+    """Make some steps of an experiment from its initial state, and profile them.
 
     Returns:
-      The directory whose `profile/` holds the profiles, and whether this is the first process.
+      The directory whose `profile/` holds the profiles, and True on the first process.
 
     Raises:
-      ConfigError: The experiment does not fit the data or the devices, or the directory holds a
-        profile already.
+      ConfigError: The experiment does not fit the data or devices, or the directory has a profile.
       RunError: There are no devices.
     """
     experiment, options = request.experiment, request.options

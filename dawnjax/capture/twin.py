@@ -1,8 +1,8 @@
-"""The ablation twin: the same steps on every device, without communication between devices.
+"""Ablation twin: the same steps on every device, without communication between devices.
 
-Each local device makes the train step of its own part of the batch, on a copy of the state, at the
-same time as the others; nothing is reduced over devices. What the real step takes longer is
-communication that nothing hid: a second method, which needs no trace.
+Each local device makes the train step of its own part of the batch, on a copy of the state; nothing
+is reduced over devices. The time that the real step takes longer is communication that nothing hid:
+a second method, which needs no trace.
 """
 
 import dataclasses
@@ -26,11 +26,10 @@ _SPLIT, _WHOLE, _ROWS = PartitionSpec(_AXIS), PartitionSpec(), PartitionSpec(Non
 
 @dataclasses.dataclass
 class Twin:
-    """The twin of a train program, with a state of its own.
+    """Twin of a train program, with a state of its own.
 
     Attributes:
       state: The state, a copy on each device: arrays [local devices, ...].
-      program: The compiled program.
     """
 
     state: Any
@@ -41,7 +40,7 @@ class Twin:
     _counts: dict[int, jax.Array] = dataclasses.field(default_factory=dict)
 
     def call(self, inputs: Arrays, num_steps: int) -> jax.Array:
-        """Makes steps of one call on each device; returns the losses [local devices, steps].
+        """Make steps of one call on each device; returns the losses [local devices, steps].
 
         Args:
           inputs: The real call's inputs; each device uses the rows that it holds.
@@ -57,7 +56,7 @@ class Twin:
 
 
 def why_not(recipe: Recipe) -> str:
-    """Says why a recipe on its mesh has no twin; empty where it has one."""
+    """Reason why a recipe on its mesh has no twin; empty where it has one."""
     experiment, mesh = recipe.experiment, recipe.mesh
     if mesh.devices.size == 1:
         return "one device: nothing is communicated"
@@ -79,11 +78,7 @@ def make_twin(
     inputs: Arrays,
     record: Record,
 ) -> Twin:
-    """Makes and compiles the twin; `why_not` must have nothing against it.
-
-    Args:
-      inputs: The inputs of a real call, for their shapes.
-    """
+    """Make and compile the twin, where `why_not` returns nothing."""
     mesh = Mesh(np.array(recipe.mesh.local_devices), (_AXIS,))
     device_batch = recipe.experiment.global_batch_size // batch_shards(recipe.mesh)
     device_recipe = dataclasses.replace(
@@ -124,12 +119,7 @@ def _local(
     spec: PartitionSpec,
     make_part: Callable[[jax.Array], jax.Array] = lambda part: part,
 ) -> jax.Array:
-    """Makes an array of this process's part of a global array.
-
-    Args:
-      spec: How the parts lie in the new array.
-      make_part: From what a device holds to its part.
-    """
+    """Array of this process's part of a global array, each device's part made by `make_part`."""
     held = {shard.device: shard.data for shard in array.addressable_shards}
     parts = [make_part(held[device]) for device in mesh.devices.flat]
     shape = list(parts[0].shape)

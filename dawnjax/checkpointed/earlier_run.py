@@ -27,11 +27,11 @@ from dawnjax.text import escaped
 
 @dataclasses.dataclass(frozen=True)
 class EarlierRun:
-    """A run directory and what was trained in it.
+    """A run directory and its experiment.
 
     Attributes:
       experiment: The experiment, its data where they lie now.
-      spec: The data's shapes and counts: those that it was trained on.
+      spec: Shapes and counts of the data that it was trained on.
     """
 
     directory: RunDirectory
@@ -41,7 +41,7 @@ class EarlierRun:
 
     @property
     def setting(self) -> Setting:
-        """The setting that reads the run's data and texts, before there is a machine."""
+        """Setting that reads the run's data and texts, before there is a machine."""
         execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
         experiment = self.experiment
         return Setting(
@@ -50,7 +50,7 @@ class EarlierRun:
 
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of a command that reads an earlier run."""
+    """Define the flags of a command that reads an earlier run."""
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("data_dir", "", "Where the run's own data lie, if not where the run had them.")
     text("experiment", "", "The file that defines the run's own classes, if any; it is executed.")
@@ -66,11 +66,11 @@ def run_argument(argv: Sequence[str]) -> EarlierRun | None:
 
 
 def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> EarlierRun:
-    """Reads a run directory; it loads no state.
+    """Read a run directory; it loads no state.
 
     Args:
-      data_dir: Where its data lie, if not where the run had them.
-      experiment_file: The file of a run whose experiment has classes of its own. It is executed.
+      data_dir: Place of its data, if not where the run had them.
+      experiment_file: File of a run whose experiment has classes of its own. It is executed.
 
     Raises:
       ConfigError: It is no run directory, the data are not the run's, or the file is missing.
@@ -120,17 +120,14 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
 def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tuple[Any, Any]:
     """The newest checkpoint that verifies, on other devices than the run's if need be.
 
-    Args:
-      options: Where the checkpoints are, if not in the run directory.
-
     Returns:
-      The `Recipe` as the run itself evaluated at that step, where its image size changes on the
-      way, and the `checkpoint.Restored`.
+      The `Recipe` of the stage in which that step was evaluated, and the `checkpoint.Restored`.
 
     Raises:
       ConfigError: There is none.
       RunError: They are of another run, or none verifies.
     """
+    # Imported here: `--help` and a wrong path must not wait for JAX.
     from dawnjax.checkpoints.store import Checkpoints
     from dawnjax.programs import state_shapes
     from dawnjax.runs.stages import span_of_last

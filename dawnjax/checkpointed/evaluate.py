@@ -36,10 +36,10 @@ def evaluate_run(
     options: RunOptions,
     differences: dict[str, Any],
 ) -> None:
-    """Restores the newest checkpoint, measures a whole split, and prints the metrics.
+    """Restore the newest checkpoint, measure a whole split, and print the metrics.
 
     Args:
-      other: The name of another labelled set, and the set; None measures the run's own split.
+      other: Name of another labelled set, and the set; None measures the run's own split.
       differences: Fields of the task that only an evaluation reads and that differ from the run's.
 
     Raises:
@@ -76,7 +76,6 @@ def _compare(
     recipe: Recipe,
     restored: Restored,
 ) -> None:
-    """Measures another set, writes it with the drop against the run's own split, and shows both."""
     experiment, (name, labelled) = run.experiment, other
     if processes.same_text(labelled.fingerprint) != labelled.fingerprint:
         raise RunError(f"{name} is not the same on all hosts")
@@ -124,7 +123,7 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 
 
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
-    """The metrics that the run recorded at a step, or None where it was not evaluated."""
+    """Metrics that the run recorded at a step; None where it was not evaluated."""
     try:
         rows = records.read_json(run.directory.result_file, dict[str, Any])["evaluations"]
         row = [row for row in rows if row["step"] == step][-1]

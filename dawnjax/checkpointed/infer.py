@@ -35,6 +35,7 @@ def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: 
     in_split = run.spec.num_eval_examples
     examples = {**experiment.data.load("eval")}
     answering = latency.make_answering(recipe, restored.state, examples)
+    # A machine with other work gives long latencies: the record shows its load before and after.
     load_before = os.getloadavg()[0]
     seconds, answers, positions = latency.measure(answering, in_split, num_examples, warm_up)
     load_after = os.getloadavg()[0]
