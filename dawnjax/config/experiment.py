@@ -280,8 +280,7 @@ class Experiment:
         return sorted({step for step in steps if step >= first} | {last})
 
     def recipe_fields(self) -> dict[str, Any]:
-        """Everything that decides what a run computes, without the data's content, as JSON values.
-        """
+        """All that decides what a run computes, but for the content of the data, as JSON values."""
         fields = to_json(self)
         # Claims about a recipe: a better sentence must not make it another experiment.
         for name in ("name", "observations", "target_note", "mlperf_benchmark"):
