@@ -16,12 +16,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 program_start = time.perf_counter()
-"""Start of the program by `time.perf_counter`: its first line, before all other imports.
-
-Python's own start, some hundredths of a second, is before it. The process start time from the
-kernel would be wrong: under `bash -c "A && dawnjax train"` bash may exec this program, and the
-process's age then includes A. A command called from Python begins at the call.
-"""
+"""Start of the program by `time.perf_counter`; Python's own start, some hundredths of a second, is
+earlier. The kernel's start time of the process would be wrong: under `bash -c "A && dawnjax train"`
+bash may exec this program, and the age of the process then includes A."""
 
 runs_before = 0
 """Earlier runs of this process. They paid for imports and filled the cache of compiled programs, so

@@ -37,11 +37,7 @@ to save. The rest end by KeyboardInterrupt and clean up."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; returns its exit status.
-
-    Args:
-      argv: Arguments without the program's name; those of this process if None.
-    """
+    """Run a command with these arguments, or this process's; returns its exit status."""
     if argv is None and sys.argv[1:2]:
         # First of all: a signal before this ends the process by itself, without a line.
         stop_signals.listen(

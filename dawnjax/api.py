@@ -40,8 +40,7 @@ def run(
 
     Raises:
       ConfigError: A value, or the experiment on these devices or data, is impossible.
-      RunError, DataError, CheckpointError: The run cannot continue; files written so far stay
-        valid.
+      RunError, DataError, CheckpointError: The run cannot continue; written files stay valid.
     """
     dawnjax.program_start = (
         time.perf_counter()
@@ -90,7 +89,7 @@ def _flags_of(request: "Request") -> list[str]:
 
 
 def load_run(run_dir: str | Path) -> RunResult:
-    """Result of a run, computed from its log; imports no JAX.
+    """Result of a run, computed from its log without JAX.
 
     Raises:
       ConfigError: The directory holds no run.

@@ -138,13 +138,7 @@ class Attempt:
     def restore(self, like: Any) -> Restored | None:
         """Restore the newest checkpoint that verifies, with the run's past if the log lost it.
 
-        Returns:
-          The checkpoint, or None. Without one, the time of earlier attempts counts but not their
-          steps.
-
-        Raises:
-          ConfigError: The checkpoints are of another run.
-          CheckpointError: As of `Checkpoints.restore_newest`.
+        Without one it returns None: the time of earlier attempts counts, their steps do not.
         """
         restored = self.checkpoints.restore_newest(like)
         if restored is None:
@@ -175,7 +169,6 @@ class Attempt:
         return restored
 
     def take_initial(self, recipe: Recipe, state: TrainState) -> TrainState:
-        """A fresh state with the parameters of `initialize_from`, logged and shown."""
         state, taken = initial_parameters.take(recipe, state, self.journal.warn)
         source = recipe.experiment.initial_state
         self._run.log.append(
@@ -232,8 +225,8 @@ class Attempt:
     def take_profile(self, stepper: Stepper) -> None:
         """Profile further real steps after the run; all processes call it alike.
 
-        Too little room costs the profile alone. With several processes a failure ends the attempt,
-        whose result is written: one that stopped alone would leave the others waiting.
+        With several processes a failure ends the attempt, whose result is written: one process that
+        stopped alone would leave the others waiting.
         """
         steps = step_statistics(stepper.queue)
         seconds = None if steps is None else steps["p50"]
@@ -292,7 +285,6 @@ class Attempt:
             self._display.closing_table(result, self._run.directory.path)
 
     def _drop_profile(self, error: RunError) -> None:
-        """Delete the profile to make room on a full disk, and warn."""
         if not self.profile.delete():
             raise error
         self.journal.warn(f"the profile was deleted to make room: {error}")

@@ -52,12 +52,6 @@ class CallQueue:
     """
 
     def __init__(self, in_flight: int, first_losses: int = 0):
-        """Make an empty queue.
-
-        Args:
-          in_flight: 1 or more; calls so long that these would exceed `IN_FLIGHT_SECONDS` lower it.
-          first_losses: Losses from the first steps that `take_first_losses` returns.
-        """
         self.in_flight = self._limit = in_flight
         self._long_seconds = IN_FLIGHT_SECONDS / in_flight
         self._calls: collections.deque[tuple[CallMetrics, int]] = collections.deque()
@@ -153,8 +147,7 @@ class CallQueue:
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:
     """Mean, median and 99th percentile of a step's seconds; None without a step.
 
-    The time between two seen ends is spread evenly over the steps between them. With several steps
-    a call, the percentiles are those of calls.
+    The time between two seen ends is spread evenly over the steps between them.
     """
     if not queue.seen_steps:
         return None

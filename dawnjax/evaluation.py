@@ -18,11 +18,7 @@ from dawnjax.train_step import Recipe, TrainState, evaluated_params
 
 
 class EvaluationFeed:
-    """The evaluation split, batch by batch, the same batches at each evaluation.
-
-    Attributes:
-      resident: The split on the device; empty if it stays on the host.
-    """
+    """The evaluation split, the same batches each time; `resident` is empty on the host."""
 
     def __init__(
         self,
@@ -78,9 +74,8 @@ def evaluate(
 ) -> dict[str, float | str]:
     """Measure the whole evaluation split; the state is not changed.
 
-    Returns:
-      The metrics: accuracies as fractions from 0 to 1, BLEU from 0 to 100, the mean loss in nats,
-        and texts that say how one was computed.
+    Accuracies are fractions from 0 to 1, BLEU is from 0 to 100, the mean loss is in nats. Texts say
+    how a metric was computed.
     """
     params = evaluated_params(recipe.experiment, state)
     totals = programs.zero_totals()

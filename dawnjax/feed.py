@@ -35,19 +35,14 @@ Shapes = dict[str, jax.ShapeDtypeStruct]
 Placement = Literal["device", "host"]
 
 LARGEST_RESIDENT_BYTES = 2**30
-"""A dataset up to this size is kept on each device: 1 GiB, a sixteenth of a TPU v5e's memory."""
+"""Largest dataset kept on each device: 1 GiB, a sixteenth of a TPU v5e's memory."""
 
 PREFETCHED_CALLS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class InputShapes:
-    """Inputs of a run's programs, as shapes.
-
-    Attributes:
-      eval_batch_size: Rows of an evaluation batch, padding included; divides evenly among the
-        devices.
-    """
+    """Inputs of a run's programs, as shapes; `eval_batch_size` includes padding."""
 
     experiment: Experiment
     spec: AnySpec
@@ -56,12 +51,10 @@ class InputShapes:
 
     @property
     def train_resident(self) -> Shapes:
-        """Training split on the device; empty if it stays on the host."""
         return self._resident("train", self.spec.num_train_examples)
 
     @property
     def eval_resident(self) -> Shapes:
-        """Evaluation split on the device; empty if it stays on the host."""
         return self._resident("eval", self.spec.num_eval_examples)
 
     def train_inputs(self, steps_per_call: int) -> Shapes:
@@ -134,12 +127,7 @@ class TrainFeed:
         steps_per_call: int,
         spans: Sequence[Span] = (),
     ):
-        """Upload the split, or prepare to read it.
-
-        Args:
-          examples: The training split, arrays [n, ...]; they may be memory maps, or rows on demand.
-          spans: The run's stages; none takes those of the experiment of `shapes`.
-        """
+        """Upload the split, or prepare to read it: arrays or rows on demand, [n, ...]."""
         self._order = ExampleOrder(seed=seed, num_train_examples=shapes.spec.num_train_examples)
         self._spans = spans or shapes.experiment.spans(shapes.spec)
         self._steps_per_call = steps_per_call

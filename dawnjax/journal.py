@@ -61,7 +61,7 @@ class Journal:
         return bool(events_of(self._log.events, "run_start"))
 
     def start_clock(self, clock_runs: bool) -> None:
-        """Log `run_start`, unless `clock_runs`: an earlier attempt did, on any process."""
+        """Log `run_start`, unless `clock_runs`, which must be the same on all processes."""
         # A tracker's login takes seconds of the network; it must not fall on the clock.
         self._trackers.wait_until_open()
         if not clock_runs:
@@ -82,14 +82,7 @@ class Journal:
             self._log.append("stage", index=index)
 
     def record_steps(self, queue: CallQueue, input_wait_seconds: float) -> bool:
-        """Record the steps that ended since the last record, with the loss of the latest call.
-
-        Args:
-          input_wait_seconds: Time that the loop has waited for inputs in all.
-
-        Returns:
-          False once a loss was NaN or infinite.
-        """
+        """Record the steps since the last record; returns False once a loss was NaN or infinite."""
         latest = queue.latest()
         steps = queue.steps_done - self._recorded_steps
         if latest is None or steps == 0:

@@ -65,11 +65,7 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
 
 
 def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str = "") -> None:
-    """Refuse a tuple that is not as long as the tuple in the field `like`.
-
-    Args:
-      prefix: Beginning of the names of the config's flags.
-    """
+    """Refuse a tuple that is not as long as the tuple in the field `like`."""
     values, others = getattr(config, field), getattr(config, like)
     rule = f"have as many values as {prefix}{like}={others!r}{reason}"
     require(len(values) == len(others), prefix + field, values, rule)
@@ -85,11 +81,7 @@ def check_value(name: str, value: Any, hint: Any) -> None:
 def check_fields(config: Any, prefix: str = "") -> None:
     """Refuse a config with a field outside its declared limit, also in configs that it holds.
 
-    Args:
-      prefix: Beginning of its flags' names, such as `model.`.
-
-    Raises:
-      LimitError: Names the field, its value and what is allowed.
+    `prefix` begins the names of its flags, such as `model.`.
     """
     hints = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):

@@ -41,12 +41,7 @@ of an AMD EPYC, Zen 5; `docs/measurements.md`).
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationPrograms:
-    """Compiled programs of an evaluation.
-
-    Attributes:
-      add_batch: From `(params, batch_stats, resident, inputs, totals)` to the totals, whose memory
-        it takes over.
-    """
+    """Compiled programs of an evaluation; `add_batch` takes over the memory of its totals."""
 
     zero_totals: Callable[[], Arrays]
     add_batch: Callable[[Tree, Tree, Arrays, Arrays, Arrays], Arrays]
@@ -128,12 +123,9 @@ def compile_training(
     record: Record,
     first: TrainPrograms | None = None,
 ) -> TrainPrograms:
-    """Compile the programs of training.
+    """Compile the programs of training; `steps_per_call` 0 chooses the most steps in a call.
 
-    Args:
-      steps_per_call: The most steps in a call; 0 chooses.
-      first: Programs of the run's first stage, for a later one: it keeps their `initialize` and
-        steps per call.
+    A later stage keeps `first.initialize` and its steps per call.
     """
     whole = replicated(recipe.mesh)
     key = placed(key_shape(), whole)
@@ -282,9 +274,7 @@ def compile_program(
 ) -> Any:
     """Compile a function for arguments whose shapes carry their shardings.
 
-    Args:
-      out: Shardings of the result; None leaves them to the function.
-      donated: Positions of arguments whose memory the program takes over.
+    The program takes over the memory of arguments at the positions `donated`.
     """
     jitted = jax.jit(function, out_shardings=out, donate_argnums=donated)
     started = time.perf_counter()

@@ -1,11 +1,7 @@
 """Record mode: the whole training of a seed as one compiled program, its evaluation included.
 
-The program computes the same as the ordinary loop, in the same order. Only the clock differs: a run
-has a fixed length and one evaluation at its end. Its time is a training time in DAWNBench's sense
-and no time to accuracy, so results have a record type of their own.
-
-A seed's time runs from data on the device as uint8 to the result of the final evaluation, as the
-holders of the CIFAR-10 records time it: `TIMED` lists what it holds.
+It computes the same as the ordinary loop, in the same order. A run has a fixed length and one
+evaluation at its end, so its time is a training time and no time to accuracy.
 
 Source: `main` in `airbench94_muon.py` of https://github.com/KellerJordan/cifar10-airbench (between
 `start_timer` and `stop_timer`), and `cifar10_speedrun.py` of
@@ -40,7 +36,7 @@ from dawnjax.session import Session, alone, checked
 from dawnjax.train_step import Recipe, evaluated_params, key_shape
 
 SCHEMA_VERSION = 2
-"""2 since `first_nonfinite_step` is null, not 0, where every loss was finite."""
+"""Version 2: `first_nonfinite_step` is null, not 0, where every loss was finite."""
 
 MEANING = (
     "Training time of runs of a fixed length, each one compiled program with one evaluation at its "
@@ -78,11 +74,9 @@ class SeedResult:
 def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
     """Uncompiled function of a seed's whole run.
 
-    Returns:
-      From `(root_key, train, evaluation, order, evaluation_order)` to the totals of the final
-      evaluation, the losses float32 [steps], and the first step without a finite loss. `train` and
-      `evaluation` are the splits, `order` has int32 [steps, batch] arrays `index` and `epoch`, and
-      `evaluation_order` `index` and `mask` [batches, rows].
+    It maps `(root_key, train, evaluation, order, evaluation_order)` to the evaluation's totals, the
+    losses float32 [steps], and the first non-finite step. `order` has int32 [steps, batch] arrays
+    `index` and `epoch`, `evaluation_order` arrays `index` and `mask` [batches, rows].
     """
     experiment = recipe.experiment
 
@@ -117,11 +111,7 @@ def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
 class RecordRuns:
     """A compiled run and the data on the devices: one seed after another.
 
-    Attributes:
-      compile_seconds: Time to compile the one program.
-      cache: `CacheUse.state` of that program.
-      setup_seconds: Time before the first seed: reading, uploading, compiling, one execution on
-        zeros.
+    `setup_seconds` holds reading, uploading, compiling and one execution on zeros.
     """
 
     def __init__(self, session: Session, shapes: InputShapes):
@@ -207,10 +197,7 @@ class RecordRuns:
 
 
 def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
-    """Compile an experiment's run on the devices of this process.
-
-    Returns:
-      The runs, and the record's fields that are known before the first seed.
+    """Compile an experiment's run; returns it with the record's fields before the first seed.
 
     Raises:
       ConfigError: The experiment does not fit the data, the devices or this mode.
@@ -263,10 +250,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
 
 
 def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> dict[str, Any]:
-    """Figures of all seeds together: means, population standard deviations, extremes, counts.
-
-    The standard error of the metric's mean is null for a single seed.
-    """
+    """Means, population standard deviations, extremes and counts over all seeds."""
     times = np.array([result.time_seconds for result in results])
     values = np.array([result.metrics[metric] for result in results])
     count = len(results)

@@ -29,10 +29,9 @@ from dawnjax.runs.summary import refuse_forged
 
 @dataclasses.dataclass(frozen=True)
 class OpenRun:
-    """A run directory that this process has open.
+    """A run directory that this process has open; whoever takes the run closes its log.
 
     Attributes:
-      log: This process's log; whoever takes the run closes it.
       finished: Status with which an earlier attempt ended the trial; empty if none did.
       warnings: Faults of the record and the log that a reader of the result should know.
     """

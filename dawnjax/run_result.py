@@ -16,11 +16,7 @@ from dawnjax.runs.summary import RunResult
 
 
 def write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult:
-    """Compute the result from the log of process 0, and write `result.json`.
-
-    Raises:
-      RunError: The log contradicts itself, or the file cannot be written.
-    """
+    """Compute the result from the log of process 0, and write `result.json`."""
     try:
         result = summary.summarize(events)
     except summary.FORGED as error:

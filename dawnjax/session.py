@@ -24,12 +24,7 @@ from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 
 
 def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
-    """The dataset's shapes and counts, once experiment and options are known to fit them.
-
-    Raises:
-      ConfigError: A field or an option is impossible.
-      DataError: The data are missing or damaged.
-    """
+    """The dataset's shapes and counts, once experiment and options are known to fit them."""
     try:
         spec = experiment.data.spec()
     except ValueError as error:  # a field of the dataset's config that lies outside its range
@@ -50,12 +45,7 @@ class Session:
 
     @functools.cached_property
     def recipes(self) -> tuple[Recipe, ...]:
-        """Pure functions of each stage.
-
-        Raises:
-          ConfigError: The devices cannot share a stage's batch evenly, or a layer, the optimizer or
-            the task refuses its fields.
-        """
+        """Pure functions of each stage; ConfigError if the devices cannot share a batch evenly."""
         self._refuse_uneven_batches()
         sharded, spans = self.options.weight_update_sharding, self.experiment.spans(self.spec)
         try:
@@ -101,12 +91,7 @@ class Session:
 
 
 def joined(experiment: Experiment, spec: AnySpec, options: RunOptions) -> tuple[Session, Watchdog]:
-    """Join the other processes of the run, if there are any; all of them must call it.
-
-    Raises:
-      ConfigError: The options name no group of processes, or no mesh of the devices.
-      RunError: The other processes, or devices, cannot be found.
-    """
+    """Join the other processes of the run, if there are any; all of them must call it."""
     _prepare_process(options)
     watchdog = processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())

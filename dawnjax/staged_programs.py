@@ -25,18 +25,13 @@ from dawnjax.train_step import Recipe, evaluated_params
 
 @dataclasses.dataclass(frozen=True)
 class StagePrograms:
-    """Programs of one stage of a run."""
-
     recipe: Recipe
     shapes: InputShapes
     train: TrainPrograms
     evaluation: EvaluationPrograms
 
     def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array]) -> None:
-        """Run every program once, on zeros and a state that is thrown away.
-
-        A program's first run loads it and sizes its memory. No example is read.
-        """
+        """Run every program once, on zeros and a throw-away state: it loads and sizes its memory."""
 
         def zeros(shapes: Shapes, sharding: NamedSharding) -> Arrays:
             return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in shapes.items()}

@@ -22,11 +22,9 @@ class Stepper:
     """Makes the calls of a train program one after another, and holds what they hand on.
 
     Attributes:
-      recipe: Pure functions of the next call's stage.
       state: State after all steps handed to the devices; each call takes over its memory.
       step: Steps handed to the devices.
       counts: Each number of steps that a call can make, on the devices.
-      watchdog: Reads at which step this process is.
       is_traced: Name the two halves of a call, for a trace that is being taken.
     """
 
@@ -46,10 +44,7 @@ class Stepper:
         self.feed.start(calls_between(self.step, stops, self.programs.steps_per_call))
 
     def calls(self, stop: int, call_steps: int = 0) -> Iterator[CallMetrics]:
-        """Make the calls up to a stop: the innermost loop of a run.
-
-        Yields after each call, whose loss and state the devices still compute. Calls are in flight
-        until the queue is drained.
+        """Make the calls up to a stop: the innermost loop of a run. Some are in flight at its end.
 
         Args:
           call_steps: The most steps in a call; 0 takes those of the program.

@@ -224,12 +224,8 @@ def train_until(
 ) -> bool:
     """Make train steps up to a stop; some calls are still in flight on return.
 
-    Args:
-      limit_seconds: Time on the run's clock after which all processes are asked to stop.
-
-    Returns:
-      True if all processes were asked to stop. The stepper is short of the stop then, or after a
-      NaN or infinite loss.
+    Returns True if all processes were asked to stop, which the run's clock does at `limit_seconds`.
+    The stepper is short of the stop then, or after a NaN or infinite loss.
     """
     journal, preemption = attempt.journal, attempt.preemption
     queue, feed = stepper.queue, stepper.feed

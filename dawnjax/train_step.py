@@ -118,14 +118,10 @@ class Recipe:
     def train_step(
         self, state: TrainState, batch: Arrays, root_key: jax.Array
     ) -> tuple[TrainState, jax.Array]:
-        """Make one step.
+        """Make one step; returns the next state, and the mean loss (float32) before the update.
 
-        Args:
-          batch: Arrays of examples, [batch, ...], with `index` and `epoch` int32 [batch]: the
-            position in the split and the epoch that the example is seen in.
-
-        Returns:
-          The next state, and the mean loss of the batch (float32) before the update.
+        `batch` has arrays of examples, [batch, ...], with `index` and `epoch` int32 [batch]: the
+        position in the split and the epoch that the example is seen in.
         """
         experiment = self.experiment
         # `step_shift` lets a stage with another batch size continue the first stage's progress.
@@ -277,9 +273,7 @@ class Recipe:
     def train_flops_per_example(self) -> float:
         """Model FLOPs of one example in a train step, as an accelerator would compute it.
 
-        Raises:
-          ValueError: The model holds a loop whose number of rounds is not known.
-          DataError: The data that the count follows from cannot be read.
+        ValueError if the model holds a loop whose number of rounds is not known.
         """
         # As an accelerator computes it: on a CPU some convolutions become other products.
         execution = dataclasses.replace(
@@ -312,9 +306,8 @@ class Recipe:
     ) -> Arrays:
         """Add one evaluation batch to the totals.
 
-        Args:
-          batch: Arrays of examples, [batch, ...], with `index` int32 [batch] and `mask` bool
-            [batch], False for padding.
+        `batch` has arrays of examples, [batch, ...], with `index` int32 [batch] and `mask` bool
+        [batch], False for padding.
         """
         module = self.model.bind(params, batch_stats)
         examples = totals["examples"] + batch["mask"].sum(dtype=jnp.int32)
@@ -324,7 +317,6 @@ class Recipe:
         return {"examples": examples, **added}
 
     def zero_totals(self) -> Arrays:
-        """Totals of no examples: the task's, and their number."""
         totals = self.experiment.task.zero_totals(self.setting)
         return {"examples": jnp.zeros((), jnp.int32), **totals}
 
@@ -377,12 +369,7 @@ def make_recipe(
     shards_update: bool = False,
     execution: Execution | None = None,
 ) -> Recipe:
-    """Pure functions of an experiment for the devices of a mesh.
-
-    Args:
-      stage: Stage, from 0; None takes the last, in which the run ends.
-      execution: How layers compute; None lets `execution_of` choose, as runs do.
-    """
+    """Pure functions of an experiment on a mesh, of a stage from 0; None takes the last stage."""
     span = experiment.spans(spec)[-1 if stage is None else stage]
     experiment = experiment.in_stage(span.index)
     setting = Setting(
@@ -437,7 +424,6 @@ def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
 
 
 def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree]:
-    """Mean loss and statistics of a batch; of groups, by one reduction over all of them."""
     leaves, structure = jax.tree.flatten(sums.stats)
     old_leaves = jax.tree.leaves(old_stats)
     have_groups = all(new.ndim == old.ndim + 1 for new, old in zip(leaves, old_leaves, strict=True))

@@ -17,14 +17,9 @@ from dawnjax.stepper import Stepper, calls_in_flight
 
 
 def profile_experiment(request: Request) -> tuple[Path, bool]:
-    """Make some steps of an experiment from its initial state, and profile them.
+    """Profile some steps of an experiment from its initial state.
 
-    Returns:
-      The directory whose `profile/` holds the profiles, and True on the first process.
-
-    Raises:
-      ConfigError: The experiment does not fit the data or devices, or the directory has a profile.
-      RunError: There are no devices.
+    Returns the directory whose `profile/` holds the profiles, and True on the first process.
     """
     experiment, options = request.experiment, request.options
     spec = checked(experiment, options)

@@ -28,12 +28,7 @@ UTILIZATION_FIELDS = (
 
 
 class RunProfile:
-    """Profiles of a run: where its time goes.
-
-    Attributes:
-      folder: This process's folder of profiles; made when it is needed.
-      latest: The profile that the result shows: the one after the run, or the last window.
-    """
+    """Profiles of a run; the result shows `latest`: after the run, or the last window."""
 
     def __init__(self, options: ProfileOptions, folder: Path, warn: Any):
         self.folder = folder
@@ -87,11 +82,7 @@ class RunProfile:
         )
 
     def after_run(self, stepper: Stepper, step_seconds: float | None, hooks: Hooks) -> None:
-        """Read the windows, and take the profile after the run; all processes call it alike.
-
-        Args:
-          step_seconds: A step's median duration in the run; None if it made none.
-        """
+        """Read the windows, and take the profile after the run; all processes call it alike."""
         for read_window in self._taken.values():
             self.latest = read_window()
         for first in sorted(self._wanted.keys() - self._taken.keys()):

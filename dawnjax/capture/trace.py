@@ -44,11 +44,7 @@ def finish_capture(
 ) -> host_profile.HostProfile:
     """Write what reading the trace needs, share it between processes, and read the trace.
 
-    All processes must call it alike.
-
-    Args:
-      steps: Steps done before the trace, and after it.
-      measured: Measure the device's peaks, where they are not known yet.
+    All processes call it alike. `steps` are those done before the trace, and after it.
     """
     experiment, mesh = recipe.experiment, recipe.mesh
     text = programs.train.as_text()  # type: ignore[attr-defined]
@@ -107,11 +103,7 @@ def finish_capture(
 
 @contextlib.contextmanager
 def trace_window(folder: Path) -> Iterator[None]:
-    """Trace a block into a folder; the block must leave nothing in flight.
-
-    Raises:
-      TraceError: The profiler does not start; the block has not run then.
-    """
+    """Trace a block into a folder; TraceError before it runs. It must leave nothing in flight."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # the loop's own spans say enough, and cost less
     options.host_tracer_level = 2  # the level at which the CPU's ops are seen

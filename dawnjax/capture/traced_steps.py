@@ -39,10 +39,8 @@ BLOCK_SECONDS = 0.15
 class Hooks:
     """Callbacks of whoever takes a profile.
 
-    Attributes:
-      record: Called with each program that is compiled.
-      on_call: Called after each call, also of the twin.
-      why_to_stop: Reason to leave the profile out; empty while there is none.
+    `record` is called with each compiled program, `on_call` after each call, also of the twin.
+    `why_to_stop` returns a reason to leave the profile out, or an empty text.
     """
 
     record: Record = lambda *_: None
@@ -62,11 +60,7 @@ class StoppedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class CallCounts:
-    """Calls of a profile; the same counts on all processes.
-
-    Attributes:
-      block_calls: Calls of one stretch against the twin.
-    """
+    """Calls of a profile, the same on all processes; `block_calls` make one stretch of a pair."""
 
     call_steps: int
     trace_calls: int
@@ -96,12 +90,7 @@ def profile_run(
 ) -> host_profile.HostProfile:
     """Take the profile of a run's train step: all processes call it alike.
 
-    Args:
-      stepper: Makes the real calls; it has no call in flight.
-      step_seconds: A step's duration so far; None to measure it.
-
-    Raises:
-      StoppedError: A process leaves the profile out.
+    The stepper has no call in flight. `step_seconds` None measures a step first.
     """
     hooks.meet()
     if step_seconds is None:
@@ -187,11 +176,7 @@ def _timed_in_trace(hooks: Hooks, folder: Path, make_calls: Callable[[], None]) 
 class _Pairs:
     """Stretches of real steps and of the twin's, in turn; all processes make them alike.
 
-    Attributes:
-      real: Seconds a step of the real stretches.
-      ablated: Seconds a step of the twin on this process's devices.
-      traced: Seconds a step of the twin while it is traced; None without a twin.
-      reason: Why there is no twin; empty if there is one.
+    `real`, `ablated` and `traced` are seconds a step: real, of the twin, of the twin in a trace.
     """
 
     def __init__(
@@ -228,7 +213,6 @@ class _Pairs:
             self._twin = None
 
     def run(self, count: int) -> None:
-        """Make some pairs, the real stretch first in every other one."""
         steps = self._counts.block_calls * self._counts.call_steps
         for _ in range(count):
             order = ((self.real, self._real_calls), (self.ablated, self._twin_calls))
@@ -241,10 +225,7 @@ class _Pairs:
                 seconds.append((time.perf_counter() - started) / steps)
 
     def run_traced_twin(self) -> None:
-        """Trace as many steps of the twin as of the real one, and discard the trace.
-
-        Tracing makes both steps longer alike.
-        """
+        """Trace as many steps of the twin as of the real one: tracing makes both longer alike."""
         if self._twin is None:
             return
         counts = self._counts
@@ -255,7 +236,6 @@ class _Pairs:
         self.traced = seconds / (counts.trace_calls * counts.call_steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Fields of a capture, without the pair that warmed up."""
         hosts = processes.gather([self.ablated[1:], self.traced])
         slowest = zip(*(ablated for ablated, _ in hosts), strict=True)
         return {

@@ -26,11 +26,7 @@ _SPLIT, _WHOLE, _ROWS = PartitionSpec(_AXIS), PartitionSpec(), PartitionSpec(Non
 
 @dataclasses.dataclass
 class Twin:
-    """Twin of a train program, with a state of its own.
-
-    Attributes:
-      state: The state, a copy on each device: arrays [local devices, ...].
-    """
+    """Twin of a train program; its state is a copy on each device: arrays [local devices, ...]."""
 
     state: Any
     program: Any
@@ -40,11 +36,7 @@ class Twin:
     _counts: dict[int, jax.Array] = dataclasses.field(default_factory=dict)
 
     def call(self, inputs: Arrays, num_steps: int) -> jax.Array:
-        """Make steps of one call on each device; returns the losses [local devices, steps].
-
-        Args:
-          inputs: The real call's inputs; each device uses the rows that it holds.
-        """
+        """Make steps of one call on each device; returns the losses [local devices, steps]."""
         if num_steps not in self._counts:
             count = np.array(num_steps, np.int32)
             self._counts[num_steps] = jax.device_put(count, NamedSharding(self._mesh, _WHOLE))
@@ -119,7 +111,6 @@ def _local(
     spec: PartitionSpec,
     make_part: Callable[[jax.Array], jax.Array] = lambda part: part,
 ) -> jax.Array:
-    """Array of this process's part of a global array, each device's part made by `make_part`."""
     held = {shard.device: shard.data for shard in array.addressable_shards}
     parts = [make_part(held[device]) for device in mesh.devices.flat]
     shape = list(parts[0].shape)

@@ -27,12 +27,7 @@ from dawnjax.text import escaped
 
 @dataclasses.dataclass(frozen=True)
 class EarlierRun:
-    """A run directory and its experiment.
-
-    Attributes:
-      experiment: The experiment, its data where they lie now.
-      spec: Shapes and counts of the data that it was trained on.
-    """
+    """A run directory and its experiment, with the data where they lie now."""
 
     directory: RunDirectory
     record: dict[str, Any]
@@ -66,15 +61,9 @@ def run_argument(argv: Sequence[str]) -> EarlierRun | None:
 
 
 def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> EarlierRun:
-    """Read a run directory; it loads no state.
+    """Read a run directory, without its state; executes `experiment_file`, if given.
 
-    Args:
-      data_dir: Place of its data, if not where the run had them.
-      experiment_file: File of a run whose experiment has classes of its own. It is executed.
-
-    Raises:
-      ConfigError: It is no run directory, the data are not the run's, or the file is missing.
-      DataError: The data are missing or damaged.
+    ConfigError if it is no run directory, or the data are not the run's.
     """
     directory = RunDirectory(path)
     record = read_record(directory)
@@ -120,12 +109,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
 def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tuple[Any, Any]:
     """The newest checkpoint that verifies, on other devices than the run's if need be.
 
-    Returns:
-      The `Recipe` of the stage in which that step was evaluated, and the `checkpoint.Restored`.
-
-    Raises:
-      ConfigError: There is none.
-      RunError: They are of another run, or none verifies.
+    Returns the `Recipe` of the stage in which that step was evaluated, and the `Restored`.
     """
     # Imported here: `--help` and a wrong path must not wait for JAX.
     from dawnjax.checkpoints.store import Checkpoints

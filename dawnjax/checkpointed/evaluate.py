@@ -36,15 +36,10 @@ def evaluate_run(
     options: RunOptions,
     differences: dict[str, Any],
 ) -> None:
-    """Restore the newest checkpoint, measure a whole split, and print the metrics.
+    """Restore the newest checkpoint, measure its own split or `other`, and print the metrics.
 
-    Args:
-      other: Name of another labelled set, and the set; None measures the run's own split.
-      differences: Fields of the task that only an evaluation reads and that differ from the run's.
-
-    Raises:
-      ConfigError: The run has no checkpoint, or the devices do not fit.
-      RunError: The checkpoints are of another run, or the other set differs between hosts.
+    `differences` are fields of the task that only an evaluation reads and that differ from the
+    run's.
     """
     session, _ = joined(run.experiment, run.spec, options)
     recipe, restored = restore(run, session.mesh, options, "evaluate")
@@ -123,7 +118,6 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 
 
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
-    """Metrics that the run recorded at a step; None where it was not evaluated."""
     try:
         rows = records.read_json(run.directory.result_file, dict[str, Any])["evaluations"]
         row = [row for row in rows if row["step"] == step][-1]

@@ -23,12 +23,7 @@ SCHEMA_VERSION = 1
 
 
 def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int) -> None:
-    """Answers examples with a run's newest checkpoint on one device; writes and shows how fast.
-
-    Raises:
-      ConfigError: The run has no checkpoint.
-      RunError: There are no devices, or the checkpoints are of another run.
-    """
+    """Answer examples with the newest checkpoint on one device; writes and shows latencies."""
     experiment = run.experiment
     mesh = alone(experiment, run.spec, options, num_devices=1).mesh
     recipe, restored = restore(run, mesh, options, "infer")

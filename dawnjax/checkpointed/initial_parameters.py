@@ -28,12 +28,7 @@ from dawnjax.train_step import Recipe, TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """Arrays that were taken from a source.
-
-    Attributes:
-      weights: `raw` or `ema`, as the source evaluated.
-      taken: Names of the arrays that were taken.
-    """
+    """Arrays taken from a source, by name, and the `raw` or `ema` weights that it evaluated."""
 
     step: int
     weights: str
@@ -51,9 +46,6 @@ def resolved(request: Request) -> Request:
     """Request with the state of its source, which is part of the experiment's identity.
 
     A resumed run keeps the state that it began with, even where the source is gone.
-
-    Raises:
-      ConfigError: There is no run, or no checkpoint, at the path.
     """
     experiment = request.experiment
     if not experiment.initialize_from:
@@ -113,12 +105,7 @@ def refuse_other_model(request: Request, recipe: Recipe) -> None:
 def take(
     recipe: Recipe, state: TrainState, warn: Callable[[str], None]
 ) -> tuple[TrainState, Taken]:
-    """A fresh state with the parameters and statistics of the experiment's source.
-
-    Raises:
-      CheckpointError: The checkpoint is not the one that the run is to begin with, or is damaged.
-      ConfigError: It is of another model.
-    """
+    """A fresh state with the source's parameters; CheckpointError if its checkpoint is another."""
     source = _Source.of(recipe.experiment)
     checkpoints = Checkpoints(str(RunDirectory(source.path).checkpoints), keep=1, warn=warn)
     read = checkpoints.read_newest(source.holds, replicated(recipe.mesh))
@@ -147,8 +134,6 @@ def take(
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """The source run: its directory, record, and newest checkpoint's manifest."""
-
     path: Path
     record: dict[str, Any]
     manifest: dict[str, Any]
@@ -207,7 +192,6 @@ def _name(location: Any) -> str:
 
 
 def _head(recipe: Recipe) -> set[str]:
-    """Names of the arrays whose shape depends on the number of classes."""
     spec = recipe.spec
     if not hasattr(spec, "num_classes"):
         return set()

@@ -51,13 +51,10 @@ def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) 
 def measure(
     answering: Answering, in_split: int, num_examples: int, warm_up: int
 ) -> tuple[list[float], list[Any], list[int]]:
-    """Answer examples one after the other, each when the one before is answered.
+    """Answer examples one after the other; returns seconds of each, answers and positions.
 
     The order is random, always the same: a split may be sorted by length, and its first examples
     would be the quick ones. Past the end of the split it repeats.
-
-    Returns:
-      Seconds of each; and, of each example of the split once, the answers and positions.
     """
     order = np.random.default_rng(0).permutation(in_split).tolist()
     seconds, answers = [], []
@@ -82,8 +79,7 @@ LEAST_EXAMPLES = {"p50": 2, "p99": 100}
 def statistics(seconds: list[float]) -> dict[str, float | None]:
     """Mean, median, 99th percentile and extremes of latencies, in seconds.
 
-    A percentile is a latency that occurred: half, or 99 of 100, were no longer. It is None with
-    fewer than `LEAST_EXAMPLES`.
+    A percentile is a latency that occurred; it is None with fewer than `LEAST_EXAMPLES`.
     """
     quantiles = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf").tolist()
     percentiles = {

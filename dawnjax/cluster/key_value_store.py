@@ -16,8 +16,7 @@ from dawnjax.errors import RunError
 class KeyValueStore:
     """A process's view of the store.
 
-    Every method is a message to process 0 and may block, or raise whatever the service raises, when
-    that process is gone.
+    Each method may block, or raise what the service raises, when process 0 is gone.
     """
 
     process_index: int
@@ -26,7 +25,6 @@ class KeyValueStore:
     _client: Any = dataclasses.field(repr=False)
 
     def put(self, key: str, value: str) -> None:
-        """Leave a note under a key, in place of an earlier one."""
         self._client.key_value_set(key, value, allow_overwrite=True)
 
     def put_first(self, key: str, value: str) -> None:
@@ -44,7 +42,6 @@ class KeyValueStore:
         return {key.removeprefix(prefix): value for key, value in notes}
 
     def wait_for(self, key: str, timeout_seconds: float) -> str:
-        """Wait until a key has a note, and return it."""
         return self._client.blocking_key_value_get(key, int(1000 * timeout_seconds))
 
     def wait_for_all(self, name: str, timeout_seconds: float) -> None:

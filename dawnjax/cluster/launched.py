@@ -32,7 +32,6 @@ class Status:
 
     Attributes:
       step: Steps that it has handed to the devices; -1 before its first report.
-      phase: Last phase that it reported.
       resume_command: Command line that resumes its run; empty where it has none.
       fault: Line about the host that ended the run; empty while nothing has.
     """

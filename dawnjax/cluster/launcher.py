@@ -31,8 +31,6 @@ class Launch:
     """A command and the processes that run it.
 
     Attributes:
-      command: Name and flags of the command, as after `dawnjax`.
-      devices_per_process: Devices of each, on cpu and gpu.
       stop_seconds: Time for the processes to end after a signal to the launcher.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
       survive_seconds: Time for the others to end after one has failed. Most hear of it in seconds.
@@ -51,10 +49,7 @@ class Launch:
 
 
 def launch(job: Launch) -> int:
-    """Run the processes to their end; returns `joint_status`, or 5 after a signal.
-
-    No process is ever left behind.
-    """
+    """Run the processes to their end, leaving none; returns `joint_status`, or 5 after a signal."""
     scratch = tempfile.TemporaryDirectory(prefix="dawnjax_launch_", ignore_cleanup_errors=True)
     with scratch as directory, _held_port() as port:
         children: list[_Child] = []
@@ -80,7 +75,6 @@ def launch(job: Launch) -> int:
 def _wait(
     job: Launch, children: list[_Child], directory: Path, received: list[signal.Signals]
 ) -> int:
-    """Wait for all processes; kill those that outlive a failed one or a request to stop."""
     running = dict(enumerate(children))
     stop_at = failed_at = float("inf")
     num_forwarded = 0
@@ -147,18 +141,13 @@ def _is_stopped(child: _Child) -> bool:
 
 
 def joint_status(statuses: list[int]) -> int:
-    """Join the exit statuses of the processes; -N stands for death by signal N.
-
-    Returns 0 if all are 0, else the first of 1, 2, 4, 5, 3 among them. A death by a signal and an
-    unknown status count as 1.
-    """
+    """The most serious exit status: the first of 1, 2, 4, 5, 3, 0; a signal's -N counts as 1."""
     # Most serious first: failure, wrong use, divergence, interruption, spent budget.
     order = (1, 2, 4, 5, 3, 0)
     return min((status if status in order else 1 for status in statuses), key=order.index)
 
 
 def _line_about(job: Launch, process_id: int, child: _Child, directory: Path) -> str:
-    """Line about the first process that died; its fault may name another process."""
     status = launched.read_status(directory, process_id)
     if status.fault:
         return status.fault
@@ -221,10 +210,7 @@ def _environment(job: Launch, process_id: int, port: int, directory: str) -> dic
 
 
 def _platforms(platform: str, environment: Mapping[str, str]) -> str:
-    """JAX's platforms for `gpu` or `tpu`: the environment's, unless it has none but cpu.
-
-    The CPU stands behind the accelerator, as by JAX's default, so that arrays can stay on the host.
-    """
+    """JAX's platforms, with the CPU last, so that arrays can stay on the host."""
     given = environment.get("JAX_PLATFORMS", "")
     if given not in ("", "cpu"):
         return given
@@ -266,8 +252,6 @@ def _die_with_parent(parent: int) -> Any:
 
 
 def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
-    """Copy a process's lines to standard error, each with the process's number before it."""
-
     def copy() -> None:
         for line in stream:
             with contextlib.suppress(OSError):

@@ -36,12 +36,11 @@ _BUDGET = "the budget of time"
 class Preemption:
     """Request to stop this run, and the step boundary at which all processes do.
 
-    A request before the first step has nothing to save and ends all processes at once. So does a
-    second SIGINT for this process.
+    A request before the first step, or a second SIGINT, ends the process at once.
 
     Attributes:
-      holding: A stop was asked for: call `stops_at` at each step boundary from now on. Until then a
-        boundary costs the loop one look at this.
+      holding: Call `stops_at` at each step boundary from now on. Until then a boundary costs the
+        loop one look at this.
     """
 
     def __init__(self, watchdog: Watchdog):
@@ -97,7 +96,6 @@ class Preemption:
         return self._wanted == _BUDGET
 
     def is_asked(self) -> bool:
-        """True once this process knows of a request to stop."""
         return self.holding or bool(self._wanted)
 
     def stops_at(self, step: int) -> bool:
@@ -116,7 +114,6 @@ class Preemption:
         return step >= self._stop_at
 
     def ask(self, number: signal.Signals) -> None:
-        """Ask for a stop, as that signal does."""
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             what = "after its last step" if self._has_ended else "without saving"

@@ -31,7 +31,6 @@ class Meeting:
     Attributes:
       source: Who said so, for messages.
       coordinator_address: `host:port` of process 0.
-      cluster: JAX's name of the cluster to ask; None to let it look.
     """
 
     source: str
@@ -58,15 +57,8 @@ _num_agreements = 0
 def join(options: ProcessOptions) -> Watchdog:
     """Join this process to its group, if there is one, and begin to watch it.
 
-    Must come before anything that starts JAX's backend (devices, arrays, computations), and be
-    followed by `leave` whatever happens.
-
-    Returns:
-      The watchdog. It judges progress from the first `report` on.
-
-    Raises:
-      ConfigError: The options contradict themselves or name no group.
-      RunError: The others cannot be found.
+    Call it before anything that starts JAX's backend (devices, arrays, computations), and `leave`
+    after it, whatever happens. The watchdog judges progress from the first `report` on.
     """
     global _watchdog
     if _watchdog is not None:
@@ -236,7 +228,6 @@ def _may_use_tpu(environment: Mapping[str, str]) -> bool:
 
 
 def _is_cloud_tpu_vm(environment: Mapping[str, str]) -> bool:
-    """This machine has TPU chips; its metadata then names the other hosts."""
     if not _may_use_tpu(environment) or importlib.util.find_spec("libtpu") is None:
         return False
     import jax  # noqa: F401  Importing it looks for the chips.

@@ -19,8 +19,6 @@ class Progress:
     Attributes:
       beat: Number of the report; a count that stands still is the sign of a dead process.
       step: Steps handed to the devices; -1 before the first report.
-      reports: Reports of progress so far; all processes report alike.
-      idle_seconds: Time since the last report or step.
       where: Line of code of its main thread, once it is idle for a while.
       waits: Its main thread waits for another thread, as in a collective, and not for a disk, a
         network or a clock. False where the system does not tell.
@@ -42,7 +40,6 @@ class Fault:
 
     Attributes:
       what: What it did, as the end of a sentence that begins with the host.
-      step: The last step that it was seen at; -1 before its first report.
       is_silent: It says nothing any more, so it will not hear this either.
     """
 
@@ -55,14 +52,12 @@ class Fault:
     exit_status: int = ExitStatus.FAILED
 
     def line(self, resume_command: str) -> str:
-        """One line, with the command that resumes the run where there is one."""
         at = f"step {self.step} ({self.phase})" if self.step >= 0 else "the start"
         line = f"host {self.process_index} ({self.hostname}) {self.what} at {at}"
         return f"{line}; resume with: {resume_command}" if resume_command else line
 
     @classmethod
     def about(cls, process_index: int, progress: Progress, what: str, **fields: Any) -> "Fault":
-        """Fault of a host, from its last report."""
         return cls(process_index, progress.hostname, what, progress.step, progress.phase, **fields)
 
 

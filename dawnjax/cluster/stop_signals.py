@@ -32,12 +32,8 @@ _writer = -1
 def listen(listener: Listener | None) -> Listener | None:
     """Hand each signal to a listener from now on, in a thread of its own; returns the earlier one.
 
-    A SIGHUP that this process was started to ignore, as by `nohup`, stays ignored. Signals that the
-    starter has blocked are unblocked, and come now. None gives the signals back to their earlier
-    handlers.
-
-    Raises:
-      ValueError: This is not the main thread, which alone may take signals.
+    An ignored SIGHUP, as by `nohup`, stays ignored. Blocked signals are unblocked, and come now.
+    None gives signals back to their earlier handlers. Outside the main thread it is a ValueError.
     """
     global _listener, _writer, _earlier_wakeup
     if listener is None:
@@ -105,10 +101,9 @@ def end_at_once(who: str, why: str) -> Listener:
 
 
 def end_with(status: int) -> None:
-    """Keep the status of a program that has done its work, whatever signal still comes.
+    """Keep the status of a program that has done its work: the first signal changes nothing.
 
-    The first signal changes nothing; a second ends the process at once, with that status. Does
-    nothing where no one listened before.
+    A second ends the process at once, with that status.
     """
     heard: list[signal.Signals] = []
 

@@ -157,9 +157,7 @@ class Watchdog:
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
         """End the run on every host, now, with this one named as the cause.
 
-        Args:
-          what: What happened here, as the end of a sentence that begins with the host.
-          announce: Print the line here; False where the reason stands there already.
+        `what` ends a sentence that begins with the host. `announce` prints the line here.
         """
         progress = self._progress()
         fault = Fault.about(self.process_index, progress, what, exit_status=int(exit_status))
@@ -168,9 +166,8 @@ class Watchdog:
     def leave(self, exit_status: int) -> int:
         """End the watch, and this process's part in the run; returns the exit status.
 
-        A status that all processes reach together (reached, budget spent, diverged, interrupted)
-        waits for all of them. A failure of this process alone (1, 2) ends it here, and the others
-        with it: they would wait for it in vain.
+        A status that all processes reach together waits for all of them. A failure of this process
+        alone (1, 2) ends it here, and the others with it: they would wait for it in vain.
         """
         store = self.store
         if store is not None:
@@ -256,7 +253,6 @@ class Watchdog:
                 self._end(self._with_step(fault), publish=self.process_index == 0)
 
     def _killed(self) -> Fault | None:
-        """Fault of a process that the launcher saw killed; process 0 alone finds it."""
         killed = launched.read_killed() if self.store and self.process_index == 0 else None
         if killed is None:
             return None
@@ -267,9 +263,8 @@ class Watchdog:
     def _end_by_silence(self) -> None:
         """End the run if another host is silent, though the judge has not given it up yet.
 
-        A broken connection and a silent host are proof enough together. On a busy machine the
-        judge, whose clock counts only the time that this process ran, can be later than JAX's
-        heartbeat.
+        On a busy machine the judge, whose clock counts only the time that this process ran, can be
+        later than JAX's heartbeat. A broken connection and a silent host are proof enough.
         """
         silent = self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS) or self._suspect
         if silent is not None and silent.process_index != self.process_index:
@@ -318,7 +313,6 @@ class Watchdog:
             _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(silent))
 
     def _acknowledge(self, silent: int | None) -> None:
-        """Note that this process knows why it ends; process 0 waits until all but one do."""
         assert self.store is not None
         folder = f"{_FOLDER}/knows"
         self.store.put(f"{folder}/{self.process_index}", "1")
@@ -369,7 +363,6 @@ _LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib"}
 
 
 def _where_main_thread_stands() -> str:
-    """Innermost line of the main thread outside JAX and the standard library."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
@@ -431,11 +424,10 @@ def _flush_and_exit(exit_status: int) -> NoReturn:
 def _handle_abort(on_abort: Callable[[], None]) -> Any:
     """Call a function when this process aborts; the caller must keep the result alive.
 
-    JAX's coordination service aborts a process from a thread of its own, milliseconds after process
-    0 is gone. `signal.signal` would run the handler in the main thread, which never comes to it; a
-    C handler runs it at once, in the aborting thread. That is sound: the thread called `abort` and
-    holds no lock that Python needs. If the heap is corrupt, the interpreter's own timer ends the
-    process.
+    JAX's coordination service aborts a process from a thread of its own. `signal.signal` would run
+    the handler in the main thread, which never comes to it; a C handler runs it at once. That is
+    sound: the thread called `abort` and holds no lock that Python needs. If the heap is corrupt,
+    the interpreter's own timer ends the process.
     """
     libc = ctypes.CDLL(None)
 

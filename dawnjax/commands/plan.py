@@ -104,7 +104,6 @@ def main(argv: list[str]) -> int:
 
 
 def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
-    """Systems of these names, and rows for names of no system."""
     from dawnjax.plan.systems import parse_system
 
     systems, rows = [], []
@@ -181,7 +180,6 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
 
 
 def _sizes_of(systems: Sequence["System"]) -> list["System"]:
-    """Systems, and each of their accelerators at the sizes of a scaling table."""
     more = []
     for system in systems:
         for size in SIZES:

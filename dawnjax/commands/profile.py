@@ -62,11 +62,7 @@ def _fresh(argv: list[str], with_figures: bool) -> int:
 
 
 def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
-    """Show the profile of each process in a run directory, and write its files.
-
-    Args:
-      window: Name of the window; empty takes the last.
-    """
+    """Show and write the profile of each process, of `window` or, if empty, the last."""
     window, windows = _chosen(run_dir, window)
     profiles = [host_profile.read_profile(folder) for folder in windows[window]]
     print(_window_line(window, profiles[0], [name for name in windows if name != window]))

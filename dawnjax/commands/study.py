@@ -216,7 +216,6 @@ def _run(
     trials: tuple[PlannedTrial, ...],
     earlier: "list[Look]",
 ) -> int:
-    """Run the rest of the study, showing progress; writes its result after each trial."""
     from rich.console import Console
 
     from dawnjax.study.figures import figures
@@ -271,7 +270,6 @@ def _line(done: int, total: int, trial: PlannedTrial, run: Any, why: str) -> str
 
 
 def _estimate(row: "ArmFigures") -> str:
-    """Expected time of an arm so far, with its interval once there is one."""
     if row.expected_seconds is None:
         return ""
     ends = f" ({_ends(row, 3)})" if row.low is not None else ""

@@ -61,7 +61,6 @@ class Choice:
 
 
 def choice_of(hint: Any) -> Choice | None:
-    """Mark of a field, from its type hint with extras; None for an unmarked field."""
     return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Choice)), None)
 
 

@@ -14,12 +14,7 @@ class HelpRequested(Exception):
 def parse(
     command: str, flag_values: flags.FlagValues, argv: list[str], usage: str, description: str
 ) -> list[str]:
-    """Fill `flag_values` from flags, and return the positional arguments.
-
-    Raises:
-      HelpRequested: `--help` or `-h` was given.
-      ConfigError: An unknown flag (with a near one) or a value of the wrong type.
-    """
+    """Fill `flag_values` and return the positional arguments; HelpRequested for `--help`."""
     options = argv[: argv.index("--")] if "--" in argv else argv
     if "--help" in options or "-h" in options:
         raise HelpRequested(_help_text(usage, description, flag_values))

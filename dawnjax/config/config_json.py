@@ -38,11 +38,7 @@ def identity_of(fields: dict[str, Any]) -> str:
 
 
 def from_json(cls: type, value: Any, classes: Mapping[str, Sequence[type]] | None = None) -> Any:
-    """The config that `to_json` was given.
-
-    Raises:
-      ConfigError: A field is unknown, missing or of another kind; another version wrote it.
-    """
+    """The config that `to_json` was given; ConfigError if another version wrote it."""
     return _config(cls, value, classes or {}, "")
 
 

@@ -31,13 +31,11 @@ from dawnjax.text import without_secrets
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """Experiment, options and seed that a command line asks for.
+    """Experiment, options and seed that a command line asks for; `experiment` has the overrides.
 
     Attributes:
-      experiment: The experiment with its overrides.
       overrides: The given flags, with their values as JSON. Where a file's experiment has a
         built-in one's name, also the fields in which the two differ.
-      experiment_file: The file that defines the experiment; None for a built-in one.
     """
 
     experiment: Experiment
@@ -58,14 +56,9 @@ def parse_request(
     """Read a command line that runs an experiment; returns the request and positional arguments.
 
     Args:
-      argv: Arguments without the program's and the command's names.
       only: Run options that the command has; None for all.
       more: Flags of the command's own; their values are set in it.
       description: Purpose of the command, for its help; None for that of training.
-
-    Raises:
-      command_line.HelpRequested: `--help`; its argument is the text.
-      ConfigError: A wrong name, type or value.
     """
     _refuse_several_seeds(argv)
     name = value_in(argv, "experiment")
@@ -134,11 +127,7 @@ def parse_request(
 def request_of(
     experiment: str | Experiment, *, seed: int, run_dir: str, options: RunOptions | None
 ) -> Request:
-    """Request made by Python, without a command line.
-
-    Raises:
-      ConfigError: There is no such experiment, or a value is impossible.
-    """
+    """Request made by Python, without a command line."""
     name = experiment if isinstance(experiment, str) else experiment.name
     if isinstance(experiment, str):
         value = load_experiment(experiment)

@@ -28,11 +28,7 @@ def experiment_names() -> list[str]:
 def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     """Load an experiment by its name, or from a Python file that defines `EXPERIMENT`.
 
-    Args:
-      is_tiny: Take its variant `TINY`, of two steps.
-
-    Raises:
-      ConfigError: There is none of that name (with the nearest), or the file does not define one.
+    `is_tiny` takes `TINY`. ConfigError if there is none, with the nearest name.
     """
     module = _module_of(name)
     constant = "TINY" if is_tiny else "EXPERIMENT"
@@ -76,7 +72,6 @@ def _module_of(name: str) -> types.ModuleType:
 
 
 def _refuse_other_values(file: str, experiment: Experiment) -> None:
-    """Refuse a field that no log could hold, such as a function."""
     try:
         fields = flatten(to_json(experiment))
     except (TypeError, NameError) as error:  # an annotation that is none

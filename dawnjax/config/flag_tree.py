@@ -40,13 +40,10 @@ class FlagTree:
         prefix: str = "",
         only: tuple[str, ...] | None = None,
     ):
-        """Read the class's fields.
+        """Read the class's fields; those in `only` become flags, or all if None.
 
-        Args:
-          default: An instance, or None for a chosen variant that the experiment has not. Its fields
-            then have the class's defaults, and those without one must be given.
-          argv: The command line, for the variants that it chooses.
-          only: The fields that become flags; the others keep their default. None takes all.
+        `default` is None for a chosen variant that the experiment has not: fields without a default
+        in the class must be given. `argv` chooses variants.
         """
         self._cls, self._prefix = cls, prefix
         self._leaves: dict[str, tuple[str, Any, Any, str]] = {}
@@ -155,8 +152,6 @@ class FlagTree:
 
 
 class _TupleParser(flags.ArgumentParser):
-    """Reads `1,2,3` as a tuple of one type."""
-
     def __init__(self, item: type):
         self._item = item
         self.syntactic_help = f"{item.__name__}s separated by commas"
@@ -221,7 +216,6 @@ def variants_of(hint: Any) -> list[type]:
 
 
 def _refuse_ambiguous(flag: str, cls: type, loaders: Mapping[str, Callable[[], type]]) -> None:
-    """Refuse a class of an experiment's own file that could be taken for another."""
     tag = cls.__dict__.get("TAG")
     is_shipped = tag is not None and tag in loaders and loaders[tag]() is cls
     if not is_shipped and (not dataclasses.is_dataclass(cls) or tag is None or tag in loaders):

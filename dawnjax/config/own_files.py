@@ -16,15 +16,10 @@ CHOSEN = ("task", "model", "data", "optimizer", "schedule")
 """Fields of an experiment whose classes a file may define."""
 
 _OWN_FILES: set[str] = set()
-"""Files that were executed."""
 
 
 def module_of_file(path: Path) -> types.ModuleType:
-    """Execute a user's file.
-
-    Raises:
-      ConfigError: It cannot be executed; says at which line.
-    """
+    """Execute a user's file; ConfigError with the line at which that fails."""
     if not path.is_file():
         raise ConfigError(f"no experiment file {path}")
     spec = importlib.util.spec_from_file_location(f"_experiment_{path.stem}", path)

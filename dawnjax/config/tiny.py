@@ -32,12 +32,9 @@ def tiny(
     model: AnyModel | None = None,
     task: AnyTask | None = None,
 ) -> Experiment:
-    """Tiny variant of an experiment, two steps in one epoch.
+    """Tiny variant of an experiment: two steps in one epoch, on 32 made-up training examples.
 
-    Args:
-      data: Made-up data of 32 training examples.
-      model: A small model of the same kind; None keeps the experiment's.
-      task: In place of the experiment's, whose crops may be too large, say.
+    `model` and `task` replace the experiment's, whose crops may be too large, say.
     """
     return dataclasses.replace(
         experiment,
@@ -61,7 +58,6 @@ def tiny(
 
 
 def _in_one_epoch(schedule: Any, num_epochs: float) -> Any:
-    """Schedule whose epochs are fractions of the whole run."""
     shorter = {}
     for field in dataclasses.fields(schedule):
         if field.name.endswith("_epochs"):
