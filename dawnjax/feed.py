@@ -141,6 +141,7 @@ class TrainFeed:
             else {}
         )
         rows = batch_sharding(mesh, 0)
+        # Stages may differ in batch size, and with it in the rows of this process.
         sizes = {span.global_batch_size for span in self._spans} if not self.resident else ()
         self._local = {size: local_rows(rows, size) for size in sizes}
 

@@ -123,6 +123,7 @@ class Journal:
             epoch=round(epoch, 6),
             metrics=metrics,
             reached=reached,
+            # The deciding evaluation is synced to disk: losing it would lose the time to accuracy.
             durable=reached,
         )
         self._display.evaluation(step, epoch, metrics, reached, self.run_seconds())

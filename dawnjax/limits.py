@@ -83,6 +83,7 @@ def check_fields(config: Any, prefix: str = "") -> None:
 
     `prefix` begins the names of its flags, such as `model.`.
     """
+    # Without the extras the annotations lose their limits, and every value would pass.
     hints = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

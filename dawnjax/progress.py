@@ -35,6 +35,7 @@ class _Console(Console):
 
     def show(self, renderable: RenderableType) -> None:
         try:
+            # People copy paths and commands: rich must not break them at the terminal's width.
             self.print(renderable, soft_wrap=isinstance(renderable, Text))
         except OSError:
             self.quiet = True

@@ -165,6 +165,7 @@ class RecordRuns:
         recipe, spec = self._recipe, self._recipe.spec
         started = time.perf_counter()
         batch_size = recipe.experiment.global_batch_size
+        # On the clock: the holders of the records time the shuffling too.
         order = ExampleOrder(seed=seed, num_train_examples=spec.num_train_examples)
         order = order.steps(0, self._num_steps, batch_size)
         inputs = place({"index": order.index, "epoch": order.epoch}, self._sharding)

@@ -31,7 +31,7 @@ class StagePrograms:
     evaluation: EvaluationPrograms
 
     def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array]) -> None:
-        """Run every program once, on zeros and a throw-away state: it loads and sizes its memory."""
+        """Run every program once, on zeros: the first run loads it and sizes its memory."""
 
         def zeros(shapes: Shapes, sharding: NamedSharding) -> Arrays:
             return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in shapes.items()}
@@ -83,6 +83,7 @@ def compile_stages(
     for recipe in recipes:
         shapes = input_shapes(recipe.experiment, recipe.spec, options, recipe.mesh)
         first = stages[0].train if stages else None
+        # Later stages reuse the first stage's `initialize`: a run makes its state once.
         train = compile_training(recipe, shapes, options.steps_per_call, record, first)
         stages.append(
             StagePrograms(recipe, shapes, train, compile_evaluation(recipe, shapes, record))

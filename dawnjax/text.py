@@ -78,7 +78,7 @@ def without_secrets(value: Any, name: str = "") -> Any:
         if _NAME.search(name) and not _NO_SECRET.fullmatch(value):
             return SECRET
         value = _TOKENS.sub(SECRET, value)
-        # Cheap test first: the pattern is slow on long texts.
+        # Most texts hold no address: skip the longest search.
         if "://" in value:
             value = _USER.sub(f"{SECRET}@", value)
         for pattern in _NAMED:

@@ -52,8 +52,7 @@ def train_to_target(
 
     Raises:
       ConfigError: The experiment does not fit the data, the devices or the run directory.
-      RunError, DataError, CheckpointError: The run cannot continue; files written so far stay
-        valid.
+      RunError, DataError, CheckpointError: The run cannot continue; written files stay valid.
     """
     request = initial_parameters.resolved(request)
     experiment, options = request.experiment, request.options
@@ -63,8 +62,7 @@ def train_to_target(
     session, watchdog = joined(experiment, spec, options)
     recipes = session.recipes
     initial_parameters.refuse_other_model(request, recipes[0])
-    # A user's own classes fail here, in a trace, rather than after a directory was made for the
-    # run.
+    # A user's own classes fail here, in a trace, before the run has a directory.
     if request.experiment_file is not None:
         for recipe in recipes:
             recipe.trace()
@@ -88,8 +86,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         counts = session.counts(programs.steps_per_call)
         for stage in compiled.stages:
             stage.warm_up(root_key, counts)
-        # Wait for the slowest host to compile: its compilation must not count as the others'
-        # restore.
+        # Wait for the slowest host: its compilation must not count as the others' restore.
         attempt.agree(False)
     with phases.phase("restore"):
         # State has the same shapes in every stage, so those of the first do.
@@ -110,8 +107,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
             if experiment.initialize_from:
                 state = attempt.take_initial(recipes[0], state)
             elif programs.initialize_from_data is not None:
-                # Every device gets the same few examples whole, so that all compute the same
-                # parameters.
+                # Every device holds these few examples whole: all compute the same parameters.
                 rows = shapes.initialization_rows
                 arrays = {name: np.asarray(array[rows]) for name, array in train_examples.items()}
                 state = programs.initialize_from_data(state, place(arrays, replicated(mesh)))
@@ -127,8 +123,8 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     status = _steps_to_target(session, compiled, stepper, evaluation_feed, attempt)
     step = stepper.step
 
-    # The clock of the target has stopped; what follows is in the total alone.
-    # Say so first: a signal from here on ends the profile and must not claim to save a step.
+    # The clock of the target has stopped; what follows is in the total alone. Say so first: a
+    # signal from here on ends the profile and must not claim to save a step.
     attempt.preemption.end()
     feed.close()
     # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
@@ -171,8 +167,7 @@ def _steps_to_target(
         stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
     has_limit = experiment.max_seconds and not ends_at_target
     limit = experiment.max_seconds if has_limit else math.inf
-    # The reading thread must know every stop: a call never crosses one, so the stops shape the
-    # calls.
+    # A call never crosses a stop, so the reading thread must know every stop.
     stepper.read_ahead(stops)
     attempt.preemption.begin(step)
     for stop in stops:
@@ -237,13 +232,11 @@ def train_until(
                 queue.drain()
             if journal.run_seconds() > limit_seconds:
                 preemption.spend_budget()
-        # `holding` is a plain attribute, so the usual step pays for one look; `stops_at` may wait
-        # for other hosts.
+        # `holding` is a plain attribute and cheap; `stops_at` may wait for other hosts.
         if preemption.holding and preemption.stops_at(stepper.step):
             return True
         if count % CHECKED_CALLS == 0:
-            # Reads the value of the check before this one: it is on the host, so `int` does not
-            # wait.
+            # The flag of the check before this one is on the host, so `int` does not wait.
             if first_nonfinite_step is not None and int(first_nonfinite_step):
                 break
             first_nonfinite_step = metrics.first_nonfinite_step
@@ -253,7 +246,7 @@ def train_until(
 
 
 def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
-    """Steps after which the loop stops, ascending: ends of stages and epochs, evaluations."""
+    """Steps after which the loop stops: ends of stages and epochs, evaluations, saves."""
     stops = {span.last_step for span in experiment.spans(spec)}
     stops.update(experiment.evaluation_steps(spec))
     epochs = range(1, math.floor(experiment.length_in_epochs(spec)) + 1)

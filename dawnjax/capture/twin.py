@@ -92,6 +92,7 @@ def make_twin(
         out_specs=(_SPLIT, _SPLIT),
         check_vma=False,
     )
+    # The twin's program takes over the memory of its state, and the run's must survive.
     copies = jax.tree.map(
         lambda array: _local(array, mesh, _SPLIT, lambda part: jnp.copy(part)[None]), state
     )

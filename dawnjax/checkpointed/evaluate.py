@@ -103,6 +103,7 @@ def _measure(
     recipe: Recipe, restored: Restored, options: RunOptions, setting: Setting, examples: Any
 ) -> dict[str, Any]:
     measured = dataclasses.replace(recipe, setting=setting)
+    # The other set has its own number of examples, and so its own padding and program.
     shapes = input_shapes(measured.experiment, setting.spec, options, recipe.mesh)
     programs = compile_evaluation(measured, shapes, lambda *_: None)
     feed = EvaluationFeed(shapes, recipe.mesh, examples)

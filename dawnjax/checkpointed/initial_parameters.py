@@ -212,5 +212,6 @@ def _head(recipe: Recipe) -> set[str]:
 def _has_other_classes(experiment: Any, source: dict[str, Any]) -> bool:
     mine, theirs = to_json(experiment.data), dict(source["experiment"].get("data", {}))
     for data in (mine, theirs):
+        # The same data in another folder have the same classes.
         data.pop("data_dir", None)
     return mine != theirs

@@ -97,6 +97,7 @@ def main(argv: list[str]) -> int:
 def _gate(judged: "Verdict") -> ExitStatus:
     if judged.is_slower_excluded:
         return ExitStatus.DONE
+    # Undecided fails the gate too: too few trials must not pass as no slower.
     return ExitStatus.SLOWER if judged.is_slower else ExitStatus.UNDECIDED
 
 

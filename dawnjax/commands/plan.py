@@ -84,10 +84,12 @@ def main(argv: list[str]) -> int:
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
             prediction = _predict(request, flags_of_batch, system, batch, prices, counted)
+        # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             return Planned(system.name, system.num_devices, batch, None, str(error))
         return Planned(system.name, system.num_devices, batch, prediction)
 
+    # XLA compiles outside Python's lock, so threads are enough.
     with concurrent.futures.ThreadPoolExecutor(COMPILERS_AT_ONCE) as pool:
         rows = sorted([*pool.map(row, jobs), *rows], key=planned.order)
     told = {

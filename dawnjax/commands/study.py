@@ -247,6 +247,7 @@ def _run(
             console.print(_line(done, total, trial, run, why), markup=False, soft_wrap=True)
             rows = figures(asked.study, arms, runs, asked.out)
             estimate = _estimate(next((row for row in rows if row.arm == trial.arm.name), rows[0]))
+            # After each trial: a study that is killed keeps a result of the trials so far.
             _write_result(asked, rows, None)
     rows = figures(asked.study, arms, runs, asked.out)
     cost = None

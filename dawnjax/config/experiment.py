@@ -319,6 +319,7 @@ class Experiment:
         )
         with own_code("the task"):
             check_task(self.task, self.model, spec)
+        # Without `execution`, a user's own model would ignore the dtype in silence.
         takes_execution = "execution" in inspect.signature(self.model.build).parameters
         if self.compute_dtype != "float32" and not takes_execution:
             raise ConfigError(
@@ -358,6 +359,7 @@ class Experiment:
             )
         if self.max_steps and self.stages.boundary_epochs:
             raise ConfigError("max_steps is for runs of one stage; give their length in num_epochs")
+        # A step is int32 on the devices.
         num_steps = self.length_in_epochs(spec) * spec.num_train_examples / self.global_batch_size
         if num_steps >= 2**31:
             raise ConfigError(f"the run's length makes {num_steps:.3g} steps, more than 2**31 - 1")

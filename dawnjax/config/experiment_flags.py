@@ -92,6 +92,7 @@ def parse_request(
         try:
             recipe = FlagTree(Experiment, experiment, argv)
             recipe.define(flag_values)
+        # A user's file is untyped Python: absl finds a wrong default only here.
         except (TypeError, AttributeError, flags.Error) as error:
             text = " ".join(str(error).split())
             raise ConfigError(f"{name}: a field of EXPERIMENT has the wrong type: {text}") from None

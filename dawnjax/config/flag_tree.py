@@ -101,6 +101,7 @@ class FlagTree:
         if value is not None and value is not dataclasses.MISSING:
             _refuse_ambiguous(flag, type(value), loaders)
             loaders = {**loaders, current: lambda: type(value)}
+        # Read before absl parses: the variant decides which flags there are.
         tag = value_in(argv, flag) or current
         if tag not in loaders:
             raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(loaders)}")
@@ -199,6 +200,7 @@ def define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.Flag
 
 def refuse_unusable_number(flag: str, value: Any) -> None:
     for number in value if isinstance(value, tuple | list) else [value]:
+        # JSON has no NaN or infinity, so a log could not hold it.
         if isinstance(number, float) and not math.isfinite(number):
             raise ConfigError(f"--{flag}={number} must be a finite number")
         if isinstance(number, int) and abs(number) >= 2**63:
@@ -251,6 +253,7 @@ def value_in(argv: Sequence[str], name: str) -> str | None:
 def attribute_docs(cls: type) -> dict[str, str]:
     """Each field's text, from the `Attributes:` sections of a class and of those it extends."""
     docs: dict[str, str] = {}
+    # Base classes first: a class that describes a field anew wins.
     for extended in cls.__bases__:
         docs |= attribute_docs(extended)
     lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
