@@ -84,7 +84,7 @@ class CallQueue:
             self._end_oldest(self._devices_may_wait and calls[0][0].losses.is_ready())
 
     def pending_seconds(self) -> float:
-        """Expected seconds of the calls in flight, at the mean pace so far; inf before one ended."""
+        """Seconds that the calls in flight need, at the mean pace so far; inf before one ended."""
         if not self._calls:
             return 0.0
         if not self.steps_done:
