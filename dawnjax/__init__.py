@@ -16,20 +16,17 @@ from typing import Any
 __version__ = "0.1.0"
 
 program_start = time.perf_counter()
-"""When this program began, by `time.perf_counter`: at its first line, before all other imports.
-
-Python's own start, some hundredths of a second, is before it. The process start time from the
-kernel would be wrong: under `bash -c "A && dawnjax train"` bash may exec this program, and the
-process's age and CPU time then include A. A command that is called from Python begins at the call.
-"""
+"""Start of the program by `time.perf_counter`; Python's own start, some hundredths of a second, is
+earlier. The kernel's start time of the process would be wrong: under `bash -c "A && dawnjax train"`
+bash may exec this program, and the age of the process then includes A."""
 
 runs_before = 0
-"""Runs that this process made before the one that it makes now. They paid for the imports and
-filled the cache of compiled programs, so the total of this one would be too short."""
+"""Earlier runs of this process. They paid for imports and filled the cache of compiled programs, so
+a later run's total would be too short."""
 
 
 def __getattr__(name: str) -> Any:
-    """Loads `run` and `load_run` when they are asked for, and what they need with them."""
+    """Import `run` and `load_run` on first use: `dawnjax --help` must not wait for JAX."""
     if name not in ("run", "load_run"):
         raise AttributeError(f"module 'dawnjax' has no attribute {name!r}")
     return getattr(importlib.import_module("dawnjax.api"), name)

@@ -29,19 +29,15 @@ COMMANDS = {
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
 }
-"""Each command's module in `dawnjax.commands`, and what it does: help must import none of them."""
+"""Module in `dawnjax.commands` and summary of each command: help must import none of them."""
 
 _ON_DEVICES = {"train", "study", "record", "launch", "profile", "evaluate", "infer"}
-"""Commands that import JAX or start processes: a signal ends them at once, until they have
-something to save. The rest end by KeyboardInterrupt, and clean up."""
+"""Commands that import JAX or start processes: a signal ends them at once until they have something
+to save. The rest end by KeyboardInterrupt and clean up."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; returns its exit status.
-
-    Args:
-      argv: Arguments without the program's name; those of this process if None.
-    """
+    """Run a command with these arguments, or this process's; returns its exit status."""
     if argv is None and sys.argv[1:2]:
         # First of all: a signal before this ends the process by itself, without a line.
         stop_signals.listen(
@@ -75,8 +71,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_command(name: str, argv: list[str]) -> int:
-    """Runs one command; a user's mistake is one line on standard error."""
+    """Run one command; a user's mistake is one line on standard error."""
     try:
+        # Paths cannot be resolved in a deleted directory; say so before an import fails on it.
         os.getcwd()
     except FileNotFoundError:
         print(
@@ -90,6 +87,7 @@ def run_command(name: str, argv: list[str]) -> int:
     processes = sys.modules.get("dawnjax.cluster.processes")
     if processes is not None:
         status = processes.leave(status)
+    # Too late for a signal to change anything: the status is known and the other hosts have left.
     stop_signals.ignore()
     try:
         sys.stderr.flush()
@@ -99,7 +97,7 @@ def run_command(name: str, argv: list[str]) -> int:
 
 
 def _answered(name: str, act: Callable[[], int]) -> int:
-    """Acts and flushes standard output; the exit status, also where either fails."""
+    """Act and flush standard output; returns the exit status, also where either fails."""
     try:
         status = act()
     except KeyboardInterrupt:
@@ -127,7 +125,6 @@ def _answered(name: str, act: Callable[[], int]) -> int:
 
 
 def _explain(error: BaseException) -> None:
-    """Ends this process with a line about another host, if that host caused the error."""
     processes = sys.modules.get("dawnjax.cluster.processes")
     if processes is not None:
         processes.explain(error)
@@ -149,7 +146,7 @@ def _unwritten(name: str, error: OSError, status: int) -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Drops what could not be written, which Python would try to write once more at its exit."""
+    """Point a broken stream at /dev/null: Python would try to write its buffer again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -176,7 +173,6 @@ def _run(name: str, argv: list[str]) -> int:
 
 
 def _version() -> str:
-    """The versions that a report of a fault needs: this package's, Python's and JAX's."""
     from importlib import metadata
 
     names = ("jax", "flax", "optax")

@@ -26,7 +26,7 @@ def run(
     options: "RunOptions | None" = None,
     shows: bool = True,
 ) -> RunResult:
-    """Trains one trial to its target, as `dawnjax train` does, and returns its result.
+    """Train one trial to its target, as `dawnjax train` does, and return its result.
 
     The same call resumes an interrupted run, and reads the result of a finished one.
 
@@ -35,15 +35,12 @@ def run(
         `Experiment`, such as `dataclasses.replace` makes of another.
       run_dir: Directory of the run's log, result and checkpoints.
       seed: The trial's seed, from 0 to 2**31 - 1.
-      options: How this machine runs it; the defaults if None. Its `run_dir` is not read.
-      shows: Whether progress and result are shown; of a run that is not shown only warnings are.
-
-    Returns:
-      The result, as `result.json` holds it; `status` says how the run ended.
+      options: Run options; the defaults if None. Its `run_dir` is not read.
+      shows: False shows warnings alone.
 
     Raises:
       ConfigError: A value, or the experiment on these devices or data, is impossible.
-      RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.
+      RunError, DataError, CheckpointError: The run cannot continue; written files stay valid.
     """
     dawnjax.program_start = (
         time.perf_counter()
@@ -61,7 +58,7 @@ def run(
 def train_in_process(
     request: "Request", clock: "RunClock", argv: list[str], *, shows: bool
 ) -> ExitStatus:
-    """Trains one trial, after which this process may train another."""
+    """Train one trial, after which this process may train another."""
     from dawnjax.cluster import processes
     from dawnjax.train import train_to_target
 
@@ -80,7 +77,7 @@ def train_in_process(
 
 
 def _flags_of(request: "Request") -> list[str]:
-    """The command line that would resume the run, where its experiment has a name or a file."""
+    """Flags that would resume the run, where its experiment has a name or a file."""
     experiment = request.experiment_file or request.experiment.name
     changed = [f"--{name}={value}" for name, value in request.overrides.items()]
     return [
@@ -92,7 +89,7 @@ def _flags_of(request: "Request") -> list[str]:
 
 
 def load_run(run_dir: str | Path) -> RunResult:
-    """Computes the result of a run from its log; imports no JAX.
+    """Result of a run, computed from its log without JAX.
 
     Raises:
       ConfigError: The directory holds no run.

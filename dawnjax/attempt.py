@@ -1,4 +1,4 @@
-"""One attempt at a trial: what is open beside the loop, from its first event to its last."""
+"""One attempt at a trial, from its first logged event to its last."""
 
 import contextlib
 import shlex
@@ -41,18 +41,12 @@ from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, platform
 
 
 class Attempt:
-    """All that runs beside the loop; a context that ends it, also after an error."""
+    """Everything that runs beside the loop; a context that ends it, also after an error."""
 
     def __init__(
         self, run: OpenRun, mesh: Mesh, watchdog: Watchdog, argv: list[str], *, shows: bool = True
     ):
-        """Describes the attempt in its log and starts what runs beside the loop.
-
-        Args:
-          run: The run, which has not finished; its log is closed here.
-          watchdog: What ends this process when another is gone.
-          shows: Whether the first process shows more than warnings.
-        """
+        """Log the attempt and start what runs beside the loop; takes over the run's open log."""
         options, log = run.request.options, run.log
         self._has_ended = False
         self._run, self._options, self.watchdog = run, options, watchdog
@@ -98,6 +92,7 @@ class Attempt:
                 self._checkpoint_directory,
                 keep=options.checkpoint.keep,
                 warn=self.journal.warn,
+                # A checkpoint must never be newer on disk than the log that explains it.
                 before_manifest=log.sync,
             )
             self.profile = run_profile.RunProfile(
@@ -106,6 +101,7 @@ class Attempt:
                 self.journal.warn,
             )
             self._last_save = time.perf_counter()
+            # Only now: an error above closes all that was opened; from here `__exit__` does.
             self._opened = opened.pop_all()
 
     def __enter__(self) -> "Attempt":
@@ -117,14 +113,13 @@ class Attempt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends what runs beside the loop, and logs an error as far as disk and hosts let it."""
         with self._opened:
             if error is not None:
                 self.watchdog.explain(error)  # ends the process here if another host is at fault
                 self._fail(error)
 
     def get_on(self) -> None:
-        """Says that this process is getting on with its phase; all must say it alike."""
+        """Report progress to the watchdog; all processes must report alike."""
         self._report(self.phases.current)
 
     def _report(self, phase: str) -> None:
@@ -137,19 +132,13 @@ class Attempt:
         self._display.compiled(name, seconds, cache)
 
     def agree(self, wish: bool) -> bool:
-        """The first process's wish, on all processes; waits for all."""
+        """Wish of process 0, on all processes; waits for all."""
         return bool(self._told_by_first(wish))
 
     def restore(self, like: Any) -> Restored | None:
-        """Restores the newest checkpoint that verifies, with the run's past if the log lost it.
+        """Restore the newest checkpoint that verifies, with the run's past if the log lost it.
 
-        Returns:
-          The checkpoint; None without one, with a warning where an earlier attempt began to train:
-          its time counts, its steps do not.
-
-        Raises:
-          ConfigError: The checkpoints are of another run.
-          CheckpointError: As of `Checkpoints.restore_newest`.
+        Without one it returns None: the time of earlier attempts counts, their steps do not.
         """
         restored = self.checkpoints.restore_newest(like)
         if restored is None:
@@ -180,7 +169,6 @@ class Attempt:
         return restored
 
     def take_initial(self, recipe: Recipe, state: TrainState) -> TrainState:
-        """A fresh state with what the experiment's source gives it, logged and shown."""
         state, taken = initial_parameters.take(recipe, state, self.journal.warn)
         source = recipe.experiment.initial_state
         self._run.log.append(
@@ -195,21 +183,21 @@ class Attempt:
         return state
 
     def start_clock(self) -> None:
-        """Starts or continues the run's clock once all processes are ready."""
+        """Start or continue the run's clock once all processes are ready."""
         self.journal.start_clock(self.agree(self.journal.clock_runs))
         self._sampler.begin()
 
     def reached_before(self) -> int:
-        """The step whose evaluation reached the target in an earlier attempt; 0 if none did."""
+        """Step whose evaluation reached the target in an earlier attempt; 0 if none did."""
         return self._told_by_first(self.journal.step_that_reached())
 
     def save_due(self) -> bool:
-        """Whether this process would save now, by the time since the last save."""
+        """True if `checkpoint.every_seconds` have passed on this process since its last save."""
         every = self._options.checkpoint.every_seconds
         return every > 0 and time.perf_counter() - self._last_save > every
 
     def save(self, step: int, state: TrainState) -> None:
-        """Begins to save the state, with the log so far."""
+        """Begin an asynchronous save of the state, with the log so far."""
         self._last_save = time.perf_counter()
         if self.checkpoints.holds(step):
             return
@@ -219,11 +207,7 @@ class Attempt:
         self.checkpoints.save(step, state, {**metadata, "events": list(log.events)})
 
     def host_used(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:
-        """Waits for the last save, and sums up what the run used of this host.
-
-        Args:
-          input_wait_seconds: How long the loop has waited for inputs in all.
-        """
+        """Wait for the last save, and sum up what the run used of this host."""
         self.phases.enter("checkpoint")
         self.checkpoints.wait()  # a save beside the profile would be seen in it
         shortfall = self.checkpoints.shortfall()
@@ -239,10 +223,10 @@ class Attempt:
         }
 
     def take_profile(self, stepper: Stepper) -> None:
-        """Profiles further real steps, once the run has ended; all processes call it alike.
+        """Profile further real steps after the run; all processes call it alike.
 
-        What fails for lack of room costs the profile. Of several processes one that stops alone
-        would leave the others waiting, so there it ends the attempt, whose result is written.
+        With several processes a failure ends the attempt, whose result is written: one process that
+        stopped alone would leave the others waiting.
         """
         steps = step_statistics(stepper.queue)
         seconds = None if steps is None else steps["p50"]
@@ -258,7 +242,7 @@ class Attempt:
             self._drop_profile(error)
 
     def keep_result(self, status: str, step: int) -> None:
-        """Writes the result before the profile is taken, which may fill the disk."""
+        """Write the result before the profile is taken, which may fill the disk."""
         self._run.log.append("trained", durable=True, status=status, step=step)
         if self._is_first:
             write_result(self._run.directory, summary.up_to_profile(self._run.log.events))
@@ -272,11 +256,7 @@ class Attempt:
         return ""
 
     def finish(self, status: str, step: int, host: dict[str, Any]) -> None:
-        """Logs the end of the attempt, and writes and shows the result.
-
-        Args:
-          host: What `host_used` returned.
-        """
+        """Log the end of the attempt, and write and show the result."""
         self.phases.enter("checkpoint")
         self.checkpoints.close()
         self.phases.enter("other")
@@ -291,6 +271,7 @@ class Attempt:
                 log.append("warning", message=message)
             self._sampler.stop()
             log.append("attempt_end", durable=True, status=status, step=step)
+            # After the last event: an error in `write_result` must not log a second end.
             self._has_ended = True
             return write_result(self._run.directory, log.events) if self._is_first else None
 
@@ -304,7 +285,6 @@ class Attempt:
             self._display.closing_table(result, self._run.directory.path)
 
     def _drop_profile(self, error: RunError) -> None:
-        """Deletes the profile, which may have taken the room for what came out, and says so."""
         if not self.profile.delete():
             raise error
         self.journal.warn(f"the profile was deleted to make room: {error}")

@@ -1,4 +1,4 @@
-"""Calls in flight: how long the steps took, and their losses, without stalling the devices."""
+"""Calls in flight: durations of steps and their losses, without stalling the devices."""
 
 import array
 import collections
@@ -10,16 +10,16 @@ import jax
 import numpy as np
 
 FIRST_LOSSES = 10
-"""How many of the first losses a result keeps: enough to know two mathematics from each other."""
+"""First losses that a result keeps: enough to distinguish two recipes."""
 
 
 class CallMetrics(NamedTuple):
-    """Results of a call of the train program; arrays of the devices or the host.
+    """Results of one call of the train program; arrays of the devices or the host.
 
     Attributes:
       losses: float32 [steps_per_call], 0 where no step was made.
       first_nonfinite_step: int32, the run's first step, from 1, with a NaN or infinite loss; 0 if
-        there was none so far.
+        none.
     """
 
     losses: Any  # a jax.Array, whose types lack is_ready
@@ -27,41 +27,31 @@ class CallMetrics(NamedTuple):
 
 
 IN_FLIGHT_SECONDS = 2.0
-"""The work in flight is bounded in time too, once a call takes long: it is how long a signal waits
-for an answer. The device needs no more than one call ahead of it and some time to spare for the
-host's other work, such as collecting garbage."""
+"""Bound on the work in flight in seconds, since a signal waits for it. A device needs one call
+ahead, and time to spare while Python collects garbage."""
 
 
 class CallQueue:
-    """The calls that were handed to the devices and have not been waited for.
+    """Calls that were handed to the devices and not yet waited for.
 
-    The host runs ahead of the devices by a bounded number of calls. It waits for the oldest only
-    when there are more, so the devices always have work, and the moments at which those waits end
-    are the moments at which calls end: that is how steps are timed without stopping after each.
-    When a call had ended before the host looked, its end was not seen: its time and that of the
-    next whose end is seen are taken together. Otherwise, when the host enqueues a whole stretch
-    before it first waits, we would time the host and report it as the devices' step time.
-    Metrics are kept on the devices and read only when asked for, those of the latest call alone.
+    The host runs ahead by a bounded number of calls and waits for the oldest only beyond that. The
+    devices always have work, and the ends of those waits time the calls. If a call ended before the
+    host looked, its end was not seen: its time is added to that of the next call whose end is seen.
+    Otherwise, when the host enqueues a whole stretch before it first waits, we would time the host
+    and report it as the devices' step time.
 
-    Adding a call is the innermost thing that a run does, and after each call the host's caches hold
-    what the call computed with and not this: every function and attribute costs microseconds. So
-    `add` is one function that does the least.
+    `add` is the innermost work of a run. The host's caches are cold for it after each call, so
+    every function and attribute costs microseconds: it is one function that does the least.
 
     Attributes:
       in_flight: The most calls that may wait for the devices.
       last_end: When a call last ended, or a stretch of steps began, by `time.perf_counter`.
-      steps_done: Steps whose call has ended, since the queue was made.
       seen_seconds: Time from each end of a call that was seen to the next.
       seen_steps: Steps in each of those times: of one call, or of several.
       total_seconds: Duration of all ended calls.
     """
 
     def __init__(self, in_flight: int, first_losses: int = 0):
-        """Args:
-        in_flight: The most calls that may wait for the devices, 1 or more; fewer, down to 1, if
-          they would take longer than `IN_FLIGHT_SECONDS`.
-        first_losses: How many of the first steps' losses `take_first_losses` gives.
-        """
         self.in_flight = self._limit = in_flight
         self._long_seconds = IN_FLIGHT_SECONDS / in_flight
         self._calls: collections.deque[tuple[CallMetrics, int]] = collections.deque()
@@ -78,12 +68,12 @@ class CallQueue:
         self._devices_may_wait = True
 
     def start(self) -> None:
-        """Begins a stretch of steps: the first call's duration counts from here."""
+        """Begin a stretch of steps: the first call's duration counts from here."""
         self.last_end = time.perf_counter()
         self._devices_may_wait = True
 
     def add(self, metrics: CallMetrics, num_steps: int) -> None:
-        """Takes a call that was just made; waits for the oldest if too many are in flight."""
+        """Take a call that was just made; waits for the oldest if too many are in flight."""
         calls = self._calls
         if self._devices_may_wait and calls and calls[-1][0].losses.is_ready():
             # The devices have done all that they had: the host's pace is what is to be seen.
@@ -94,7 +84,7 @@ class CallQueue:
             self._end_oldest(self._devices_may_wait and calls[0][0].losses.is_ready())
 
     def pending_seconds(self) -> float:
-        """How long the calls in flight would take at the mean pace so far; inf where none ended."""
+        """Seconds that the calls in flight need, at the mean pace so far; inf before one ended."""
         if not self._calls:
             return 0.0
         if not self.steps_done:
@@ -103,20 +93,20 @@ class CallQueue:
         return steps * self.total_seconds / self.steps_done
 
     def drain(self) -> None:
-        """Waits for all calls: before an evaluation, a checkpoint, the end."""
+        """Wait for all calls: before an evaluation, a checkpoint, the end."""
         calls = self._calls
         while calls:
             self._end_oldest(calls[0][0].losses.is_ready())
 
     def latest(self) -> tuple[np.ndarray, int] | None:
-        """The losses of the latest ended call's steps, and the first non-finite step or 0."""
+        """Losses of the latest ended call's steps, and the first non-finite step or 0."""
         if self._latest is None:
             return None
         metrics, num_steps = self._latest
         return np.asarray(metrics.losses)[:num_steps], int(metrics.first_nonfinite_step)
 
     def take_first_losses(self) -> list[float]:
-        """Returns the first losses whose steps ended since the last call."""
+        """First losses whose steps ended since the last call of this."""
         calls, self._first_calls = self._first_calls, []
         taken: list[float] = []
         for metrics, num_steps in calls:
@@ -153,10 +143,9 @@ class CallQueue:
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:
-    """Mean, median and 99th percentile of the seconds a step took; None without a step.
+    """Mean, median and 99th percentile of a step's seconds; None without a step.
 
-    The time between two ends of calls that were seen is spread evenly over the steps between them,
-    so with several steps a call the percentiles are those of calls.
+    The time between two seen ends is spread evenly over the steps between them.
     """
     if not queue.seen_steps:
         return None

@@ -1,4 +1,4 @@
-"""The exit statuses of commands, and the errors that are one line for the user."""
+"""Exit statuses of commands, and the errors that are one line for the user."""
 
 import enum
 
@@ -32,7 +32,7 @@ class ConfigError(Exception):
 
 
 class RunError(Exception):
-    """A run that cannot go on, for a reason outside the program; what is written stays valid."""
+    """A run that cannot continue, for an outside reason; files written so far stay valid."""
 
 
 class CheckpointError(RunError):
@@ -40,4 +40,4 @@ class CheckpointError(RunError):
 
 
 GUIDE = "docs/extending.md shows how"
-"""Ends a line about a class of a user's own file."""
+"""End of a line about a class of a user's own file."""

@@ -18,11 +18,7 @@ from dawnjax.train_step import Recipe, TrainState, evaluated_params
 
 
 class EvaluationFeed:
-    """Feeds the evaluation split, batch by batch, the same ones at each evaluation.
-
-    Attributes:
-      resident: The split on the device; empty if it stays on the host.
-    """
+    """The evaluation split, the same batches each time; `resident` is empty on the host."""
 
     def __init__(
         self,
@@ -30,11 +26,7 @@ class EvaluationFeed:
         mesh: Mesh,
         examples: Mapping[str, np.ndarray | RowsOnDemand],
     ):
-        """Uploads the split, or keeps it to be read at each evaluation.
-
-        Args:
-          examples: The split, arrays or rows on demand [n, ...] as the specification says.
-        """
+        """Upload the split, or keep it to be read at each evaluation."""
         self._sharding = batch_sharding(mesh, 0)
         self._examples = examples
         self._num_examples = shapes.spec.num_eval_examples
@@ -61,6 +53,7 @@ class EvaluationFeed:
     def _place(self, start: int) -> Arrays:
         index = np.arange(start, start + self._rows, dtype=np.int32)
         mask = index < self._num_examples
+        # Padding reads example 0, which is there; the mask keeps it out of every metric.
         index = np.where(mask, index, 0).astype(np.int32)
         arrays = {"index": place(index, self._sharding), "mask": place(mask, self._sharding)}
         if not self.resident:
@@ -79,18 +72,10 @@ def evaluate(
     in_flight: int,
     on_call: Callable[[], object] = lambda: None,
 ) -> dict[str, float | str]:
-    """Measures the whole evaluation split.
+    """Measure the whole evaluation split; the state is not changed.
 
-    Args:
-      state: The state; it is not changed.
-      in_flight: The most calls that may wait for the devices.
-
-    Returns:
-      The metrics: accuracies as fractions from 0 to 1, BLEU from 0 to 100, the mean loss in nats,
-      and texts that say how one was computed.
-
-    Raises:
-      RuntimeError: The counts do not add up to the split.
+    Accuracies are fractions from 0 to 1, BLEU is from 0 to 100, the mean loss is in nats. Texts say
+    how a metric was computed.
     """
     params = evaluated_params(recipe.experiment, state)
     totals = programs.zero_totals()
@@ -100,6 +85,7 @@ def evaluate(
             jax.block_until_ready(totals)  # the bound on calls in flight
         on_call()
     on_host = jax.device_get(totals)
+    # Counted on the devices: a wrong mask or sharding would otherwise pass as a plausible accuracy.
     if on_host["examples"] != recipe.spec.num_eval_examples:
         raise RuntimeError(
             f"evaluation counted {on_host['examples']} of {recipe.spec.num_eval_examples} examples"
@@ -108,7 +94,7 @@ def evaluate(
 
 
 def reaches(targets: tuple[Target, ...], metrics: dict[str, Any]) -> bool:
-    """Tells whether metrics reach every target: compared as float32, and equal is reached."""
+    """True if metrics reach every target: compared as float32, and equal is reached."""
     return all(
         entries.reaches(metrics[target.metric], target.value, target.direction)
         for target in targets

@@ -1,9 +1,8 @@
-"""From datasets to global batches on the devices; the one place where they are made.
+"""Global batches on the devices, from datasets; the one place where they are made.
 
-A dataset that fits stays on every device as uint8, and a step is fed the positions of its examples.
-A larger one stays on the host, and each process feeds the rows of its own devices, read ahead by a
-thread. Both give the same batches, whatever the number of processes: a batch is a function of the
-seed, the step and nothing else.
+A dataset that fits stays on every device as uint8, and a step is fed positions of examples. A
+larger one stays on the host; each process feeds the rows of its own devices, read ahead by a
+thread. A batch depends on the seed and the step alone, not on the number of processes.
 """
 
 import dataclasses
@@ -36,20 +35,14 @@ Shapes = dict[str, jax.ShapeDtypeStruct]
 Placement = Literal["device", "host"]
 
 LARGEST_RESIDENT_BYTES = 2**30
-"""A dataset up to this size is kept on each device: 1 GiB, a sixteenth of a TPU v5e's memory."""
+"""Largest dataset kept on each device: 1 GiB, a sixteenth of a TPU v5e's memory."""
 
 PREFETCHED_CALLS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class InputShapes:
-    """The inputs of a run's programs, as shapes.
-
-    Attributes:
-      placement: Whether the dataset is on the device or the host.
-      eval_batch_size: Rows of an evaluation batch, padding included; a multiple of the parts that
-        a batch is split into.
-    """
+    """Inputs of a run's programs, as shapes; `eval_batch_size` includes padding."""
 
     experiment: Experiment
     spec: AnySpec
@@ -58,23 +51,21 @@ class InputShapes:
 
     @property
     def train_resident(self) -> Shapes:
-        """The training split on the device; empty if it stays on the host."""
         return self._resident("train", self.spec.num_train_examples)
 
     @property
     def eval_resident(self) -> Shapes:
-        """The evaluation split on the device; empty if it stays on the host."""
         return self._resident("eval", self.spec.num_eval_examples)
 
     def train_inputs(self, steps_per_call: int) -> Shapes:
-        """The inputs of one call: arrays [steps, batch, ...]."""
+        """Inputs of one call: arrays [steps, batch, ...]."""
         rows = (steps_per_call, self.experiment.global_batch_size)
         inputs = {name: jax.ShapeDtypeStruct(rows, np.int32) for name in ("index", "epoch")}
         return inputs if self.placement == "device" else {**inputs, **self._examples("train", rows)}
 
     @property
     def eval_inputs(self) -> Shapes:
-        """The inputs of one evaluation call: arrays [batch, ...]."""
+        """Inputs of one evaluation call: arrays [batch, ...]."""
         rows = (self.eval_batch_size,)
         inputs = {
             "index": jax.ShapeDtypeStruct(rows, np.int32),
@@ -84,7 +75,7 @@ class InputShapes:
 
     @property
     def initialization_rows(self) -> np.ndarray:
-        """The examples that the model looks at before the first step: int64 [n], ascending.
+        """Positions of the examples that initialize the model: int64 [n], ascending.
 
         They are spread over the split, which may be sorted by class.
         """
@@ -94,7 +85,7 @@ class InputShapes:
 
     @property
     def initialization_examples(self) -> Shapes:
-        """The arrays of those examples."""
+        """Shapes of the arrays at `initialization_rows`."""
         return self._examples("train", self.initialization_rows.shape)
 
     def _resident(self, split: Split, num_examples: int) -> Shapes:
@@ -110,7 +101,7 @@ class InputShapes:
 def input_shapes(
     experiment: Experiment, spec: AnySpec, options: RunOptions, mesh: Mesh
 ) -> InputShapes:
-    """Chooses where the dataset lies, and returns the shapes that follow."""
+    """Choose where the dataset lies, and return the shapes that follow."""
     placement = options.data_placement
     if placement == "auto":
         placement = "device" if num_bytes(spec) <= LARGEST_RESIDENT_BYTES else "host"
@@ -120,11 +111,11 @@ def input_shapes(
 
 
 class TrainFeed:
-    """Feeds the training split, call by call.
+    """The training split, call by call.
 
     Attributes:
       resident: The split on the device; empty if it stays on the host.
-      wait_seconds: How long the caller has waited for inputs in all.
+      wait_seconds: Time that the caller has waited for inputs in all.
     """
 
     def __init__(
@@ -136,14 +127,7 @@ class TrainFeed:
         steps_per_call: int,
         spans: Sequence[Span] = (),
     ):
-        """Uploads the split, or prepares to read it.
-
-        Args:
-          examples: The training split, arrays [n, ...] as the specification says; they may be
-            memory maps, or rows on demand.
-          seed: The trial's seed, from which the order of examples follows.
-          spans: The run's stages; none takes those of the experiment of `shapes`.
-        """
+        """Upload the split, or prepare to read it: arrays or rows on demand, [n, ...]."""
         self._order = ExampleOrder(seed=seed, num_train_examples=shapes.spec.num_train_examples)
         self._spans = spans or shapes.experiment.spans(shapes.spec)
         self._steps_per_call = steps_per_call
@@ -157,25 +141,22 @@ class TrainFeed:
             else {}
         )
         rows = batch_sharding(mesh, 0)
+        # Stages may differ in batch size, and with it in the rows of this process.
         sizes = {span.global_batch_size for span in self._spans} if not self.resident else ()
         self._local = {size: local_rows(rows, size) for size in sizes}
 
     def stay_in(self, span: Span) -> None:
-        """Feeds all later calls as in one stage, were it to go on."""
+        """Feed all later calls as in this stage, though its last step has passed."""
         self._spans = (span,)
 
     def start(self, calls: Iterable[tuple[int, int]]) -> None:
-        """Begins to feed the given calls, each `(steps done before it, steps in it)`, in order."""
+        """Begin to feed the given calls, each `(steps done before it, steps in it)`, in order."""
         self.close()
         if not self.resident:
             self._prefetch = Prefetch((self._read(*call) for call in calls), PREFETCHED_CALLS)
 
     def inputs(self, first_step: int, num_steps: int) -> Arrays:
-        """The inputs of the next call: arrays [steps_per_call, global batch, ...].
-
-        Args:
-          num_steps: Steps in the call; rows past it are not used.
-        """
+        """Inputs of the next call: arrays [steps_per_call, global batch, ...]."""
         started = time.perf_counter()
         if self._prefetch is not None:
             arrays = next(self._prefetch)
@@ -209,6 +190,6 @@ class TrainFeed:
         return self._order.batches(span.examples_before(first_step), num_steps, size), size
 
     def _whole_call(self, rows: np.ndarray) -> np.ndarray:
-        """Fills up a call that makes fewer steps than the program has rows for."""
         missing = self._steps_per_call - len(rows)
+        # The program is compiled for full calls; rows of padding are fed and never used.
         return rows if not missing else np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))

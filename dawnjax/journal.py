@@ -1,4 +1,4 @@
-"""The record of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
+"""Record of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
 
 import time
 from typing import Any
@@ -16,26 +16,20 @@ from dawnjax.text import without_secrets
 
 LIVE_RECORD_SECONDS = 1.0
 RECORD_SECONDS = 10.0
-"""How often the steps that ended are recorded between evaluations: a record takes half a
-millisecond of the thread that feeds the devices. A person at a terminal wants to see it more often;
-the heartbeat is another thread's."""
+"""Seconds between records while training: one takes half a millisecond of the thread that feeds the
+devices. A person at a terminal wants to see progress more often."""
 
 
 class Journal:
-    """Records an attempt in the log, which the result is made from, and shows it to people.
+    """Writer of an attempt's log, which the result is made from, and of what people see.
 
     Attributes:
       step: Steps done, as far as they are recorded.
       first_step: Steps that this attempt began after.
-      record_at: When the steps that ended are to be recorded next, by `time.perf_counter`.
+      record_at: When to record ended steps next, by `time.perf_counter`.
     """
 
     def __init__(self, run: OpenRun, display: Display, *, writes_scalars: bool):
-        """Begins to record.
-
-        Args:
-          writes_scalars: Whether this process writes scalars for TensorBoard and other trackers.
-        """
         self._log, self._clock, self._display = run.log, run.clock, display
         self._experiment, self._spec = run.request.experiment, run.spec
         self.step = self.first_step = 0
@@ -57,21 +51,18 @@ class Journal:
         self._summary: dict[str, Any] = {}
 
     def warn(self, message: str) -> None:
-        """Records what a reader of the result should know, and shows it."""
+        """Log a warning for the reader of the result, and show it."""
         self._log.append("warning", message=message)
         self._display.warning(message)
 
     @property
     def clock_runs(self) -> bool:
-        """Whether the run's clock has started, in this attempt or an earlier one."""
+        """True once the run's clock has started, in this attempt or an earlier one."""
         return bool(events_of(self._log.events, "run_start"))
 
     def start_clock(self, clock_runs: bool) -> None:
-        """Logs `run_start`, unless an earlier attempt did.
-
-        Args:
-          clock_runs: Whether one did; the same on all processes.
-        """
+        """Log `run_start`, unless `clock_runs`, which must be the same on all processes."""
+        # A tracker's login takes seconds of the network; it must not fall on the clock.
         self._trackers.wait_until_open()
         if not clock_runs:
             xla_options = list(self._experiment.xla_options)
@@ -85,21 +76,13 @@ class Journal:
         return self._earlier_seconds + self._clock.now()
 
     def enter_stage(self, index: int) -> None:
-        """Logs which stage the next steps are of, where the run has several and it is another."""
+        """Log the stage of the next steps, where the run has several and this is a new one."""
         if self._experiment.stages.boundary_epochs and index != self._stage:
             self._stage = index
             self._log.append("stage", index=index)
 
     def record_steps(self, queue: CallQueue, input_wait_seconds: float) -> bool:
-        """Records the steps that ended since the last time.
-
-        Args:
-          queue: The calls, with their times. The loss that is logged is that of the latest one.
-          input_wait_seconds: How long the loop has waited for inputs in all.
-
-        Returns:
-          Whether all losses so far were finite.
-        """
+        """Record the steps since the last record; returns False once a loss was NaN or infinite."""
         latest = queue.latest()
         steps = queue.steps_done - self._recorded_steps
         if latest is None or steps == 0:
@@ -131,7 +114,7 @@ class Journal:
         return not self._diverged
 
     def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
-        """Records an evaluation, whose end is now; returns whether it reached the target."""
+        """Record an evaluation that ends now; returns True if it reached the target."""
         reached = reaches(self._experiment.targets, metrics)
         epoch = self._experiment.epoch_of_step(step, self._spec)
         self._log.append(
@@ -140,6 +123,7 @@ class Journal:
             epoch=round(epoch, 6),
             metrics=metrics,
             reached=reached,
+            # The deciding evaluation is synced to disk: losing it would lose the time to accuracy.
             durable=reached,
         )
         self._display.evaluation(step, epoch, metrics, reached, self.run_seconds())
@@ -152,7 +136,7 @@ class Journal:
         return 0 if reached is None else reached["step"]
 
     def summarize(self, result: RunResult) -> None:
-        """Keeps the figures of the result that the trackers get at the end."""
+        """Keep the figures of the result that the trackers get at the end."""
         names = ("status", "time_to_accuracy_seconds", "total_seconds_to_accuracy")
         names += ("epochs_to_target", "examples_per_second", "cost_usd")
         values = {name: getattr(result, name) for name in names}

@@ -1,10 +1,10 @@
-"""Limits of the fields of a config: declared beside each field, and checked in one place.
+"""Limits of a config's fields: declared beside each field, checked in one place.
 
     momentum: FractionBelowOne = 0.9
     price: Annotated[float, Limit(lambda value: 0 <= value < 10, "lie in [0, 10)")] = 1.0
 
 A field without a declaration may hold anything. Limits between fields are a method of the config,
-`check_together(prefix)`. Models, input pipeline and run code import this module; it needs no JAX.
+`check_together(prefix)`. Models and input pipeline import this module, so it needs no JAX.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ class LimitError(ConfigError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """A limit of one field.
+    """Limit of one field.
 
     Attributes:
-      holds: Whether a value is allowed; NaN must not be.
-      rule: What a value must do, such as `be 1 or more`.
+      holds: True for an allowed value; NaN must not be one.
+      rule: End of the message, such as `be 1 or more`.
     """
 
     holds: Callable[[Any], bool]
@@ -59,40 +59,31 @@ Ascending = Annotated[
 
 
 def require(holds: bool, name: str, value: Any, rule: str) -> None:
-    """Refuses a value of a field that breaks a rule, such as `be 1 or more`."""
+    """Refuse a value that breaks a rule, such as `be 1 or more`."""
     if not holds:
         raise LimitError(f"{name}={value!r} must {rule}")
 
 
 def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str = "") -> None:
-    """Refuses a tuple that has more or fewer values than another field's.
-
-    Args:
-      like: The name of the tuple whose length it must have.
-      prefix: What the names of the config's flags begin with.
-    """
+    """Refuse a tuple that is not as long as the tuple in the field `like`."""
     values, others = getattr(config, field), getattr(config, like)
     rule = f"have as many values as {prefix}{like}={others!r}{reason}"
     require(len(values) == len(others), prefix + field, values, rule)
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:
-    """Refuses a value outside the limits that its type declares."""
+    """Refuse a value outside the limits that its type declares."""
     for limit in getattr(hint, "__metadata__", ()):
         if isinstance(limit, Limit):
             require(limit.holds(value), name, value, limit.rule)
 
 
 def check_fields(config: Any, prefix: str = "") -> None:
-    """Refuses a config with a field outside its declared limit.
+    """Refuse a config with a field outside its declared limit, also in configs that it holds.
 
-    Args:
-      config: A dataclass; one without declarations passes. Those that it holds are checked too.
-      prefix: What the names of its flags begin with, such as `model.`.
-
-    Raises:
-      LimitError: Names the field, its value and what is allowed.
+    `prefix` begins the names of its flags, such as `model.`.
     """
+    # Without the extras the annotations lose their limits, and every value would pass.
     hints = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

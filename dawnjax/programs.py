@@ -1,8 +1,7 @@
-"""The compiled programs of a run: the one place where anything is compiled, with its shardings.
+"""Compiled programs of a run: the one place where anything is compiled, with its shardings.
 
-Everything is compiled ahead of time from shapes, before an example is read. A call of the train
-program makes several steps; how many is an argument, so that one program serves every stretch
-between two evaluations.
+Everything is compiled ahead of time from shapes, before an example is read. The number of steps of
+a call is an argument, so one train program serves every stretch between evaluations.
 """
 
 import dataclasses
@@ -26,13 +25,13 @@ from dawnjax.models.pure_model import Tree
 from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]
-"""Called with a program's name, its seconds of compilation, and its cache (`CacheUse.state`)."""
+"""Callback with a program's name, its seconds of compilation, and its cache (`CacheUse.state`)."""
 
 LONGEST_CALL_STEPS = 32
-"""More steps in a call save nothing that can be measured, and delay the answer to a signal."""
+"""More steps in a call save nothing measurable, and delay the answer to a signal."""
 
 SMALL_BATCH_ELEMENTS = 2**15
-"""A CPU's programs of smaller batches gain nothing when LLVM optimizes more than the least.
+"""Below this batch size, a CPU's programs gain nothing from LLVM's higher levels.
 
 `digits` (4,096) compiled in 4.5 in place of 5.2 s, and its step took 0.98 of the time. That of
 ResNet-18 with 128 images (393,216) took 1.05 times as long, `multi30k_transformer` 1.01 (two cores
@@ -42,13 +41,7 @@ of an AMD EPYC, Zen 5; `docs/measurements.md`).
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationPrograms:
-    """The compiled programs of an evaluation.
-
-    Attributes:
-      zero_totals: Makes fresh totals.
-      add_batch: From `(params, batch_stats, resident, inputs, totals)` to the totals, whose memory
-        it takes over.
-    """
+    """Compiled programs of an evaluation; `add_batch` takes over the memory of its totals."""
 
     zero_totals: Callable[[], Arrays]
     add_batch: Callable[[Tree, Tree, Arrays, Arrays, Arrays], Arrays]
@@ -56,15 +49,15 @@ class EvaluationPrograms:
 
 @dataclasses.dataclass(frozen=True)
 class TrainPrograms:
-    """The compiled programs of training. Each takes over the memory of the state that it is given.
+    """Compiled programs of training. Each takes over the memory of the state that it is given.
 
     Attributes:
       initialize: From the root key to the state.
-      initialize_from_data: From the state and some training examples to the state; None where
-        the model does not look at data.
-      train: From `(state, resident, inputs, num_steps, root_key)` to `(state, CallMetrics)`:
-        `inputs` has a row for each step of a call, of which the first `num_steps` are used.
-      steps_per_call: The most steps that one call of `train` makes.
+      initialize_from_data: From the state and some training examples to the state; None where the
+        model does not look at data.
+      train: From `(state, resident, inputs, num_steps, root_key)` to `(state, CallMetrics)`;
+        `inputs` has a row for each step of a call, and the first `num_steps` are used.
+      steps_per_call: The most steps of one call.
     """
 
     initialize: Callable[[jax.Array], TrainState]
@@ -74,7 +67,7 @@ class TrainPrograms:
 
 
 def state_shapes(recipe: Recipe) -> TrainState:
-    """The shapes, dtypes and shardings of the state."""
+    """Shapes, dtypes and shardings of the state."""
     shapes = recipe.abstract_state
     shardings = shardings_of(recipe.mesh, shapes)
     if recipe.shards_update:
@@ -104,7 +97,7 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
 
 
 def evaluation_call(recipe: Recipe, shapes: InputShapes) -> tuple[Callable, tuple]:
-    """The function `EvaluationPrograms.add_batch`, not yet compiled, and its arguments' shapes."""
+    """Uncompiled `EvaluationPrograms.add_batch`, and the shapes of its arguments."""
     whole = replicated(recipe.mesh)
     state = state_shapes(recipe)
 
@@ -130,12 +123,9 @@ def compile_training(
     record: Record,
     first: TrainPrograms | None = None,
 ) -> TrainPrograms:
-    """Compiles the programs of training.
+    """Compile the programs of training; `steps_per_call` 0 chooses the most steps in a call.
 
-    Args:
-      steps_per_call: The most steps in a call; 0 chooses.
-      first: The programs of the run's first stage, where this is a later one: it makes its state
-        by them and as many steps in a call.
+    A later stage keeps `first.initialize` and its steps per call.
     """
     whole = replicated(recipe.mesh)
     key = placed(key_shape(), whole)
@@ -196,11 +186,7 @@ def xla_options(recipe: Recipe) -> dict[str, Any]:
 
 
 def options_for_size(batch_elements: int, platform: Platform) -> dict[str, Any]:
-    """XLA's options for a program with batches of this size.
-
-    Args:
-      batch_elements: Of the largest array that a step is known to need.
-    """
+    """XLA's options for a program by the elements of its largest known array."""
     name = "xla_backend_optimization_level"
     if platform != "cpu" or batch_elements >= SMALL_BATCH_ELEMENTS:
         return {}
@@ -209,12 +195,12 @@ def options_for_size(batch_elements: int, platform: Platform) -> dict[str, Any]:
 
 
 def _in_stage(name: str, recipe: Recipe) -> str:
-    """Name of a stage's program: `train`, and `train_2` in the second stage."""
+    # Names go into logs: runs of one stage keep the plain name.
     return f"{name}_{recipe.span.index + 1}" if recipe.span.index else name
 
 
 def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
-    """The function of one call, as `TrainPrograms.train` says, not yet compiled."""
+    """Uncompiled function of one call, as `TrainPrograms.train` says."""
 
     def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
         return recipe.train_step(state, batch_of(resident, row), key)
@@ -234,6 +220,7 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
             state, loss = one_step(state, resident, jax.tree.map(lambda a: a[index], inputs), key)
             return state, losses.at[index].set(loss)
 
+        # A loop with a runtime bound: one program makes any number of steps up to the most.
         losses = jnp.zeros(steps_per_call, jnp.float32)
         state, losses = jax.lax.fori_loop(0, num_steps, body, (state, losses))
         return state, CallMetrics(losses, state.first_nonfinite_step)
@@ -244,7 +231,6 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
 def _choose_call(
     recipe: Recipe, shapes: InputShapes, arguments_of: Callable[[int], tuple]
 ) -> tuple[int, Callable]:
-    """Chooses the most steps of a call, and makes the function of that call."""
     steps_per_call = 1  # where each batch comes from the host anyway
     if shapes.placement != "host":
         evaluations = [0, *recipe.experiment.evaluation_steps(recipe.spec)]
@@ -263,7 +249,6 @@ def _choose_call(
 
 
 def _holds_convolution(jaxpr: Any) -> bool:
-    """Whether a jaxpr, or one inside it, has a convolution that XLA would lay out."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "conv_general_dilated":
             return True
@@ -287,12 +272,9 @@ def compile_program(
     record: Record,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Compiles a function for arguments whose shapes carry their shardings.
+    """Compile a function for arguments whose shapes carry their shardings.
 
-    Args:
-      name: Its name for `record`.
-      out: Shardings of the result; None leaves them to the function.
-      donated: Positions of arguments whose memory the program takes over.
+    The program takes over the memory of arguments at the positions `donated`.
     """
     jitted = jax.jit(function, out_shardings=out, donate_argnums=donated)
     started = time.perf_counter()
@@ -313,7 +295,7 @@ def compile_program(
 
 
 def batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
-    """Takes a batch: rows of the dataset on the device, or the arrays that the host sent."""
+    """Rows of the dataset on the device, or the arrays that the host sent."""
     if not resident:
         return inputs
     rows = {name: array[inputs["index"]] for name, array in resident.items()}
@@ -321,7 +303,7 @@ def batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
 
 
 def placed(tree: Any, shardings: Any) -> Any:
-    """Adds a sharding to each shape: the same to all, or those of a tree of this structure."""
+    """Add a sharding to each shape: one for all, or those of a tree of this structure."""
 
     def place(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
@@ -332,5 +314,5 @@ def placed(tree: Any, shardings: Any) -> Any:
 
 
 def batches(shapes: Shapes, mesh: Mesh, batch_axis: int) -> Shapes:
-    """Adds to shapes the sharding of batches, whose examples lie along one axis."""
+    """Add to shapes the sharding of batches, whose examples lie along one axis."""
     return placed(shapes, batch_sharding(mesh, batch_axis))

@@ -1,4 +1,4 @@
-"""Progress of a run on the screen: a live line, plain lines elsewhere, a last table."""
+"""Progress of a run on the screen: a live line, plain lines elsewhere, a closing table."""
 
 import dataclasses
 import sys
@@ -23,25 +23,24 @@ from dawnjax.text import escaped
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
-"""How often progress between evaluations is printed where the output is no terminal."""
+"""Seconds between lines of progress where the output is no terminal."""
 
 
 class _Console(Console):
-    """A console whose reader may go away: a run outlives the terminal that it was started from."""
+    """A console whose reader may disappear: a run outlives the terminal that started it."""
 
     def on_broken_pipe(self) -> None:
-        """Fall silent; the standard answer is to end the process."""
+        """Fall silent; rich would end the process."""
         self.quiet = True
 
     def show(self, renderable: RenderableType) -> None:
-        """Prints, lines of text without wrapping, as long as it can."""
         try:
+            # People copy paths and commands: rich must not break them at the terminal's width.
             self.print(renderable, soft_wrap=isinstance(renderable, Text))
         except OSError:
             self.quiet = True
 
     def show_line(self, text: str) -> None:
-        """Prints a line of text, its control characters escaped."""
         self.show(Text(escaped(text)))
 
 
@@ -55,11 +54,10 @@ _PHASES = {
     "profile": "profiling, outside of the time to accuracy",
     "other": "preparing",
 }
-"""Names of phases on the live line."""
 
 
 class _Lasting:
-    """A phase, and how long it has lasted, each time it is shown; for a second what was before."""
+    """A phase and its duration, refreshed with the screen."""
 
     def __init__(self, name: str, before: str):
         self._text, self._before = _PHASES.get(name, name), before
@@ -70,7 +68,6 @@ class _Lasting:
         return Text(self._before if seconds < 1 and self._before else self.text(seconds))
 
     def text(self, seconds: float) -> str:
-        """The line after so many seconds."""
         return f"{self._text}, {seconds:.0f} s"
 
 
@@ -78,11 +75,6 @@ class Display:
     """Shows a run on standard error; the closing table goes to standard output."""
 
     def __init__(self, experiment: Experiment, spec: AnySpec, *, enabled: bool):
-        """Args:
-        experiment: What is run.
-        spec: The dataset's shapes and counts.
-        enabled: False on all processes but the first: they show warnings alone.
-        """
         self._experiment, self._spec, self._enabled = experiment, spec, enabled
         self._console = _Console(stderr=True, highlight=False)
         self._status = None
@@ -95,11 +87,11 @@ class Display:
 
     @property
     def is_live(self) -> bool:
-        """Whether a person watches a line that changes."""
+        """True where a person watches a line that changes."""
         return self._status is not None
 
     def begin(self, run_dir: Path, mesh: Mesh, resume_command: str) -> None:
-        """Shows what is run, where, and how to resume it."""
+        """Show the target, the devices, the run directory and how to resume."""
         device = mesh.devices.flat[0].device_kind
         targets = " and ".join(
             f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
@@ -111,12 +103,12 @@ class Display:
             self._live(self._status.start)
 
     def phase(self, name: str) -> None:
-        """Shows the phase that begins, and from here on how long it has lasted."""
+        """Show the phase that begins, and its duration from here on."""
         if self._status is not None:
             self._live(self._status.update, _Lasting(name, self._live_line))
 
     def remember(self, metrics: dict[str, Any]) -> None:
-        """Takes an evaluation of an earlier attempt into the best that is shown."""
+        """Include an evaluation of an earlier attempt in the best that is shown."""
         for target in self._experiment.targets:
             value = metrics.get(target.metric)
             if isinstance(value, int | float):
@@ -125,7 +117,7 @@ class Display:
                 self._best[target.metric] = choose(best, value)
 
     def compiled(self, name: str, seconds: float, cache: str) -> None:
-        """Shows that a program is ready, if it took long."""
+        """Show that a program is ready, if it took over a second."""
         if seconds > 1.0:
             self._line(f"compiled {name} in {seconds:.1f} s (cache {cache})")
 
@@ -143,6 +135,7 @@ class Display:
     ) -> None:
         now = time.perf_counter()
         interval = REFRESH_SECONDS if self._status is not None else PLAIN_SECONDS
+        # The last 20 only: the rate shown is the present one, not the mean of the run.
         recent = list(zip(queue.seen_seconds[-20:], queue.seen_steps[-20:], strict=True))
         seconds = sum(seconds for seconds, _ in recent)
         if not self._enabled or now - self._last_shown < interval or not seconds:
@@ -181,7 +174,6 @@ class Display:
             self._line("  ".join(filter(None, parts)))
 
     def _time_left(self, now: float, step: int) -> str:
-        """The most time until the budget is spent, at the pace of this attempt so far."""
         if self._first_seen is None:
             self._first_seen = (now, step)
         started, first = self._first_seen
@@ -201,6 +193,7 @@ class Display:
         ]
         parts = [f"{run_seconds:8.2f} s", f"epoch {epoch:6.2f}", f"step {step}"]
         parts += ["target reached"] if reached else []
+        # A log file has no width; cutting lines there would lose metrics for good.
         width = self._console.width if self._status is not None else 10**6
         self._line(fitting([*parts, *shown], width))
 
@@ -209,7 +202,7 @@ class Display:
         return f"{value:.4f}" if metric is None else metric.text(value)
 
     def warning(self, message: str) -> None:
-        """Shows a warning, on every process."""
+        """Show a warning, on every process."""
         self._console.show_line(f"dawnjax: warning: {message}")
 
     def close(self) -> None:
@@ -217,7 +210,7 @@ class Display:
             self._live(self._status.stop)
 
     def closing_table(self, result: RunResult, run_dir: Path) -> None:
-        """Shows the result, each time with what it holds."""
+        """Show the result, with a note of what each time covers."""
         self.close()
         if not self._enabled:
             return
@@ -229,7 +222,6 @@ class Display:
         console.show_line(f"result: {run_dir / 'result.json'}")
 
     def _live(self, change: Callable[..., None], *text: RenderableType) -> None:
-        """Changes the live line, as long as its terminal is there."""
         try:
             change(*text)
         except OSError:
@@ -241,7 +233,7 @@ class Display:
 
 
 def fitting(parts: Sequence[str], width: int) -> str:
-    """As many of the parts as fit into a line, from the first on; never less than the first.
+    """The parts that fit into a line, from the first on; never less than the first.
 
     >>> fitting(["step 3", "", "1.0 s", "loss 0.5"], 14)
     'step 3  1.0 s'
@@ -256,13 +248,7 @@ def fitting(parts: Sequence[str], width: int) -> str:
 
 
 def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:
-    """The table that a run closes with.
-
-    Args:
-      result: The result.
-      experiment: What was run; its task says what an example is called.
-      spec: The dataset's shapes and counts.
-    """
+    """Closing table of a run: quantity, value, and what the value holds."""
     rows: list[tuple[str, str, str]] = []
 
     def add(quantity: str, value: str, holds: str) -> None:
@@ -329,7 +315,6 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
 
 
 def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:
-    """Note that the budget of time ended the training, where it did."""
     limit, is_whole = experiment.max_seconds, result.steps >= experiment.num_steps(spec)
     if not limit or is_whole or result.status != "not_reached":
         return ""
@@ -337,7 +322,6 @@ def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> st
 
 
 def _rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
-    """Examples a second by their name, and the parts that the mean example has."""
     parts = experiment.task.parts_of_examples(spec)
     more = "".join(f" ({rate * count:,.0f} {name}/s)" for name, count in parts.items())
     return f"{rate:,.{1 if parts else 0}f} {experiment.task.example_unit}/s{more}"
@@ -350,7 +334,6 @@ def _parts_note(experiment: Experiment, spec: AnySpec) -> str:
 
 
 def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str, str]]:
-    """Communication and utilization of a host; none without a profile."""
     communication, used = host.get("communication"), host.get("utilization")
     if not communication or not used or communication["method"] is None:
         return []
@@ -384,7 +367,6 @@ def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str,
 
 
 def _processes_note(result: RunResult) -> str:
-    """Number of processes; where the processor is the device, of cores too."""
     note = f"{result.num_processes} process(es)"
     cores = sorted({host["cores"] for host in result.hosts if host.get("cores")})
     if result.platform != "cpu" or not cores:
@@ -395,7 +377,6 @@ def _processes_note(result: RunResult) -> str:
 
 
 def _compilation_note(result: RunResult) -> str:
-    """When programs were compiled, and whether the cache had them at first."""
     before = result.compile_seconds_before_run_start
     within = result.compile_seconds_in_time_to_accuracy
     if before is None:

@@ -1,17 +1,10 @@
 """Record mode: the whole training of a seed as one compiled program, its evaluation included.
 
-What the program computes is what the ordinary loop computes: the same initial state, order of
-examples, train step and evaluation step, in the same places. What differs is the clock. A run has a
-fixed length and one evaluation, at its end, so its time is a training time in DAWNBench's sense and
-no time to accuracy; results say so in a record type of their own, which nothing reads as a run.
+It computes the same as the ordinary loop, in the same order. A run has a fixed length and one
+evaluation at its end, so its time is a training time and no time to accuracy.
 
-The time of a seed is what the holders of the CIFAR-10 records time: from data that lie on the
-device as uint8 to the result of the final evaluation, whitening, shuffling, augmentation and all
-views included. Compilation, upload and a first execution on zeros come before, once for all seeds,
-and are given beside. The initial parameters are drawn on the clock here, and before it there.
-
-Source: `main` in `airbench94_muon.py` of https://github.com/KellerJordan/cifar10-airbench (what
-lies between `start_timer` and `stop_timer`), and `cifar10_speedrun.py` of
+Source: `main` in `airbench94_muon.py` of https://github.com/KellerJordan/cifar10-airbench (between
+`start_timer` and `stop_timer`), and `cifar10_speedrun.py` of
 https://github.com/hiverge/cifar10-speedrun, which times the same.
 """
 
@@ -43,7 +36,7 @@ from dawnjax.session import Session, alone, checked
 from dawnjax.train_step import Recipe, evaluated_params, key_shape
 
 SCHEMA_VERSION = 2
-"""2 since `first_nonfinite_step` is null, not 0, where every loss was finite."""
+"""Version 2: `first_nonfinite_step` is null, not 0, where every loss was finite."""
 
 MEANING = (
     "Training time of runs of a fixed length, each one compiled program with one evaluation at its "
@@ -58,13 +51,13 @@ TIMED = (
 
 @dataclasses.dataclass(frozen=True)
 class SeedResult:
-    """One seed's run.
+    """Result of one seed; written to the record.
 
     Attributes:
-      time_seconds: What `TIMED` says.
+      time_seconds: Time of what `TIMED` says.
       order_seconds: The part of it that makes and uploads the order of examples.
-      reached: Whether they reach every target.
-      first_losses: The losses of the first ten steps.
+      reached: True if the metrics reach every target.
+      first_losses: Losses of the first ten steps.
       first_nonfinite_step: The first step with a NaN or infinite loss, from 1; None if none.
     """
 
@@ -79,13 +72,11 @@ class SeedResult:
 
 
 def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
-    """Makes the function of a seed's whole run, not yet compiled.
+    """Uncompiled function of a seed's whole run.
 
-    Returns:
-      From `(root_key, train, evaluation, order, evaluation_order)` to the totals of the final
-      evaluation, the losses float32 [steps], and the first step without a finite loss. `train` and
-      `evaluation` are the splits, `order` has int32 [steps, batch] arrays `index` and `epoch`, and
-      `evaluation_order` `index` and `mask` [batches, rows].
+    It maps `(root_key, train, evaluation, order, evaluation_order)` to the evaluation's totals, the
+    losses float32 [steps], and the first non-finite step. `order` has int32 [steps, batch] arrays
+    `index` and `epoch`, `evaluation_order` arrays `index` and `mask` [batches, rows].
     """
     experiment = recipe.experiment
 
@@ -120,20 +111,11 @@ def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
 class RecordRuns:
     """A compiled run and the data on the devices: one seed after another.
 
-    Attributes:
-      compile_seconds: What the one program took to compile.
-      cache: Whether the program came from the compile cache, as `CacheUse.state`.
-      setup_seconds: What came before the first seed in all: reading, uploading, compiling and one
-        execution on zeros.
+    `setup_seconds` holds reading, uploading, compiling and one execution on zeros.
     """
 
     def __init__(self, session: Session, shapes: InputShapes):
-        """Compiles, uploads, and executes once on zeros.
-
-        Args:
-          session: The devices, and the experiment, of one stage.
-          shapes: The shapes of the input, whose dataset is on the device.
-        """
+        """Compile, upload, and execute once on zeros."""
         started = time.perf_counter()
         (recipe,) = session.recipes
         self._session, self._recipe = session, recipe
@@ -173,19 +155,17 @@ class RecordRuns:
             jax.tree.map(lambda a: place(np.zeros(a.shape, a.dtype), a.sharding), argument)
             for argument in arguments[1:]
         ]
+        # A program's first execution loads it and sizes its memory, which no seed should pay for.
         jax.block_until_ready(self._program(session.root_key(0), *zeros))
         jax.block_until_ready((self._train, self._evaluation, self._evaluation_order))
         self.setup_seconds = time.perf_counter() - started
 
     def run(self, seed: int) -> SeedResult:
-        """Trains one seed from the beginning to the end, and evaluates it.
-
-        Raises:
-          RunError: The evaluation's counts do not add up to the split.
-        """
+        """Train one seed from the beginning to the end, and evaluate it."""
         recipe, spec = self._recipe, self._recipe.spec
         started = time.perf_counter()
         batch_size = recipe.experiment.global_batch_size
+        # On the clock: the holders of the records time the shuffling too.
         order = ExampleOrder(seed=seed, num_train_examples=spec.num_train_examples)
         order = order.steps(0, self._num_steps, batch_size)
         inputs = place({"index": order.index, "epoch": order.epoch}, self._sharding)
@@ -197,6 +177,7 @@ class RecordRuns:
             inputs,
             self._evaluation_order,
         )
+        # Waits for the devices: the result counts once it is on the host.
         totals, losses, first_nonfinite = jax.device_get(outputs)
         seconds = time.perf_counter() - started
         if totals["examples"] != spec.num_eval_examples:
@@ -217,10 +198,7 @@ class RecordRuns:
 
 
 def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
-    """Compiles an experiment's run on the devices of this process.
-
-    Returns:
-      The runs, and what a record says before the first seed.
+    """Compile an experiment's run; returns it with the record's fields before the first seed.
 
     Raises:
       ConfigError: The experiment does not fit the data, the devices or this mode.
@@ -273,15 +251,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
 
 
 def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> dict[str, Any]:
-    """Figures of all seeds together.
-
-    Args:
-      metric: The metric to sum up, such as `top_1_accuracy`.
-
-    Returns:
-      Means, population standard deviations, extremes and counts; the standard error of the metric's
-      mean is null for a single seed.
-    """
+    """Means, population standard deviations, extremes and counts over all seeds."""
     times = np.array([result.time_seconds for result in results])
     values = np.array([result.metrics[metric] for result in results])
     count = len(results)
@@ -303,7 +273,7 @@ def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> d
 
 
 def write(path: Path, facts: dict[str, Any], results: list[SeedResult]) -> None:
-    """Writes a record: after every seed, so that nothing that was seen is lost."""
+    """Write a record; called after every seed, so that a crash loses only the seed that runs."""
     record = {
         **facts,
         "summary": summary(results, facts["metric"], facts["compile_seconds"]),

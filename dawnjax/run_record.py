@@ -1,4 +1,4 @@
-"""Opening the directory of a run: a new one, or the one to go on with, the same on all hosts."""
+"""Opening a run directory, new or to be resumed, the same on all hosts."""
 
 import dataclasses
 from pathlib import Path
@@ -29,12 +29,11 @@ from dawnjax.runs.summary import refuse_forged
 
 @dataclasses.dataclass(frozen=True)
 class OpenRun:
-    """A run directory that this process has open.
+    """A run directory that this process has open; whoever takes the run closes its log.
 
     Attributes:
-      log: This process's log; whoever takes the run closes it.
-      finished: The status with which an earlier attempt ended the trial; empty if none did.
-      warnings: What a reader of the result should know of the record and the log.
+      finished: Status with which an earlier attempt ended the trial; empty if none did.
+      warnings: Faults of the record and the log that a reader of the result should know.
     """
 
     request: Request
@@ -48,7 +47,7 @@ class OpenRun:
 
 
 def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
-    """Opens the run directory and this process's log; all processes call it alike.
+    """Open the run directory and this process's log; all processes call it alike.
 
     Raises:
       ConfigError: The directory belongs to another run, or the hosts were given different flags.
@@ -86,7 +85,6 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
 def _describe(
     request: Request, spec: AnySpec
 ) -> tuple[RunDirectory, dict[str, Any], dict[str, str] | None]:
-    """The run directory, the record of a new run in it, and the experiment's file."""
     experiment, options = request.experiment, request.options
     source = None if request.experiment_file is None else source_of(request.experiment_file)
     settings = {
@@ -113,10 +111,10 @@ def _describe(
 def _shared_record(
     request: Request, directory: RunDirectory, new: dict[str, Any], source: dict[str, str] | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The record of the run, the same on all hosts, and warnings; called with the log locked.
+    """Record of the run, the same on all hosts, and warnings; called with the log locked.
 
-    Where there is none, it is written. On a shared disk process 0 alone writes, once all have
-    looked; on disks of their own, each process does.
+    On a shared disk process 0 alone writes a new record, once all have looked. On disks of their
+    own, each process writes it.
     """
     old = read_record(directory)
     run_id = new["run_id"] if old is None else old["run_id"]
@@ -143,7 +141,7 @@ _PER_HOST = {"run_dir", "processes.process_id", "compile_cache_dir"}
 
 
 def _refuse_different_hosts(settings: dict[str, Any]) -> None:
-    """Refuses hosts that were given different flags or data: they would hang, or mix two runs."""
+    """Refuse hosts with different flags or data: they would hang, or mix two runs."""
     everyone = processes.gather(settings)
     for index, given in enumerate(everyone):
         different = sorted(name for name in given if given[name] != everyone[0].get(name))

@@ -1,4 +1,4 @@
-"""The result of a run: computed from its log, written, and shown again once the run has ended."""
+"""Result of a run: computed from its log, written, and shown again once the run has ended."""
 
 from pathlib import Path
 
@@ -16,11 +16,7 @@ from dawnjax.runs.summary import RunResult
 
 
 def write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult:
-    """Computes the result of a run from the log of process 0, and writes `result.json`.
-
-    Raises:
-      RunError: The log contradicts itself, or the file cannot be written.
-    """
+    """Compute the result from the log of process 0, and write `result.json`."""
     try:
         result = summary.summarize(events)
     except summary.FORGED as error:
@@ -30,7 +26,7 @@ def write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult
 
 
 def report_finished(run: OpenRun, *, shows: bool = True) -> str:
-    """Shows the result of a trial that an earlier attempt ended; returns its status."""
+    """Show the result of a trial that an earlier attempt ended; returns its status."""
     if jax.process_index() == 0:
         display = Display(run.request.experiment, run.spec, enabled=shows)
         _recover_lost_lines(run)
@@ -50,10 +46,8 @@ def report_finished(run: OpenRun, *, shows: bool = True) -> str:
 
 
 def _recover_lost_lines(run: OpenRun) -> None:
-    """Puts the past that a checkpoint holds into the log of an ended run of which lines are lost.
-
-    A run that is resumed does so as it restores.
-    """
+    """Copy the past that a checkpoint holds into the log of an ended run that lost lines."""
+    # A resumed run restores lost lines itself; an ended one comes here alone.
     if not any(event["event"] == past.LOST for event in run.log.events):
         return
     directory = run.request.options.checkpoint.directory or str(run.directory.checkpoints)

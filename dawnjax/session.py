@@ -1,8 +1,7 @@
-"""The bring-up of a run: what every command that computes does first, in one order.
+"""Bring-up of a run: the first steps of every command that computes, in one order.
 
-`checked` refuses what cannot be before JAX looks for devices. `joined` or `alone` then chooses the
-cache of compiled programs, meets the other processes and arranges the devices. The `Session` makes
-on them what a run calls and hands on.
+`checked` refuses wrong values before JAX looks for devices. `joined` or `alone` then chooses the
+cache of compiled programs, meets the other processes and arranges the devices.
 """
 
 import dataclasses
@@ -25,12 +24,7 @@ from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 
 
 def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
-    """The dataset's shapes and counts, once experiment and options are known to fit them.
-
-    Raises:
-      ConfigError: A field or an option is impossible.
-      DataError: The data are missing or damaged.
-    """
+    """The dataset's shapes and counts, once experiment and options are known to fit them."""
     try:
         spec = experiment.data.spec()
     except ValueError as error:  # a field of the dataset's config that lies outside its range
@@ -42,7 +36,7 @@ def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """The devices of a run, and what the run needs on all of them."""
+    """Devices of a run, and what the run needs on all of them."""
 
     experiment: Experiment
     spec: AnySpec
@@ -51,12 +45,7 @@ class Session:
 
     @functools.cached_property
     def recipes(self) -> tuple[Recipe, ...]:
-        """The pure functions of each stage.
-
-        Raises:
-          ConfigError: The devices cannot share a stage's batch evenly, or a layer, the optimizer or
-            the task refuses its fields.
-        """
+        """Pure functions of each stage; ConfigError if the devices cannot share a batch evenly."""
         self._refuse_uneven_batches()
         sharded, spans = self.options.weight_update_sharding, self.experiment.spans(self.spec)
         try:
@@ -85,6 +74,7 @@ class Session:
     def counts(self, steps_per_call: int) -> list[jax.Array]:
         """Each number of steps that a call can make, from 0, on the devices."""
         whole = replicated(self.mesh)
+        # Made once: a fresh Python number would be uploaded at each call.
         return [place(np.array(n, np.int32), whole) for n in range(steps_per_call + 1)]
 
     def _refuse_uneven_batches(self) -> None:
@@ -101,12 +91,7 @@ class Session:
 
 
 def joined(experiment: Experiment, spec: AnySpec, options: RunOptions) -> tuple[Session, Watchdog]:
-    """Joins the other processes of the run, if there are any; all of them must call it.
-
-    Raises:
-      ConfigError: The options name no group of processes, or no mesh of the devices.
-      RunError: The other processes, or devices, cannot be found.
-    """
+    """Join the other processes of the run, if there are any; all of them must call it."""
     _prepare_process(options)
     watchdog = processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())
@@ -117,21 +102,13 @@ def joined(experiment: Experiment, spec: AnySpec, options: RunOptions) -> tuple[
 def alone(
     experiment: Experiment, spec: AnySpec, options: RunOptions, num_devices: int | None = None
 ) -> Session:
-    """A session of this process alone, whatever others there are.
-
-    Args:
-      num_devices: How many of the devices to use; None takes all.
-
-    Raises:
-      ConfigError: The options describe no mesh of the devices.
-      RunError: There are no devices.
-    """
+    """Session of this process alone, even in a group; `num_devices` None takes all devices."""
     _prepare_process(options)
     return Session(experiment, spec, options, make_mesh(options.mesh, all_devices()[:num_devices]))
 
 
 def _prepare_process(options: RunOptions) -> None:
-    """Sets what holds for the whole process, before JAX's first use of a device."""
+    # Both must precede JAX's first use of a device, which reads these settings once.
     if options.keep_freed_memory:
         host_memory.keep_freed()
     compilation.configure(options.compile_cache_dir)

@@ -1,4 +1,4 @@
-"""The compiled programs of each stage of a run, all made before its clock starts."""
+"""Compiled programs of each stage of a run, all made before its clock starts."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,18 +25,13 @@ from dawnjax.train_step import Recipe, evaluated_params
 
 @dataclasses.dataclass(frozen=True)
 class StagePrograms:
-    """The programs of one stage of a run."""
-
     recipe: Recipe
     shapes: InputShapes
     train: TrainPrograms
     evaluation: EvaluationPrograms
 
     def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array]) -> None:
-        """Runs every program once, on zeros and a state that is thrown away.
-
-        The first run of a program loads it and sizes its memory; no example is looked at.
-        """
+        """Run every program once, on zeros: the first run loads it and sizes its memory."""
 
         def zeros(shapes: Shapes, sharding: NamedSharding) -> Arrays:
             return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in shapes.items()}
@@ -62,7 +57,7 @@ class StagePrograms:
 
 @dataclasses.dataclass(frozen=True)
 class CompiledStages:
-    """The stages of a run, in order; most runs have one."""
+    """Stages of a run, in order; most runs have one."""
 
     stages: tuple[StagePrograms, ...]
 
@@ -75,23 +70,20 @@ class CompiledStages:
         return tuple(stage.recipe.span for stage in self.stages)
 
     def of_last(self, step: int) -> StagePrograms:
-        """The stage of the last of `step` steps; the state is evaluated as that stage's."""
+        """Stage of the last of `step` steps; the state is evaluated as that stage's."""
         return self.stages[span_of_last(self.spans, step).index]
 
 
 def compile_stages(
     recipes: tuple[Recipe, ...], options: RunOptions, record: Record
 ) -> CompiledStages:
-    """Compiles what every stage of a run calls.
-
-    Raises:
-      ConfigError: The model has other parameters at another image size.
-    """
+    """Compile every stage of a run; refuses a model with other parameters at another image size."""
     _refuse_other_parameters(recipes)
     stages: list[StagePrograms] = []
     for recipe in recipes:
         shapes = input_shapes(recipe.experiment, recipe.spec, options, recipe.mesh)
         first = stages[0].train if stages else None
+        # Later stages reuse the first stage's `initialize`: a run makes its state once.
         train = compile_training(recipe, shapes, options.steps_per_call, record, first)
         stages.append(
             StagePrograms(recipe, shapes, train, compile_evaluation(recipe, shapes, record))

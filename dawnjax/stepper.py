@@ -1,4 +1,4 @@
-"""The train steps of a run, made call by call: what train, profile and record of a run all hold."""
+"""Train steps of a run, made call by call: shared by training, profiles and windows."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +22,10 @@ class Stepper:
     """Makes the calls of a train program one after another, and holds what they hand on.
 
     Attributes:
-      recipe: The pure functions of the stage that the next call is in.
-      state: The state after all steps that were handed to the devices; each call takes over its
-        memory.
+      state: State after all steps handed to the devices; each call takes over its memory.
       step: Steps handed to the devices.
       counts: Each number of steps that a call can make, on the devices.
-      watchdog: Reads at which step this process is.
-      is_traced: Whether the two halves of a call are named, for a trace that is being taken.
+      is_traced: Name the two halves of a call, for a trace that is being taken.
     """
 
     recipe: Recipe
@@ -43,19 +40,17 @@ class Stepper:
     is_traced: bool = False
 
     def read_ahead(self, stops: Iterable[int]) -> None:
-        """Begins to read the inputs of the calls that lead from stop to stop."""
+        """Begin to read the inputs of the calls that lead from stop to stop."""
         self.feed.start(calls_between(self.step, stops, self.programs.steps_per_call))
 
     def calls(self, stop: int, call_steps: int = 0) -> Iterator[CallMetrics]:
-        """Makes the calls up to a stop: the innermost loop of a run.
-
-        It yields after each call, with loss and state still to be computed by the devices. Whoever
-        leaves the loop finds the state and step of the last call. Calls are in flight until the
-        queue is drained.
+        """Make the calls up to a stop: the innermost loop of a run. Some are in flight at its end.
 
         Args:
           call_steps: The most steps in a call; 0 takes those of the program.
         """
+        # Local names: an attribute costs microseconds in a loop whose caches are cold after each
+        # call.
         get_inputs, call = self.feed.inputs, self.programs.train
         if self.is_traced:
             annotate = jax.profiler.annotate_function
@@ -77,7 +72,7 @@ class Stepper:
 def calls_between(
     step: int, stops: Iterable[int], steps_per_call: int
 ) -> Iterator[tuple[int, int]]:
-    """The calls that lead from a step to each stop: steps done before a call, and steps in it."""
+    """Calls that lead from a step to each stop: steps done before a call, and steps in it."""
     for stop in stops:
         while step < stop:
             num_steps = min(steps_per_call, stop - step)
@@ -86,5 +81,5 @@ def calls_between(
 
 
 def calls_in_flight(recipe: Recipe, steps_per_call: int) -> int:
-    """Number of calls that the host may run ahead; at least 2, so that no device runs dry."""
+    """Calls that the host may run ahead; at least 2, so that no device runs dry."""
     return max(2, IN_FLIGHT[platform_of(recipe.mesh)] // steps_per_call)

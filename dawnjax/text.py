@@ -45,7 +45,7 @@ _NO_SECRET = re.compile(r"(?i)[\"']?(?:[+-]?[\d.]+(?:e[+-]?\d+)?|none|null|true|
 
 
 def escaped(text: str) -> str:
-    r"""Shows a text's control characters, so that it cannot steer a terminal or turn a line around.
+    r"""Show control characters, so that a text cannot steer a terminal or turn a line around.
 
     Line breaks, tabs and blanks stay. All else that is not printable becomes its escape in JSON:
     ESC is `\u001b`, the right-to-left override `\u202e`.
@@ -61,27 +61,24 @@ def _escaped_letter(match: re.Match[str]) -> str:
 
 
 def spreadsheet_cell(text: str) -> str:
-    """Prefixes with `'` what a spreadsheet would take for a formula, and escapes the rest."""
+    """Prefix with `'` a text that a spreadsheet would take for a formula, and escape the rest."""
     text = escaped(text)
     is_formula = text.startswith(("\t", "\n")) or text.lstrip().startswith(_FORMULA_STARTS)
     return "'" + text if is_formula else text
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """Leaves passwords and access tokens out of what is written to a log or a result.
+    """Leave passwords and access tokens out of what is written to a log or a result.
 
-    Args:
-      value: A text, or JSON values that hold texts. A text under a name such as `api_key` is left
-        out whole; others lose tokens of known form, the user of an address and what follows
-        `password=`.
-
-    Returns:
-      The value, tuples as lists; applied again it does not change.
+    A text under a name such as `api_key` is left out whole. Others lose tokens of known form, the
+    user of an address and what follows `password=`. Tuples become lists; a second pass changes
+    nothing.
     """
     if isinstance(value, str):
         if _NAME.search(name) and not _NO_SECRET.fullmatch(value):
             return SECRET
         value = _TOKENS.sub(SECRET, value)
+        # Most texts hold no address: skip the longest search.
         if "://" in value:
             value = _USER.sub(f"{SECRET}@", value)
         for pattern in _NAMED:

@@ -1,8 +1,8 @@
-"""Training to a target: the whole of a run, top to bottom.
+"""Train one trial to its target: the whole run, top to bottom.
 
-What comes before `run_start` looks at no example: it makes the mesh, compiles every shape and warms
-up on a state that is thrown away. What comes after is on the clock. The loop asks the devices for
-several steps at a time, runs ahead of them, and waits only where a comment says why.
+Before `run_start` nothing reads an example: the mesh is made, every shape compiled, every program
+run once on zeros. Everything after `run_start` is on the clock. The host hands the devices several
+steps at a time, runs ahead of them, and waits only where a comment says why.
 """
 
 import math
@@ -31,8 +31,8 @@ from dawnjax.staged_programs import CompiledStages, compile_stages
 from dawnjax.stepper import Stepper, calls_in_flight
 
 CHECKED_CALLS = 32
-"""Calls between two looks for NaN: a count, so that all hosts look at the same steps. At most this
-many calls are in flight, so the flag from that many calls ago is already on the host."""
+"""Calls between two checks for NaN: a count and no time, so that all hosts check the same steps. At
+most this many calls are in flight, so the flag from that many calls ago is already on the host."""
 
 EXIT_STATUSES = {
     "reached": ExitStatus.DONE,
@@ -45,25 +45,28 @@ EXIT_STATUSES = {
 def train_to_target(
     request: Request, clock: RunClock, argv: list[str], *, shows: bool = True
 ) -> ExitStatus:
-    """Trains one trial until an evaluation reaches the target or the budget is spent.
+    """Train one trial until an evaluation reaches the target or the budget is spent.
 
     Args:
-      shows: Whether the run is shown; of a run that is not shown only warnings are.
+      shows: False shows warnings alone.
 
     Raises:
       ConfigError: The experiment does not fit the data, the devices or the run directory.
-      RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.
+      RunError, DataError, CheckpointError: The run cannot continue; written files stay valid.
     """
     request = initial_parameters.resolved(request)
     experiment, options = request.experiment, request.options
     spec = checked(experiment, options)
+    # Refuse a wrong flag or path here: from `joined` on, an error of one process costs every host.
     refuse_unusable_path(Path(options.checkpoint.directory or options.run_dir or "runs"))
     session, watchdog = joined(experiment, spec, options)
     recipes = session.recipes
     initial_parameters.refuse_other_model(request, recipes[0])
+    # A user's own classes fail here, in a trace, before the run has a directory.
     if request.experiment_file is not None:
         for recipe in recipes:
             recipe.trace()
+    # The same command resumes a stopped run and shows the result of a finished one.
     run = open_run(request, spec, clock)
     if run.finished:
         return EXIT_STATUSES[report_finished(run, shows=shows)]
@@ -83,8 +86,10 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         counts = session.counts(programs.steps_per_call)
         for stage in compiled.stages:
             stage.warm_up(root_key, counts)
+        # Wait for the slowest host: its compilation must not count as the others' restore.
         attempt.agree(False)
     with phases.phase("restore"):
+        # State has the same shapes in every stage, so those of the first do.
         restored = attempt.restore(state_shapes(recipes[0]))
     attempt.start_clock()
 
@@ -102,11 +107,13 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
             if experiment.initialize_from:
                 state = attempt.take_initial(recipes[0], state)
             elif programs.initialize_from_data is not None:
+                # Every device holds these few examples whole: all compute the same parameters.
                 rows = shapes.initialization_rows
                 arrays = {name: np.asarray(array[rows]) for name, array in train_examples.items()}
                 state = programs.initialize_from_data(state, place(arrays, replicated(mesh)))
 
     step = 0 if restored is None else restored.step
+    # A state saved at a stage's end is still that stage's: `of_last`, not the next step's.
     stage = compiled.of_last(step)
     in_flight = calls_in_flight(stage.recipe, programs.steps_per_call)
     queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
@@ -116,9 +123,11 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     status = _steps_to_target(session, compiled, stepper, evaluation_feed, attempt)
     step = stepper.step
 
-    # The clock of the target has stopped; what follows is in the total alone.
+    # The clock of the target has stopped; what follows is in the total alone. Say so first: a
+    # signal from here on ends the profile and must not claim to save a step.
     attempt.preemption.end()
     feed.close()
+    # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
     if status != "diverged":
         phases.enter("checkpoint")
         attempt.save(step, stepper.state)
@@ -140,11 +149,12 @@ def _steps_to_target(
     evaluation_feed: EvaluationFeed,
     attempt: Attempt,
 ) -> str:
-    """Trains and evaluates in turn; returns the status that the attempt ends with."""
+    """Train and evaluate in turn; returns the status that the attempt ends with."""
     experiment, spec, options = session.experiment, session.spec, session.options
     journal, phases, queue, step = attempt.journal, attempt.phases, stepper.queue, stepper.step
     evaluation_steps = set(experiment.evaluation_steps(spec))
     stops = {*_stops(experiment, spec, options), *attempt.profile.stops()}
+    # After a resume, skip the stops that an earlier attempt has passed.
     stops = [stop for stop in sorted(stops) if step < stop <= experiment.num_steps(spec)]
     status = "not_reached"
     reached_at = attempt.reached_before()
@@ -157,6 +167,7 @@ def _steps_to_target(
         stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
     has_limit = experiment.max_seconds and not ends_at_target
     limit = experiment.max_seconds if has_limit else math.inf
+    # A call never crosses a stop, so the reading thread must know every stop.
     stepper.read_ahead(stops)
     attempt.preemption.begin(step)
     for stop in stops:
@@ -169,12 +180,14 @@ def _steps_to_target(
             # The host waits for the devices here: what follows is not charged with train steps.
             queue.drain()
         step = stepper.step
+        # Before the evaluation: a diverged state must not be measured, nor its time counted.
         if not journal.record_steps(queue, stepper.feed.wait_seconds):
             status = "diverged"
             break
         is_over = stopped and attempt.preemption.is_budget_spent
         if step in evaluation_steps or is_over:
             phases.enter("eval")
+            # The clock of the target stops when this returns: the metrics are then on the host.
             metrics = evaluate(
                 stage.recipe,
                 stage.evaluation,
@@ -194,6 +207,7 @@ def _steps_to_target(
         if is_asked and not attempt.preemption.is_budget_spent:
             status = "interrupted"
             break
+        # Process 0 decides by its clock; hosts that decided alone would save different steps.
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
             phases.enter("checkpoint")
             attempt.save(step, stepper.state)
@@ -203,15 +217,10 @@ def _steps_to_target(
 def train_until(
     stop: int, stepper: Stepper, attempt: Attempt, limit_seconds: float = math.inf
 ) -> bool:
-    """Makes train steps up to a stop; some calls are still in flight at the end.
+    """Make train steps up to a stop; some calls are still in flight on return.
 
-    Args:
-      attempt: Records the steps, and knows when to stop.
-      limit_seconds: When on the run's clock all are asked to stop, for the budget is spent.
-
-    Returns:
-      Whether all processes were asked to stop. The stepper has not come to the stop if they were,
-      or if a loss was NaN or infinite.
+    Returns True if all processes were asked to stop, which the run's clock does at `limit_seconds`.
+    The stepper is short of the stop then, or after a NaN or infinite loss.
     """
     journal, preemption = attempt.journal, attempt.preemption
     queue, feed = stepper.queue, stepper.feed
@@ -223,9 +232,11 @@ def train_until(
                 queue.drain()
             if journal.run_seconds() > limit_seconds:
                 preemption.spend_budget()
+        # `holding` is a plain attribute and cheap; `stops_at` may wait for other hosts.
         if preemption.holding and preemption.stops_at(stepper.step):
             return True
         if count % CHECKED_CALLS == 0:
+            # The flag of the check before this one is on the host, so `int` does not wait.
             if first_nonfinite_step is not None and int(first_nonfinite_step):
                 break
             first_nonfinite_step = metrics.first_nonfinite_step
@@ -235,11 +246,7 @@ def train_until(
 
 
 def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
-    """The steps after which the loop stops, ascending.
-
-    They are the ends of stages and of epochs, evaluations and saves. At the end of an epoch the
-    time decides whether to save.
-    """
+    """Steps after which the loop stops: ends of stages and epochs, evaluations, saves."""
     stops = {span.last_step for span in experiment.spans(spec)}
     stops.update(experiment.evaluation_steps(spec))
     epochs = range(1, math.floor(experiment.length_in_epochs(spec)) + 1)

@@ -1,8 +1,8 @@
-"""The training state, and the pure train and evaluation steps.
+"""Training state, and the pure train and evaluation steps.
 
-A step is a pure function of an explicit state; `programs` compiles it. In plain data parallel the
-collectives of a step are the reductions of the gradients and one of the scalars; normalization
-statistics ride with the scalars.
+A step is a pure function of an explicit state; `programs` compiles it. In plain data parallel its
+collectives are the reductions of the gradients and one of the scalars; normalization statistics
+ride with the scalars.
 """
 
 import dataclasses
@@ -47,15 +47,14 @@ def key_shape() -> Any:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """All that a step changes.
+    """Everything that a step changes.
 
     Attributes:
       step: int32, steps done.
       params: Nested dict of float32 parameters.
       batch_stats: Nested dict of float32 running statistics.
       ema_params: Moving average of `params`; empty where the experiment keeps none.
-      loss_scale: What float16 gradients are scaled with, and the steps since it last changed; empty
-        for other dtypes.
+      loss_scale: Factor of float16 gradients, and steps since it changed; empty for other dtypes.
       first_nonfinite_step: int32, the first step, from 1, with a NaN or infinite loss; 0 if none.
     """
 
@@ -74,8 +73,8 @@ class Recipe:
 
     Attributes:
       experiment: The experiment of the stage alone.
-      shards_update: Whether each device makes its part of an update alone and keeps its part of the
-        optimizer's state; the parameters are whole on each device.
+      shards_update: Each device makes its part of an update and keeps its part of the optimizer's
+        state; the parameters are whole on each device.
     """
 
     experiment: Experiment
@@ -91,7 +90,7 @@ class Recipe:
         return self.setting.spec
 
     def initial_state(self, root_key: jax.Array) -> TrainState:
-        """The state before the first step; it depends on the seed alone."""
+        """State before the first step; it depends on the seed alone."""
         key = jax.random.fold_in(root_key, INITIALIZATION)
         params, batch_stats = self.model.init(key)
         return TrainState(
@@ -106,15 +105,11 @@ class Recipe:
 
     @functools.cached_property
     def abstract_state(self) -> TrainState:
-        """Shapes and dtypes of the state: a run asks often, and a large model traces a second."""
+        """Shapes and dtypes of the state; cached, since a large model traces for a second."""
         return jax.eval_shape(self.initial_state, key_shape())
 
     def state_from_data(self, state: TrainState, examples: Arrays) -> TrainState:
-        """The state with those parameters set that look at training examples.
-
-        Args:
-          examples: Arrays [n, ...], the examples of `InputShapes.initialization_rows`.
-        """
+        """State with the parameters that look at `InputShapes.initialization_rows`."""
         task = self.experiment.task
         params = task.initialize_from_data(state.params, examples, self.setting)
         ema_params = params if self.experiment.ema_decay else {}
@@ -123,16 +118,13 @@ class Recipe:
     def train_step(
         self, state: TrainState, batch: Arrays, root_key: jax.Array
     ) -> tuple[TrainState, jax.Array]:
-        """Makes one step.
+        """Make one step; returns the next state, and the mean loss (float32) before the update.
 
-        Args:
-          batch: The arrays of the dataset's examples, [batch, ...], with `index` and `epoch` int32
-            [batch]: the example's position in its split and the epoch that it is seen in.
-
-        Returns:
-          The next state, and the mean loss of the batch (float32) before the update.
+        `batch` has arrays of examples, [batch, ...], with `index` and `epoch` int32 [batch]: the
+        position in the split and the epoch that the example is seen in.
         """
         experiment = self.experiment
+        # `step_shift` lets a stage with another batch size continue the first stage's progress.
         steps_done = state.step.astype(jnp.float32) + self.span.step_shift
         moment = Moment(
             root_key=root_key,
@@ -145,10 +137,7 @@ class Recipe:
     def updated(
         self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
     ) -> tuple[TrainState, jax.Array]:
-        """Updates the state by gradients of the mean loss; returns the new state and that loss.
-
-        The gradients are those of the loss times the state's loss scale, where it has one.
-        """
+        """Next state, and `loss`, by gradients that are multiplied by the state's loss scale."""
         experiment = self.experiment
         old_params = state.params
         if self.shards_update:
@@ -169,6 +158,7 @@ class Recipe:
         if self.shards_update:
             params = jax.lax.with_sharding_constraint(params, replicated(self.mesh))
         step = state.step + 1
+        # Kept in the state: the host reads it calls later and still learns the exact step.
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
         return (
             TrainState(
@@ -194,9 +184,8 @@ class Recipe:
     ) -> tuple[Tree, jax.Array, Tree]:
         """Gradients of the mean loss, times the loss scale where there is one; loss; statistics.
 
-        What is differentiated is the sum of losses over the batch's number of rows, so that it
-        stays small in float16. Where the task divides by another count, the gradients are corrected
-        once, in the end.
+        The differentiated sum is divided by the rows first, so that it stays small in float16. If
+        the task divides by another count, the gradients are corrected once, in the end.
         """
         rows, task = self.experiment.global_batch_size, self.experiment.task
 
@@ -226,7 +215,6 @@ class Recipe:
     def _in_parts(
         self, gradient: Any, params: Tree, held: Any, batch: Arrays
     ) -> tuple[Tree, "_Sums"]:
-        """Gradients and sums of a batch that is computed in parts, one after the other."""
         parts, group = self.experiment.accumulation_steps, self.experiment.batch_norm_group_size
 
         def add(total: Tree, part: tuple[jax.Array, Arrays]) -> tuple[Tree, _Sums]:
@@ -283,11 +271,9 @@ class Recipe:
         return reduced(params, batch)
 
     def train_flops_per_example(self) -> float:
-        """Model FLOPs of one example in a train step, whatever computes them here.
+        """Model FLOPs of one example in a train step, as an accelerator would compute it.
 
-        Raises:
-          ValueError: The model holds a loop whose number of rounds is not known.
-          DataError: The data that the count follows from cannot be read.
+        ValueError if the model holds a loop whose number of rounds is not known.
         """
         # As an accelerator computes it: on a CPU some convolutions become other products.
         execution = dataclasses.replace(
@@ -302,11 +288,7 @@ class Recipe:
         return self.experiment.task.train_flops_per_example(setting)
 
     def trace(self) -> None:
-        """Traces a step and an evaluation batch, so that a class of a user's own fails early.
-
-        Raises:
-          ConfigError: One of them fails; says where.
-        """
+        """Trace a step and an evaluation batch, so that a class of a user's own fails early."""
 
         def batch(split: Split, **more: Any) -> dict[str, jax.ShapeDtypeStruct]:
             shapes = {name: (s, d) for name, (s, d) in self.spec.example_shapes(split).items()}
@@ -322,12 +304,10 @@ class Recipe:
     def evaluation_step(
         self, params: Tree, batch_stats: Tree, batch: Arrays, totals: Arrays
     ) -> Arrays:
-        """Adds one evaluation batch to the totals.
+        """Add one evaluation batch to the totals.
 
-        Args:
-          batch: The arrays of the dataset's examples, [batch, ...], with `index` int32 [batch] and
-            `mask` bool [batch], False for padding.
-          totals: As `zero_totals` makes them.
+        `batch` has arrays of examples, [batch, ...], with `index` int32 [batch] and `mask` bool
+        [batch], False for padding.
         """
         module = self.model.bind(params, batch_stats)
         examples = totals["examples"] + batch["mask"].sum(dtype=jnp.int32)
@@ -337,12 +317,11 @@ class Recipe:
         return {"examples": examples, **added}
 
     def zero_totals(self) -> Arrays:
-        """The totals of no examples: the task's, and their number."""
         totals = self.experiment.task.zero_totals(self.setting)
         return {"examples": jnp.zeros((), jnp.int32), **totals}
 
     def metrics_of(self, totals: Mapping[str, np.ndarray]) -> dict[str, float | str]:
-        """The metrics of an evaluation from its totals, which lie on the host."""
+        """Metrics of an evaluation from its totals, which lie on the host."""
         task, targets = self.experiment.task, self.experiment.targets
         with own_code("the task's metrics_of"):
             metrics = task.metrics_of(totals, self.setting)
@@ -357,7 +336,7 @@ class Recipe:
 
 
 def _check_loss(losses: Any, count: Any, num_rows: int) -> None:
-    """Refuses what would be summed without being a loss of each row."""
+    # A loss of another shape would broadcast and be summed in silence.
     shape, kind = jnp.shape(losses), jnp.result_type(losses)
     if shape not in ((), (num_rows,)) or not jnp.issubdtype(kind, jnp.floating):
         raise ConfigError(
@@ -390,13 +369,7 @@ def make_recipe(
     shards_update: bool = False,
     execution: Execution | None = None,
 ) -> Recipe:
-    """The pure functions of an experiment for the devices of a mesh.
-
-    Args:
-      stage: Which stage's functions, from 0; None takes the last one's, as which the run ends.
-      shards_update: As in `Recipe`.
-      execution: How layers compute; None lets `execution_of` choose, as runs do.
-    """
+    """Pure functions of an experiment on a mesh, of a stage from 0; None takes the last stage."""
     span = experiment.spans(spec)[-1 if stage is None else stage]
     experiment = experiment.in_stage(span.index)
     setting = Setting(
@@ -427,7 +400,7 @@ def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
 
 
 def _has_fused_attention(mesh: Mesh) -> bool:
-    """Whether attention is given to cuDNN: on NVIDIA GPUs of capability 8.0 on.
+    """Use cuDNN's attention on NVIDIA GPUs of capability 8.0 on.
 
     A big Transformer's step takes 0.87 of the time with it (84.2 for 97.3 ms, one H200).
     """
@@ -446,21 +419,17 @@ def platform_of(mesh: Mesh) -> Platform:
 
 
 def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
-    """The parameters that an evaluation measures: averaged ones where the run keeps them."""
+    """Parameters that an evaluation measures: averaged ones where the run keeps them."""
     return state.ema_params if experiment.evaluation.weights == "ema" else state.params
 
 
 def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree]:
-    """The mean loss and statistics of a batch; of groups, by one reduction over all of them.
-
-    Args:
-      sums: The sums, with a row for each normalization group, or for each part.
-      old_stats: The statistics before, whose shape shows which of the two a row is.
-    """
     leaves, structure = jax.tree.flatten(sums.stats)
     old_leaves = jax.tree.leaves(old_stats)
     have_groups = all(new.ndim == old.ndim + 1 for new, old in zip(leaves, old_leaves, strict=True))
     if leaves and have_groups and sums.divisor is None and sums.losses.shape == (num_rows,):
+        # One array for loss and statistics: one small all-reduce costs less than one for each
+        # layer.
         groups = len(leaves[0])
         group_losses = sums.losses.reshape(groups, -1).mean(axis=1, keepdims=True)
         rows = jnp.concatenate([group_losses, *leaves], axis=1)
@@ -475,7 +444,7 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
 
 
 def _ema_decay(experiment: Experiment, step: jax.Array) -> jax.Array | float:
-    """The decay of the moving average after `step` earlier steps.
+    """Decay of the moving average after `step` earlier steps.
 
     Source: `num_updates` of TensorFlow's `ExponentialMovingAverage`, for the warm-up.
     """

@@ -17,15 +17,9 @@ from dawnjax.stepper import Stepper, calls_in_flight
 
 
 def profile_experiment(request: Request) -> tuple[Path, bool]:
-    """Makes some steps of an experiment from its initial state, and profiles them.
+    """Profile some steps of an experiment from its initial state.
 
-    Returns:
-      The directory whose `profile/` holds the profiles, and whether this is the first process.
-
-    Raises:
-      ConfigError: The experiment does not fit the data or the devices, or the directory holds a
-        profile already.
-      RunError: There are no devices.
+    Returns the directory whose `profile/` holds the profiles, and True on the first process.
     """
     experiment, options = request.experiment, request.options
     spec = checked(experiment, options)

@@ -1,4 +1,4 @@
-"""The profiles of one run: windows inside it, and the one after it has ended."""
+"""Profiles of one run: windows inside it, and the one after it has ended."""
 
 import contextlib
 import functools
@@ -28,19 +28,9 @@ UTILIZATION_FIELDS = (
 
 
 class RunProfile:
-    """The profiles of a run: where its time goes.
-
-    Attributes:
-      folder: This process's folder of profiles.
-      latest: The profile that the result shows: the one after the run, or the last window.
-    """
+    """Profiles of a run; the result shows `latest`: after the run, or the last window."""
 
     def __init__(self, options: ProfileOptions, folder: Path, warn: Any):
-        """Args:
-        options: What is wanted.
-        folder: This process's folder of profiles; made when it is needed.
-        warn: Takes a line about what could not be profiled.
-        """
         self.folder = folder
         self.latest: HostProfile | None = None
         self._options, self._warn = options, warn
@@ -54,11 +44,7 @@ class RunProfile:
 
     @contextlib.contextmanager
     def window(self, stepper: Stepper, stop: int) -> Iterator[None]:
-        """Traces the steps of a block if a window begins with them.
-
-        Args:
-          stop: The step that the block ends after; nothing is in flight then.
-        """
+        """Trace the steps of a block, which ends after `stop`, if a window begins with them."""
         step = stepper.step
         if step not in self._wanted:
             yield
@@ -96,11 +82,7 @@ class RunProfile:
         )
 
     def after_run(self, stepper: Stepper, step_seconds: float | None, hooks: Hooks) -> None:
-        """Reads the windows, and takes the profile after the run; all processes call it alike.
-
-        Args:
-          step_seconds: A step's median duration in the run; None if it made none.
-        """
+        """Read the windows, and take the profile after the run; all processes call it alike."""
         for read_window in self._taken.values():
             self.latest = read_window()
         for first in sorted(self._wanted.keys() - self._taken.keys()):
@@ -124,17 +106,13 @@ class RunProfile:
                 tables.write_csv(self.latest, self.latest.folder)
 
     def delete(self) -> bool:
-        """Deletes this process's files of profiles; returns whether there were any."""
+        """Delete this process's files of profiles; returns True if there were any."""
         there_were = self.folder.exists()
         shutil.rmtree(self.folder, ignore_errors=True)
         return there_were
 
     def host_fields(self, input_wait_fraction: float | None) -> dict[str, Any]:
-        """Makes `communication` and `utilization` of this host, as a result holds them.
-
-        Args:
-          input_wait_fraction: The share of the train steps that waited for input, of the whole run.
-        """
+        """`communication` and `utilization` of this host, as a result holds them."""
         if self.latest is None:
             why = self._why_none or "no step was profiled"
             communication, utilization = (
@@ -154,7 +132,7 @@ class RunProfile:
         return {"communication": communication, "utilization": utilization}
 
     def straggler(self) -> tuple[dict[str, Any] | None, str]:
-        """Names the host that the others wait for, the same on all hosts, or says why none."""
+        """The host that the other hosts wait for, the same on all hosts, or the reason for none."""
         if self.latest is None:
             return None, ""
         straggler, reason = self.latest.straggler()
@@ -163,8 +141,8 @@ class RunProfile:
         return {**straggler.to_json(), "message": straggler.line()}, ""
 
     def _empty(self, name: str) -> Path:
-        """Empties a folder: its files are of an earlier attempt."""
         folder = self.folder / name
+        # An earlier attempt may have left a trace here, which would be read as this one's.
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # what cannot be written is missed when it is read
             folder.mkdir(parents=True)
@@ -172,6 +150,6 @@ class RunProfile:
 
 
 def disagreements(hosts: list[dict[str, Any]]) -> list[str]:
-    """Collects what hosts say of two methods that do not agree."""
+    """Lines of those hosts whose two methods do not agree."""
     texts = [(host.get("communication") or {}).get("disagreement") for host in hosts]
     return [text for text in texts if text]

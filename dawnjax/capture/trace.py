@@ -1,4 +1,4 @@
-"""The trace of a stretch of steps, and what reading it needs, written beside it.
+"""Trace of a stretch of steps, and what reading it needs, written beside it.
 
 Each process writes a folder: the trace, the compiled program as text, and `capture.json`.
 """
@@ -42,13 +42,9 @@ def finish_capture(
     extra: dict[str, Any],
     measured: bool,
 ) -> host_profile.HostProfile:
-    """Writes what reading the trace needs, shares it between processes, and reads the trace.
+    """Write what reading the trace needs, share it between processes, and read the trace.
 
-    All processes must call it alike.
-
-    Args:
-      steps: Steps done before the trace, and after it.
-      measured: Whether to measure the device's peaks, where they are not known yet.
+    All processes call it alike. `steps` are those done before the trace, and after it.
     """
     experiment, mesh = recipe.experiment, recipe.mesh
     text = programs.train.as_text()  # type: ignore[attr-defined]
@@ -88,6 +84,8 @@ def finish_capture(
         "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
         **extra,
     }
+    # A collective ends for all when the last device arrives: its shortest run over all processes is
+    # the transfer alone, the rest is waiting.
     parts = processes.gather(captured_trace.trace_part(folder, capture))
     capture["shortest_runs"] = merge_shortest([part["shortest"] for part in parts])
     if platform == "cpu":
@@ -105,11 +103,7 @@ def finish_capture(
 
 @contextlib.contextmanager
 def trace_window(folder: Path) -> Iterator[None]:
-    """Traces a block into a folder; the block must leave nothing in flight.
-
-    Raises:
-      TraceError: The profiler does not start; the block has not run then.
-    """
+    """Trace a block into a folder; TraceError before it runs. It must leave nothing in flight."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # the loop's own spans say enough, and cost less
     options.host_tracer_level = 2  # the level at which the CPU's ops are seen

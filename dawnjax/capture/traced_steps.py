@@ -1,6 +1,6 @@
-"""A profile of real train steps: a few of them traced, and timed against their ablation twin.
+"""Profile of real train steps: a few of them traced, and timed against their ablation twin.
 
-All processes of the run do this at the same time.
+All processes of the run take it at the same time.
 """
 
 import contextlib
@@ -26,23 +26,21 @@ from dawnjax.stepper import Stepper
 from dawnjax.train_step import platform_of
 
 ROUNDS = 6
-"""Pairs of a stretch of real steps and one of the twin's: half of them before the trace, half after
-it, so that a machine whose speed drifts does not set the two methods apart."""
+"""Pairs of a stretch of real steps and one of the twin's. Half come before the trace and half after
+it, so that a machine whose speed drifts does not bias the comparison."""
 
 LONGEST_TRACE_STEPS = 20
 
 BLOCK_SECONDS = 0.15
-"""About how long a stretch of a pair is; on a large model it is one step."""
+"""Approximate length of a stretch of a pair; on a large model it is one step."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
     """Callbacks of whoever takes a profile.
 
-    Attributes:
-      record: Called with each program that is compiled.
-      on_call: Called after each call, also of the twin.
-      why_to_stop: Says why the profile is to be left out; empty while it is not.
+    `record` is called with each compiled program, `on_call` after each call, also of the twin.
+    `why_to_stop` returns a reason to leave the profile out, or an empty text.
     """
 
     record: Record = lambda *_: None
@@ -50,7 +48,7 @@ class Hooks:
     why_to_stop: Callable[[], str] = lambda: ""
 
     def meet(self) -> None:
-        """Waits until all processes are here."""
+        """Wait for all processes; StoppedError on all if one has a reason to stop."""
         reasons = [reason for reason in processes.gather(self.why_to_stop()) if reason]
         if reasons:
             raise StoppedError(reasons[0])
@@ -62,11 +60,7 @@ class StoppedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class CallCounts:
-    """How many calls a profile makes; the same on all processes.
-
-    Attributes:
-      block_calls: Calls of one stretch against the twin.
-    """
+    """Calls of a profile, the same on all processes; `block_calls` make one stretch of a pair."""
 
     call_steps: int
     trace_calls: int
@@ -74,16 +68,12 @@ class CallCounts:
 
     @property
     def all_calls(self) -> int:
-        """Real calls that a whole profile makes."""
+        """Real calls of a whole profile."""
         return 2 + self.trace_calls + (ROUNDS + 1) * self.block_calls
 
 
 def choose_calls(step_seconds: float, steps_per_call: int, options: ProfileOptions) -> CallCounts:
-    """Chooses how many calls a profile makes, from how long a step takes.
-
-    Args:
-      step_seconds: A step's duration on process 0.
-    """
+    """Number of calls of a profile, from the seconds of a step on process 0."""
     wanted = int(np.clip(options.seconds / max(step_seconds, 1e-6), 2, LONGEST_TRACE_STEPS))
     # Several calls, so that what is between two is seen.
     call_steps = max(1, min(steps_per_call, wanted // 4))
@@ -98,14 +88,9 @@ def profile_run(
     step_seconds: float | None,
     hooks: Hooks,
 ) -> host_profile.HostProfile:
-    """Takes the profile of a run's train step: all processes call it alike.
+    """Take the profile of a run's train step: all processes call it alike.
 
-    Args:
-      stepper: Makes the real calls; it has no call in flight.
-      step_seconds: A step's duration so far; None to find out.
-
-    Raises:
-      StoppedError: A process leaves the profile out.
+    The stepper has no call in flight. `step_seconds` None measures a step first.
     """
     hooks.meet()
     if step_seconds is None:
@@ -154,7 +139,7 @@ def _observable(stepper: Stepper, inputs: Any, record: Record) -> TrainPrograms:
     """Programs whose trace names the op of each kernel.
 
     On a GPU they are compiled without command buffers, which hide it. They run only while traced:
-    the step that is timed is the run's own.
+    the timed step is the run's own.
     """
     programs, recipe = stepper.programs, stepper.recipe
     if platform_of(recipe.mesh) != "gpu":
@@ -178,7 +163,7 @@ def _observable(stepper: Stepper, inputs: Any, record: Record) -> TrainPrograms:
 
 
 def _timed_in_trace(hooks: Hooks, folder: Path, make_calls: Callable[[], None]) -> float:
-    """Traces calls that all processes begin together; returns the seconds that they took."""
+    """Trace calls that all processes begin together; returns their seconds."""
     hooks.meet()  # or the first collective waits for the last process
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(TraceError):  # without a trace the others wait for these steps
@@ -191,11 +176,7 @@ def _timed_in_trace(hooks: Hooks, folder: Path, make_calls: Callable[[], None]) 
 class _Pairs:
     """Stretches of real steps and of the twin's, in turn; all processes make them alike.
 
-    Attributes:
-      real: Seconds a step of the real stretches.
-      ablated: The same of the twin on this process's devices.
-      traced: Seconds a step of the twin while it is traced; None without a twin.
-      reason: Why there is no twin; empty if there is one.
+    `real`, `ablated` and `traced` are seconds a step: real, of the twin, of the twin in a trace.
     """
 
     def __init__(
@@ -225,12 +206,13 @@ class _Pairs:
             except (RuntimeError, ValueError, TypeError) as error:
                 # Such as too little memory for a second state: the run itself has ended well.
                 reason = f"the twin cannot be made: {str(error).splitlines()[0]}"
+        # One process without a twin leaves it out on all: a lone real step would wait in a
+        # collective.
         self.reason = next((text for text in processes.gather(reason) if text), "")
         if self.reason:
             self._twin = None
 
     def run(self, count: int) -> None:
-        """Makes some pairs, the real stretch first in every other one."""
         steps = self._counts.block_calls * self._counts.call_steps
         for _ in range(count):
             order = ((self.real, self._real_calls), (self.ablated, self._twin_calls))
@@ -243,10 +225,7 @@ class _Pairs:
                 seconds.append((time.perf_counter() - started) / steps)
 
     def run_traced_twin(self) -> None:
-        """Makes as many steps of the twin as of the real one were traced, and traces them too.
-
-        The trace itself is not kept: it makes both steps longer alike.
-        """
+        """Trace as many steps of the twin as of the real one: tracing makes both longer alike."""
         if self._twin is None:
             return
         counts = self._counts
@@ -257,7 +236,6 @@ class _Pairs:
         self.traced = seconds / (counts.trace_calls * counts.call_steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Fields of a capture, without the pair that warmed up."""
         hosts = processes.gather([self.ablated[1:], self.traced])
         slowest = zip(*(ablated for ablated, _ in hosts), strict=True)
         return {

@@ -1,8 +1,8 @@
-"""The ablation twin: the same steps on every device, without communication between devices.
+"""Ablation twin: the same steps on every device, without communication between devices.
 
-Each local device makes the train step of its own part of the batch, on a copy of the state, at the
-same time as the others; nothing is reduced over devices. What the real step takes longer is
-communication that nothing hid: a second method, which needs no trace.
+Each local device makes the train step of its own part of the batch, on a copy of the state; nothing
+is reduced over devices. The time that the real step takes longer is communication that nothing hid:
+a second method, which needs no trace.
 """
 
 import dataclasses
@@ -26,12 +26,7 @@ _SPLIT, _WHOLE, _ROWS = PartitionSpec(_AXIS), PartitionSpec(), PartitionSpec(Non
 
 @dataclasses.dataclass
 class Twin:
-    """The twin of a train program, with a state of its own.
-
-    Attributes:
-      state: The state, a copy on each device: arrays [local devices, ...].
-      program: The compiled program.
-    """
+    """Twin of a train program; its state is a copy on each device: arrays [local devices, ...]."""
 
     state: Any
     program: Any
@@ -41,11 +36,7 @@ class Twin:
     _counts: dict[int, jax.Array] = dataclasses.field(default_factory=dict)
 
     def call(self, inputs: Arrays, num_steps: int) -> jax.Array:
-        """Makes steps of one call on each device; returns the losses [local devices, steps].
-
-        Args:
-          inputs: The real call's inputs; each device uses the rows that it holds.
-        """
+        """Make steps of one call on each device; returns the losses [local devices, steps]."""
         if num_steps not in self._counts:
             count = np.array(num_steps, np.int32)
             self._counts[num_steps] = jax.device_put(count, NamedSharding(self._mesh, _WHOLE))
@@ -57,7 +48,7 @@ class Twin:
 
 
 def why_not(recipe: Recipe) -> str:
-    """Says why a recipe on its mesh has no twin; empty where it has one."""
+    """Reason why a recipe on its mesh has no twin; empty where it has one."""
     experiment, mesh = recipe.experiment, recipe.mesh
     if mesh.devices.size == 1:
         return "one device: nothing is communicated"
@@ -79,11 +70,7 @@ def make_twin(
     inputs: Arrays,
     record: Record,
 ) -> Twin:
-    """Makes and compiles the twin; `why_not` must have nothing against it.
-
-    Args:
-      inputs: The inputs of a real call, for their shapes.
-    """
+    """Make and compile the twin, where `why_not` returns nothing."""
     mesh = Mesh(np.array(recipe.mesh.local_devices), (_AXIS,))
     device_batch = recipe.experiment.global_batch_size // batch_shards(recipe.mesh)
     device_recipe = dataclasses.replace(
@@ -105,6 +92,7 @@ def make_twin(
         out_specs=(_SPLIT, _SPLIT),
         check_vma=False,
     )
+    # The twin's program takes over the memory of its state, and the run's must survive.
     copies = jax.tree.map(
         lambda array: _local(array, mesh, _SPLIT, lambda part: jnp.copy(part)[None]), state
     )
@@ -124,12 +112,6 @@ def _local(
     spec: PartitionSpec,
     make_part: Callable[[jax.Array], jax.Array] = lambda part: part,
 ) -> jax.Array:
-    """Makes an array of this process's part of a global array.
-
-    Args:
-      spec: How the parts lie in the new array.
-      make_part: From what a device holds to its part.
-    """
     held = {shard.device: shard.data for shard in array.addressable_shards}
     parts = [make_part(held[device]) for device in mesh.devices.flat]
     shape = list(parts[0].shape)

@@ -27,12 +27,7 @@ from dawnjax.text import escaped
 
 @dataclasses.dataclass(frozen=True)
 class EarlierRun:
-    """A run directory and what was trained in it.
-
-    Attributes:
-      experiment: The experiment, its data where they lie now.
-      spec: The data's shapes and counts: those that it was trained on.
-    """
+    """A run directory and its experiment, with the data where they lie now."""
 
     directory: RunDirectory
     record: dict[str, Any]
@@ -41,7 +36,7 @@ class EarlierRun:
 
     @property
     def setting(self) -> Setting:
-        """The setting that reads the run's data and texts, before there is a machine."""
+        """Setting that reads the run's data and texts, before there is a machine."""
         execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
         experiment = self.experiment
         return Setting(
@@ -50,7 +45,7 @@ class EarlierRun:
 
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of a command that reads an earlier run."""
+    """Define the flags of a command that reads an earlier run."""
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("data_dir", "", "Where the run's own data lie, if not where the run had them.")
     text("experiment", "", "The file that defines the run's own classes, if any; it is executed.")
@@ -66,15 +61,9 @@ def run_argument(argv: Sequence[str]) -> EarlierRun | None:
 
 
 def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> EarlierRun:
-    """Reads a run directory; it loads no state.
+    """Read a run directory, without its state; executes `experiment_file`, if given.
 
-    Args:
-      data_dir: Where its data lie, if not where the run had them.
-      experiment_file: The file of a run whose experiment has classes of its own. It is executed.
-
-    Raises:
-      ConfigError: It is no run directory, the data are not the run's, or the file is missing.
-      DataError: The data are missing or damaged.
+    ConfigError if it is no run directory, or the data are not the run's.
     """
     directory = RunDirectory(path)
     record = read_record(directory)
@@ -120,17 +109,9 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
 def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tuple[Any, Any]:
     """The newest checkpoint that verifies, on other devices than the run's if need be.
 
-    Args:
-      options: Where the checkpoints are, if not in the run directory.
-
-    Returns:
-      The `Recipe` as the run itself evaluated at that step, where its image size changes on the
-      way, and the `checkpoint.Restored`.
-
-    Raises:
-      ConfigError: There is none.
-      RunError: They are of another run, or none verifies.
+    Returns the `Recipe` of the stage in which that step was evaluated, and the `Restored`.
     """
+    # Imported here: `--help` and a wrong path must not wait for JAX.
     from dawnjax.checkpoints.store import Checkpoints
     from dawnjax.programs import state_shapes
     from dawnjax.runs.stages import span_of_last

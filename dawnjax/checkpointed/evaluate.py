@@ -36,15 +36,10 @@ def evaluate_run(
     options: RunOptions,
     differences: dict[str, Any],
 ) -> None:
-    """Restores the newest checkpoint, measures a whole split, and prints the metrics.
+    """Restore the newest checkpoint, measure its own split or `other`, and print the metrics.
 
-    Args:
-      other: The name of another labelled set, and the set; None measures the run's own split.
-      differences: Fields of the task that only an evaluation reads and that differ from the run's.
-
-    Raises:
-      ConfigError: The run has no checkpoint, or the devices do not fit.
-      RunError: The checkpoints are of another run, or the other set differs between hosts.
+    `differences` are fields of the task that only an evaluation reads and that differ from the
+    run's.
     """
     session, _ = joined(run.experiment, run.spec, options)
     recipe, restored = restore(run, session.mesh, options, "evaluate")
@@ -76,7 +71,6 @@ def _compare(
     recipe: Recipe,
     restored: Restored,
 ) -> None:
-    """Measures another set, writes it with the drop against the run's own split, and shows both."""
     experiment, (name, labelled) = run.experiment, other
     if processes.same_text(labelled.fingerprint) != labelled.fingerprint:
         raise RunError(f"{name} is not the same on all hosts")
@@ -109,6 +103,7 @@ def _measure(
     recipe: Recipe, restored: Restored, options: RunOptions, setting: Setting, examples: Any
 ) -> dict[str, Any]:
     measured = dataclasses.replace(recipe, setting=setting)
+    # The other set has its own number of examples, and so its own padding and program.
     shapes = input_shapes(measured.experiment, setting.spec, options, recipe.mesh)
     programs = compile_evaluation(measured, shapes, lambda *_: None)
     feed = EvaluationFeed(shapes, recipe.mesh, examples)
@@ -124,7 +119,6 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 
 
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
-    """The metrics that the run recorded at a step, or None where it was not evaluated."""
     try:
         rows = records.read_json(run.directory.result_file, dict[str, Any])["evaluations"]
         row = [row for row in rows if row["step"] == step][-1]

@@ -23,18 +23,14 @@ SCHEMA_VERSION = 1
 
 
 def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int) -> None:
-    """Answers examples with a run's newest checkpoint on one device; writes and shows how fast.
-
-    Raises:
-      ConfigError: The run has no checkpoint.
-      RunError: There are no devices, or the checkpoints are of another run.
-    """
+    """Answer examples with the newest checkpoint on one device; writes and shows latencies."""
     experiment = run.experiment
     mesh = alone(experiment, run.spec, options, num_devices=1).mesh
     recipe, restored = restore(run, mesh, options, "infer")
     in_split = run.spec.num_eval_examples
     examples = {**experiment.data.load("eval")}
     answering = latency.make_answering(recipe, restored.state, examples)
+    # A machine with other work gives long latencies: the record shows its load before and after.
     load_before = os.getloadavg()[0]
     seconds, answers, positions = latency.measure(answering, in_split, num_examples, warm_up)
     load_after = os.getloadavg()[0]

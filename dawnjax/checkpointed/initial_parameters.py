@@ -1,9 +1,8 @@
 """Parameters that a run takes from another run's checkpoint, to be tuned further.
 
-`--initialize_from=RUN_DIR` names the other run, the source. What is taken belongs to the identity
-of the experiment by content: the source's identity, seed and step, and the hash of its checkpoint.
-The optimizer's state and the steps begin anew. The head, the arrays whose shape depends on the
-number of classes, is made anew too where the classes differ.
+`--initialize_from=RUN_DIR` names that run, the source. Its content belongs to the experiment's
+identity: identity, seed, step and hash of the checkpoint. The optimizer's state and the steps begin
+anew. So does the head, the arrays that depend on the number of classes, where the classes differ.
 """
 
 import dataclasses
@@ -29,12 +28,7 @@ from dawnjax.train_step import Recipe, TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """The arrays that were taken from a source.
-
-    Attributes:
-      weights: `raw` or `ema`, as the source evaluated.
-      taken: Names of the arrays that were taken.
-    """
+    """Arrays taken from a source, by name, and the `raw` or `ema` weights that it evaluated."""
 
     step: int
     weights: str
@@ -49,12 +43,9 @@ class Taken:
 
 
 def resolved(request: Request) -> Request:
-    """The request with the state of its source, which is part of the experiment's identity.
+    """Request with the state of its source, which is part of the experiment's identity.
 
     A resumed run keeps the state that it began with, even where the source is gone.
-
-    Raises:
-      ConfigError: There is no run, or no checkpoint, at the path.
     """
     experiment = request.experiment
     if not experiment.initialize_from:
@@ -68,7 +59,7 @@ def resolved(request: Request) -> Request:
 
 
 def _recorded(request: Request) -> str:
-    """The source of the run in the run directory; empty where that is another run or none."""
+    """Source that the run directory records; empty where its run has another source, or none."""
     if not request.options.run_dir:
         return ""
     directory = RunDirectory(Path(request.options.run_dir))
@@ -105,11 +96,7 @@ def _newest_manifest(path: Path) -> dict[str, Any]:
 
 
 def refuse_other_model(request: Request, recipe: Recipe) -> None:
-    """Refuses a source of another model before a run begins, from its checkpoint's description.
-
-    Raises:
-      ConfigError: An array is not there or has another shape; names the first.
-    """
+    """Refuse a source of another model before a run begins, from its checkpoint's description."""
     if request.experiment.initialize_from and not _recorded(request):
         source = _Source.of(recipe.experiment)
         source.choose(recipe, source.manifest["arrays"])
@@ -118,15 +105,7 @@ def refuse_other_model(request: Request, recipe: Recipe) -> None:
 def take(
     recipe: Recipe, state: TrainState, warn: Callable[[str], None]
 ) -> tuple[TrainState, Taken]:
-    """A fresh state with the parameters and statistics of the experiment's source.
-
-    Args:
-      warn: Called with a line for what was survived.
-
-    Raises:
-      CheckpointError: The checkpoint is not the one that the run is to begin with, or is damaged.
-      ConfigError: It is of another model.
-    """
+    """A fresh state with the source's parameters; CheckpointError if its checkpoint is another."""
     source = _Source.of(recipe.experiment)
     checkpoints = Checkpoints(str(RunDirectory(source.path).checkpoints), keep=1, warn=warn)
     read = checkpoints.read_newest(source.holds, replicated(recipe.mesh))
@@ -155,8 +134,6 @@ def take(
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """The run that is begun with: its directory, record, and newest checkpoint's manifest."""
-
     path: Path
     record: dict[str, Any]
     manifest: dict[str, Any]
@@ -180,11 +157,9 @@ class _Source:
 
     @property
     def weights(self) -> str:
-        """The weights that it evaluated, `raw` or `ema`."""
         return self.record["experiment"].get("evaluation", {}).get("weights", "raw")
 
     def holds(self, name: str) -> bool:
-        """Whether an array of the checkpoint is one of parameters or statistics."""
         prefix = "ema_params" if self.weights == "ema" else "params"
         return name.startswith((f"{prefix}/", "batch_stats/"))
 
@@ -217,10 +192,10 @@ def _name(location: Any) -> str:
 
 
 def _head(recipe: Recipe) -> set[str]:
-    """Names of the arrays whose shape depends on the number of classes."""
     spec = recipe.spec
     if not hasattr(spec, "num_classes"):
         return set()
+    # Compare shapes with one class more: no model needs to declare which layer is its head.
     more = dataclasses.replace(spec, num_classes=spec.num_classes + 1)
     setting = dataclasses.replace(recipe.setting, spec=more)
     shapes = jax.eval_shape(make_model(recipe.experiment.task, setting).init, jax.random.key(0))[0]
@@ -235,8 +210,8 @@ def _head(recipe: Recipe) -> set[str]:
 
 
 def _has_other_classes(experiment: Any, source: dict[str, Any]) -> bool:
-    """Whether the source's data have other classes, or classes that may be others."""
     mine, theirs = to_json(experiment.data), dict(source["experiment"].get("data", {}))
     for data in (mine, theirs):
+        # The same data in another folder have the same classes.
         data.pop("data_dir", None)
     return mine != theirs

@@ -1,9 +1,8 @@
 """Inference one example at a time: from an example on the host to its answer on the host.
 
-What is timed is all that a caller waits for: the input's way to the device, the compiled program,
-and the answer's way back; of a sentence also its encoding into tokens and the text of the
-translation. A photograph is decoded before. The program is compiled, and has run, before the first
-example that counts.
+The time is all that a caller waits for: the input's way to the device, the compiled program, and
+the answer's way back; for a sentence also its encoding and the text of the translation. A
+photograph is decoded before. The program is compiled, and has run, before the first timed example.
 """
 
 import gc
@@ -25,11 +24,7 @@ COSTED_EXAMPLES = 10_000
 
 
 def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) -> Answering:
-    """Compiles a model for one example at a time.
-
-    Args:
-      recipe: The model on a mesh of one device.
-    """
+    """Compile a model for one example at a time, on a mesh of one device."""
     whole = replicated(recipe.mesh)
     params = evaluated_params(recipe.experiment, state)
 
@@ -46,6 +41,7 @@ def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) 
         }
         arguments = (params, state.batch_stats, shapes)
         program = compile_program("infer", call, arguments, whole, (), lambda *_: None)
+        # The answer on the host ends the time: a call alone returns before the device is done.
         return lambda inputs: jax.device_get(
             program(params, state.batch_stats, place(dict(inputs), whole))
         )
@@ -56,19 +52,14 @@ def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) 
 def measure(
     answering: Answering, in_split: int, num_examples: int, warm_up: int
 ) -> tuple[list[float], list[Any], list[int]]:
-    """Answers examples one after the other, each when the one before is answered.
+    """Answer examples one after the other; returns seconds of each, answers and positions.
 
-    They come in a random order, always the same: a split may be sorted by length, and its first
-    examples would be the quick ones.
-
-    Args:
-      num_examples: How many count; beyond those that there are, they come again.
-
-    Returns:
-      The seconds of each, and of those that there are, each once, the answers and positions.
+    The order is random, always the same: a split may be sorted by length, and its first examples
+    would be the quick ones. Past the end of the split it repeats.
     """
     order = np.random.default_rng(0).permutation(in_split).tolist()
     seconds, answers = [], []
+    # Garbage of the compilation would be collected inside a timed example.
     gc.collect()
     for count in range(-warm_up, num_examples):
         example = answering.example(order[count % in_split])
@@ -83,14 +74,13 @@ def measure(
 
 
 LEAST_EXAMPLES = {"p50": 2, "p99": 100}
-"""Fewer would give the longest of all as the percentile."""
+"""With fewer examples, the longest of all would pass as the percentile."""
 
 
 def statistics(seconds: list[float]) -> dict[str, float | None]:
     """Mean, median, 99th percentile and extremes of latencies, in seconds.
 
-    The percentiles are those of the sample, a latency that occurred: half, or 99 of 100, were no
-    longer. Those that need more examples are None.
+    A percentile is a latency that occurred; it is None with fewer than `LEAST_EXAMPLES`.
     """
     quantiles = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf").tolist()
     percentiles = {

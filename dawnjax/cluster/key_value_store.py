@@ -1,8 +1,8 @@
-"""The key-value store by which the processes of a run leave notes for each other.
+"""Key-value store by which the processes of a run leave notes for each other.
 
-It belongs to the coordination service that process 0 runs. A note arrives even while a process's
-devices, main thread or collectives are stuck, which is when it is needed. JAX has no public name
-for the store; this module alone knows where it is.
+It belongs to the coordination service of process 0. A note arrives even while a process's devices,
+main thread or collectives are stuck, which is when it is needed. JAX has no public name for the
+store; this module alone knows where it is.
 """
 
 import dataclasses
@@ -16,13 +16,7 @@ from dawnjax.errors import RunError
 class KeyValueStore:
     """A process's view of the store.
 
-    Every method is a message to process 0 and may block, or raise whatever the service raises,
-    when that process is gone.
-
-    Attributes:
-      process_index: This process's number, from 0.
-      num_processes: Processes of the run.
-      coordinator_address: `host:port` of the service.
+    Each method may block, or raise what the service raises, when process 0 is gone.
     """
 
     process_index: int
@@ -31,11 +25,10 @@ class KeyValueStore:
     _client: Any = dataclasses.field(repr=False)
 
     def put(self, key: str, value: str) -> None:
-        """Leaves a note under a key, in place of an earlier one."""
         self._client.key_value_set(key, value, allow_overwrite=True)
 
     def put_first(self, key: str, value: str) -> None:
-        """Leaves a note under a key that has none."""
+        """Leave a note under a key that has none; the first of several processes wins."""
         try:
             self._client.key_value_set(key, value, allow_overwrite=False)
         except Exception as error:
@@ -43,21 +36,20 @@ class KeyValueStore:
                 raise
 
     def read(self, folder: str) -> dict[str, str]:
-        """Returns the notes whose keys begin with `folder/`, by the rest of the key."""
+        """Notes whose keys begin with `folder/`, by the rest of the key."""
         prefix = folder + "/"
         notes = self._client.key_value_dir_get(prefix)
         return {key.removeprefix(prefix): value for key, value in notes}
 
     def wait_for(self, key: str, timeout_seconds: float) -> str:
-        """Waits until a key has a note, and returns it."""
         return self._client.blocking_key_value_get(key, int(1000 * timeout_seconds))
 
     def wait_for_all(self, name: str, timeout_seconds: float) -> None:
-        """Waits until every process waits for the same name; each name serves once."""
+        """Wait until every process waits for the same name; each name serves once."""
         self._client.wait_at_barrier(name, int(1000 * timeout_seconds))
 
     def coordinator_answers(self) -> bool:
-        """Whether something still listens at the coordinator's address."""
+        """True while something listens at the coordinator's address."""
         host, _, port = self.coordinator_address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
@@ -67,11 +59,7 @@ class KeyValueStore:
 
 
 def store_of_this_process() -> KeyValueStore | None:
-    """Returns the store, or None before `jax.distributed.initialize`.
-
-    Raises:
-      RunError: This version of JAX keeps its coordination service elsewhere.
-    """
+    """The store, or None before `jax.distributed.initialize`."""
     try:
         from jax._src.distributed import global_state as state
 

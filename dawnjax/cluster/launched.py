@@ -1,7 +1,7 @@
-"""The messages between `dawnjax launch` and the processes that it starts.
+"""Messages between `dawnjax launch` and the processes that it starts.
 
 Environment variables say where the processes meet, and a file says that one was killed. Each
-process writes in a file how far it is, for the launcher's line about its end.
+process writes its progress to a file, for the launcher's line about its end.
 """
 
 import contextlib
@@ -28,13 +28,12 @@ _KILLED = "killed.json"
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """How far a process is.
+    """Progress of a process, as it writes it for the launcher.
 
     Attributes:
       step: Steps that it has handed to the devices; -1 before its first report.
-      phase: What it was last seen doing.
-      resume_command: The command line that resumes its run; empty where it has none.
-      fault: The line about the host that ended the run; empty while nothing has.
+      resume_command: Command line that resumes its run; empty where it has none.
+      fault: Line about the host that ended the run; empty while nothing has.
     """
 
     step: int = -1
@@ -44,14 +43,14 @@ class Status:
 
 
 def write_status(status: Status, environment: Mapping[str, str] = os.environ) -> None:
-    """Writes for the launcher, if there is one, how far this process is."""
+    """Write this process's progress for the launcher, if there is one."""
     directory, process_id = environment.get(STATUS_DIR), environment.get(PROCESS_ID)
     if directory and process_id:
         _write(Path(directory) / f"{process_id}.json", dataclasses.asdict(status))
 
 
 def read_status(directory: Path, process_id: int) -> Status:
-    """The last status of a process; one without a step before its first."""
+    """Last status of a process; one without a step before its first."""
     try:
         return records.read_json(directory / f"{process_id}.json", Status)
     except (OSError, ValueError):
@@ -59,12 +58,12 @@ def read_status(directory: Path, process_id: int) -> Status:
 
 
 def has_joined(directory: Path, process_id: int) -> bool:
-    """Whether a process has met the others, and so hears of their end."""
+    """True once a process has met the others, and so hears of their end."""
     return (directory / f"{process_id}.json").exists()
 
 
 def tell_killed(directory: Path, process_id: int, how: str) -> None:
-    """Writes for the processes that one was killed; `how` ends a sentence that it begins."""
+    """Tell the processes that one was killed; `how` ends a sentence that begins with it."""
     _write(directory / _KILLED, [process_id, how])
 
 
@@ -77,7 +76,7 @@ def read_killed(environment: Mapping[str, str] = os.environ) -> tuple[int, str] 
 
 
 def resume_command(command: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The command that resumes a run, with the launcher where there is one."""
+    """Command that resumes a run, with the launcher where there is one."""
     launch = environment.get(LAUNCH_COMMAND)
     if launch and command.startswith("dawnjax "):
         return f"{launch} {command.removeprefix('dawnjax ')}"

@@ -1,4 +1,4 @@
-"""A command run as several processes on this machine, each with its own devices, to their end."""
+"""Run a command as several processes on this machine, each with its own devices, to their end."""
 
 import contextlib
 import ctypes
@@ -31,12 +31,9 @@ class Launch:
     """A command and the processes that run it.
 
     Attributes:
-      command: The command's name and flags, as after `dawnjax`.
-      devices_per_process: Devices of each, on cpu and gpu.
-      stop_seconds: How long the processes may take to end after a signal to the launcher.
+      stop_seconds: Time for the processes to end after a signal to the launcher.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
-      survive_seconds: How long the others may take to end after one has failed, before they are
-        killed. Most hear of it within seconds.
+      survive_seconds: Time for the others to end after one has failed. Most hear of it in seconds.
       unmet_survive_seconds: The same for one that has not met the others, and so never hears.
     """
 
@@ -52,11 +49,7 @@ class Launch:
 
 
 def launch(job: Launch) -> int:
-    """Runs the processes to their end.
-
-    Returns:
-      The status of `joint_status`, or 5 after a signal. No process is ever left behind.
-    """
+    """Run the processes to their end, leaving none; returns `joint_status`, or 5 after a signal."""
     scratch = tempfile.TemporaryDirectory(prefix="dawnjax_launch_", ignore_cleanup_errors=True)
     with scratch as directory, _held_port() as port:
         children: list[_Child] = []
@@ -82,7 +75,6 @@ def launch(job: Launch) -> int:
 def _wait(
     job: Launch, children: list[_Child], directory: Path, received: list[signal.Signals]
 ) -> int:
-    """Waits for all processes; kills those that outlive a failed one or a request to stop."""
     running = dict(enumerate(children))
     stop_at = failed_at = float("inf")
     num_forwarded = 0
@@ -139,7 +131,7 @@ def _send(child: _Child, number: int) -> None:
 
 
 def _is_stopped(child: _Child) -> bool:
-    """Whether a process is held by SIGSTOP, in which it can neither end nor save."""
+    """Process held by SIGSTOP, in which it can neither end nor save."""
     try:
         # The state is the first field after the name, which may hold blanks and brackets.
         stat = Path(f"/proc/{child.pid}/stat").read_text()
@@ -149,21 +141,13 @@ def _is_stopped(child: _Child) -> bool:
 
 
 def joint_status(statuses: list[int]) -> int:
-    """Joins the exit statuses of the processes.
-
-    Args:
-      statuses: Of each process; -N for one that signal N ended.
-
-    Returns:
-      0 if all are 0, else the first of 1, 2, 4, 5, 3 among them, where a death by a signal and an
-      unknown status count as 1.
-    """
+    """The most serious exit status: the first of 1, 2, 4, 5, 3, 0; a signal's -N counts as 1."""
+    # Most serious first: failure, wrong use, divergence, interruption, spent budget.
     order = (1, 2, 4, 5, 3, 0)
     return min((status if status in order else 1 for status in statuses), key=order.index)
 
 
 def _line_about(job: Launch, process_id: int, child: _Child, directory: Path) -> str:
-    """Returns the line about the first process that died; its fault may name another process."""
     status = launched.read_status(directory, process_id)
     if status.fault:
         return status.fault
@@ -226,11 +210,7 @@ def _environment(job: Launch, process_id: int, port: int, directory: str) -> dic
 
 
 def _platforms(platform: str, environment: Mapping[str, str]) -> str:
-    """Returns JAX's platforms for `gpu` or `tpu`: the environment's, unless it has none but cpu.
-
-    The CPU stands behind the accelerator, as JAX itself has it where nothing is chosen, so that
-    arrays can be kept on the host.
-    """
+    """JAX's platforms, with the CPU last, so that arrays can stay on the host."""
     given = environment.get("JAX_PLATFORMS", "")
     if given not in ("", "cpu"):
         return given
@@ -238,10 +218,9 @@ def _platforms(platform: str, environment: Mapping[str, str]) -> str:
 
 
 def refuse_missing_gpu(platform: str) -> None:
-    """Refuses the platform `gpu` without an NVIDIA GPU, where JAX would silently take the CPU.
+    """Refuse the platform `gpu` without an NVIDIA GPU, where JAX would silently take the CPU.
 
-    Source: jax/_src/hardware_utils.py, has_visible_nvidia_gpu; a TPU that is asked for and missing
-    is an error of JAX's own.
+    Source: jax/_src/hardware_utils.py, has_visible_nvidia_gpu. JAX itself refuses a missing TPU.
     """
     if platform != "gpu" or "cuda" not in _platforms(platform, os.environ).split(","):
         return
@@ -254,7 +233,7 @@ def refuse_missing_gpu(platform: str) -> None:
 
 
 def _die_with_parent(parent: int) -> Any:
-    """Returns what a new process runs first, so that it dies when the launcher does, even killed.
+    """First steps of a new process, so that it dies when the launcher does, even killed.
 
     Source: prctl(2), PR_SET_PDEATHSIG = 1. Other systems than Linux have no such call.
     """
@@ -273,8 +252,6 @@ def _die_with_parent(parent: int) -> Any:
 
 
 def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
-    """Copies a process's lines to standard error, each with the process's number before it."""
-
     def copy() -> None:
         for line in stream:
             with contextlib.suppress(OSError):
@@ -287,10 +264,10 @@ def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
 
 @contextlib.contextmanager
 def _held_port() -> Iterator[int]:
-    """Holds a port of the loopback interface that no other program is given meanwhile.
+    """Hold a port of the loopback interface, so that no other program is given it.
 
-    The service of process 0 shares ports (SO_REUSEPORT), as this socket does, so it can listen
-    there while this one, which does not listen, keeps everyone else away.
+    The service of process 0 shares ports (SO_REUSEPORT), as this socket does. So it can listen
+    there while this socket, which does not listen, keeps everyone else away.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as holder:
         if hasattr(socket, "SO_REUSEPORT"):

@@ -1,4 +1,4 @@
-"""The flags that say where the other processes of a run are, and when one is given up."""
+"""Flags that say where the other processes of a run are, and when one is given up."""
 
 import dataclasses
 from typing import Literal

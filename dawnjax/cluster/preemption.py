@@ -1,14 +1,14 @@
 """Stopping when asked to: a signal to any process ends all of them at the same step.
 
-A cluster that takes a machine back (SIGTERM) or warns of its time limit (SIGUSR1), a person who
-presses Ctrl-C (SIGINT) and a connection that is lost (SIGHUP) want the run to save and end.
-With several processes all must stop after the same step, or the others wait in a collective for the
-one that stopped. So the processes agree: each that hears of the wish holds still at its next step
-boundary and says which step it came from, and all continue to the first boundary after the latest.
+SIGTERM (a machine is taken back), SIGUSR1 (a time limit is near), SIGINT (Ctrl-C) and SIGHUP (a
+lost connection) ask the run to save and end. All processes must stop after the same step, or the
+others wait in a collective for the one that stopped. So each process that hears of the request
+holds still at its next step boundary and says its step. All continue to the first boundary after
+the latest of these steps.
 
-Source: the agreement is that of `jax.experimental.multihost_utils.reached_preemption_sync_point`,
-which knows no SIGINT and no process alone, wants a call at each step, and swallows a SIGTERM that
-comes before the first step.
+Source: `jax.experimental.multihost_utils.reached_preemption_sync_point` agrees in this way. It
+knows no SIGINT and no process alone, wants a call at each step, and swallows a SIGTERM that comes
+before the first step.
 """
 
 import contextlib
@@ -24,24 +24,23 @@ from dawnjax.errors import ExitStatus
 _FOLDER = "dawnjax/preemption"
 
 POLL_SECONDS = 1.0
-"""How often a process looks whether another was asked to stop."""
+"""Seconds between two looks for another process's request."""
 
 _AGREEMENT_POLL_SECONDS = 0.02
-"""How often it looks while all hold still; times the number of processes over 16 beyond that, since
-each then reads what each said."""
+"""Seconds between two looks while all hold still; beyond 16 processes in proportion to their
+number, since each then reads a note of every process."""
 
 _BUDGET = "the budget of time"
 
 
 class Preemption:
-    """Whether this run was asked to stop, and at which step boundary all processes do.
+    """Request to stop this run, and the step boundary at which all processes do.
 
-    A request before the first step has nothing to save and ends all processes at once. A second
-    SIGINT ends this process at once.
+    A request before the first step, or a second SIGINT, ends the process at once.
 
     Attributes:
-      holding: A stop was asked for: `stops_at` is to be asked at each step boundary from now on.
-        Before, a boundary costs the loop one look at this.
+      holding: Call `stops_at` at each step boundary from now on. Until then a boundary costs the
+        loop one look at this.
     """
 
     def __init__(self, watchdog: Watchdog):
@@ -61,13 +60,13 @@ class Preemption:
         self._thread = threading.Thread(target=self._agreement_loop, daemon=True)
 
     def install(self) -> None:
-        """Hears of the signals from now on; does nothing for them outside the main thread."""
+        """Listen to the signals from now on; outside the main thread, do nothing."""
         self._hearing.enter_context(stop_signals.heard_by(self.ask))
         if self._store is not None:
             self._thread.start()
 
     def close(self) -> None:
-        """Returns the signals to who heard of them before; a second call does nothing."""
+        """Return the signals to their earlier listeners; a second call does nothing."""
         self._closed.set()
         self._wake.set()
         self._hearing.close()
@@ -75,21 +74,17 @@ class Preemption:
             self._thread.join(timeout=5.0)
 
     def begin(self, step: int) -> None:
-        """Says that the steps begin.
-
-        Args:
-          step: Steps done before; there is something to save once the watchdog's `step` is above.
-        """
+        """Mark the first step: above `step` there is something to save."""
         self._begun_after = step
         # Loading an accelerator's runtime may have taken the signals away since `install`.
         self._hearing.enter_context(stop_signals.heard_by(self.ask))
 
     def end(self) -> None:
-        """Says that the steps are over: what a request ends from now on is the profile."""
+        """Mark the end of the steps: a request from now on ends the profile."""
         self._has_ended = True
 
     def spend_budget(self) -> None:
-        """Asks for a stop since the time is spent; the run then ends, and is not interrupted."""
+        """Ask for a stop since the time is spent; the run then ends, and is not interrupted."""
         if not self._wanted:
             self._wanted = _BUDGET
             self.holding = self._store is None
@@ -97,18 +92,17 @@ class Preemption:
 
     @property
     def is_budget_spent(self) -> bool:
-        """Whether all processes stop since the time is spent; the same on all once they agreed."""
+        """True if all processes stop since the time is spent; the same on all once they agreed."""
         return self._wanted == _BUDGET
 
     def is_asked(self) -> bool:
-        """Whether this process knows of a request to stop."""
         return self.holding or bool(self._wanted)
 
     def stops_at(self, step: int) -> bool:
-        """Whether all processes stop at this step boundary.
+        """True if all processes stop at this step boundary.
 
-        All processes must have the same boundaries, and must have set their watchdog's `step` to a
-        boundary's before they come to it and look whether they are `holding`.
+        All processes must have the same boundaries. Each must set its watchdog's `step` to a
+        boundary's before it reads `holding` there.
         """
         if not self.holding or self._store is None:
             return self.holding
@@ -120,7 +114,6 @@ class Preemption:
         return step >= self._stop_at
 
     def ask(self, number: signal.Signals) -> None:
-        """Asks for a stop, as that signal does."""
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             what = "after its last step" if self._has_ended else "without saving"

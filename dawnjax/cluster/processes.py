@@ -1,8 +1,8 @@
-"""The processes of one run: how they find each other, agree, and part.
+"""Processes of one run: how they find each other, agree, and part.
 
-JAX's own multi-controller runtime is the engine: each host runs the same command, `join` makes
-them one group, and from then on every process sees the devices of all. `leave` is the last thing
-that a command does. In between, a watchdog ends this process when another is gone or stuck.
+JAX's multi-controller runtime is the engine: each host runs the same command, `join` makes them one
+group, and then every process sees all devices. `leave` is a command's last act. In between, a
+watchdog ends this process when another is gone or stuck.
 """
 
 import contextlib
@@ -26,12 +26,11 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """Where and as whom this process meets the others; a field that is None is left to JAX.
+    """Where and as which process this one meets the others; JAX finds a field that is None.
 
     Attributes:
-      source: What said so, for messages.
+      source: Who said so, for messages.
       coordinator_address: `host:port` of process 0.
-      cluster: JAX's name of the cluster to ask; None to let it look.
     """
 
     source: str
@@ -42,7 +41,7 @@ class Meeting:
 
 
 _AGREEMENT_SECONDS = 86_400.0
-"""How long processes wait for each other's word. A dead or stuck one is the watchdog's matter."""
+"""Longest wait for another process's note. A dead or stuck process is the watchdog's matter."""
 
 _NEEDED_PACKAGES = {"Kubernetes": "kubernetes", "mpi4py": "mpi4py"}
 """Packages that JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
@@ -56,17 +55,10 @@ _num_agreements = 0
 
 
 def join(options: ProcessOptions) -> Watchdog:
-    """Makes this process one of its group, if there is one, and begins to watch it.
+    """Join this process to its group, if there is one, and begin to watch it.
 
-    Must come before anything that starts JAX's backend (devices, arrays, computations), and be
-    followed by `leave` whatever happens.
-
-    Returns:
-      The watchdog. It judges progress from the first `report` on.
-
-    Raises:
-      ConfigError: The options contradict themselves or name no group.
-      RunError: The others cannot be found.
+    Call it before anything that starts JAX's backend (devices, arrays, computations), and `leave`
+    after it, whatever happens. The watchdog judges progress from the first `report` on.
     """
     global _watchdog
     if _watchdog is not None:
@@ -92,12 +84,10 @@ def join(options: ProcessOptions) -> Watchdog:
 
 
 def leave(exit_status: int) -> int:
-    """Parts from the others: the last thing before this process ends, also after a failure.
+    """Part from the others: the last act of this process, also after a failure; returns its status.
 
-    Args:
-      exit_status: What this process is about to end with. After a failure of its own (1, 2) a
-        process of several ends in here, since an orderly end would wait for the others, and they
-        for it.
+    With several processes, a failure of this one alone (1, 2) ends the process in here. An orderly
+    end would wait for the others, and they for it.
     """
     global _watchdog
     watchdog, _watchdog = _watchdog, None
@@ -105,21 +95,22 @@ def leave(exit_status: int) -> int:
 
 
 def explain(error: BaseException) -> None:
-    """Ends this process with the name of the host at fault if an error is the echo of its end."""
+    """End this process, naming the host at fault, if an error is the echo of that host's end."""
     if _watchdog is not None:
         _watchdog.explain(error)
 
 
 _MOST_MARKS = 10**8
-"""Of a message: the traces of a window hold some million moments."""
+"""Bound of a message: the traces of a window hold some million moments."""
 
 
 def gather(value: Any) -> list[Any]:
-    """Collects a value from every process, in their order, for all; all must call it alike."""
+    """Values of every process, in their order, for all; all must call it alike."""
     store, folder = _next_agreement("gather")
     if store is None:
         return [value]
     store.put(f"{folder}/{store.process_index}", json.dumps(value))
+    # Read only after all have written: a folder read earlier lacks the slow processes.
     store.wait_for_all(folder, _AGREEMENT_SECONDS)
     values = store.read(folder)
     return [
@@ -128,17 +119,13 @@ def gather(value: Any) -> list[Any]:
 
 
 def same_text(text: str) -> str:
-    """Returns the text of process 0 on all processes; all must call it alike."""
+    """The text of process 0 on all processes; all must call it alike."""
     return gather(text)[0]
 
 
 @contextlib.contextmanager
 def first_goes_first(waits: bool) -> Iterator[None]:
-    """Lets process 0 go through a block before others do; all must call it alike.
-
-    Args:
-      waits: Whether this process waits for process 0, which never waits.
-    """
+    """Let process 0 go through a block before those that wait; all must call it alike."""
     store, key = _next_agreement("first")
     if store is not None and store.process_index > 0 and waits:
         store.wait_for(key, _AGREEMENT_SECONDS)
@@ -157,14 +144,14 @@ def _next_agreement(kind: str) -> tuple[KeyValueStore | None, str]:
 
 
 def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Meeting | None:
-    """Finds where the other processes are; None where nothing says that there are any.
+    """Place where the other processes are; None where nothing says that there are any.
 
-    Only what a launcher sets for the processes that it starts counts: a shell on a login node, in a
-    batch allocation or in a notebook's container has some of these variables and no companions.
+    Only variables that a launcher sets for its processes count. A shell on a login node, in a batch
+    allocation or in a notebook's container has some of the others and no companions.
 
-    Source: the variables are those of the launchers' manuals: srun(1), "Output environment
-    variables"; mpirun(1), "Environment variables"; Kubernetes, "Indexed Job for parallel
-    processing"; Cloud TPU on GKE, "TPU_WORKER_HOSTNAMES".
+    Source: the launchers' manuals: srun(1), "Output environment variables"; mpirun(1), "Environment
+    variables"; Kubernetes, "Indexed Job for parallel processing"; Cloud TPU on GKE,
+    "TPU_WORKER_HOSTNAMES".
     """
     if options.mode == "off":
         return None
@@ -241,7 +228,6 @@ def _may_use_tpu(environment: Mapping[str, str]) -> bool:
 
 
 def _is_cloud_tpu_vm(environment: Mapping[str, str]) -> bool:
-    """Whether this machine has TPU chips; its metadata then names the other hosts."""
     if not _may_use_tpu(environment) or importlib.util.find_spec("libtpu") is None:
         return False
     import jax  # noqa: F401  Importing it looks for the chips.
@@ -346,10 +332,10 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
 
 
 def _take_greetings_out_of_standard_output() -> None:
-    """Keeps standard output for results: Gloo greets there, once for each group of devices.
+    """Keep standard output for results: Gloo greets there, once for each group of devices.
 
-    Gloo writes to file 1 itself and has no switch. Python writes to a copy of that file instead,
-    and what libraries write to file 1 goes through a pipe that leaves the greetings out.
+    Gloo writes to file 1 itself and has no switch. Python writes to a copy of that file instead; a
+    pipe copies what libraries write to file 1, without the greetings.
     """
     out = sys.stdout
     try:
@@ -390,7 +376,7 @@ def _why_nobody_came(meeting: Meeting) -> str:
 
 
 def _check_port_is_free(address: str) -> None:
-    """Refuses a port that is taken: JAX's service crashes the process on one, or shares it."""
+    """Refuse a port that is taken: JAX's service crashes the process on one, or shares it."""
     host, port = _split_address(address)
     advice = "another run may use it: choose another port"
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):

@@ -1,6 +1,6 @@
-"""Who is at fault when a run of several hosts is stuck, from each host's word about itself.
+"""The host at fault when a run of several hosts is stuck, from each host's report on itself.
 
-Nothing here knows a clock, a thread or a network: `watchdog` brings the words and the time.
+Nothing here uses a clock, a thread or a network: `watchdog` brings reports and time.
 """
 
 import dataclasses
@@ -9,20 +9,17 @@ from typing import Any
 from dawnjax.errors import ExitStatus
 
 SHORT_SILENCE_SECONDS = 4.0
-"""After this long without a word from a host, its answer is not waited for. Hosts speak once a
-second."""
+"""A host silent for this long is not waited for. Hosts report once a second."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """A process's word about itself.
+    """A process's report on itself.
 
     Attributes:
-      beat: Counts what it said; a count that stands still is the sign of a dead process.
+      beat: Number of the report; a count that stands still is the sign of a dead process.
       step: Steps handed to the devices; -1 before the first report.
-      reports: How often it reported progress; all processes report alike.
-      idle_seconds: Time since the last report or step.
-      where: The line of code that its main thread stands at, once it is idle for a while.
+      where: Line of code of its main thread, once it is idle for a while.
       waits: Its main thread waits for another thread, as in a collective, and not for a disk, a
         network or a clock. False where the system does not tell.
     """
@@ -39,12 +36,10 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Which host ended the run, and why.
+    """The host that ended the run, and why.
 
     Attributes:
-      process_index: The host at fault.
       what: What it did, as the end of a sentence that begins with the host.
-      step: The last step that it was seen at; -1 before its first report.
       is_silent: It says nothing any more, so it will not hear this either.
     """
 
@@ -57,26 +52,19 @@ class Fault:
     exit_status: int = ExitStatus.FAILED
 
     def line(self, resume_command: str) -> str:
-        """One line, with the command that resumes the run where there is one."""
         at = f"step {self.step} ({self.phase})" if self.step >= 0 else "the start"
         line = f"host {self.process_index} ({self.hostname}) {self.what} at {at}"
         return f"{line}; resume with: {resume_command}" if resume_command else line
 
     @classmethod
     def about(cls, process_index: int, progress: Progress, what: str, **fields: Any) -> "Fault":
-        """The fault of a host, from its last word."""
         return cls(process_index, progress.hostname, what, progress.step, progress.phase, **fields)
 
 
 class RollCall:
-    """When each process was heard of and made progress, and from that, who is at fault."""
+    """Times of each process's last report and progress, and from them the host at fault."""
 
     def __init__(self, num_processes: int, silence_seconds: float, deadline_seconds: float):
-        """Args:
-        num_processes: Processes of the run.
-        silence_seconds: A process that says nothing for this long is at fault.
-        deadline_seconds: No progress of any for this long is a fault; 0 sets no deadline.
-        """
         self._silence_seconds = silence_seconds
         self._deadline_seconds = deadline_seconds
         self._last = [Progress()] * num_processes
@@ -84,13 +72,9 @@ class RollCall:
         self._moved_at = [0.0] * num_processes
 
     def hear(self, process_index: int, progress: Progress, now: float) -> None:
-        """KeyValueStore what a process says of itself.
-
-        Args:
-          progress: What it says; nothing new is no sign of life.
-          now: Seconds on the listener's clock, from 0.
-        """
+        """Keep a process's report; `now` is in seconds on the listener's clock, from 0."""
         last = self._last[process_index]
+        # The same report read twice is no sign of life.
         if progress.beat != last.beat:
             self._heard_at[process_index] = now
         if (progress.step, progress.reports) != (last.step, last.reports):
@@ -98,7 +82,7 @@ class RollCall:
         self._last[process_index] = progress
 
     def silent(self, now: float, seconds: float) -> Fault | None:
-        """Blames the process that was silent for longest, if for more than some seconds."""
+        """Blame the process that was silent for longest, if for more than `seconds`."""
         silence = now - min(self._heard_at)
         if silence <= seconds:
             return None

@@ -1,9 +1,9 @@
-"""The signals that ask a process to stop, heard from its first moments on.
+"""Signals that ask a process to stop, heard from its first moments on.
 
-Python runs a signal's handler in the main thread alone, between two of its instructions. In a long
-computation no handler runs, and an exception that one raises comes up wherever the main thread is:
-a callback of JAX's garbage collector swallows it. So the handlers here do nothing. The interpreter
-also writes each signal's number to a pipe, at once, and a thread hands it to a listener.
+Python runs a signal's handler in the main thread alone, between two instructions. A long
+computation delays it, and an exception from it comes up anywhere: a callback of JAX's garbage
+collector swallows it. So the handlers do nothing; the interpreter also writes each signal's number
+to a pipe, at once, and a thread hands it to a listener.
 
 A program listens before its other imports, which take seconds; so this module imports little.
 """
@@ -30,16 +30,10 @@ _writer = -1
 
 
 def listen(listener: Listener | None) -> Listener | None:
-    """Hands each signal to a listener from now on, in a thread of its own.
+    """Hand each signal to a listener from now on, in a thread of its own; returns the earlier one.
 
-    A SIGHUP that this process was started to ignore, as by `nohup`, stays ignored. Signals that
-    whoever started it has blocked are unblocked, and come now.
-
-    Args:
-      listener: Who hears of the signals; None gives them back to their earlier handlers.
-
-    Raises:
-      ValueError: This is not the main thread, which alone may take signals.
+    An ignored SIGHUP, as by `nohup`, stays ignored. Blocked signals are unblocked, and come now.
+    None gives signals back to their earlier handlers. Outside the main thread it is a ValueError.
     """
     global _listener, _writer, _earlier_wakeup
     if listener is None:
@@ -53,6 +47,7 @@ def listen(listener: Listener | None) -> Listener | None:
     with blocked():  # one that came between the handler and the pipe would be lost
         if _writer < 0:
             reader, _writer = os.pipe()
+            # The interpreter writes from a signal handler, which a full pipe must not block.
             os.set_blocking(_writer, False)
             _thread.start_new_thread(_tell, (reader,))
         # Where there is a handler, the interpreter writes to the pipe. A library may have put its
@@ -72,7 +67,7 @@ def listen(listener: Listener | None) -> Listener | None:
 
 @contextlib.contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Hands the signals inside a block to a listener; does nothing outside the main thread."""
+    """Hand the signals inside a block to a listener; does nothing outside the main thread."""
     try:
         previous = listen(listener)
     except ValueError:
@@ -86,7 +81,7 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
-    """Lets processes that are started inside a block hear of signals only once they listen."""
+    """Let processes that are started inside a block hear of signals only once they listen."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
     try:
         yield
@@ -95,12 +90,7 @@ def blocked() -> Iterator[None]:
 
 
 def end_at_once(who: str, why: str) -> Listener:
-    """Makes the listener that ends this process with one line and status 5.
-
-    Args:
-      who: Who says so, such as `dawnjax train`.
-      why: The end of the line, such as why there is nothing to save.
-    """
+    """Listener that ends this process with status 5 and the line `WHO: ended by SIGNAL WHY`."""
 
     def end(number: signal.Signals) -> None:
         with contextlib.suppress(OSError):  # its terminal may be gone
@@ -111,10 +101,9 @@ def end_at_once(who: str, why: str) -> Listener:
 
 
 def end_with(status: int) -> None:
-    """Keeps the status of a program that has done its work, whatever signal still comes.
+    """Keep the status of a program that has done its work: the first signal changes nothing.
 
-    The first signal changes nothing; a second ends the process at once, with that status. Does
-    nothing where no one listened before.
+    A second ends the process at once, with that status.
     """
     heard: list[signal.Signals] = []
 
@@ -128,7 +117,7 @@ def end_with(status: int) -> None:
 
 
 def ignore() -> None:
-    """Ignores the signals where someone listened: Python's own end would let them kill again."""
+    """Ignore the signals where someone listened: Python's own end would let them kill again."""
     if _listener is not None:
         for number in NUMBERS:
             signal.signal(number, signal.SIG_IGN)

@@ -1,17 +1,16 @@
-"""The watchdog: ends a run that is stuck, with the name of the host at fault.
+"""Watchdog: ends a run that is stuck, with the name of the host at fault.
 
-In a run of several hosts one that is gone or stuck leaves all others waiting in a collective, where
-they neither fail nor learn why. So each process says once a second in the store that it is alive
-and how far it is. Process 0 reads what all say; the others read what process 0 says, so the
-messages grow with the number of hosts and not with its square. Whoever finds the host at fault
-leaves word of it in the store, and every process ends with that one line.
+In a run of several hosts, one that is gone or stuck leaves all others waiting in a collective,
+where they neither fail nor learn why. So each process reports once a second to the store. Process 0
+reads all reports and the others read its report, so messages grow with the number of hosts and not
+its square. Whoever finds the host at fault notes it in the store, and every process ends with that
+line.
 
 Four things end a run:
-  - A process says nothing for most of the heartbeat timeout: killed, stopped, or cut off. JAX's own
-    heartbeat, a little slower, stands behind this one.
-  - No process reports progress for the progress deadline. Then the host at fault is the one that
-    handed the fewest steps to its devices, or else made the fewest reports: the others ran ahead of
-    it until they had to wait.
+  - A process is silent for most of the heartbeat timeout: killed, stopped, or cut off. JAX's own
+  heartbeat, a little slower, stands behind this one.
+  - No process reports progress for the progress deadline. The host at fault handed the fewest steps
+  to its devices, or made the fewest reports: the others ran ahead until they had to wait.
   - A process fails by itself and says so.
   - `dawnjax launch` saw one of its processes killed: process 0 need not wait for its silence.
 """
@@ -38,31 +37,30 @@ from dawnjax.cluster.roll_call import SHORT_SILENCE_SECONDS, Fault, Progress, Ro
 from dawnjax.errors import ExitStatus
 
 EXCHANGE_SECONDS = 1.0
-"""How often a process says how far it is. The whole watch takes half a percent of one core."""
+"""Seconds between a process's reports. The whole watch takes half a percent of one core."""
 
 JUDGE_SECONDS = 0.5
-"""How often the run is judged."""
 
 _FOLDER = "dawnjax/watchdog"
 
 SILENCE_FRACTION = 0.8
-"""The part of the heartbeat timeout after which a silent process is given up. The rest is for the
-others to hear of it, which takes up to 2.5 s, so that all end within timeouts of 13 s and more."""
+"""Part of the heartbeat timeout after which a silent process is given up. The others need the rest,
+up to 2.5 s, to hear of it, so that all end within timeouts of 13 s and more."""
 
 NEWS_SECONDS = 6.0
-"""How long all may take to learn that a host is silent, beyond the silence itself. Its last word
-waits for process 0 to read it, which tells the others, who read that: an exchange each and two
-judgements, 4 s on an idle machine."""
+"""Longest time for all to learn that a host is silent, beyond the silence itself. Its last report
+waits for process 0, which tells the others: an exchange each and two judgements, 4 s on an idle
+machine."""
 
 _ACKNOWLEDGE_SECONDS = 3.0
-"""How long process 0 stays when it ends the run, so that the others can read why: its end takes the
-store away, and JAX aborts processes that lose it."""
+"""Time that process 0 stays when it ends the run, so that the others can read why: its end takes
+the store away, and JAX aborts processes that lose it."""
 
 _FAREWELL_SECONDS = 20.0
-"""How long JAX's farewell may take, once every process has come to its end."""
+"""Longest farewell of JAX, once every process has come to its end."""
 
 _ON_DEATH_SECONDS = 2.0
-"""How long a last record may take; it must not keep a process whose disk hangs."""
+"""Longest last record; it must not keep a process whose disk hangs."""
 
 _FOREVER_SECONDS = 10.0**6
 
@@ -72,11 +70,9 @@ class Watchdog:
 
     Attributes:
       store: Where the processes leave notes; None for one process alone.
-      resume_command: The command that resumes the run, for the line about its end; empty until
-        it is known.
+      resume_command: Command that resumes the run, for the line about its end; empty until known.
       step: Steps handed to the devices; -1 before the first report. The innermost loop writes it
-        just before each call, with the steps done once it is made; that too says that this process
-        is getting on.
+        just before each call, with the steps done once it is made; that too is progress.
       on_death: Called with that line before the process ends, such as to log it; it has 2 seconds.
     """
 
@@ -87,12 +83,6 @@ class Watchdog:
         heartbeat_timeout_seconds: float,
         progress_deadline_seconds: float,
     ):
-        """Args:
-        store: Where the processes leave notes; None for one process alone.
-        heartbeat_timeout_seconds: A process that dies ends the others within this time.
-        progress_deadline_seconds: No progress of any process for this long, counted from the
-          first report, ends the run; 0 sets no deadline.
-        """
         self.store = store
         self.resume_command = ""
         self.on_death: Callable[[str], object] | None = None
@@ -124,7 +114,7 @@ class Watchdog:
         self._written: launched.Status | None = None
 
     def report(self, phase: str, step: int) -> None:
-        """Says that this process is getting on, and with what.
+        """Report that this process makes progress, and its phase.
 
         Report before each thing that waits for other hosts, and in the same order on all: the host
         with the fewest steps and reports is the one that the others wait for.
@@ -144,12 +134,11 @@ class Watchdog:
             thread.start()
 
     def explain(self, error: BaseException) -> None:
-        """Takes what ended the main thread; returns if it is this process's own failure.
+        """Handle the error of the main thread; returns if it is this process's own failure.
 
-        A host that dies shows in the others as a broken connection in the middle of a collective.
-        The error says neither which host nor what to do, so this waits for the news of it, or for a
-        host that is silent, which ends the process; should nobody be at fault, it ends with what
-        the error says.
+        A host that dies shows in the others as a broken connection in a collective, which names no
+        host. So this waits for the news of it, or for a silent host, which ends the process. If
+        nobody is at fault, the process ends with the error's text.
         """
         self._failure = f"{type(error).__name__}: {first_line(error)}"
         if self.store is None or not is_broken_connection(error):
@@ -166,22 +155,19 @@ class Watchdog:
         self.end(f"lost another host ({first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
-        """Ends the run on every host, now, with this one named as the cause.
+        """End the run on every host, now, with this one named as the cause.
 
-        Args:
-          what: What happened here, as the end of a sentence that begins with the host.
-          announce: Whether to print the line here; False where the reason stands there already.
+        `what` ends a sentence that begins with the host. `announce` prints the line here.
         """
         progress = self._progress()
         fault = Fault.about(self.process_index, progress, what, exit_status=int(exit_status))
         self._end(fault, announce=announce, publish=True)
 
     def leave(self, exit_status: int) -> int:
-        """Ends the watch, and this process's part in the run; returns the exit status.
+        """End the watch, and this process's part in the run; returns the exit status.
 
-        A status that all processes come to together (reached, budget spent, diverged, interrupted)
-        waits for all of them. A failure of this process alone (1, 2) ends it here, and the others
-        with it: they would wait for it in vain.
+        A status that all processes reach together waits for all of them. A failure of this process
+        alone (1, 2) ends it here, and the others with it: they would wait for it in vain.
         """
         store = self.store
         if store is not None:
@@ -267,7 +253,6 @@ class Watchdog:
                 self._end(self._with_step(fault), publish=self.process_index == 0)
 
     def _killed(self) -> Fault | None:
-        """The fault of a process that the launcher saw killed; process 0 alone finds it."""
         killed = launched.read_killed() if self.store and self.process_index == 0 else None
         if killed is None:
             return None
@@ -276,11 +261,10 @@ class Watchdog:
         return Fault.about(process_index, progress, how, is_silent=True)
 
     def _end_by_silence(self) -> None:
-        """Ends the run if another host is silent, though the judge has not given it up yet.
+        """End the run if another host is silent, though the judge has not given it up yet.
 
-        A broken connection and a silent host are proof enough together. And on a busy machine the
-        judge, whose clock counts only the time that this process ran, can be later than JAX's
-        heartbeat.
+        On a busy machine the judge, whose clock counts only the time that this process ran, can be
+        later than JAX's heartbeat. A broken connection and a silent host are proof enough.
         """
         silent = self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS) or self._suspect
         if silent is not None and silent.process_index != self.process_index:
@@ -301,10 +285,7 @@ class Watchdog:
         )
 
     def _with_step(self, fault: Fault) -> Fault:
-        """Adds a step to the fault of a host that died before it said how far it was.
-
-        All hosts take the same steps, so it was not far from this one.
-        """
+        # A host that died before its first report took the same steps as this one: name this step.
         if fault.step >= 0 or self.step < 0:
             return fault
         return dataclasses.replace(fault, step=self.step, phase=self._phase)
@@ -314,7 +295,7 @@ class Watchdog:
         _flush_and_exit(fault.exit_status)
 
     def _conclude(self, fault: Fault, *, announce: bool, publish: bool) -> None:
-        """Tells everyone why the run ends; only the first thread that comes here returns."""
+        """Tell everyone why the run ends; only the first thread that comes here returns."""
         if not self._ending.acquire(blocking=False):
             threading.Event().wait()
         store, on_death = self.store, self.on_death
@@ -332,7 +313,6 @@ class Watchdog:
             _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(silent))
 
     def _acknowledge(self, silent: int | None) -> None:
-        """Says that this process knows why it ends; process 0 waits until all but one do."""
         assert self.store is not None
         folder = f"{_FOLDER}/knows"
         self.store.put(f"{folder}/{self.process_index}", "1")
@@ -348,7 +328,6 @@ class Watchdog:
             self._written = status
 
     def _on_abort(self) -> None:
-        """Finds the host at fault when JAX's own runtime aborts this process."""
         if self._left_with is not None:
             _flush_and_exit(self._left_with)
         if self._told is not None:
@@ -365,7 +344,7 @@ class Watchdog:
 
 
 def is_broken_connection(error: BaseException) -> bool:
-    """Whether an error looks like the echo of another host's end."""
+    """True if an error looks like the echo of another host's end."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
@@ -384,7 +363,6 @@ _LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib"}
 
 
 def _where_main_thread_stands() -> str:
-    """Names the innermost line of the main thread outside JAX and the standard library."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
@@ -412,13 +390,13 @@ def _to_text(note: Progress | Fault | None) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message, at most 200 characters of it."""
+    """First line of an error's message, at most 200 characters of it."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _within(seconds: float, function: Callable[[], object]) -> bool:
-    """Runs a function that may hang or fail; returns whether it came back in time."""
+    """Run a function that may hang or fail; returns True if it came back in time."""
 
     def run() -> None:
         with contextlib.suppress(Exception):
@@ -431,7 +409,7 @@ def _within(seconds: float, function: Callable[[], object]) -> bool:
 
 
 def _write_line(line: str) -> None:
-    """Writes to standard error past Python's buffer, whose lock a stuck thread may hold."""
+    """Write to standard error past Python's buffer, whose lock a stuck thread may hold."""
     # A live display hides the cursor of a terminal and leaves it on the display's line.
     before = "\x1b[?25h\n" if os.isatty(2) else ""
     with contextlib.suppress(OSError):
@@ -444,13 +422,12 @@ def _flush_and_exit(exit_status: int) -> NoReturn:
 
 
 def _handle_abort(on_abort: Callable[[], None]) -> Any:
-    """Calls a function when this process aborts, and returns what must be kept for that.
+    """Call a function when this process aborts; the caller must keep the result alive.
 
-    JAX's coordination service aborts a process from a thread of its own, milliseconds after
-    process 0 is gone, and offers Python no say in it. `signal.signal` would run the handler in the
-    main thread, which never comes to it; a C handler runs it at once, in the thread that aborts.
-    That is sound here because `abort` is called, not inflicted: the thread holds no lock that
-    Python needs, unless the heap is corrupt, and then the interpreter's own timer ends the process.
+    JAX's coordination service aborts a process from a thread of its own. `signal.signal` would run
+    the handler in the main thread, which never comes to it; a C handler runs it at once. That is
+    sound: the thread called `abort` and holds no lock that Python needs. If the heap is corrupt,
+    the interpreter's own timer ends the process.
     """
     libc = ctypes.CDLL(None)
 

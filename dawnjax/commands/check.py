@@ -1,4 +1,4 @@
-"""`dawnjax check`: whether a run directory is what it says it is."""
+"""`dawnjax check`: compares a run directory with its own log and hashes."""
 
 import json
 import math
@@ -29,7 +29,7 @@ _LONGEST_LINE = 600
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status: 1 if any run directory has a fault."""
+    """Run the command; returns 1 if any run directory has a fault."""
     flag_values = flags.FlagValues()
     paths = command_line.parse(
         "check",
@@ -64,7 +64,7 @@ def _short(line: str) -> str:
 
 
 def check_run(path: Path) -> tuple[list[str], list[str]]:
-    """Checks a run directory; returns its faults, and notes that are no faults."""
+    """Check a run directory; returns its faults, and notes that are no faults."""
     directory = RunDirectory(path)
     if not path.is_dir():
         return [RECORD_FILE if is_record_file(path) else f"there is no directory {path}"], []
@@ -127,7 +127,6 @@ def _order_faults(events: list[Event]) -> list[str]:
 
 
 def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
-    """Finds where `experiment.json` contradicts itself or the log."""
     faults = []
     if identity_of(record["identity_fields"]) != record["identity"]:
         faults.append(
@@ -173,6 +172,7 @@ def _result_faults(
     except (OSError, ValueError) as error:
         return [f"result.json cannot be read: {error}"]
     faults = []
+    # A full disk may leave the result that was written before the profile; that is no forgery.
     before_profile = summary.summarize(summary.up_to_profile(events)).to_json()
     if not _same(expected, written) and _same(before_profile, written):
         notes.append(
@@ -211,7 +211,7 @@ def _result_faults(
 
 
 def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str, Any] | None:
-    """The result by the log up to the attempt that `written` is of; None if that is the last."""
+    """Result by the log up to the attempt of `written`; None if that is the last."""
     for last in sorted({event["attempt"] for event in events})[:-1]:
         try:
             part = [e for e in events if e["attempt"] <= last]

@@ -1,4 +1,4 @@
-"""`dawnjax compare`: whether B is faster than A, by how much, and what changed."""
+"""`dawnjax compare`: speed of B against A with its interval, and the fields that changed."""
 
 import dataclasses
 import json
@@ -43,7 +43,6 @@ add trials and compare again is a second look: the output says how many verdicts
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     flags.DEFINE_float(
         "margin", 0.05, "Ratios from 1 / (1 + margin) to 1 + margin count as equal.",
@@ -98,6 +97,7 @@ def main(argv: list[str]) -> int:
 def _gate(judged: "Verdict") -> ExitStatus:
     if judged.is_slower_excluded:
         return ExitStatus.DONE
+    # Undecided fails the gate too: too few trials must not pass as no slower.
     return ExitStatus.SLOWER if judged.is_slower else ExitStatus.UNDECIDED
 
 

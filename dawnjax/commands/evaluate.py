@@ -83,7 +83,6 @@ def _refuse_other_flags(argv: list[str], run: EarlierRun) -> None:
 def _changed(
     run: EarlierRun, changes: FlagTree | None, flag_values: flags.FlagValues
 ) -> tuple[EarlierRun, dict[str, Any]]:
-    """The run with what was asked of its task's evaluation, and the flags that changed it."""
     if changes is None:
         return run, {}
     task: Task = changes.value(flag_values)

@@ -27,7 +27,7 @@ MAX_SHOWN = 5
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status: 1 if anything was rejected."""
+    """Run the command; returns 1 if anything was rejected."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("out", None, "The JSON Lines file to write.", flag_values=flag_values)
     flags.DEFINE_multi_string(
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
 
 
 def table(imported: Imported) -> str:
-    """The closing table: numbers of results read, warned about and rejected."""
+    """Closing table: numbers of results read, warned about and rejected."""
     rows = [("", "entries", "trials", "with warnings")]
     kinds = sorted({(e.suite, e.round, e.kind) for e in imported.entries})
     for kind in [*kinds, None]:
@@ -105,7 +105,6 @@ def _names(files: Sequence[str]) -> str:
 
 
 def _not_read(imported: Imported) -> str:
-    """Describes a source without results, for the line that says so."""
     if imported.rejections:
         return ""
     if not imported.other_files:

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
 
 
 def _program() -> tuple[str, ...]:
-    """The command line of the package that runs now.
+    """Command line of the package that runs now.
 
     Python looks for the module of `-m` in the working directory first, which may be a checkout that
     is not the installed package; `-P` keeps it from that.

@@ -1,4 +1,4 @@
-"""`dawnjax list`: the experiments, what they need and what was seen of them."""
+"""`dawnjax list`: the experiments, their needs and their observations."""
 
 import json
 import sys
@@ -18,7 +18,6 @@ from dawnjax.tasks.task import find_metric
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     flags.DEFINE_boolean("json", False, "Print JSON, one object a line.", flag_values=flag_values)
     names = command_line.parse(

@@ -50,7 +50,6 @@ COMPILERS_AT_ONCE = 2
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     values = _own_flags()
     if any(re.match(r"--?validate(=|$)", argument) for argument in argv):
         return _validate(argv, values)
@@ -85,10 +84,12 @@ def main(argv: list[str]) -> int:
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
             prediction = _predict(request, flags_of_batch, system, batch, prices, counted)
+        # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             return Planned(system.name, system.num_devices, batch, None, str(error))
         return Planned(system.name, system.num_devices, batch, prediction)
 
+    # XLA compiles outside Python's lock, so threads are enough.
     with concurrent.futures.ThreadPoolExecutor(COMPILERS_AT_ONCE) as pool:
         rows = sorted([*pool.map(row, jobs), *rows], key=planned.order)
     told = {
@@ -105,7 +106,6 @@ def main(argv: list[str]) -> int:
 
 
 def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
-    """The systems of some names, and rows for the names that are none."""
     from dawnjax.plan.systems import parse_system
 
     systems, rows = [], []
@@ -143,7 +143,6 @@ def _own_flags() -> flags.FlagValues:
 
 
 def _without(argv: Sequence[str], own: set[str]) -> list[str]:
-    """The arguments that are the experiment's: those of no flag of the command."""
     left, skips = [], False
     for argument in argv:
         if skips:
@@ -183,7 +182,6 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
 
 
 def _sizes_of(systems: Sequence["System"]) -> list["System"]:
-    """The systems, and each of their accelerators at the sizes of a scaling table."""
     more = []
     for system in systems:
         for size in SIZES:
@@ -208,7 +206,6 @@ def _given_epochs(number: Any, path: Any, experiment: str) -> "Epochs | None":
 
 
 def _epochs_of_runs(path: str, experiment: str) -> "Epochs":
-    """Mean epochs of the trials of an experiment that reached their target."""
     from dawnjax.analysis import leaderboard, loading
     from dawnjax.plan.epochs import Epochs
 
@@ -263,7 +260,7 @@ def _predict(
 
 
 def _validate(argv: list[str], values: flags.FlagValues) -> int:
-    """Prints official results beside predictions that did not use their system."""
+    """Print official results beside predictions that did not use their system."""
     command_line.parse("plan", values, argv, USAGE, DESCRIPTION)
     given = [name for name in values if values[name].present and name not in ("validate", "json")]
     if given:

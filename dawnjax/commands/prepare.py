@@ -1,7 +1,4 @@
-"""`dawnjax prepare`: a dataset into its form on disk, once, so that runs read it in no time.
-
-A dataset's `Preparation` has its sources and its own flags.
-"""
+"""`dawnjax prepare`: converts a dataset into its form on disk, once, so that runs start at once."""
 
 import functools
 import pathlib
@@ -100,7 +97,7 @@ def _dataset_in(argv: list[str]) -> str:
 
 
 def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValues:
-    """Common flags and the dataset's; those of others too where they are to be refused."""
+    """Common flags and the dataset's; also those of other datasets, to refuse them by name."""
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.")
@@ -140,7 +137,6 @@ def _refuse_flags_of_others(flag_values: flags.FlagValues, preparation: Preparat
 
 
 def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
-    """Say so in one line, without the complaint of an archive that was open."""
     show, sys.unraisablehook = sys.unraisablehook, lambda _: None
     traceback.clear_frames(error.__traceback__)  # deletes it, which fails
     sys.unraisablehook = show

@@ -1,4 +1,4 @@
-"""`dawnjax profile`: where the time of a step goes, of a run that was, or of a few fresh steps."""
+"""`dawnjax profile`: where the time of a step goes, of an earlier run or a few fresh steps."""
 
 import functools
 from pathlib import Path
@@ -62,11 +62,7 @@ def _fresh(argv: list[str], with_figures: bool) -> int:
 
 
 def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
-    """Shows the profile of each process in a run directory, and writes its files.
-
-    Args:
-      window: Name of the window; empty takes the last.
-    """
+    """Show and write the profile of each process, of `window` or, if empty, the last."""
     window, windows = _chosen(run_dir, window)
     profiles = [host_profile.read_profile(folder) for folder in windows[window]]
     print(_window_line(window, profiles[0], [name for name in windows if name != window]))
@@ -109,11 +105,7 @@ def _chosen(run_dir: Path, window: str) -> tuple[str, dict[str, list[Path]]]:
 
 
 def write_timeline(run_dir: Path, window: str, file: str) -> int:
-    """Writes one timeline of all hosts, and says how to open it.
-
-    Args:
-      window: Name of the window; empty takes the last.
-    """
+    """Write one timeline of all hosts, of `window` or the last, and say how to open it."""
     from dawnjax.profile import timeline
 
     window, windows = _chosen(run_dir, window)

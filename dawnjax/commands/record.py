@@ -1,4 +1,4 @@
-"""`dawnjax record`: whole runs as one program each, seed after seed; their time is no TTA."""
+"""`dawnjax record`: whole runs as one program each; their time is no time to accuracy."""
 
 import functools
 from pathlib import Path

@@ -23,7 +23,6 @@ Trials of one experiment on one system are one entry. Other files in DIR are lef
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("out", None, "Directory to write to.", flag_values=flag_values)
     flags.DEFINE_multi_string(

@@ -1,4 +1,4 @@
-"""`dawnjax study`: many trials of an experiment, and what they say."""
+"""`dawnjax study`: many trials of an experiment, and their statistics."""
 
 import dataclasses
 import json
@@ -44,7 +44,6 @@ trial, such as --max_steps=100.
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     asked = _parse(argv)
     folder = StudyFolder(asked.out)
     folder.refuse_other(asked.study)
@@ -78,7 +77,6 @@ def main(argv: list[str]) -> int:
 
 
 def _run_side_by_side(asked: "_Asked", trials: tuple[PlannedTrial, ...]) -> None:
-    """Runs the trials that are not over in processes of their own."""
     from dawnjax.study import side_by_side
     from dawnjax.study.reading import trials_over
 
@@ -95,7 +93,6 @@ def _run_side_by_side(asked: "_Asked", trials: tuple[PlannedTrial, ...]) -> None
 
 
 def _hand_out(asked: "_Asked", trials: int) -> int:
-    """Hands the trials to an engine, and says how to go on."""
     from dawnjax.study import runners
 
     if asked.runner == "slurm":
@@ -122,7 +119,6 @@ class _Asked:
 
 
 def _parse(argv: list[str]) -> _Asked:
-    """Reads the command line: the study's own flags, and those of its trials."""
     if argv and not is_file(argv[0]):
         argv = command_line.with_experiment_flag(argv)
     given, argv = list(argv), list(argv)
@@ -220,7 +216,6 @@ def _run(
     trials: tuple[PlannedTrial, ...],
     earlier: "list[Look]",
 ) -> int:
-    """Runs what is left of the study, showing how far it is; writes its result after each trial."""
     from rich.console import Console
 
     from dawnjax.study.figures import figures
@@ -252,6 +247,7 @@ def _run(
             console.print(_line(done, total, trial, run, why), markup=False, soft_wrap=True)
             rows = figures(asked.study, arms, runs, asked.out)
             estimate = _estimate(next((row for row in rows if row.arm == trial.arm.name), rows[0]))
+            # After each trial: a study that is killed keeps a result of the trials so far.
             _write_result(asked, rows, None)
     rows = figures(asked.study, arms, runs, asked.out)
     cost = None
@@ -266,7 +262,6 @@ def _run(
 
 
 def _line(done: int, total: int, trial: PlannedTrial, run: Any, why: str) -> str:
-    """Line on a trial that is over."""
     said = f"failed: {why}"
     if run is not None and not why:
         seconds = run.result.time_to_accuracy_seconds
@@ -276,7 +271,6 @@ def _line(done: int, total: int, trial: PlannedTrial, run: Any, why: str) -> str
 
 
 def _estimate(row: "ArmFigures") -> str:
-    """The expected time of an arm so far, with its interval once there is one."""
     if row.expected_seconds is None:
         return ""
     ends = f" ({_ends(row, 3)})" if row.low is not None else ""
@@ -299,7 +293,6 @@ def _write_result(
 
 
 def _text(study: Study, rows: "list[ArmFigures]", cost: dict[str, Any] | None) -> str:
-    """The result as a table, a line an arm, and what its verdicts rest on."""
     from dawnjax.page.table import of_words
     from dawnjax.study.looks import words_of_cost
 
@@ -332,7 +325,7 @@ def _text(study: Study, rows: "list[ArmFigures]", cost: dict[str, Any] | None) -
 
 
 def _ends(row: "ArmFigures", digits: int) -> str:
-    """Ends of the expected time, after what they are unless that is a 95 % interval."""
+    """Ends of the expected time, labelled unless they are a 95 % interval."""
     if row.low is None or row.high is None:
         return ""
     kind = "" if row.ends == "95 %" else f"{row.ends}: "

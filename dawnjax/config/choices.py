@@ -1,4 +1,4 @@
-"""The tasks, models and datasets that an experiment chooses from, by tag.
+"""Tasks, models and datasets that an experiment chooses from, by tag.
 
 A class is imported when it is chosen, so that a run loads nothing of the others. A new one needs
 its own file and one line here; one from an experiment's own file needs none.
@@ -51,11 +51,7 @@ CHOICES = {
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Marks a field whose value is one of `CHOICES`, or of a class with another tag.
-
-    Attributes:
-      field: The key in `CHOICES`.
-    """
+    """Mark of a field whose value is one of `CHOICES`, or of a class with another tag."""
 
     field: str
 
@@ -65,7 +61,6 @@ class Choice:
 
 
 def choice_of(hint: Any) -> Choice | None:
-    """The mark of a field, from its type hint with extras."""
     return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Choice)), None)
 
 

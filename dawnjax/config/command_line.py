@@ -1,4 +1,4 @@
-"""One way for every command to read its flags, show its help and report wrong use."""
+"""Flags, help and wrong use, the same for every command."""
 
 import re
 
@@ -8,18 +8,13 @@ from dawnjax.errors import ConfigError
 
 
 class HelpRequested(Exception):
-    """The user asked for help; its argument is the text, and nothing else is to be done."""
+    """The user asked for help; the argument is its text, and nothing else is to be done."""
 
 
 def parse(
     command: str, flag_values: flags.FlagValues, argv: list[str], usage: str, description: str
 ) -> list[str]:
-    """Fills `flag_values` from flags, and returns the positional arguments.
-
-    Raises:
-      HelpRequested: `--help` or `-h` was given.
-      ConfigError: An unknown flag (with what may have been meant) or a value of the wrong type.
-    """
+    """Fill `flag_values` and return the positional arguments; HelpRequested for `--help`."""
     options = argv[: argv.index("--")] if "--" in argv else argv
     if "--help" in options or "-h" in options:
         raise HelpRequested(_help_text(usage, description, flag_values))
@@ -45,7 +40,7 @@ def with_experiment_flag(argv: list[str]) -> list[str]:
 
 
 def closest(name: str, candidates: list[str], cutoff: float = 0.6) -> str | None:
-    """Finds the candidate that was probably meant by `name`, or None if none is that similar."""
+    """The candidate most similar to `name`, or None if none is that similar."""
     import difflib  # imported here because a command that parses cleanly never needs it
 
     matches = difflib.get_close_matches(name, candidates, n=1, cutoff=cutoff)
@@ -77,13 +72,6 @@ def _closest_flag(name: str, flag_names: list[str]) -> str | None:
 
 
 def _help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:
-    """The text of `--help`: usage, what the command does, and each flag with its default.
-
-    Args:
-      usage: One line, such as `dawnjax check RUN_DIR...`.
-      description: A few lines of prose.
-      flag_values: The command's flags; those whose name has a dot are grouped by what is before it.
-    """
     lines = [f"usage: {usage}", "", description.strip(), ""]
     plain = sorted((name for name in flag_values if "." not in name), key=str)
     dotted = [name for name in flag_values if "." in name]

@@ -1,4 +1,4 @@
-"""Configs as plain JSON values, and back: frozen dataclasses of numbers, texts and each other."""
+"""Configs as plain JSON values, and back."""
 
 import dataclasses
 import hashlib
@@ -14,7 +14,7 @@ from dawnjax.text import without_secrets
 
 
 def to_json(value: Any) -> Any:
-    """Turns a config into plain JSON values, without secrets; a tagged choice gains its `tag`."""
+    """Plain JSON values of a config, without secrets; a tagged choice gains its `tag`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = typing.get_type_hints(type(value))
         fields = {}
@@ -31,17 +31,14 @@ def to_json(value: Any) -> Any:
 
 
 def identity_of(fields: dict[str, Any]) -> str:
-    """Hash of plain JSON values; equal for two runs of the same experiment."""
+    """Hash of plain JSON values, 16 hex digits; equal for two runs of the same experiment."""
+    # Sorted and without blanks: the order of fields in a class must not change an identity.
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def from_json(cls: type, value: Any, classes: Mapping[str, Sequence[type]] | None = None) -> Any:
-    """The config that `to_json` was given.
-
-    Raises:
-      ConfigError: A field is unknown, missing or of another kind; another version wrote it.
-    """
+    """The config that `to_json` was given; ConfigError if another version wrote it."""
     return _config(cls, value, classes or {}, "")
 
 

@@ -1,9 +1,8 @@
-"""The definition of an experiment: frozen, typed, validated before anything is compiled.
+"""Definition of an experiment: frozen, typed, validated before anything is compiled.
 
-`Experiment` holds the mathematics, the data, the evaluation and the target: all that decides what
-a run computes. `run_options.RunOptions` holds how this machine does it: mesh, intervals, deadlines.
-A run may be resumed with other run options, never with another experiment; `Experiment.identity`
-gives the hash that tells.
+`Experiment` holds all that decides what a run computes. `run_options.RunOptions` holds how this
+machine does it. A run may be resumed with other run options, never with another experiment;
+`Experiment.identity` is the hash that is compared.
 """
 
 import dataclasses
@@ -47,7 +46,7 @@ from dawnjax.optim.update_rules import (
 from dawnjax.runs.stages import Span, Stages, examples_before, make_spans, step_of_epoch
 
 MOST_EPOCHS = 10_000.0
-"""Where a run ends whose length `max_seconds` alone gives."""
+"""Bound of a run whose length `max_seconds` alone gives."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,11 +216,10 @@ class Experiment:
 
     @property
     def has_length(self) -> bool:
-        """Whether a field but `max_seconds` gives the run's length."""
+        """True if a field but `max_seconds` gives the run's length."""
         return bool(self.num_epochs or self.max_steps or self.max_examples)
 
     def length_in_epochs(self, spec: AnySpec) -> float:
-        """The run's length in epochs, whichever field gives it."""
         if self.max_steps:
             return self.max_steps * self.global_batch_size / spec.num_train_examples
         if self.max_examples:
@@ -229,7 +227,7 @@ class Experiment:
         return self.num_epochs or MOST_EPOCHS
 
     def spans(self, spec: AnySpec) -> tuple[Span, ...]:
-        """The steps of each stage; a run in which nothing changes has one."""
+        """Steps of each stage; a run in which nothing changes has one."""
         boundaries = self.stages.boundary_epochs
         sizes = self.stages.global_batch_size or (self.global_batch_size,) * len(boundaries)
         batch_sizes = (self.global_batch_size, *sizes[: len(boundaries)])
@@ -237,14 +235,14 @@ class Experiment:
         return make_spans(boundaries, batch_sizes, length, spec.num_train_examples)
 
     def spans_to_json(self, spec: AnySpec) -> list[dict[str, Any]]:
-        """The stages for the log: their steps, and what the task changes from one to the next."""
+        """Stages for the log: their steps, and what the task changes from one to the next."""
         return [
             {**dataclasses.asdict(span), "values": self.in_stage(span.index).task.stage_values()}
             for span in self.spans(spec)
         ]
 
     def in_stage(self, index: int) -> "Experiment":
-        """The experiment of one stage, from 0, as one in which nothing changes."""
+        """Experiment of one stage, from 0, as one in which nothing changes."""
         if not self.stages.boundary_epochs:
             return self
         sizes, batch = self.stages.global_batch_size, self.global_batch_size
@@ -268,20 +266,23 @@ class Experiment:
         return step_of_epoch(self.spans(spec), epoch, spec.num_train_examples)
 
     def evaluation_steps(self, spec: AnySpec) -> list[int]:
-        """The steps after which the evaluation split is measured, ascending."""
+        """Steps after which the evaluation split is measured, ascending."""
         evaluation, last = self.evaluation, self.num_steps(spec)
         first = self.step_of_epoch(evaluation.first_epoch, spec)
         if evaluation.every_steps:
             steps = set(range(evaluation.every_steps, last, evaluation.every_steps))
         else:
             length, every = self.length_in_epochs(spec), evaluation.every_epochs
+            # The offset guards against a quotient rounded just below an integer: the last
+            # evaluation would be lost.
             counts = range(1, math.floor(length / every + 1e-9) + 1)
             steps = {self.step_of_epoch(count * every, spec) for count in counts}
         return sorted({step for step in steps if step >= first} | {last})
 
     def recipe_fields(self) -> dict[str, Any]:
-        """All that decides what a run computes, without the data's content, as JSON values."""
+        """All that decides what a run computes, but for the content of the data, as JSON values."""
         fields = to_json(self)
+        # Claims about a recipe: a better sentence must not make it another experiment.
         for name in ("name", "observations", "target_note", "mlperf_benchmark"):
             del fields[name]
         # The data count, and not the place where they lie.
@@ -294,24 +295,17 @@ class Experiment:
         return fields
 
     def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
-        """All that decides what a run computes, as plain JSON values."""
+        """`recipe_fields` with the fingerprint of the data."""
         fields = self.recipe_fields()
         fields["data"]["fingerprint"] = spec.fingerprint
         return fields
 
     def identity(self, spec: AnySpec) -> str:
-        """The hash of the mathematics, data, evaluation and target; 16 hex digits."""
+        """Hash of the mathematics, data, evaluation and target; 16 hex digits."""
         return identity_of(self.identity_fields(spec))
 
     def validate(self, spec: AnySpec) -> None:
-        """Refuses impossible values and combinations.
-
-        Args:
-          spec: The dataset's shapes and counts.
-
-        Raises:
-          ConfigError: Names the field, its value, the limit and the way out.
-        """
+        """Refuse impossible values and combinations, naming the field, its value and the limit."""
         from dawnjax.tasks.task import check_task  # loads JAX, which reading flags does without
 
         check_fields(self)
@@ -325,6 +319,7 @@ class Experiment:
         )
         with own_code("the task"):
             check_task(self.task, self.model, spec)
+        # Without `execution`, a user's own model would ignore the dtype in silence.
         takes_execution = "execution" in inspect.signature(self.model.build).parameters
         if self.compute_dtype != "float32" and not takes_execution:
             raise ConfigError(
@@ -364,6 +359,7 @@ class Experiment:
             )
         if self.max_steps and self.stages.boundary_epochs:
             raise ConfigError("max_steps is for runs of one stage; give their length in num_epochs")
+        # A step is int32 on the devices.
         num_steps = self.length_in_epochs(spec) * spec.num_train_examples / self.global_batch_size
         if num_steps >= 2**31:
             raise ConfigError(f"the run's length makes {num_steps:.3g} steps, more than 2**31 - 1")

@@ -1,7 +1,6 @@
-"""The request of a command line that runs an experiment: a typed flag for each leaf field.
+"""Request of a command line that runs an experiment: a typed flag for each leaf field.
 
-Parsing has two phases: the experiment and the variants are read first, then the flags that they
-have.
+Parsing has two phases: first the experiment and its variants, then the flags that they have.
 """
 
 import dataclasses
@@ -32,15 +31,11 @@ from dawnjax.text import without_secrets
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """The experiment, options and seed that a command line asks for.
+    """Experiment, options and seed that a command line asks for; `experiment` has the overrides.
 
     Attributes:
-      experiment: The experiment with its overrides.
-      overrides: The flags that were given, with their values as JSON. Where a file's experiment has
-        a built-in one's name, also the fields in which the two differ.
-      seed: The trial's seed.
-      options: How to run it.
-      experiment_file: The file that defines the experiment; None of a built-in one.
+      overrides: The given flags, with their values as JSON. Where a file's experiment has a
+        built-in one's name, also the fields in which the two differ.
     """
 
     experiment: Experiment
@@ -58,21 +53,12 @@ def parse_request(
     more: flags.FlagValues | None = None,
     description: str | None = None,
 ) -> tuple[Request, list[str]]:
-    """Reads a command line that runs an experiment.
+    """Read a command line that runs an experiment; returns the request and positional arguments.
 
     Args:
-      command: The command's name.
-      argv: Arguments without the program's and the command's names.
-      only: The run options that the command has; None for all.
+      only: Run options that the command has; None for all.
       more: Flags of the command's own; their values are set in it.
-      description: What the command does, for its help; None for that of training.
-
-    Returns:
-      The request, and the positional arguments.
-
-    Raises:
-      command_line.HelpRequested: `--help`; its argument is the text.
-      ConfigError: A wrong name, type or value.
+      description: Purpose of the command, for its help; None for that of training.
     """
     _refuse_several_seeds(argv)
     name = value_in(argv, "experiment")
@@ -106,6 +92,7 @@ def parse_request(
         try:
             recipe = FlagTree(Experiment, experiment, argv)
             recipe.define(flag_values)
+        # A user's file is untyped Python: absl finds a wrong default only here.
         except (TypeError, AttributeError, flags.Error) as error:
             text = " ".join(str(error).split())
             raise ConfigError(f"{name}: a field of EXPERIMENT has the wrong type: {text}") from None
@@ -141,23 +128,14 @@ def parse_request(
 def request_of(
     experiment: str | Experiment, *, seed: int, run_dir: str, options: RunOptions | None
 ) -> Request:
-    """A request that Python makes, without a command line.
-
-    Args:
-      experiment: Name, path of a file, or the experiment.
-      seed: The trial's seed.
-      run_dir: Directory of the run.
-      options: How to run it; the defaults if None.
-
-    Raises:
-      ConfigError: There is no such experiment, or a value is impossible.
-    """
+    """Request made by Python, without a command line."""
     name = experiment if isinstance(experiment, str) else experiment.name
     if isinstance(experiment, str):
         value = load_experiment(experiment)
     else:
         others = [load_experiment(other) for other in experiment_names()]
         value = with_own_claims(experiment, others)
+    # `True` is an int in Python, and would train seed 1.
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise ConfigError(f"seed={seed!r} must be a whole number from 0 to 2**31 - 1")
     run_options = dataclasses.replace(options or RunOptions(), run_dir=run_dir)
@@ -173,7 +151,6 @@ def request_of(
 
 
 def _refuse_several_seeds(argv: Sequence[str]) -> None:
-    """Says what trains several seeds, where `--seed=1,2,3` asks for them."""
     seed = value_in(argv, "seed")
     if seed is not None and re.fullmatch(r"\d+([,:]\d+)+", seed):
         raise ConfigError(f"--seed={seed}: a run has one seed; `dawnjax study` trains many")
@@ -185,7 +162,6 @@ _DESCRIPTION = (
 
 
 def _is_set(argv: list[str], name: str) -> bool:
-    """Says whether a command line sets a boolean flag, as absl reads it."""
     is_set = False
     for argument in argv:
         if argument == "--":

@@ -1,4 +1,4 @@
-"""An experiment by its name, or from a file that defines `EXPERIMENT`.
+"""Experiments by name, or from a file that defines `EXPERIMENT`.
 
 The run code finds experiments here alone, and imports none.
 """
@@ -26,14 +26,9 @@ def experiment_names() -> list[str]:
 
 
 def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
-    """Loads an experiment by its name, or from a Python file that defines `EXPERIMENT`.
+    """Load an experiment by its name, or from a Python file that defines `EXPERIMENT`.
 
-    Args:
-      name: Name or path.
-      is_tiny: Whether to give its variant `TINY`, which takes two steps.
-
-    Raises:
-      ConfigError: There is none of that name (with the nearest), or the file does not define one.
+    `is_tiny` takes `TINY`. ConfigError if there is none, with the nearest name.
     """
     module = _module_of(name)
     constant = "TINY" if is_tiny else "EXPERIMENT"
@@ -57,11 +52,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
 
 
 def load_techniques(name: str) -> tuple[Technique, ...]:
-    """Loads the techniques that an experiment's module declares; none where it declares none.
-
-    Raises:
-      ConfigError: There is none of that name, or what it declares are no techniques.
-    """
+    """Techniques that an experiment's module declares; none where it declares none."""
     techniques = getattr(_module_of(name), "TECHNIQUES", ())
     if not isinstance(techniques, tuple) or not all(isinstance(t, Technique) for t in techniques):
         raise ConfigError(f"{name}: TECHNIQUES must be a tuple of Technique(name, without)")
@@ -69,7 +60,6 @@ def load_techniques(name: str) -> tuple[Technique, ...]:
 
 
 def _module_of(name: str) -> types.ModuleType:
-    """The module of an experiment, by its name or path."""
     if is_file(name):
         return own_files.module_of_file(Path(name))
     if name in experiment_names():
@@ -82,11 +72,6 @@ def _module_of(name: str) -> types.ModuleType:
 
 
 def _refuse_other_values(file: str, experiment: Experiment) -> None:
-    """Refuses a field that no log could hold, such as a function.
-
-    Raises:
-      ConfigError: Names the file, the field and the type.
-    """
     try:
         fields = flatten(to_json(experiment))
     except (TypeError, NameError) as error:  # an annotation that is none
@@ -103,11 +88,7 @@ def _refuse_other_values(file: str, experiment: Experiment) -> None:
 
 
 def classes_of_file(name: str) -> dict[str, list[type]]:
-    """The classes that the experiments of a file chose, by field.
-
-    Raises:
-      ConfigError: The file cannot be executed, or defines no experiment.
-    """
+    """Classes that the experiments of a file chose, by field; executes the file."""
     module = own_files.module_of_file(Path(name))
     experiments = [getattr(module, constant, None) for constant in ("EXPERIMENT", "TINY")]
     experiments = [item for item in experiments if isinstance(item, Experiment)]
@@ -117,14 +98,14 @@ def classes_of_file(name: str) -> dict[str, list[type]]:
 
 
 def is_file(name: str) -> bool:
-    """Says whether the name of an experiment is a path to a file."""
+    """True if the name of an experiment is a path to a file."""
     return name.endswith(".py") or "/" in name
 
 
 def with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
-    """Drops from a changed experiment the claims about the one that it was made from.
+    """Drop from a changed experiment the claims about its source.
 
-    Observations hold for one recipe; the reason for a target holds for it and its data.
+    Observations hold for one recipe; the reason for a target holds for the target and its data.
     """
 
     def targets(one: Experiment) -> Any:
@@ -141,7 +122,7 @@ def with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Exp
 
 
 def differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
-    """Finds the fields in which a file's experiment differs from the built-in one of its name."""
+    """Fields in which a file's experiment differs from the built-in one of its name."""
     name = experiment.name.removesuffix("_tiny") if is_tiny else experiment.name
     if name not in experiment_names():
         return {}

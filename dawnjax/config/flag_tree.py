@@ -21,8 +21,7 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
 
 FIXED_FIELDS = ("name", "observations", "target_note", "mlperf_benchmark", "initial_state")
-"""Fields of an experiment that say what it is and cannot be overridden. What they say of a recipe
-and a target ends where those are."""
+"""Fields of an experiment without a flag: claims about a recipe and target, void for any other."""
 
 LEAF_TYPES = (
     "a field is a bool, int, float, str, Literal, a tuple of one of these, such as "
@@ -41,15 +40,10 @@ class FlagTree:
         prefix: str = "",
         only: tuple[str, ...] | None = None,
     ):
-        """Reads the class's fields.
+        """Read the class's fields; those in `only` become flags, or all if None.
 
-        Args:
-          cls: A dataclass.
-          default: An instance, or None where a variant was chosen that the experiment has not; its
-            fields then have the class's defaults, and those without one must be given.
-          argv: The command line, for the variants that it chooses.
-          prefix: What the flags' names begin with.
-          only: The fields that become flags; the others keep their default. None takes all.
+        `default` is None for a chosen variant that the experiment has not: fields without a default
+        in the class must be given. `argv` chooses variants.
         """
         self._cls, self._prefix = cls, prefix
         self._leaves: dict[str, tuple[str, Any, Any, str]] = {}
@@ -103,11 +97,11 @@ class FlagTree:
         value: Any,
         argv: list[str],
     ) -> type:
-        """The class that the command line names, or that of the experiment's value."""
         current = str(getattr(value, "TAG", None))
         if value is not None and value is not dataclasses.MISSING:
             _refuse_ambiguous(flag, type(value), loaders)
             loaders = {**loaders, current: lambda: type(value)}
+        # Read before absl parses: the variant decides which flags there are.
         tag = value_in(argv, flag) or current
         if tag not in loaders:
             raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(loaders)}")
@@ -130,7 +124,7 @@ class FlagTree:
         return names + [name for child in self._all_children() for name in child.flag_names()]
 
     def value(self, flag_values: flags.FlagValues) -> Any:
-        """Builds the config from the values of the flags."""
+        """Build the config from the values of the flags."""
         fields = dict(self._fixed)
         for name, (flag, hint, default, _) in self._leaves.items():
             value: Any = flag_values[flag].value
@@ -159,8 +153,6 @@ class FlagTree:
 
 
 class _TupleParser(flags.ArgumentParser):
-    """Reads `1,2,3` as a tuple of one type."""
-
     def __init__(self, item: type):
         self._item = item
         self.syntactic_help = f"{item.__name__}s separated by commas"
@@ -208,6 +200,7 @@ def define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.Flag
 
 def refuse_unusable_number(flag: str, value: Any) -> None:
     for number in value if isinstance(value, tuple | list) else [value]:
+        # JSON has no NaN or infinity, so a log could not hold it.
         if isinstance(number, float) and not math.isfinite(number):
             raise ConfigError(f"--{flag}={number} must be a finite number")
         if isinstance(number, int) and abs(number) >= 2**63:
@@ -215,7 +208,7 @@ def refuse_unusable_number(flag: str, value: Any) -> None:
 
 
 def variants_of(hint: Any) -> list[type]:
-    """The dataclasses that a field may hold: several for a choice, none for a leaf."""
+    """Dataclasses that a field may hold: several for a choice, none for a leaf."""
     if dataclasses.is_dataclass(hint):
         return [typing.cast(type, hint)]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -225,11 +218,6 @@ def variants_of(hint: Any) -> list[type]:
 
 
 def _refuse_ambiguous(flag: str, cls: type, loaders: Mapping[str, Callable[[], type]]) -> None:
-    """Refuses a class of an experiment's own file that could be taken for another.
-
-    Raises:
-      ConfigError: It has no tag of its own, or one that another class has.
-    """
     tag = cls.__dict__.get("TAG")
     is_shipped = tag is not None and tag in loaders and loaders[tag]() is cls
     if not is_shipped and (not dataclasses.is_dataclass(cls) or tag is None or tag in loaders):
@@ -249,7 +237,7 @@ def _class_default(cls: type, name: str) -> Any:
 
 
 def value_in(argv: Sequence[str], name: str) -> str | None:
-    """Finds the last value of `--name=value` or `--name value` on a command line."""
+    """The last value of `--name=value` or `--name value` on a command line."""
     value = None
     for index, argument in enumerate(argv):
         if argument == "--":
@@ -265,6 +253,7 @@ def value_in(argv: Sequence[str], name: str) -> str | None:
 def attribute_docs(cls: type) -> dict[str, str]:
     """Each field's text, from the `Attributes:` sections of a class and of those it extends."""
     docs: dict[str, str] = {}
+    # Base classes first: a class that describes a field anew wins.
     for extended in cls.__bases__:
         docs |= attribute_docs(extended)
     lines = inspect.cleandoc(cls.__doc__ or "").splitlines()

@@ -13,18 +13,13 @@ from dawnjax.errors import GUIDE, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 CHOSEN = ("task", "model", "data", "optimizer", "schedule")
-"""The fields of an experiment whose classes a file may define."""
+"""Fields of an experiment whose classes a file may define."""
 
 _OWN_FILES: set[str] = set()
-"""The files that were executed."""
 
 
 def module_of_file(path: Path) -> types.ModuleType:
-    """Executes a user's file.
-
-    Raises:
-      ConfigError: It cannot be executed; says at which line.
-    """
+    """Execute a user's file; ConfigError with the line at which that fails."""
     if not path.is_file():
         raise ConfigError(f"no experiment file {path}")
     spec = importlib.util.spec_from_file_location(f"_experiment_{path.stem}", path)
@@ -43,11 +38,7 @@ def module_of_file(path: Path) -> types.ModuleType:
 
 @contextlib.contextmanager
 def own_code(what: str) -> Iterator[None]:
-    """Runs code that may call a class of a user's file; its errors become one line.
-
-    Raises:
-      ConfigError: The code failed; says where in the file, as far as that is known.
-    """
+    """Run code that may call a class of a user's file; its errors become one ConfigError line."""
     try:
         yield
     except (ConfigError, RunError, DataError):
@@ -61,11 +52,7 @@ def own_code(what: str) -> Iterator[None]:
 
 
 def check_classes(experiment: Any) -> None:
-    """Refuses an experiment of a file whose classes lack what a run calls.
-
-    Raises:
-      ConfigError: Names the field, the class and what is missing.
-    """
+    """Refuse an experiment of a file whose classes lack what a run calls."""
     needed = {
         "model": ("build",),
         "data": ("spec", "load"),

@@ -13,7 +13,7 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.runs.trackers import refuse_unknown
 
 _REMOTE = ("gs://", "s3://", "az://", "hf://")
-"""The stores that Orbax's paths know."""
+"""Stores that Orbax's paths know."""
 
 _Seconds = Annotated[float, Limit(lambda value: value >= 0, "be 0 (never) or more")]
 _Steps = Annotated[int, Limit(lambda value: value >= 0, "be 0 (never) or more")]
@@ -65,11 +65,7 @@ class ProfileOptions:
     measured_peaks: bool = True
 
     def windows(self) -> list[tuple[int, int]]:
-        """The windows inside the run, ascending.
-
-        Raises:
-          ConfigError: One is not written as FIRST:LAST, or overlaps another.
-        """
+        """Windows inside the run, ascending; refuses overlaps and what is not FIRST:LAST."""
         windows = []
         for part in filter(None, self.steps.split(",")):
             first, _, last = part.partition(":")
@@ -137,11 +133,7 @@ class RunOptions:
     profile: ProfileOptions = ProfileOptions()
 
     def validate(self) -> None:
-        """Refuses impossible values.
-
-        Raises:
-          ConfigError: Names the option, its value and the limit.
-        """
+        """Refuse impossible values, naming the option, its value and the limit."""
         check_fields(self)
         self.profile.windows()
         refuse_unknown(self.tracker)

@@ -1,4 +1,4 @@
-"""The named techniques of a recipe: what a lesion study takes away, one at a time."""
+"""Named techniques of a recipe: parts that a lesion study removes, one at a time."""
 
 import dataclasses
 

@@ -1,7 +1,7 @@
 """Tiny variants: an experiment's optimizer, schedule and dtype on made-up data, for two steps.
 
 `dawnjax train --experiment=NAME --tiny` runs the constant TINY of the experiment's module: a
-minute's proof that the whole of a recipe compiles, steps and evaluates on this machine.
+minute's proof that the recipe compiles, steps and evaluates on this machine.
 """
 
 import dataclasses
@@ -32,13 +32,9 @@ def tiny(
     model: AnyModel | None = None,
     task: AnyTask | None = None,
 ) -> Experiment:
-    """The tiny variant of an experiment, two steps in one epoch.
+    """Tiny variant of an experiment: two steps in one epoch, on 32 made-up training examples.
 
-    Args:
-      experiment: The experiment.
-      data: Made-up data of 32 training examples.
-      model: A small model of the same kind; None keeps the experiment's.
-      task: In place of the experiment's, whose crops may be too large, say.
+    `model` and `task` replace the experiment's, whose crops may be too large, say.
     """
     return dataclasses.replace(
         experiment,
@@ -62,7 +58,6 @@ def tiny(
 
 
 def _in_one_epoch(schedule: Any, num_epochs: float) -> Any:
-    """A schedule whose epochs are fractions of the whole run."""
     shorter = {}
     for field in dataclasses.fields(schedule):
         if field.name.endswith("_epochs"):
