@@ -37,9 +37,9 @@ class System:
     """The machine, from its description and the folders.
 
     Attributes:
-      fields: The description as it stands; empty where there is none that can be read.
-      organization: The organisation that `submission.json` or the logs name.
-      warnings: Why something of it is not known.
+      fields: The description itself; empty where none can be read.
+      organization: Organisation from `submission.json` or the logs.
+      warnings: Reasons why a part is unknown.
     """
 
     fields: dict[str, Any]
@@ -50,11 +50,7 @@ class System:
 def read_entry(
     source: str, context: str, logs: list[tuple[str, TrialLog]], system: System
 ) -> Entry:
-    """Makes the entry of a folder of logs.
-
-    Raises:
-      Refused: The logs are of several benchmarks or versions.
-    """
+    """Make the entry of a folder of logs; `Refused` if they mix benchmarks or versions."""
     versions = sorted({log.version for _, log in logs})
     names = sorted({log.benchmark for _, log in logs})
     if len(versions) > 1 or len(names) > 1:
@@ -196,7 +192,6 @@ def _machine(
     system: System,
     reasons: dict[str, str],
 ) -> dict[str, Any]:
-    """Fields of an entry about its machine and framework."""
     fields = system.fields
     framework = words(fields.get("framework"), 120)
     if version == "v0.5":
@@ -249,9 +244,10 @@ def _hosts_of_job(
     in_cluster: int | None,
     reasons: dict[str, str],
 ) -> int | None:
-    """Number of servers of a v0.5 job: each clears its caches once before training.
+    """Number of servers of a v0.5 job, each of which clears its caches once before training.
 
-    The description gives those of the cluster. One benchmark clears twice on one server.
+    The description counts the servers of the cluster, which may be more. One benchmark clears
+    twice on one server.
     """
     cleared = round(statistics.median(log.num_cache_clears for _, log in logs))
     if in_cluster is None:
@@ -279,7 +275,7 @@ def _batch(
     reasons: dict[str, str],
     warnings: list[str],
 ) -> tuple[int | None, str]:
-    """Global batch size and its unit; None where it is not known, with the reason in `reasons`."""
+    """Global batch size and its unit; None where unknown, with the reason in `reasons`."""
     if version != "v0.5":
         sizes = {log.global_batch_size for _, log in logs}
         if len(sizes) == 1 and None not in sizes:
@@ -323,7 +319,7 @@ def _batch(
 
 
 def _batch_by_iterations(size: int, logs: list[tuple[str, TrialLog]]) -> int | None:
-    """Finds the one multiple of a size at which an epoch of COCO takes the logged iterations."""
+    """The one multiple of a size at which an epoch of COCO takes the logged iterations."""
     iterations = {n for _, log in logs if (n := log.iterations_per_epoch) is not None}
     if len(iterations) != 1:
         return None

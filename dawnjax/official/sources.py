@@ -1,7 +1,7 @@
-"""The files of a folder, an archive or a single path, one at a time.
+"""Files of a folder, an archive or a single path, one at a time.
 
-Nothing is unpacked to disk, and no link of a folder is followed. A file is read only when it is
-asked for, and never beyond a limit, so that a sparse file of 10 GB costs one look at its size.
+Nothing is unpacked to disk, and no link of a folder is followed. A file is read only on request and
+never beyond a limit, so that a sparse file of 10 GB costs one look at its size.
 """
 
 import dataclasses
@@ -31,11 +31,11 @@ class SourceFile:
     """One file of a source.
 
     Attributes:
-      name: Its path relative to the source, with `/`.
-      context: The same with the folders above the source, where they may tell what the file is.
-      read: Reads at most a number of its bytes; to be called before the next file.
-      alone: Whether it was named itself, so that its content says what it is.
-      archive: Where it lies, if it is an archive in a folder; else None.
+      name: Path relative to the source, with `/`.
+      context: The same with the folders above the source, which may show the file's kind.
+      read: Read up to a number of bytes; to be called before the next file.
+      alone: The user named this file, so that its content decides its kind.
+      archive: Enclosing archive, if that lies in a folder; else None.
     """
 
     name: str
@@ -46,7 +46,7 @@ class SourceFile:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is an archive, by its first bytes."""
+    """True if a file's first bytes are those of an archive."""
     try:
         return path.is_file() and archives.kind_of(path) != "folder"
     except DataError:
@@ -54,10 +54,9 @@ def is_archive(path: Path) -> bool:
 
 
 def files(path: Path) -> Iterator[SourceFile]:
-    """Yields the files of a folder or an archive, or the single file.
+    """Yield the files of a folder or an archive, or the single file.
 
     Raises:
-      ConfigError: There is nothing at the path, or it is no file or folder.
       SourceRefused: An archive is damaged or hostile, or a folder has too many files.
     """
     try:

@@ -1,4 +1,4 @@
-"""The host of a run that the others wait for."""
+"""Search for the host of a run that the others wait for."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ class Straggler:
     """A host that the others wait for.
 
     Attributes:
-      process_index: The host.
-      cost_seconds_per_step: What each other host waits for it in a step, on average.
-      fraction: That, as a fraction of the step.
+      process_index: The host's process.
+      cost_seconds_per_step: Mean wait of each other host per step.
+      fraction: The same, as a fraction of the step.
     """
 
     process_index: int
@@ -38,10 +38,9 @@ class Straggler:
 def find_straggler(
     waits: Sequence[float | None], step_seconds: float
 ) -> tuple[Straggler | None, str]:
-    """Name the host that waits least, if all other hosts wait for it; times in seconds.
+    """The host that waits least, if all other hosts wait for it; times in seconds.
 
-    Returns:
-      The host and an empty reason; or None and why, which is empty where there is one host.
+    Otherwise None and the reason, which is empty for a run of one host.
     """
     known = [(wait, index) for index, wait in enumerate(waits) if wait is not None]
     if len(known) < len(waits):

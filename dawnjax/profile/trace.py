@@ -1,9 +1,8 @@
-"""From a profiler's trace to events: which op ran where, from when to when.
+"""Events of a profiler's trace: the op, its device, its start and end.
 
-One reader for three kinds of traces. On CPU the ops of all simulated devices are spread over the
-host's threads and name their device. On GPU the lines of a device are its CUDA streams, and a
-kernel names the op that it was launched for. On TPU a device has a line of ops and one of
-asynchronous ops, and FLOPs, bytes and categories stand in the metadata of events.
+On CPU the ops of all simulated devices are spread over the host's threads and name their device.
+On GPU the lines of a device are its CUDA streams, and a kernel names its op. On TPU a device has
+a line of ops and one of asynchronous ops; FLOPs, bytes and categories stand in the metadata.
 """
 
 import bisect
@@ -44,18 +43,16 @@ class Event(NamedTuple):
     """An op that ran on a device. Times are picoseconds since the trace began.
 
     Attributes:
-      start: When it began.
-      end: When it ended.
-      op: The instruction's name in the compiled program; empty where the trace does not say.
-      kernel: The GPU kernel's name; elsewhere that of the op.
-      kind: The kind of collective; empty for computation.
-      program: The program's name, such as `jit_train`; empty where unknown.
-      line: The stream, line or thread that it ran on.
+      op: Instruction's name in the compiled program; empty where the trace lacks it.
+      kernel: GPU kernel's name; elsewhere that of the op.
+      kind: Kind of collective; empty for computation.
+      program: Program's name, such as `jit_train`; empty where unknown.
+      line: Stream, line or thread that it ran on.
       category: XLA's category of the op, on TPU; empty elsewhere.
       flops: FLOPs as XLA counted them, on TPU; 0 elsewhere.
       num_bytes: Bytes as XLA counted them, on TPU; 0 elsewhere.
-      is_async: It ran beside the ops of the device, as one in flight on a TPU.
-      run: Tells the executions of a program apart; 0 where the trace does not.
+      is_async: It was in flight beside the device's ops.
+      run: Number of the program's execution; 0 where the trace has none.
     """
 
     start: int
@@ -73,7 +70,7 @@ class Event(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A stretch of the host's time that the run named; picoseconds since the trace began."""
+    """Named stretch of the host's time; picoseconds since the trace began."""
 
     start: int
     end: int
@@ -86,9 +83,9 @@ class Trace:
 
     Attributes:
       platform: `cpu`, `gpu` or `tpu`.
-      devices: For each device, by its number in the process, its events by start.
+      devices: Events in order of start, by the device's number in the process.
       spans: The host's named stretches, by start.
-      start_unix_ns: When the trace began, by the machine's clock; 0 where it does not say.
+      start_unix_ns: Trace's start on the wall clock; 0 where unknown.
     """
 
     platform: TracePlatform
@@ -97,11 +94,7 @@ class Trace:
     start_unix_ns: int = 0
 
     def of_program(self, name: str) -> "Trace":
-        """Keeps the events of one program alone.
-
-        Raises:
-          TraceError: The trace holds no op of it.
-        """
+        """Trace with the events of one program alone; `TraceError` if there are none."""
         devices = {
             number: [event for event in events if event.program == name]
             for number, events in self.devices.items()
@@ -124,11 +117,7 @@ class Trace:
 
 
 def find_trace(folder: Path) -> Path:
-    """Finds the newest trace file under a folder.
-
-    Raises:
-      TraceError: There is none.
-    """
+    """Newest trace file under a folder; `TraceError` if there is none."""
     files = sorted(folder.glob("**/*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     if not files:
         raise TraceError(f"there is no trace (*.xplane.pb) under {folder}")
@@ -136,10 +125,10 @@ def find_trace(folder: Path) -> Path:
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads a trace file.
+    """Read a trace file.
 
     Raises:
-      TraceError: It is empty, torn or too large, or no op in it has a name; one line.
+      TraceError: The file is empty, torn or too large, or no op in it has a name.
     """
     devices: dict[int, list[Event]] = {}
     spans: list[Span] = []
@@ -173,7 +162,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def collective_kind(name: str) -> str:
-    """The kind of collective that an op's name says it is; empty if it is none.
+    """Kind of collective by the op's name; empty if it is none.
 
     >>> collective_kind("all-reduce-start.3"), collective_kind("reduce.1")
     ('all-reduce', '')
@@ -259,7 +248,7 @@ def _gpu_events(plane: Plane) -> Iterator[Event]:
 
 
 def _refuse_command_buffers(path: Path, devices: dict[int, list[Event]]) -> None:
-    """Refuses a trace whose kernels do not say for which op they ran."""
+    """Refuse a trace whose kernels do not name their ops."""
     events = itertools.chain.from_iterable(devices.values())
     kernels = [event for event in events if not event.kernel.startswith(("Memcpy", "Memset"))]
     total = sum(event.end - event.start for event in kernels)
@@ -296,7 +285,7 @@ def _tpu_events(plane: Plane) -> Iterator[Event]:
 
 
 def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
-    """Reads an op's name, category, FLOPs and bytes from its metadata."""
+    """Name, category, FLOPs and bytes of an op, from its metadata."""
     stats = plane.stats(metadata)
     # The long name is the instruction's text.
     long_name = metadata.name.removeprefix("%").split(" = ", 1)[0]
@@ -306,7 +295,7 @@ def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
 
 
 class _Modules:
-    """Which program ran when, on one device."""
+    """Programs by the time that they ran on one device."""
 
     def __init__(self, plane: Plane, line: Any):
         spans = []
@@ -318,7 +307,7 @@ class _Modules:
         self._starts = [start for start, _, _ in self._spans]
 
     def at(self, moment: int) -> tuple[str, int]:
-        """The program at a moment, and which of the executions it is, from 1."""
+        """Program at a moment, and the number of its execution, from 1."""
         index = bisect.bisect_right(self._starts, moment) - 1
         if index < 0 or moment > self._spans[index][1]:
             return "", 0

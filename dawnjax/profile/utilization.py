@@ -1,8 +1,8 @@
-"""Use of a host's devices, and the parts of a step.
+"""Use of a host's devices, and the parts of a step, which sum to it.
 
-The parts of a step sum to it: computation, exposed communication (waiting for the slowest device,
-and the wire), waiting for input, waiting for the host to hand out work, waiting for a core where
-simulated devices share cores, and idle time whose cause is not known.
+Parts: computation, exposed communication (waiting for the slowest device, and the wire), waiting
+for input, for the host to launch work, for a core where simulated devices share cores, and idle
+time of unknown cause.
 """
 
 import dataclasses
@@ -43,22 +43,21 @@ _PLAIN_KERNELS = re.compile(r"simt|sgemm_\d+x\d+|dgemm|gemv|implicit_convolve_sg
 
 
 def is_tensor_core_kernel(kernel: str) -> bool:
-    """Whether a CUDA kernel multiplies on tensor cores, by its name.
+    """True if the name of a CUDA kernel shows that it multiplies on tensor cores.
 
-    The names are those of cuBLAS, cuDNN and CUTLASS kernels: the shape of the matrix instruction
-    (884 on Volta, 1688 and 16816 from Turing on), `xmma`, `tensorop`, and `nvjet` from Hopper on.
-    A kernel that XLA wrote itself (`gemm_fusion_dot`, `triton`) does not say; the op's products
-    tell.
+    Names of cuBLAS, cuDNN and CUTLASS kernels hold the shape of the matrix instruction (884 on
+    Volta, 1688 and 16816 from Turing on), `xmma`, `tensorop`, or `nvjet` from Hopper on. Names of
+    XLA's own kernels (`gemm_fusion_dot`, `triton`) show nothing; their op's products decide.
     """
     return bool(_TENSOR_CORE_KERNELS.search(kernel)) and not _PLAIN_KERNELS.search(kernel)
 
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """Where the steps of a host went; seconds a step, the mean over its devices.
+    """Seconds per step of each part, the mean over a host's devices.
 
     Attributes:
-      step_seconds: The step, while it was traced.
+      step_seconds: The traced step.
       parts: Seconds of each of `PARTS`.
       devices: The same for each device.
     """
@@ -69,12 +68,12 @@ class Attribution:
 
     @property
     def attributed_fraction(self) -> float:
-        """The share of the step whose cause is known."""
+        """Share of the step with a known cause."""
         return 1 - self.parts["idle"] / self.step_seconds
 
     @property
     def busy_fraction(self) -> float:
-        """The share in which the device ran an op, waiting in a collective included."""
+        """Share in which the device ran an op, waiting in a collective included."""
         busy = ("compute", "exposed_wire", "exposed_skew")
         return sum(self.parts[name] for name in busy) / self.step_seconds
 
@@ -87,15 +86,12 @@ def attribute_step(
     cores: int | None = None,
     neighbours: Sequence[Sequence[Interval]] = (),
 ) -> Attribution:
-    """Splits the time of a host's steps into parts.
+    """Split the time of a host's steps into parts.
 
     Args:
-      trace: The events of the train program on the host's devices, and the host's spans.
-      window: The stretch in which the steps ran.
-      num_steps: Steps in it.
-      shortest: The shortest durations of collectives over all devices of the run.
+      shortest: Shortest durations of collectives over all devices of the run.
       cores: CPU cores that simulated devices share; None for devices of their own.
-      neighbours: When each simulated device of the machine's other processes computed.
+      neighbours: Intervals in which each device of the machine's other processes computed.
     """
     times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
     input_spans = union((s.start, s.end) for s in trace.spans if s.name == INPUT_SPAN)
@@ -132,9 +128,9 @@ def _parts(
 
 
 def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
-    """Moments of the window at which the device was in no execution of the program.
+    """Moments of the window outside the program's executions.
 
-    Where the trace does not tell executions apart, only what is before the first op and after the
+    Where the trace does not number executions, only the time before the first op and after the
     last is known to be outside.
     """
     runs: dict[int, Interval] = {}
@@ -161,15 +157,9 @@ def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interv
 def tensor_core_fraction(
     trace: Trace, window: Interval, program: Program | None
 ) -> tuple[float | None, str]:
-    """The share of the step in which a device multiplies on its matrix units.
+    """Share of the step in which a device multiplies on its matrix units, mean over the devices.
 
-    Args:
-      trace: The events of the train program on the host's devices.
-      window: The stretch in which the steps ran.
-      program: The compiled program; on TPU it or the trace says which ops hold products.
-
-    Returns:
-      The mean over the devices and an empty reason; or None and why it cannot be said.
+    On TPU, the program or the trace marks ops with products. None and a reason where unknown.
     """
     if trace.platform == "cpu":
         return None, "a CPU has no tensor cores"
@@ -202,16 +192,16 @@ def host_utilization(
     peak_flops_per_second: float | None,
     memory_bytes_per_second: float | None,
 ) -> dict[str, float | None]:
-    """Computes `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where unknown.
+    """Compute `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where unknown.
 
     Args:
       step_seconds: The steady step, not traced.
-      model_flops: FLOPs of the model a step and device: 2 x multiply-adds of its matrix products
+      model_flops: FLOPs of the model per step and device: 2 x multiply-adds of its matrix products
         and convolutions, times 3 for training.
-      executed_flops: FLOPs of the products that the compiled step makes on a device, each counted
-        as often as the hardware makes it.
+      executed_flops: FLOPs of the compiled step's products on a device, each counted as often as
+        the hardware makes it.
       num_bytes: Bytes that the step's ops read and write on a device.
-      peak_flops_per_second: Of one device, in the arithmetic that is executed.
+      peak_flops_per_second: Of one device, in the executed arithmetic.
       memory_bytes_per_second: Of one device.
     """
 
@@ -228,7 +218,7 @@ def host_utilization(
 
 
 def attribution_json(attribution: Attribution) -> dict[str, Any]:
-    """The parts of a step as seconds and as fractions of it."""
+    """Parts of a step as seconds and as fractions of it."""
     step = attribution.step_seconds
     return {
         "traced_step_seconds": round(step, 9),
