@@ -27,10 +27,7 @@ _PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", 
 
 
 def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
-    """Keeps one copy of each run, in the order given, with remarks on the copies left out.
-
-    Of two copies, the one with the longer log is kept.
-    """
+    """Keep one copy of each run, that with the longest log, and remark on the copies left out."""
     kept: dict[str, OurRun] = {}
     for number, run in enumerate(runs):
         run_id = run.result.run_id or f"without an id {number}"
@@ -60,9 +57,9 @@ FINE_TUNED = ", fine-tuned"
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
-    """Groups runs into entries, by experiment, identity and system; in the order of their names.
+    """Group runs into entries, by experiment, identity and system; in the order of their names.
 
-    A run that is given twice counts once.
+    Copies of one run count once.
     """
     groups: dict[tuple[Any, ...], list[OurRun]] = {}
     for run in distinct(runs):
@@ -139,13 +136,13 @@ def data_name(result: RunResult) -> str:
 
 
 def _published(result: RunResult) -> str:
-    """The published set that a run's data are; empty for all others."""
+    """Published set behind a run's data; empty for all other data."""
     name = result.data.get("benchmark") if isinstance(result.data, dict) else None
     return name if isinstance(name, str) else ""
 
 
 def _distinctions(run: OurRun) -> list[str]:
-    """Differences in words that trials of one experiment on the same hardware may still have."""
+    """Remaining differences, in words, between trials of one experiment on the same hardware."""
     words = [f"mesh.{axis}={size}" for axis, size in run.mesh if axis != "data" and size > 1]
     if run.result.num_processes != run.num_hosts:
         words.append(f"{run.result.num_processes} processes")
@@ -185,7 +182,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 
 def target_of(result: RunResult) -> EntryTarget:
-    """The target of a run, the first where it has several, with what its metric declares."""
+    """Target of a run, the first of several, with its metric's declaration."""
     if not result.target:
         return EntryTarget(metric="", value=None)
     first = result.target[0]
@@ -276,7 +273,6 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
 
 
 def _unique_sources(entries: Sequence[Entry]) -> list[Entry]:
-    """Number the entries that share a source."""
     counts: dict[str, int] = {}
     unique = []
     for entry in entries:

@@ -52,7 +52,7 @@ def of_v05(
 def of_later(
     by_key: dict[str, list[Record]], evaluations: list[TimedEvaluation]
 ) -> tuple[float | None, str]:
-    """Epochs of a log from v0.6 on, and the name of the rule; None and `none` if no rule applies."""
+    """Epochs of a log from v0.6 on, and the rule's name; None and `none` if no rule applies."""
     starts = {n for r in by_key.get("epoch_start", ()) if (n := _epoch_num(r)) is not None}
     labels = [e.epoch for e in evaluations if e.epoch is not None]
     last = max(labels, default=None)

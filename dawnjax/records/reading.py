@@ -1,8 +1,7 @@
-"""Bounded reading of files that strangers may have made.
+"""Bounded reading of strangers' files.
 
-Only plain files are opened, because a pipe has no end. Their size is asked before they are read,
-and the values in a JSON text are counted in its bytes, because the 3 bytes `[],` become an object
-of 80.
+Only plain files are opened, because a pipe has no end. Size is checked before a read. JSON values
+are counted in the text's bytes, because the 3 bytes `[],` become an object of 80.
 """
 
 import gzip
@@ -28,11 +27,11 @@ MOST_BYTES = 16 * 2**20
 
 
 class BoundError(ValueError):
-    """A file is larger, deeper or of another kind than what is read; one line says which."""
+    """A file is larger, deeper or of another kind than its reader accepts; one line."""
 
 
 def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a plain file to read; a pipe is not waited for.
+    """Open a plain file to read, without waiting for a pipe.
 
     Raises:
       BoundError: It is a folder, a pipe or a device.
@@ -47,12 +46,7 @@ def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a plain file whole; nothing of one with more than `most_bytes`.
-
-    Raises:
-      BoundError: It is too large, or no plain file.
-      OSError: It cannot be read.
-    """
+    """Content of a plain file; `BoundError` if it is no plain file or exceeds `most_bytes`."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = b"" if size > most_bytes else file.read(most_bytes + 1)
@@ -95,16 +89,12 @@ def gunzip(file: IO[bytes], most_bytes: int) -> bytes:
 
 
 def count_marks(data: bytes) -> int:
-    """Number of commas, colons and opening brackets: no fewer than the values of a JSON text."""
+    """Number of commas, colons and opening brackets: an upper bound on a JSON text's values."""
     return sum(map(data.count, (b",", b":", b"[", b"{")))
 
 
 def check_json(data: bytes, most_marks: int = MOST_MARKS) -> None:
-    """Refuse a JSON text of too many values, before they are made.
-
-    Raises:
-      BoundError: It has too many commas, colons and brackets.
-    """
+    """Refuse a JSON text of too many values, before they are made."""
     marks = count_marks(data)
     if marks > most_marks:
         raise BoundError(f"has {marks:,} commas, colons and brackets; {most_marks:,} are read")
@@ -113,13 +103,10 @@ def check_json(data: bytes, most_marks: int = MOST_MARKS) -> None:
 def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool = False) -> Any:
     """Decode a JSON text of this project: UTF-8, finite numbers, of bounded size and depth.
 
-    Args:
-      data: The text.
-      most_marks: Commas, colons and brackets that it may have.
-      with_nan: Whether NaN and infinities pass, for a reader that says where they are.
+    `with_nan` admits NaN and infinities, for a reader that reports their place.
 
     Raises:
-      BoundError: It has more values, is deeper, or has a number that no file of ours has.
+      BoundError: It exceeds `most_marks` or the depth, or has a number that none of our files has.
       ValueError: It is no JSON.
     """
     data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
@@ -135,11 +122,7 @@ def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool
 
 
 def check_depth(value: Any) -> None:
-    """Refuse a value that code which calls itself for its parts could not walk through.
-
-    Raises:
-      BoundError: Lists and objects are too deep inside each other.
-    """
+    """Refuse a value too deep for recursive code to walk."""
     layer = [value]
     for _ in range(DEEPEST):
         layer = [part for whole in layer for part in _parts(whole) if isinstance(part, dict | list)]

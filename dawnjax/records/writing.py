@@ -1,8 +1,8 @@
 """Writing whole or not at all.
 
-A file is written under a drawn name beside its place and renamed. A reader sees the old content or
-the new, a failure leaves the old, and a link at the place is replaced and never followed: a
-stranger's folder cannot make us overwrite a file elsewhere.
+A file is written under a random name beside its place and renamed. A reader sees the old content or
+the new, and a failure leaves the old. A link at the place is replaced, not followed: a stranger's
+folder cannot make us overwrite a file elsewhere.
 """
 
 import contextlib
@@ -20,15 +20,10 @@ from dawnjax.errors import ConfigError, RunError
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
-    """Write a file whole or not at all, and the folders above it where they are absent.
+    """Write a file whole or not at all, and make its folders; a link there is replaced.
 
-    Args:
-      path: The file; a link there is replaced, not followed.
-      content: Bytes, or a text to write as UTF-8 with the ends of lines as they are.
-      durable: Whether to wait until the file and its name are on disk.
-
-    Raises:
-      RunError: It cannot be written; what was there stays.
+    A text is written as UTF-8, its line ends unchanged. `durable` waits until the file and its
+    name are on disk. After a `RunError` the old file stands.
     """
     if isinstance(content, str):
         content = content.encode(errors="backslashreplace")  # names of files may be no UTF-8
@@ -56,11 +51,7 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | None = 2) -> None:
-    """Write a value as JSON, as `write` does.
-
-    Raises:
-      RunError: It cannot be written, or has a number that is not finite; what was there stays.
-    """
+    """Write a value as JSON, as `write` does; `RunError` also for numbers that are not finite."""
     try:
         text = json.dumps(value, indent=indent, allow_nan=False)
     except ValueError as error:  # a forged log may hold a NaN
@@ -69,11 +60,7 @@ def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | N
 
 
 def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
-    """Write a new folder whole or not at all.
-
-    Args:
-      out: The folder; it must not exist or be empty.
-      fill: Writes into the folder that it is given.
+    """Write a new folder whole or not at all; `fill` writes into the temporary folder.
 
     Raises:
       ConfigError: The folder holds something.
@@ -95,10 +82,7 @@ def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
 
 
 def open_append(path: Path) -> int:
-    """Open a plain file to append and to read; it is made, with its folder, where it is absent.
-
-    Returns:
-      A file descriptor.
+    """File descriptor to append to and read a plain file, made with its folder where absent.
 
     Raises:
       OSError: It cannot be opened, or it is a link or no plain file.
@@ -113,11 +97,7 @@ def open_append(path: Path) -> int:
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Wait until the names in a folder are on disk.
-
-    Raises:
-      OSError: The disk failed.
-    """
+    """Wait until the names in a folder are on disk; `OSError` if the disk fails."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -148,8 +148,10 @@ class RunResult:
 
     @property
     def compiled(self) -> str:
-        """`warm` if all programs were read back, `tuned` if no other was compiled than with
-        searches read back, else `cold`; empty if it is not known.
+        """State of the compilation cache over all programs; empty if unknown.
+
+        `cold` if any program was compiled from scratch; `tuned` if programs were compiled with a
+        GPU's kernel searches from the cache; `warm` if every program came from the cache.
         """
         states = set(self.compile_cache.values())
         if states <= {"warm", "tuned"}:
@@ -165,7 +167,7 @@ class RunResult:
 
     @property
     def trained_on(self) -> bool:
-        """Whether training went on after the target: `epochs` and `train_seconds` hold that too."""
+        """True if training continued past the target: `epochs` and `train_seconds` include that."""
         return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
 
     def to_json(self) -> dict[str, Any]:
@@ -189,11 +191,7 @@ _DAMAGED_TARGET = (
 
 
 def summarize(events: Sequence[Event]) -> RunResult:
-    """Computes the result of a run from the events of process 0.
-
-    Raises:
-      RunError: The log lacks what every run writes first.
-    """
+    """Compute the result of a run from the events of process 0."""
     run = LoggedRun.from_events(events)
     attempts, events = run.attempts, run.events
     record = last_event(events, "experiment")
@@ -219,7 +217,6 @@ def summarize(events: Sequence[Event]) -> RunResult:
     reasons: dict[str, str] = {}
 
     def known(name: str, value: float | None, reason: str) -> float | None:
-        """Rounds a value, or notes why there is none."""
         if value is None:
             reasons[name] = reason
         return _rounded(value)
@@ -323,14 +320,9 @@ FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, R
 
 
 def refuse_forged(events: Sequence[Event], path: Path) -> None:
-    """Refuse to resume a log of which no result could be made at the end.
+    """Refuse to resume a log from which no result could be made at the end.
 
-    Args:
-      events: Its events; a log that ends before the run described itself may be resumed.
-      path: The log, for the message.
-
-    Raises:
-      RunError: A field is not of its kind.
+    A log that ends before the run described itself may be resumed.
     """
     try:
         summarize(events)
@@ -343,7 +335,7 @@ def refuse_forged(events: Sequence[Event], path: Path) -> None:
 
 
 def summarize_log(events: Sequence[Event]) -> RunResult:
-    """Computes the result of a log that may be damaged or made elsewhere.
+    """Compute the result of a log that may be damaged or made elsewhere.
 
     Raises:
       RunError: It says too little, or a field is not of its kind.
@@ -358,10 +350,9 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
 
 
 def up_to_profile(events: Sequence[Event]) -> list[Event]:
-    """The events that the result is made of which is written before the profile.
+    """Events behind the result that is written before the profile.
 
-    Args:
-      events: Those of a log; all of them if its last attempt trained to no end.
+    All events if the log's last attempt trained to no end.
     """
     last = events[-1]["attempt"]
     for place, event in enumerate(events):
@@ -371,7 +362,7 @@ def up_to_profile(events: Sequence[Event]) -> list[Event]:
 
 
 def of_another_kind(error: Exception) -> str:
-    """A line that says that a log could not be read because of an error at one of its fields."""
+    """Message for a log that an error at one of its fields made unreadable."""
     reason = " ".join(str(error).split())[:200]
     return f"a field of the log is missing or of another kind ({type(error).__name__}: {reason})"
 
@@ -399,7 +390,7 @@ def _compile_cache(attempts: list[LoggedAttempt]) -> dict[str, str]:
 
 
 def _evaluations(events: Sequence[Event], run: LoggedRun) -> list[dict[str, Any]]:
-    """One row a step: the first measurement, where an attempt did work again."""
+    """One row per step: the first measurement, where an attempt repeated work."""
     rows: dict[int, dict[str, Any]] = {}
     for event in events_of(events, "evaluation"):
         row = {
