@@ -42,11 +42,7 @@ class SystemPrice:
 
 
 def read_prices(path: Path) -> tuple[Price, ...]:
-    """Read a list of prices: CSV with the columns name, usd_per_hour, unit, date, source.
-
-    Raises:
-      ConfigError: The file cannot be read, or a line is no price; names the line.
-    """
+    """Read a list of prices: CSV with the columns name, usd_per_hour, unit, date, source."""
     names = [field.name for field in dataclasses.fields(Price)]
     return tuple(_price(row, where) for where, row in data_tables.rows(path, names))
 

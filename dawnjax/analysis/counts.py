@@ -18,11 +18,7 @@ UNKNOWN = "not known"
 class ListedEntry:
     """One row of a list of MLPerf entries: its machine and framework, even without logs at hand.
 
-    Attributes:
-      path: Folder of its logs.
-      benchmark: Such as `resnet`.
-      processor: `GPU`, `TPU` or `CPU`.
-      status: Such as `cloud` or `research`.
+    `path` is the folder of its logs, `status` such as `cloud` or `research`.
     """
 
     path: str

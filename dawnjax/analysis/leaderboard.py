@@ -214,13 +214,11 @@ def _inferred(entry: Entry) -> str:
 
 
 def _interval(entry: Entry) -> Interval | None:
-    """Interval of the time that ranks an entry; None for an MLPerf score."""
     sample = None if entry.suite == "mlperf_training" else entry.sample
     return None if sample is None else time_interval(sample)
 
 
 def _amounts(row: _Row, by: str) -> Sample | None:
-    """Trials of an entry in seconds or USD; None if unknown."""
     trials = row.entry.trials
     sample = row.entry.sample
     if by == "time":

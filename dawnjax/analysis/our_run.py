@@ -40,7 +40,6 @@ class OurRun(NamedTuple):
       model: Tag of the experiment's model.
       unit: The task's name for examples, in the plural.
       systems: Number of different systems of its attempts.
-      line_faults: Faults at lines of the log.
       cores: Cores open to process 0, newest; None if unknown.
       options: Options that can change the time and are not the default, newest.
       changed_options: Names of such options in which its attempts differ.
@@ -75,7 +74,6 @@ class OurRun(NamedTuple):
 
     @property
     def system(self) -> str:
-        """Number and kind of the devices, and the hosts."""
         hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
         return f"{self.result.num_devices} x {self.hardware}{hosts}"
 

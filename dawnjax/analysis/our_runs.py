@@ -1,7 +1,4 @@
-"""Reader of our run directories.
-
-It reads the log of process 0 and not `result.json`, which an older version may have computed.
-"""
+"""Reader of our run directories: the log of process 0, and not `result.json`."""
 
 import json
 import os

@@ -185,7 +185,6 @@ def learning_curve_table(
 
 
 def seconds_or_why(time: ThresholdTime) -> float | str:
-    """Mean time to a threshold, or why there is none."""
     if time.mean_seconds is not None:
         return time.mean_seconds
     if time.reached == 0:
@@ -196,7 +195,6 @@ def seconds_or_why(time: ThresholdTime) -> float | str:
 
 
 def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
-    """Trial's evaluations as (place, value) in the order of the places."""
     points = []
     for row in trial.evaluations:
         place = row.epoch if against == "epoch" else row.seconds_since_run_start

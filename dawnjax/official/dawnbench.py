@@ -45,13 +45,9 @@ MAX_USD_PER_HOUR = 1e7
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkTask:
-    """A task of the benchmark.
+    """A task of the benchmark: its folder, and the metric whose least value is `threshold`.
 
-    Attributes:
-      name: Its folder in the entries repository.
-      metric: The deciding column and field.
-      threshold: Least value that reaches the target.
-      unit: `percent` or `fraction`.
+    `unit` is `percent` or `fraction`.
     """
 
     name: str
@@ -91,10 +87,8 @@ def read_training(
 ) -> Entry:
     """Read a training entry from its JSON and TSV; None stands for an absent file.
 
-    `source` is the path without the ending, `context` the same with the folders above.
-
-    Raises:
-      Refused: A number is absent or would be wrong; names the file, line and reason.
+    `source` is the path without the ending, `context` the same with the folders above. A number
+    that is absent or would be wrong raises `Refused`.
     """
     tsv_file = f"{source}.tsv"
     warnings: list[str] = []
@@ -204,7 +198,6 @@ class _Row(NamedTuple):
 
 
 def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Name of a table's header, and line number and cells of each row."""
     most = max(table.count(b"\n"), table.count(b"\r"))
     if most > MAX_ROWS:
         raise Refused(f"has {most:,} lines; at most {MAX_ROWS:,} are read")
@@ -366,7 +359,6 @@ def _trial(file: str, rows: list[_Row], task: BenchmarkTask, warnings: list[str]
 def _common(
     fields: dict[str, Any], warnings: list[str]
 ) -> tuple[dict[str, Any], float | None, dict[str, str]]:
-    """Descriptive fields of an entry, its price, and reasons why fields are None."""
     reasons: dict[str, str] = {}
     misc = fields.get("misc")
     ours = text.words(fields.get("framework")).startswith("DawnJAX ")

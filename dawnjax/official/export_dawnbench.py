@@ -49,9 +49,6 @@ def export(
       author_email: A field that the repository asks for; empty unless given.
       name: Prefix of the files' names.
       hardware: Short description of the machine; empty takes the source's own.
-
-    Returns:
-      The paths of the descriptions.
     """
     if not author.strip():
         raise ConfigError("--submitter is missing: the entry's author")
@@ -94,7 +91,6 @@ class _Entry(NamedTuple):
 
 
 def _task_of(data: Any, source: Path) -> tuple[dawnbench.BenchmarkTask, tuple[str, ...]]:
-    """Task of a source's data, and the metrics with a column in its table."""
     name, columns = _TASKS[benchmark_data(data, _TASKS, source)]
     return dawnbench.TASKS[name], columns
 
@@ -193,8 +189,6 @@ class _Latency(TypedDict):
 
 
 class _Measurement(TypedDict):
-    """Fields of a file of `dawnjax infer` that an entry needs."""
-
     data: Any
     device: _Device
     versions: dict[str, str]

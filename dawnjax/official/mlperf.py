@@ -34,13 +34,7 @@ _COCO_IMAGES = (117_266, 118_287)
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """The machine, from its description and the folders.
-
-    Attributes:
-      fields: The description itself; empty where none can be read.
-      organization: Organisation from `submission.json` or the logs.
-      warnings: Reasons why a part is unknown.
-    """
+    """The machine, from its description (`fields`, empty if unreadable) and the folders."""
 
     fields: dict[str, Any]
     organization: str = ""

@@ -54,12 +54,9 @@ MAX_LINE_BYTES = 2**20
 
 
 class Record(NamedTuple):
-    """One marked line; `offset` is its byte in the file.
+    """One marked line; `offset` is its byte in the file. `seconds` is Unix time.
 
-    Attributes:
-      seconds: Unix time; None where the line has none.
-      value: Decoded JSON; None where the line has none.
-      metadata: Fields that lines from v0.6 on add.
+    `value` is decoded JSON; from v0.6 on lines add `metadata`.
     """
 
     seconds: float | None
@@ -128,7 +125,6 @@ def parse(data: bytes) -> Records:
 
 
 def _first_marked(data: bytes) -> str:
-    """Start of the first line with a marker, from the marker on."""
     at = data.find(b":::ML")
     return printable(data[at : at + 200].split(b"\n")[0].decode("utf-8", "replace"), 80)
 
@@ -212,7 +208,6 @@ def _parse_mllog(data: bytes, decode: Callable[[bytes], Any]) -> Records:
 
 
 def _python(raw: bytes) -> Any:
-    """Value in Python's notation on a line; None without one."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.literal_eval(raw[:_MOST_PYTHON].decode("utf-8").strip())

@@ -24,7 +24,6 @@ def _benchmarks() -> dict[str, dict[str, str]]:
 
 @functools.cache
 def _targets() -> tuple[dict[str, str], ...]:
-    """Rows of the targets, one per benchmark and span of rounds, the last round included."""
     path = Path(__file__).with_name("mlperf_targets.csv")
     filled = ("benchmark", "first_round", "value", "direction", "source")
     return tuple(row for _, row in data_tables.rows(path, filled))

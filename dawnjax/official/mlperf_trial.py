@@ -52,18 +52,13 @@ class TrialLog:
 
     Attributes:
       version: Kind of lines: `v0.5`, `v0.6` or `v0.7+`.
-      benchmark: Benchmark in the log; empty if none.
       seconds: From `run_start` to `run_stop`, or to the last record if there is none.
-      reached: `run_stop` says that the target was reached.
       status: The log's word for the end.
       epochs: Epochs trained; None if unknown.
-      epoch_rule: Rule that counted them.
-      evaluations: In the order of time.
       targets: Distinct values of `eval_target` or `target_accuracy`.
       batch_sizes: Distinct values of `input_batch_size`, ascending.
       iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
       num_cache_clears: Number of `run_clear_caches` or `cache_clear` lines.
-      seeds: Distinct seeds.
       descriptions: Values of `submission_...` and the like.
       inferred: Inferences about times or lines, with their evidence; empty if none.
     """
@@ -91,8 +86,7 @@ class TrialLog:
 def read_trial(data: bytes) -> TrialLog:
     """Read the trial of a log.
 
-    Raises:
-      Refused: It has no `run_start`, contradicts itself, or is no log of MLPerf; names the line.
+    `Refused` names the line if there is no `run_start`, a contradiction, or no log of MLPerf.
     """
     log, unit = _in_seconds(parse(data), data)
     inferred = "; ".join(filter(None, [log.dialect, unit]))
@@ -148,7 +142,6 @@ def read_trial(data: bytes) -> TrialLog:
 
 
 def _in_seconds(log: Records, data: bytes) -> tuple[Records, str]:
-    """Records with stamps in seconds, and a note on an inferred unit."""
     starts = [r for r in log.records if r.key == "run_start" and r.seconds is not None]
     first = min(starts, key=lambda record: record.seconds or 0.0, default=None)
     stamp = 0.0 if first is None or first.seconds is None else first.seconds

@@ -41,7 +41,6 @@ _MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTM]\d{1,3}|GTX|RTX|2080|TPU)
 
 @functools.cache
 def _instances() -> dict[str, int]:
-    """Accelerators of one instance, by its type."""
     path = data_tables.FOLDER / "instances.csv"
     filled = ("name", "accelerators", "source")
     return {row["name"]: int(row["accelerators"]) for _, row in data_tables.rows(path, filled)}

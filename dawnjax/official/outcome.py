@@ -32,7 +32,6 @@ class Imported:
     """Outcome of an import.
 
     Attributes:
-      entries: In the order of their sources.
       rejections: Files left out, with reasons.
       copies: A line for each entry that an earlier source has too; it counts once.
       other_files: Files whose names are not those of results, in order.

@@ -56,8 +56,7 @@ def is_archive(path: Path) -> bool:
 def files(path: Path) -> Iterator[SourceFile]:
     """Yield the files of a folder or an archive, or the single file.
 
-    Raises:
-      SourceRefused: An archive is damaged or hostile, or a folder has too many files.
+    `SourceRefused` for a damaged or hostile archive, or for a folder with too many files.
     """
     try:
         status = path.stat()

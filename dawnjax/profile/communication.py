@@ -43,7 +43,10 @@ Shortest = dict[str, list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class DeviceTime:
-    """A device's time in a window, as disjoint ascending intervals in picoseconds."""
+    """A device's time in a window, as disjoint ascending intervals in picoseconds.
+
+    `skew` holds the moments of collectives that wait for the slowest device.
+    """
 
     window: Interval
     compute: list[Interval]
@@ -231,7 +234,7 @@ def _layer_shares(name: str, program: Program | None) -> dict[str, float]:
 
 
 def _grouped(by_name: dict[str, list[float]], program: Program | None, shares: Any) -> dict:
-    """Sum collectives by group: `shares` gives the groups of each and its fraction in each."""
+    """Sum collectives by group; `shares` has the groups of each and its fraction in each."""
     groups: dict[str, list[float]] = {}
     for name, (seconds, skew, runs) in by_name.items():
         collective = None if program is None else program.collectives.get(name)

@@ -293,10 +293,6 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
 
 
 def _sliced_elements(inner: Computation, value: Instruction) -> int | None:
-    """Elements of a value that slices take; None where anything else reads it.
-
-    A fusion computes element-wise ops between value and slice for those elements alone.
-    """
     elements = 0
     for user in inner.users[value.name]:
         if user.opcode in ("slice", "dynamic-slice", "gather"):
@@ -369,7 +365,6 @@ def _producer_scope(computation: Computation, instruction: Instruction) -> str:
 
 
 def _literal(computation: Computation, instruction: Instruction) -> int | None:
-    """Integer value of a constant or of its copy; None of anything else."""
     while instruction.opcode == "copy":
         instruction = computation.operands(instruction)[0]
     text = instruction.attribute("literal") if instruction.opcode == "constant" else ""

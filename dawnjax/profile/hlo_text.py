@@ -55,11 +55,8 @@ class Shape:
 class Instruction:
     """One instruction: `name = shapes opcode(operands), attributes`.
 
-    Attributes:
-      name: Unique in its program.
-      shapes: Arrays of its result; several for a tuple.
-      attributes: Text after the operands; `parameter_number` and `literal` are put first.
-      is_root: Its computation returns it.
+    `attributes` is the text after the operands, with `parameter_number` or `literal` first. A tuple
+    has several `shapes`.
     """
 
     name: str
@@ -220,7 +217,6 @@ def _shapes(text: str) -> Iterator[Shape]:
 
 
 def _operand_names(text: str) -> Iterator[str]:
-    """Name of operands, which XLA may print with their shapes."""
     cuts = [p for p, mark, depth in _marks(text, 0) if mark == "," and depth == 0]
     for start, end in itertools.pairwise([-1, *cuts, len(text)]):
         name = text[start + 1 : end].strip().rpartition(" ")[2].lstrip("%")
@@ -229,7 +225,6 @@ def _operand_names(text: str) -> Iterator[str]:
 
 
 def _closing(text: str, opened: int) -> int:
-    """Position at which the bracket at `opened` closes; the end of the text if it does not."""
     return next((p for p, _, depth in _marks(text, opened) if depth == 0), len(text))
 
 

@@ -39,15 +39,10 @@ _MEASURED_HERE = "measured on this machine"
 
 @dataclasses.dataclass(frozen=True)
 class HostProfile:
-    """The profile of one host; `trace`, `measured` and `attribution` are None if it cannot be read.
+    """The profile of one host; its trace is None if it cannot be read, for the reason `failure`.
 
-    Attributes:
-      folder: Folder of the capture.
-      capture: Contents of `capture.json`.
-      window: The traced window, picoseconds.
-      failure: Reason why the trace cannot be read; empty if it can.
-      host_waits: Seconds per step that each host waits in collectives; None outside the run, where
-        the other hosts' traces are not at hand.
+    `host_waits` has the seconds per step that each host waits in collectives. It is None outside
+    the run, where the traces of all hosts are not at hand.
     """
 
     folder: Path
@@ -67,13 +62,11 @@ class HostProfile:
 
     @property
     def wait_seconds_per_step(self) -> float | None:
-        """Seconds per step in collectives for slower devices, the mean over the devices."""
         waits = self._device_waits
         return sum(waits) / len(waits) / self.num_steps if waits else None
 
     @property
     def least_wait_seconds_per_step(self) -> float | None:
-        """Smallest waiting time of any device of this host."""
         waits = self._device_waits
         return min(waits) / self.num_steps if waits else None
 
@@ -85,7 +78,6 @@ class HostProfile:
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:
-        """Seconds of a real step and of its slowest twin; empty without a twin."""
         real = self.capture.get("real_step_seconds") or ()
         twin = self.capture.get("slowest_twin_step_seconds") or ()
         return list(zip(real, twin, strict=False))
@@ -209,7 +201,6 @@ class HostProfile:
 
     @functools.cached_property
     def ops(self) -> list[roofline.OpTime]:
-        """Ops of a step against the roofline, the longest first."""
         if self.trace is None:
             return []
         peak, bandwidth, _ = self.op_peaks

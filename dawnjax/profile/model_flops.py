@@ -19,8 +19,7 @@ TRAINING_FACTOR = 3
 def product_flops(jaxpr: Any) -> int:
     """2 x multiply-adds of the matrix products and convolutions of a jaxpr, without padding.
 
-    Raises:
-      ValueError: Products stand in a loop whose number of rounds is unknown.
+    `ValueError` if products stand in a loop whose number of rounds is unknown.
     """
     total = 0
     for equation in jaxpr.eqns:

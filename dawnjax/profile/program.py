@@ -19,10 +19,8 @@ class Op:
     """Cost of one op of a program, each time it runs.
 
     Attributes:
-      name: Instruction's name, which a trace uses too.
       product_flops: FLOPs of matrix products and convolutions.
       other_flops: Other floating-point operations.
-      num_bytes: Bytes read and written.
       runs: Runs in one call of the program.
       product_dtype: Dtype of the products' operands; empty without products.
       passes: Hardware products that make one product of this precision.
@@ -48,14 +46,11 @@ class Op:
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective of a program.
+    """One collective of a program, under the name of its start where it is asynchronous.
 
     Attributes:
-      name: Instruction's name; that of the start where it is asynchronous.
-      kind: One of `COLLECTIVES`.
       num_bytes: Bytes of one device's part: the input of a reduction, a scatter or an exchange, the
         output of a gather.
-      group_size: Devices in one group.
       runs: Runs in one call of the program.
       scope_bytes: Bytes by named scope of the ops that produced them.
       group_stride: Distance of a group's devices in the program's order; 1 if neighbours.
@@ -74,10 +69,8 @@ class Collective:
 class Program:
     """Counts of a compiled program for one device.
 
-    Attributes:
-      num_devices: Devices that run it together.
-      ops: Ops by name; loops and calls are replaced by the ops inside them.
-      branches: By conditional, names of the ops in its largest branch, the only one that counts.
+    Loops and calls are replaced by the ops inside them. `branches` has, by conditional, the ops of
+    its largest branch, the only one that counts.
     """
 
     name: str
@@ -124,12 +117,10 @@ class Program:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that all ops read and write in one call."""
         return sum(op.num_bytes * op.runs for op in self.ops.values())
 
     @property
     def collective_bytes(self) -> dict[str, int]:
-        """Bytes of one device in one call, by kind of collective."""
         totals: dict[str, int] = {}
         for collective in self.collectives.values():
             num_bytes = collective.num_bytes * collective.runs

@@ -24,14 +24,10 @@ class OpTime:
     """An op's time and work per step of one device, the mean over a host's devices.
 
     Attributes:
-      seconds: Time per step.
       product_flops: FLOPs of matrix products and convolutions.
-      flops: All FLOPs.
-      num_bytes: Bytes read and written.
       roofline_seconds: Least time that the device's peaks allow; None without peaks.
       peak_fraction: Product FLOPs over time, as a fraction of the peak; None without peak.
       scope: The layer.
-      source_line: `file:line`.
       kind: Kind of collective; empty for computation.
     """
 
@@ -183,7 +179,6 @@ def to_json(
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """Last point of each of equal shares of the time: the share is off by one such part at most."""
     kept = {math.ceil(share * MOST_POINTS - 1e-9): (value, share) for value, share in points}
     return [[_short(value), round(share, 6)] for value, share in kept.values()]
 

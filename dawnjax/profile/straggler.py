@@ -14,10 +14,8 @@ STRAGGLER_FRACTION = 0.05
 class Straggler:
     """A host that the others wait for.
 
-    Attributes:
-      process_index: The host's process.
-      cost_seconds_per_step: Mean wait of each other host per step.
-      fraction: The same, as a fraction of the step.
+    `cost_seconds_per_step` is the mean wait of each other host per step, `fraction` the same as a
+    fraction of the step.
     """
 
     process_index: int

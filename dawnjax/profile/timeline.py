@@ -35,13 +35,10 @@ class _Events(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """The merged trace.
+    """The merged trace: Chrome's trace events, and the shift of each host in microseconds.
 
-    Attributes:
-      events: Chrome's trace events.
-      offsets: Shift of each host, microseconds.
-      spread_microseconds: Half the interquartile range of the differences behind each host's
-        shift; None where windows were aligned.
+    `spread_microseconds` is half the interquartile range of the differences behind each shift; None
+    where windows were aligned.
     """
 
     events: list[dict[str, Any]]
@@ -78,7 +75,6 @@ def write(timeline: Timeline, file: Path) -> None:
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
-    """Named events of a window's newest trace."""
     files = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
     if not files:
         raise RunError(f"{folder} holds no *.trace.json.gz: this window was not traced to its end")

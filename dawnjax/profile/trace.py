@@ -46,11 +46,9 @@ class Event(NamedTuple):
       op: Instruction's name in the compiled program; empty where the trace lacks it.
       kernel: GPU kernel's name; elsewhere that of the op.
       kind: Kind of collective; empty for computation.
-      program: Program's name, such as `jit_train`; empty where unknown.
       line: Stream, line or thread that it ran on.
       category: XLA's category of the op, on TPU; empty elsewhere.
-      flops: FLOPs as XLA counted them, on TPU; 0 elsewhere.
-      num_bytes: Bytes as XLA counted them, on TPU; 0 elsewhere.
+      flops: FLOPs as XLA counted them, on TPU; 0 elsewhere. `num_bytes` likewise.
       is_async: It was in flight beside the device's ops.
       run: Number of the program's execution; 0 where the trace has none.
     """
@@ -79,13 +77,9 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Events on the devices of one process.
+    """Events on the devices of one process, and named spans of its host, in order of start.
 
-    Attributes:
-      platform: `cpu`, `gpu` or `tpu`.
-      devices: Events in order of start, by the device's number in the process.
-      spans: The host's named stretches, by start.
-      start_unix_ns: Trace's start on the wall clock; 0 where unknown.
+    `start_unix_ns` is the trace's start on the wall clock; 0 where unknown.
     """
 
     platform: TracePlatform
@@ -125,11 +119,7 @@ def find_trace(folder: Path) -> Path:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace file.
-
-    Raises:
-      TraceError: The file is empty, torn or too large, or no op in it has a name.
-    """
+    """Read a trace file; `TraceError` for an unusable one, or if no op in it has a name."""
     devices: dict[int, list[Event]] = {}
     spans: list[Span] = []
     platforms: set[TracePlatform] = set()
@@ -285,7 +275,6 @@ def _tpu_events(plane: Plane) -> Iterator[Event]:
 
 
 def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
-    """Name, category, FLOPs and bytes of an op, from its metadata."""
     stats = plane.stats(metadata)
     # The long name is the instruction's text.
     long_name = metadata.name.removeprefix("%").split(" = ", 1)[0]
@@ -295,8 +284,6 @@ def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
 
 
 class _Modules:
-    """Programs by the time that they ran on one device."""
-
     def __init__(self, plane: Plane, line: Any):
         spans = []
         for event in line.events if line is not None else ():

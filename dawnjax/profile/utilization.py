@@ -54,13 +54,7 @@ def is_tensor_core_kernel(kernel: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """Seconds per step of each part, the mean over a host's devices.
-
-    Attributes:
-      step_seconds: The traced step.
-      parts: Seconds of each of `PARTS`.
-      devices: The same for each device.
-    """
+    """Seconds per step of each of `PARTS`, the mean over a host's devices and for each device."""
 
     step_seconds: float
     parts: dict[str, float]
@@ -141,7 +135,6 @@ def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
 
 
 def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interval]:
-    """Moments at which at least `count` of some devices compute."""
     intervals = [interval for device in computing for interval in device]
     edges = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
     crowded, running, begin = [], 0, 0
@@ -201,8 +194,7 @@ def host_utilization(
       executed_flops: FLOPs of the compiled step's products on a device, each counted as often as
         the hardware makes it.
       num_bytes: Bytes that the step's ops read and write on a device.
-      peak_flops_per_second: Of one device, in the executed arithmetic.
-      memory_bytes_per_second: Of one device.
+      peak_flops_per_second: In the executed arithmetic.
     """
 
     def fraction(amount: float | None, peak: float | None) -> float | None:

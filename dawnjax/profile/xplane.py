@@ -122,7 +122,6 @@ class Plane:
 
     @functools.cached_property
     def stat_names(self) -> dict[int, str]:
-        """Name of stats by their number in this plane."""
         return {number: stat.name for number, stat in self.proto.stat_metadata.items()}
 
     def stats(self, owner: Any) -> dict[str, Any]:
@@ -139,11 +138,7 @@ class Plane:
 
 
 def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
-    """Planes of a trace file whose names are wanted, parsed one at a time.
-
-    Raises:
-      TraceError: The file is absent, empty, torn, too large, or no trace.
-    """
+    """Planes of a trace file whose names are wanted, parsed one at a time; else `TraceError`."""
     try:
         size = path.stat().st_size
         if size == 0:

@@ -31,12 +31,7 @@ class BoundError(ValueError):
 
 
 def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a plain file to read, without waiting for a pipe.
-
-    Raises:
-      BoundError: It is a folder, a pipe or a device.
-      OSError: It cannot be opened.
-    """
+    """Open a plain file to read; `BoundError` for a folder, a pipe (without a wait) or a device."""
     # O_NONBLOCK does not matter to a plain file; the open of a pipe would wait for its writer.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -57,12 +52,7 @@ def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> by
 
 
 def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a plain file, each with its newline.
-
-    Raises:
-      BoundError: It is too large or no plain file, or a line is too long.
-      OSError: It cannot be read.
-    """
+    """Yield the lines of a plain file, each with its newline; `BoundError` past a limit."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
@@ -76,11 +66,9 @@ def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
 
 
 def gunzip(file: IO[bytes], most_bytes: int) -> bytes:
-    """Unpack a gzip file, from its start; never more than `most_bytes`.
+    """Unpack a gzip file, from its start; `BoundError` past `most_bytes`.
 
-    Raises:
-      BoundError: It unpacks to more.
-      OSError, EOFError, zlib.error: It is damaged.
+    `OSError`, `EOFError` or `zlib.error` if it is damaged.
     """
     data = gzip.GzipFile(fileobj=file).read(most_bytes + 1)
     if len(data) > most_bytes:

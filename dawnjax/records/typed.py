@@ -33,13 +33,10 @@ def read_json(path: str | os.PathLike[str], kind: type[Kind], most_bytes: int = 
 
 
 def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False) -> Kind:
-    """Make a value of the given type from plain JSON values.
+    """Make a value of the given type from plain JSON values, or raise `FieldError`.
 
     Types are exact: a whole number is no text, `1.0` no whole number, `true` no number. `at` is the
     value's path in its file, for the message. With `others`, unknown fields are dropped.
-
-    Raises:
-      FieldError: A field is missing, unknown or of another type.
     """
     try:
         made = msgspec.convert(value, kind)
@@ -65,7 +62,6 @@ _WORDS = {
 
 
 def _in_words(error: msgspec.ValidationError, value: Any, kind: Any, at: str) -> str:
-    """Message for a wrong field: its path, its value where it is short, and the expected type."""
     reason, _, within = str(error).replace("`", "").partition(" - at $")
     path = (at + within).removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field (\w+)", reason):

@@ -62,9 +62,7 @@ def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | N
 def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
     """Write a new folder whole or not at all; `fill` writes into the temporary folder.
 
-    Raises:
-      ConfigError: The folder holds something.
-      RunError: It cannot be written.
+    `ConfigError` if the folder holds something.
     """
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -84,8 +82,7 @@ def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
 def open_append(path: Path) -> int:
     """File descriptor to append to and read a plain file, made with its folder where absent.
 
-    Raises:
-      OSError: It cannot be opened, or it is a link or no plain file.
+    `OSError` for a link or any file that is not plain.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

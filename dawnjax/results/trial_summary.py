@@ -55,13 +55,10 @@ def summarize_trials(
     cost_per_hour_usd: float | None = None,
     drops: int = 1,
 ) -> Summary:
-    """Statistics of trials, given as three parallel sequences.
+    """Statistics of trials, given as three parallel sequences; None stands for an unknown value.
 
-    Args:
-      seconds: Time to accuracy of each trial; None if it did not reach.
-      epochs: Epochs to the target of each trial; None if unknown.
-      total_seconds: Length of each trial; None if unknown.
-      drops: Trials that the score omits at each end.
+    `seconds` is the time to accuracy, None if a trial did not reach; `total_seconds` is its whole
+    length. The score omits `drops` trials at each end.
     """
     rows = list(zip(seconds, epochs, total_seconds, strict=True))
     times = [time for time in seconds if time is not None]

@@ -77,8 +77,7 @@ def new_run_id(experiment_name: str, seed: int) -> str:
 def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     """Read `experiment.json`; None where the directory holds no run yet.
 
-    Raises:
-      ConfigError: The directory holds something else, or the file is damaged.
+    `ConfigError` if it holds something else, or if the file is damaged.
     """
     file = directory.experiment_file
     if not file.exists():

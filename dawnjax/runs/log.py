@@ -92,8 +92,7 @@ class RunLog:
     def __init__(self, path: Path, clock: RunClock):
         """Lock the log, make it where it is absent, and start the next attempt.
 
-        Raises:
-          RunError: Another process has the log open, or it cannot be written.
+        `RunError` if another process has it open.
         """
         self.path = path
         self._clock = clock
@@ -119,12 +118,11 @@ class RunLog:
         self._number = self.attempt  # in `events`, where a past may come before this attempt
 
     def append(self, event: str, *, durable: bool = False, **fields: Any) -> None:
-        """Write one event.
+        """Write one event, one of `EVENTS`.
 
         Args:
-          event: One of `EVENTS`.
           durable: Wait until the line is on disk, for events that a power failure must not lose.
-          **fields: JSON values; NaN and infinities become strings, passwords and tokens are dropped.
+          **fields: JSON values; NaN and infinities become text, passwords and tokens are dropped.
 
         Raises:
           RunError: The line could not be written whole, such as on a full disk. Earlier lines stay
@@ -256,7 +254,6 @@ def read_events(path: Path) -> tuple[list[Event], list[LineFault]]:
 
 
 def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
-    """Read a log as `read_events` does, without the past of a checkpoint."""
     events: list[Event] = []
     faults: list[LineFault] = []
     lines: list[Line] = []

@@ -84,7 +84,6 @@ class LoggedAttempt:
 
     @property
     def price_fault(self) -> str:
-        """Fault of its price; empty if it has none."""
         record = last_event(self.events, "experiment")
         price = None if record is None else record["run_options"].get("price_per_hour_usd")
         if price is None or _is_price(price):
@@ -156,7 +155,6 @@ class LoggedRun:
 
     @functools.cached_property
     def _gaps(self) -> list[tuple[Event, list[Event]]]:
-        """Each place of lost lines, with the attempt's later events."""
         return [
             (event, attempt.events[place + 1 :])
             for attempt in self.attempts

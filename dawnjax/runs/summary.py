@@ -335,11 +335,7 @@ def refuse_forged(events: Sequence[Event], path: Path) -> None:
 
 
 def summarize_log(events: Sequence[Event]) -> RunResult:
-    """Compute the result of a log that may be damaged or made elsewhere.
-
-    Raises:
-      RunError: It says too little, or a field is not of its kind.
-    """
+    """Compute the result of a log that may be damaged or made elsewhere, else `RunError`."""
     try:
         for attempt in LoggedRun.from_events(events).attempts:
             if attempt.price_fault:
@@ -368,7 +364,6 @@ def of_another_kind(error: Exception) -> str:
 
 
 def _newest_step(attempts: list[LoggedAttempt]) -> int:
-    """Step of the newest state: an attempt may resume from before the last one's end."""
     for attempt in reversed(attempts):
         for event in reversed(attempt.events):
             name, step = event["event"], event.get("step")
