@@ -242,6 +242,7 @@ def _spans(samples: Sequence[Sample | None]) -> list[tuple[int | None, int | Non
         if first is not None and second is not None
         if min(len(first), len(second)) >= FEWEST_TRIALS
     ]
+    # Holm's levels bound the chance of any false difference on the board by ALPHA.
     levels = holm([p_value for *_, p_value in tested], lambda left: ALPHA / left)
     for (before, after, p_value), level in zip(tested, levels, strict=True):
         if p_value <= level:

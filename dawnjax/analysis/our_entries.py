@@ -30,6 +30,7 @@ def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
     """Keep one copy of each run, that with the longest log, and remark on the copies left out."""
     kept: dict[str, OurRun] = {}
     for number, run in enumerate(runs):
+        # Runs without an id are never taken for copies.
         run_id = run.result.run_id or f"without an id {number}"
         kept[run_id] = _more_complete(kept[run_id], run) if run_id in kept else run
     return list(kept.values())
@@ -74,12 +75,14 @@ def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
             run.num_hosts,
             run.mesh,
             run.cores if result.platform == "cpu" else None,
+            # As text, because a value may not be hashable.
             repr(run.options),
         )
         groups.setdefault(key, []).append(run)
     return _unique_sources(
         [
             _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)))
+            # By text, because None and numbers do not compare.
             for key in sorted(groups, key=repr)
         ]
     )
@@ -112,6 +115,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         framework=" or ".join(f"JAX {version}".strip() for version in versions),
         framework_family="JAX",
         model=runs[0].model,
+        # The newest trial's day: a leaderboard up to a day then holds no later trial.
         date=dates[-1],
         global_batch_size=first.global_batch_size,
         global_batch_unit=runs[0].unit,

@@ -210,6 +210,7 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
     if len(filled) < len(lines):
         warnings.append(f"tsv: {len(lines) - len(filled)} blank lines skipped")
     header_line, header = filled[0]
+    # Bounded, because a line of tabs would become millions of cells.
     names = [name.strip() for name in header.split("\t", MAX_COLUMNS + 1)]
     trailing = 0
     while len(names) > 1 and not names[-1]:

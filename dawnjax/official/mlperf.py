@@ -93,6 +93,7 @@ def read_entry(
 
 def file_order(name: str) -> tuple[Any, ...]:
     """Key that sorts `result_10.txt` after `result_9.txt`."""
+    # Cut, because int() refuses numbers of more than 4,300 digits.
     base = name.rsplit("/", 1)[-1][:200]
     parts = re.split(r"([0-9]+)", base)
     return (*(int(part) if index % 2 else part for index, part in enumerate(parts)), name)
@@ -243,6 +244,7 @@ def _hosts_of_job(
     The description counts the servers of the cluster, which may be more. One benchmark clears
     twice on one server.
     """
+    # The median, because a single log may lack a line or repeat one.
     cleared = round(statistics.median(log.num_cache_clears for _, log in logs))
     if in_cluster is None:
         reasons["num_hosts"] = "no description of the system says it"

@@ -97,6 +97,7 @@ def parse(data: bytes) -> Records:
     kinds = [b":::MLPv0.5" in data, b":::MLL " in data, b":::MLLOG" in data]
     if not any(kinds) and MARKER not in data:
         raise Refused("has no MLPerf record (:::MLPv0.5.0, :::MLL or :::MLLOG)")
+    # Counted in the bytes, before any record takes memory.
     marked = data.count(b":::ML")
     if marked > MAX_RECORDS:
         raise Refused(f"has {marked:,} marked lines; at most {MAX_RECORDS:,} are read")
@@ -137,6 +138,7 @@ def _parse_v05(data: bytes, form: re.Pattern[bytes]) -> Records:
     records: list[Record] = []
     unreadable: list[int] = []
     read_value = _Values().read
+    # `tuple.__new__` skips Record's slower constructor, once for every line of a log.
     append, none, make = records.append, {}, tuple.__new__
     for match in form.finditer(data):
         benchmark, stamp, tag, raw = match.groups()
@@ -146,6 +148,7 @@ def _parse_v05(data: bytes, form: re.Pattern[bytes]) -> Records:
             value, whole = read_value(raw)
             if not whole:
                 unreadable.append(match.start())
+            # Long values rarely repeat and would hold memory.
             if len(raw) <= 1000:
                 values[raw] = value
         key = keys.get(tag)
@@ -209,6 +212,7 @@ def _parse_mllog(data: bytes, decode: Callable[[bytes], Any]) -> Records:
 
 def _python(raw: bytes) -> Any:
     try:
+        # Odd escapes in a log would warn as if our own code had them.
         with warnings.catch_warnings(action="ignore"):
             return ast.literal_eval(raw[:_MOST_PYTHON].decode("utf-8").strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -211,6 +211,7 @@ def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) ->
         warnings.append(
             f"{len(stamps)} run_start within {stamps[-1] - stamps[0]:.3f} s; the first counts"
         )
+    # Ranks start at different moments; the earliest start and the last stop make no time too short.
     return stamps[0]
 
 

@@ -82,6 +82,7 @@ def _folder(path: Path) -> Iterator[SourceFile]:
         raise SourceRefused(f"cannot be read: {error.strerror}", file=str(error.filename))
 
     for folder, folders, names in os.walk(path, onerror=fail, followlinks=False):
+        # os.walk visits the folders in this order, which must not depend on the file system.
         folders.sort()
         # A link to a folder is named, so that it is counted as not read.
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
@@ -92,6 +93,7 @@ def _folder(path: Path) -> Iterator[SourceFile]:
             if count > MAX_FOLDER_FILES:
                 raise SourceRefused(f"more than {MAX_FOLDER_FILES:,} files", file=str(path))
 
+            # A default argument, because a closure would see the loop's last file.
             def read(limit: int, location: Path = location) -> bytes:
                 return _read(location, limit)
 
@@ -109,6 +111,7 @@ def _read(path: Path, limit: int) -> bytes:
         if status.st_size > limit:
             raise Refused(f"has {status.st_size:,} bytes; at most {limit:,} are read")
         with path.open("rb") as file:
+            # The file may have grown since its size was read.
             data = file.read(limit + 1)
     except OSError as error:
         raise Refused(f"cannot be read: {error.strerror}") from None

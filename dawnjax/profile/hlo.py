@@ -136,6 +136,7 @@ class _Counter:
     ) -> None:
         kind = instruction.opcode.removesuffix("-start")
         group_size = self._group_size(instruction)
+        # An all-gather receives the operand of every device in its group.
         factor = group_size if kind == "all-gather" else 1
         given = [] if outer is None else outer.operands(named)
         scope_bytes: dict[str, int] = {}
@@ -253,6 +254,7 @@ class _Counter:
         read = sum(operand.num_bytes for operand in operands)
         match opcode:
             case "slice" | "dynamic-slice" | "gather":
+                # It reads only the elements that it writes, not the whole array.
                 return 2 * instruction.num_bytes
             case "dynamic-update-slice" | "scatter":
                 updates = operands[-1 if opcode == "scatter" else 1 :][:1]
@@ -274,6 +276,7 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
     root = inner.root
     results = inner.operands(root) if root.opcode == "tuple" else [root]
     updates = [result for result in results if result.opcode == "dynamic-update-slice"]
+    # An update in place neither reads nor writes the rest of its array.
     updated = {update.operands[0] for update in updates if update.operands}
     for instruction in inner.instructions.values():
         if instruction.opcode != "parameter" or instruction.name in updated:
@@ -352,6 +355,7 @@ def _passes(instruction: Instruction, dtype: str) -> int:
 def _producer_scope(computation: Computation, instruction: Instruction) -> str:
     """Scope of the op that made a value, through ops that only pass it on."""
     passes_on = ("bitcast", "get-tuple-element", "copy", "convert", "transpose", "reshape")
+    # Real chains are short; the bound ends a cycle in a damaged program.
     for _ in range(16):
         scope = scope_of(instruction.op_name)
         sources = computation.operands(instruction)

@@ -71,6 +71,7 @@ def merged(folders: Sequence[Path]) -> Timeline:
 def write(timeline: Timeline, file: Path) -> None:
     """Write a timeline, compressed if the name ends in `.gz`."""
     text = json.dumps({"displayTimeUnit": "ms", "traceEvents": timeline.events}).encode()
+    # No time stamp in the gzip header: one timeline has the same bytes each time.
     records.write(file, gzip.compress(text, 6, mtime=0) if file.suffix == ".gz" else text)
 
 
@@ -105,9 +106,11 @@ def _offset(
     differences = [
         one - two
         for name in ends[0].keys() & ends[1].keys()
+        # Unequal counts mean a missing run, which would pair the ends of different runs.
         if len(ends[0][name]) == len(ends[1][name])
         for one, two in zip(ends[0][name], ends[1][name], strict=True)
     ]
+    # Fewer differences have no quartiles to take a spread from.
     if len(differences) >= 4:
         low, middle, high = statistics.quantiles(differences, n=4)
         return middle, (high - low) / 2

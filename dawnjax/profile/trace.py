@@ -22,7 +22,9 @@ MOST_EVENTS = 3_000_000
 ANNOTATION_PREFIX = "dawnjax."
 """What the run's own annotations of the host's time begin with."""
 
+# Events of the CPU runtime between the ops.
 _NOT_OPS = ("end: ", "Threadpool", "Wait", "ThunkExecutor", "Rendezvous")
+# Events that span the ops inside them, which would count twice.
 _CONTAINERS = re.compile(r"^(while|call|conditional)(\.\d+)*(\.clone)*$")
 _CONTAINER_CATEGORIES = ("while", "conditional", "call")
 _COLLECTIVE_NAME = re.compile(
@@ -142,6 +144,7 @@ def read_trace(path: Path) -> Trace:
             platforms.add(platform)
             devices[int(plane.name.rpartition(":")[2])] = events
     if not devices:
+        # Only without an accelerator: its traces also hold ops of the host.
         devices, platforms = host_devices, {"cpu"}
     if not any(devices.values()):
         raise TraceError(f"{path} holds no op of any device: nothing ran while it was taken")

@@ -110,6 +110,7 @@ def _parts(
     parts = {"compute": time.compute, "exposed_skew": exposed_skew}
     parts["exposed_wire"] = subtract(exposed, exposed_skew)
     # A gap inside a program is not the host's: the device had all that it needed.
+    # The order decides: a gap with two causes counts for the first.
     for name, cause in (
         ("input_wait", intersect(between, input_spans)),
         ("host", between),
@@ -136,6 +137,7 @@ def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
 
 def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interval]:
     intervals = [interval for device in computing for interval in device]
+    # At equal moments ends sort before starts, so that adjacent intervals do not overlap.
     edges = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
     crowded, running, begin = [], 0, 0
     for moment, change in edges:
@@ -168,6 +170,7 @@ def _multiplies(event: Event, platform: str, program: Program | None) -> bool:
     if platform == "gpu":
         if is_tensor_core_kernel(event.kernel):
             return True
+        # Names of XLA's kernels show no unit; its half-precision products run on tensor cores.
         by_xla = event.kernel.startswith(("gemm_fusion", "triton", "fusion", "__triton"))
         half = op is not None and op.product_flops > 0 and op.product_dtype in ("bf16", "f16")
         return by_xla and half

@@ -96,6 +96,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
             field = _add_field(described, name, number, kind)
             if name.endswith("_value"):
                 field.oneof_index = 0
+    # A separate pool, because another package may register xplane.proto in the default one.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool
@@ -148,6 +149,7 @@ def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
                 f"{path} has {size / 2**30:.1f} GiB, above the {LARGEST_FILE_BYTES // 2**30} GiB "
                 "that are read; profile fewer steps"
             )
+        # Mapped, so that unwanted planes are never read into memory.
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             is_empty = True
             for start, end in _plane_spans(data, path):
@@ -178,6 +180,7 @@ def _plane_spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
         try:
             tag, position = _varint(data, position)
             number, wire = tag >> 3, tag & 7
+            # XSpace has the fields 1 to 4: planes, errors, warnings and hostnames.
             if wire != 2 or number not in (1, 2, 3, 4):
                 raise TraceError(f"{path} is no trace: it does not begin as an XSpace does")
             length, position = _varint(data, position)
@@ -220,4 +223,5 @@ def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
             return value, position
         shift += 7
         if shift > 63:
+            # No field has more than 64 bits; callers take this for a cut-off file.
             raise IndexError

@@ -70,6 +70,7 @@ def gunzip(file: IO[bytes], most_bytes: int) -> bytes:
 
     `OSError`, `EOFError` or `zlib.error` if it is damaged.
     """
+    # One byte past the limit shows that there is more, without unpacking the rest.
     data = gzip.GzipFile(fileobj=file).read(most_bytes + 1)
     if len(data) > most_bytes:
         raise BoundError(f"unpacks to more than {most_bytes:,} bytes")
@@ -104,6 +105,7 @@ def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool
         value = (_WITH_NAN if with_nan else _STRICT).decode(data.decode())
     except RecursionError:
         raise BoundError(f"is nested more than {DEEPEST} deep") from None
+    # Fewer brackets cannot be too deep, so that most files skip the walk.
     if data.count(b"[") + data.count(b"{") > DEEPEST:
         check_depth(value)
     return value

@@ -41,6 +41,7 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
                 os.fsync(file.fileno())
         os.replace(partial, path)
         if durable:
+            # Without this, a power failure may undo the rename.
             sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or error
@@ -68,6 +69,7 @@ def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"--out={out} exists and is not empty; choose a new folder")
         out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        # Beside `out`, because a rename works within one file system only.
         partial = out.with_name(f".{out.name[:60]}.{secrets.token_hex(4)}.tmp")
         try:
             partial.mkdir()

@@ -100,8 +100,10 @@ class RunLog:
         self._fd = -1
         try:
             self._fd = records.open_append(path)
+            # The kernel frees the lock however the process dies: no stale lock blocks a restart.
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = os.fstat(self._fd).st_size
+            # A killed attempt may have left half a line.
             self._at_line_start = size == 0 or os.pread(self._fd, 1, size - 1) == b"\n"
             lines, self.faults = _read_lines(path)
             earlier = with_past(lines)
@@ -158,6 +160,7 @@ class RunLog:
             finally:
                 if written:
                     self._at_line_start = data[written - 1 : written] == b"\n"
+            # A past renumbers the attempts, so the condensed events are made anew.
             if record.get("past"):
                 self.events = condense(read_events(self.path)[0])
                 self._number = self.events[-1]["attempt"]
@@ -177,6 +180,7 @@ class RunLog:
         with self._lock:
             if self._fd < 0:
                 return
+            # A duplicate, so that other threads may append or close the log during the wait.
             fd = os.dup(self._fd)
         try:
             os.fsync(fd)
@@ -219,6 +223,7 @@ def _append_condensed(kept: list[Event], event: Event) -> None:
 
 def encode_line(record: dict[str, Any]) -> bytes:
     """Event as one line that ends with the CRC-32 of the text before it."""
+    # Without the closing brace, which follows the checksum.
     body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
     return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 
@@ -235,6 +240,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
         record = records.load_json(body + b"}", with_nan=True)
     except ValueError:
         return None
+    # A checksum proves no author: a forged line has a valid one too.
     return record if _is_event(record) else None
 
 

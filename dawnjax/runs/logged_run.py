@@ -64,6 +64,7 @@ class LoggedAttempt:
             if event["event"] == "phase":
                 phase = event["name"]
             elif event["event"] == "compiled" and phase == "compile":
+                # The first state counts: a program that is compiled again comes from the cache.
                 programs.setdefault(event["program"], event["cache"])
         return programs
 
@@ -267,6 +268,7 @@ def _cost(parts: list[tuple[LoggedAttempt, float]]) -> tuple[float | None, str]:
         hourly = attempt.usd_per_hour
         if hourly is not None:
             cost += hourly * seconds / 3600
+        # An attempt without time on the clock needs no price.
         elif seconds:
             unpriced.append(attempt.number)
     if unpriced:

@@ -73,6 +73,7 @@ def _filled_in(
     filled, is_lost = [], False
     for part in saved.values():
         keys, end = {_key(event) for event in part}, max(event["t"] for event in part)
+        # Matched by events, because attempts are numbered anew where a log was lost.
         logged = next((a for a in attempts if any(_key(event) in keys for event in a)), [])
         attempts = [attempt for attempt in attempts if attempt is not logged]
         is_lost = end > max((event["t"] for event in logged), default=0.0)
@@ -85,6 +86,7 @@ def _after(logged: Sequence[Event], end: float, part: Sequence[Event]) -> list[E
     last = max(event.get("sequence", 0) for event in part)
     saved = max((event["step"] for event in part if event["event"] == "train"), default=0)
     return [
+        # A condensed event sums all steps of its attempt, those of the past included.
         {**event, "steps": min(event["steps"], event["step"] - saved)}
         if event["event"] == "train"
         else event

@@ -61,6 +61,7 @@ def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], lis
             is_torn = line.event["event"] == "attempt_start"
             lost = 0 if is_torn else len(damaged)
         else:
+            # A line that was never whole leaves its number to this one.
             is_torn, lost = number == last + 1, 0
         faults += [LineFault(bad.number, "torn" if is_torn else "damaged") for bad in damaged]
         before, damaged = len(damaged), []

@@ -224,6 +224,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
     compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
     allocated, allocated_reason = run.allocated_cost()
     reached = run.reached
+    # The deciding evaluation's line may be damaged while the line of the end is whole.
     ends_reached = any(event["status"] == "reached" for event in events if event["event"] in _ENDS)
     tta = elapsed = total = compiled_within = cost = None
     doubt = run.why_reached_unknown()
@@ -248,6 +249,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         if tta is not None and compiled_before is not None:
             compiled_within = run.compile_seconds(reached) - compiled_before
     no_total = no_total or no_time
+    # A killed attempt may have lived for a heartbeat after its last event.
     uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
     rate = _rounded(examples / phases["train"] if phases["train"] else None)
     if run.lost_lines:
@@ -402,6 +404,7 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
     best = {}
     for target in targets:
         values = [row[target["metric"]] for row in evaluations if target["metric"] in row]
+        # NaN and infinities are text in a log.
         values = [value for value in values if isinstance(value, int | float)]
         if values:
             choose = max if target["direction"] == "at_least" else min

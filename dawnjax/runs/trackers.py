@@ -61,6 +61,7 @@ class Trackers:
         self._is_open = threading.Event()
         self._thread: threading.Thread | None = None
         if names:
+            # A daemon, because a tracker that hangs must not keep the process alive.
             self._thread = threading.Thread(
                 target=self._serve, args=(names, run_id, directory, config), daemon=True
             )
@@ -104,6 +105,7 @@ class Trackers:
         for name in names:
             with self._noting(name, open_now):
                 open_now[name] = ENGINES[name](run_id, directory, config)
+        # Set even if every tracker failed, because the run waits for it.
         self._is_open.set()
         for item in iter(self._items.get, None):
             for name in list(open_now):
@@ -172,6 +174,7 @@ class _Mlflow:
         made = self._client.create_run(experiment, tags={"dawnjax.run_id": run_id}, run_name=run_id)
         self._run = made.info.run_id
         for field, value in config.items():
+            # Some versions of MLflow refuse longer values.
             self._client.log_param(self._run, field, str(value)[:500])
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
