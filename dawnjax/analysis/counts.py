@@ -16,10 +16,7 @@ UNKNOWN = "not known"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ListedEntry:
-    """One row of a list of MLPerf entries: its machine and framework, even without logs at hand.
-
-    `path` is the folder of its logs, `status` such as `cloud` or `research`.
-    """
+    """One row of a list of MLPerf entries: its machine and framework, even without logs at hand."""
 
     path: str
     submitter: str

@@ -179,10 +179,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
 
 
 def epochs_table(entries: Iterable[Entry]) -> Table:
-    """Table of epochs to the target and time per epoch (arXiv 1806.01427, Table 4).
-
-    The CV of the epochs over the CV of the time per epoch shows which of the two varies more.
-    """
+    """Table of epochs, time per epoch and the ratio of their CVs (arXiv 1806.01427, Table 4)."""
     columns = (
         *WHAT,
         Column("reached", "reached", kind="integer"),

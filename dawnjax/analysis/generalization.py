@@ -13,12 +13,9 @@ def drops(
 ) -> dict[str, dict[str, Any]]:
     """Loss of quality in each metric on a second set, against the run's own.
 
-    `own` and `other` hold the metrics on a set and its number of examples.
-
-    Returns:
-      For each metric of both sets: `value`, positive where the second set is harder, whatever the
-      metric's direction, and `interval_95`, [low, high] of that difference if each set is a sample
-      of its kind. Either is None where it cannot be computed, with `reason`.
+    `own` and `other` hold the metrics on a set and its number of examples. `value` is positive
+    where the second set is harder, whatever the metric's direction. `interval_95` is [low, high] if
+    each set is a sample of its kind. Either is None where it cannot be computed, with `reason`.
     """
     result: dict[str, dict[str, Any]] = {}
     for metric in metrics:

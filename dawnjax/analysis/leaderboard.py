@@ -106,10 +106,6 @@ def leaderboard(
       kind: `training` or `inference`.
       target: Only entries with this target; needed where the entries have several.
       prices: For entries that give no price.
-
-    Raises:
-      ConfigError: `by`, `kind` or `until` has no meaning here, or the entries have several targets
-        and none is chosen.
     """
     if by not in ORDERS:
         raise ConfigError(f"a leaderboard is by {' or '.join(ORDERS)}, not by {by!r}")

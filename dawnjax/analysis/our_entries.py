@@ -58,10 +58,7 @@ FINE_TUNED = ", fine-tuned"
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
-    """Group runs into entries, by experiment, identity and system; in the order of their names.
-
-    Copies of one run count once.
-    """
+    """Group runs, copies once, into entries by experiment, identity and system, sorted by name."""
     groups: dict[tuple[Any, ...], list[OurRun]] = {}
     for run in distinct(runs):
         result = run.result

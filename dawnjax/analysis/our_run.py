@@ -31,21 +31,16 @@ what happens before the clock or after it."""
 
 
 class OurRun(NamedTuple):
-    """One run directory, read. "Newest" refers to the newest attempt.
+    """One run directory, read.
 
     Attributes:
       spent: Time until the training ended, and its cost.
-      date: Day (UTC) on which it began; empty if unknown.
-      num_hosts: Hosts, newest.
-      model: Tag of the experiment's model.
       unit: The task's name for examples, in the plural.
       systems: Number of different systems of its attempts.
-      cores: Cores open to process 0, newest; None if unknown.
-      options: Options that can change the time and are not the default, newest.
-      changed_options: Names of such options in which its attempts differ.
+      cores: Cores open to process 0 in the newest attempt; None if unknown.
+      options: The newest attempt's options that can change the time and are not the default.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
-      copies: Remarks on other copies of the run that were given.
     """
 
     name: str

@@ -27,10 +27,7 @@ _MOST_EPOCHS = 1e9
 
 
 def find_run_directories(path: Path) -> Iterator[Path]:
-    """Yield the run directories in a folder, itself included, in the order of their names.
-
-    Links are not followed, and a run directory is not searched for others.
-    """
+    """Yield the run directories in a folder, or itself, by name; links are not followed."""
     depth = len(path.parts)
     for folder, folders, files in os.walk(path, followlinks=False):
         here = Path(folder)

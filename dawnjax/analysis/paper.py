@@ -58,13 +58,10 @@ class _Cell:
     Attributes:
       value: The figure as a number; None where it is not checked.
       tolerance: Allowed difference; None if the text says only that it is below `value`.
-      unit: Of both figures.
-      quantity: A key of `_QUANTITIES`, a field of the entries' summary, or for counts a field of
-        `Counts`.
+      quantity: A key of `_QUANTITIES`, or a field of the entries' summary or of `Counts`.
       entries: Paths of its entries, or names in `_chosen_entries`; empty where the archives lack
         the paper's logs.
-      remark: Note that is always shown.
-      erratum: Note that is shown if the figures disagree.
+      remark: Note that is always shown; `erratum` only if the figures disagree.
       missing: Shortfall of the archives, as they leave entries out.
     """
 

@@ -123,15 +123,11 @@ def learning_curve(
     against: str = "epoch",
     least_trials: int | None = None,
 ) -> list[CurvePoint]:
-    """Median and spread of the metric over an entry's trials, against epoch or time.
+    """Median and spread of the metric over an entry's trials, against `epoch` or `seconds`.
 
     At each moment of an evaluation of any trial, a trial stands at its newest evaluation; it has no
-    value before its first and after its last.
-
-    Args:
-      against: `epoch` or `seconds`.
-      least_trials: Points with fewer trials are left out: once the fast trials have ended, the
-        median shows the slow ones. If None, all trials that have an evaluation.
+    value before its first and after its last. Points with fewer than `least_trials` trials (if
+    None, all with an evaluation) are left out: the median of the last trials shows the slow ones.
     """
     if against not in ("epoch", "seconds"):
         raise ValueError(f"against is {against!r}; choose epoch or seconds")

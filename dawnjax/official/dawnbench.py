@@ -45,10 +45,7 @@ MAX_USD_PER_HOUR = 1e7
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkTask:
-    """A task of the benchmark: its folder, and the metric whose least value is `threshold`.
-
-    `unit` is `percent` or `fraction`.
-    """
+    """A task, which is reached when `metric` is at least `threshold` in `unit`."""
 
     name: str
     metric: str

@@ -41,14 +41,10 @@ def export(
     name: str = "dawnjax",
     hardware: str = "",
 ) -> list[Path]:
-    """Write one training entry per run, or one inference entry per measurement.
+    """Write one training entry per run, or one inference entry per file of `dawnjax infer`.
 
-    Args:
-      sources: Runs, or files of `dawnjax infer`.
-      out: A new folder for `<Task>/train/` and `<Task>/inference/`.
-      author_email: A field that the repository asks for; empty unless given.
-      name: Prefix of the files' names.
-      hardware: Short description of the machine; empty takes the source's own.
+    `out` is a new folder for `<Task>/train/` and `<Task>/inference/`, `name` the files' prefix. The
+    repository asks for `author_email`. An empty `hardware` takes the source's own.
     """
     if not author.strip():
         raise ConfigError("--submitter is missing: the entry's author")

@@ -64,10 +64,7 @@ def import_results(paths: Sequence[Path]) -> Imported:
 
 
 def _read_sources(path: Path, prefix: str = "") -> Iterator["Source"]:
-    """Yield a source, then each archive in it as a source of its own.
-
-    `prefix` is an archive's path in its folder, with a `/`; it precedes all names.
-    """
+    """Yield a source, then its archives as sources, whose names `prefix` (with a `/`) precedes."""
     source = Source()
     archives: list[SourceFile] = []
     try:
@@ -102,10 +99,7 @@ def _measured(entry: Entry) -> tuple[Any, ...]:
 
 
 class Source:
-    """Files of one source, assembled into entries at its end.
-
-    A log becomes a trial at once, so that only one file is in memory.
-    """
+    """Files of one source; each log becomes a trial at once, so that one file is in memory."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -54,10 +54,7 @@ MAX_LINE_BYTES = 2**20
 
 
 class Record(NamedTuple):
-    """One marked line; `offset` is its byte in the file. `seconds` is Unix time.
-
-    `value` is decoded JSON; from v0.6 on lines add `metadata`.
-    """
+    """One marked line; `seconds` is Unix time, `offset` its byte in the file."""
 
     seconds: float | None
     key: str

@@ -84,10 +84,7 @@ class TrialLog:
 
 
 def read_trial(data: bytes) -> TrialLog:
-    """Read the trial of a log.
-
-    `Refused` names the line if there is no `run_start`, a contradiction, or no log of MLPerf.
-    """
+    """Read the trial of a log; `Refused` names the line of a contradiction."""
     log, unit = _in_seconds(parse(data), data)
     inferred = "; ".join(filter(None, [log.dialect, unit]))
     by_key: dict[str, list[Record]] = {}

@@ -64,10 +64,7 @@ def processor_class(hardware: str) -> str:
 
 
 def machine_counts(hardware: str) -> tuple[int | None, int | None]:
-    """Numbers of accelerators and of hosts in a description; each None where it is absent.
-
-    An example of a description: `64 * V100 (8 machines - AWS p3.16xlarge)`.
-    """
+    """Accelerators and hosts in a text like `64 * V100 (8 machines - AWS p3.16xlarge)`, or None."""
     hosts = _hosts(hardware)
     if processor_class(hardware) == "CPU":
         return 0, hosts

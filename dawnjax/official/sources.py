@@ -28,14 +28,10 @@ MAX_ARCHIVE_FILES = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """One file of a source.
+    """One file of a source, by its path in the source (`name`) and with the folders above (`context`).
 
-    Attributes:
-      name: Path relative to the source, with `/`.
-      context: The same with the folders above the source, which may show the file's kind.
-      read: Read up to a number of bytes; to be called before the next file.
-      alone: The user named this file, so that its content decides its kind.
-      archive: Enclosing archive, if that lies in a folder; else None.
+    `read` takes the most bytes to read and works until the next file. The content decides the kind
+    if `alone`. `archive` is the path of an archive in a folder, else None.
     """
 
     name: str
@@ -54,10 +50,7 @@ def is_archive(path: Path) -> bool:
 
 
 def files(path: Path) -> Iterator[SourceFile]:
-    """Yield the files of a folder or an archive, or the single file.
-
-    `SourceRefused` for a damaged or hostile archive, or for a folder with too many files.
-    """
+    """Yield the files of a folder, an archive (`SourceRefused` if it is bad) or a single path."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:

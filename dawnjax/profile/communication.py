@@ -43,10 +43,7 @@ Shortest = dict[str, list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class DeviceTime:
-    """A device's time in a window, as disjoint ascending intervals in picoseconds.
-
-    `skew` holds the moments of collectives that wait for the slowest device.
-    """
+    """A device's time in a window, as disjoint ascending intervals in picoseconds."""
 
     window: Interval
     compute: list[Interval]
@@ -67,7 +64,7 @@ class DeviceTime:
 
 
 def collective_runs(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """Run of each collective on a device, in order.
+    """Each collective's runs on a device, in order.
 
     An asynchronous collective counts while it is in flight. Where the trace has no such event, the
     event that moves the data counts.

@@ -31,10 +31,7 @@ _PARTS = ("computing", "exposed communication", "waiting for the slowest")
 
 
 def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
-    """Write timeline, layers, roofline and distributions as SVG, byte for byte reproducible.
-
-    Figures whose data the profile lacks are omitted from the returned paths.
-    """
+    """Write reproducible SVG of each figure whose data the profile has; return the paths."""
     host = profile.capture["process_index"]
     ops = {f"host {host}": profile.roofline_json()}
     figures = (

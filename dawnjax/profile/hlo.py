@@ -58,10 +58,7 @@ _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
 
 
 def analyze(text: str, unknown_rounds: int = 1) -> Program:
-    """Count a compiled program, given as the text of `compiled.as_text()`.
-
-    A loop whose number of rounds the program does not state counts `unknown_rounds` times.
-    """
+    """Count the text of `compiled.as_text()`; loops of unknown length run `unknown_rounds` times."""
     return _Counter(parse_module(text), unknown_rounds).count()
 
 
@@ -167,7 +164,7 @@ class _Counter:
         return self._unknown_rounds if rounds is None else rounds
 
     def _counted_loop(self, computation: Computation, loop: Instruction) -> int | None:
-        """Round of `while i < constant` from `i = constant` by steps of 1, or None."""
+        """Number of rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
         condition = self._module.computations.get(loop.called("condition"))
         if condition is None or condition.root.opcode != "compare":
             return None

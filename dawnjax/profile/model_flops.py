@@ -17,10 +17,7 @@ TRAINING_FACTOR = 3
 
 
 def product_flops(jaxpr: Any) -> int:
-    """2 x multiply-adds of the matrix products and convolutions of a jaxpr, without padding.
-
-    `ValueError` if products stand in a loop whose number of rounds is unknown.
-    """
+    """2 x multiply-adds of a jaxpr's products; `ValueError` if a loop's rounds are unknown."""
     total = 0
     for equation in jaxpr.eqns:
         name, params = equation.primitive.name, equation.params

@@ -62,10 +62,7 @@ def op_times(
     peak_flops_per_second: float | None,
     memory_bytes_per_second: float | None,
 ) -> list[OpTime]:
-    """Measure the ops of a step against the roofline of one device, the longest first.
-
-    Without the program, a TPU's trace still gives FLOPs and bytes.
-    """
+    """Measure the ops of a step, the longest first; without the program only a TPU has FLOPs."""
     runs: dict[str, dict[int, list[Event]]] = {}
     for device, events in trace.devices.items():
         for event in events:

@@ -36,10 +36,7 @@ class Straggler:
 def find_straggler(
     waits: Sequence[float | None], step_seconds: float
 ) -> tuple[Straggler | None, str]:
-    """The host that waits least, if all other hosts wait for it; times in seconds.
-
-    Otherwise None and the reason, which is empty for a run of one host.
-    """
+    """The host that waits least, if all other hosts wait (seconds); or None and the reason."""
     known = [(wait, index) for index, wait in enumerate(waits) if wait is not None]
     if len(known) < len(waits):
         return None, NO_TRACE

@@ -121,7 +121,7 @@ def _offset(
 
 
 def _collective_ends(events: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """Ends of each collective's runs on all devices of the host, ascending.
+    """Ends of each collective's runs on all devices, ascending.
 
     Lines of the trace do not identify a device, since a CPU's threads share its events.
     """

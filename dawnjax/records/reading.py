@@ -66,7 +66,7 @@ def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
 
 
 def gunzip(file: IO[bytes], most_bytes: int) -> bytes:
-    """Unpack a gzip file, from its start; `BoundError` past `most_bytes`.
+    """Unpack a gzip file; `BoundError` past `most_bytes`.
 
     `OSError`, `EOFError` or `zlib.error` if it is damaged.
     """
@@ -92,11 +92,8 @@ def check_json(data: bytes, most_marks: int = MOST_MARKS) -> None:
 def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool = False) -> Any:
     """Decode a JSON text of this project: UTF-8, finite numbers, of bounded size and depth.
 
-    `with_nan` admits NaN and infinities, for a reader that reports their place.
-
-    Raises:
-      BoundError: It exceeds `most_marks` or the depth, or has a number that none of our files has.
-      ValueError: It is no JSON.
+    `with_nan` admits NaN and infinities, for a reader that reports their place. `BoundError` for
+    too many values, depth or digits, another `ValueError` if it is no JSON.
     """
     data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
     check_json(data, most_marks)

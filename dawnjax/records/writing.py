@@ -61,10 +61,7 @@ def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | N
 
 
 def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
-    """Write a new folder whole or not at all; `fill` writes into the temporary folder.
-
-    `ConfigError` if the folder holds something.
-    """
+    """Write a new folder by `fill`, whole or not at all; `ConfigError` if it is not empty."""
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"--out={out} exists and is not empty; choose a new folder")
@@ -82,7 +79,7 @@ def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
 
 
 def open_append(path: Path) -> int:
-    """File descriptor to append to and read a plain file, made with its folder where absent.
+    """File descriptor to append to and read a plain file, made where absent.
 
     `OSError` for a link or any file that is not plain.
     """

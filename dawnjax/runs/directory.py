@@ -75,10 +75,7 @@ def new_run_id(experiment_name: str, seed: int) -> str:
 
 
 def read_record(directory: RunDirectory) -> dict[str, Any] | None:
-    """Read `experiment.json`; None where the directory holds no run yet.
-
-    `ConfigError` if it holds something else, or if the file is damaged.
-    """
+    """Read `experiment.json`; None without a run, `ConfigError` for damage or any other content."""
     file = directory.experiment_file
     if not file.exists():
         if directory.path.is_dir():

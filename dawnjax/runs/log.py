@@ -90,10 +90,7 @@ class RunLog:
     """
 
     def __init__(self, path: Path, clock: RunClock):
-        """Lock the log, make it where it is absent, and start the next attempt.
-
-        `RunError` if another process has it open.
-        """
+        """Lock or make the log and start an attempt; `RunError` if another process has it open."""
         self.path = path
         self._clock = clock
         self._lock = threading.Lock()

@@ -11,10 +11,7 @@ class ScalarWriter:
     """Writer of `phase/quantity` scalars by step, until it fails."""
 
     def __init__(self, directory: Path | None, warn: Callable[[str], None]):
-        """Open an event file beside those of earlier attempts; `directory` None writes nothing.
-
-        `warn` is called once if the file can no longer be written; the run continues without it.
-        """
+        """Open an event file in `directory`, if any; `warn` is called once when writing fails."""
         self._writer = None
         self._warn = warn
         if directory is None:

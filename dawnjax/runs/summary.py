@@ -322,10 +322,7 @@ FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, R
 
 
 def refuse_forged(events: Sequence[Event], path: Path) -> None:
-    """Refuse to resume a log from which no result could be made at the end.
-
-    A log that ends before the run described itself may be resumed.
-    """
+    """Refuse to resume a log from which no result could be made at its end."""
     try:
         summarize(events)
     except RunError:
@@ -348,10 +345,7 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
 
 
 def up_to_profile(events: Sequence[Event]) -> list[Event]:
-    """Events behind the result that is written before the profile.
-
-    All events if the log's last attempt trained to no end.
-    """
+    """Events up to the end of training, before the profile; all events without such an end."""
     last = events[-1]["attempt"]
     for place, event in enumerate(events):
         if event["event"] == "trained" and event["attempt"] == last:
