@@ -57,6 +57,7 @@ def parse_date(text: str) -> date | None:
 
 
 def _price(row: dict[str, str], where: str) -> Price:
+    # float() alone would take "nan", "inf" and digits of other scripts.
     if not re.fullmatch(r"\d+(\.\d+)?", row["usd_per_hour"], re.ASCII):
         raise ConfigError(f"{where}: usd_per_hour is {row['usd_per_hour']!r}, not a number")
     if row["unit"] not in UNITS:
@@ -143,6 +144,7 @@ def training_cost(
 
 def _names(name: str, text: str) -> bool:
     """True if a text names an item as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
+    # A dot may follow the name, as at the end of a sentence, but not precede it.
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
 
 

@@ -167,6 +167,8 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
         entry = with_summary_of_trials(entry)
         if entry not in unique:
             unique.append(entry)
+            # Entries of runs and official files have no origin, so that they keep their source's
+            # name.
             origins.append(files.get(place, ""))
     if len(unique) < len(entries):
         problems.append(

@@ -54,7 +54,7 @@ def _more_complete(first: OurRun, second: OurRun) -> OurRun:
 
 
 FINE_TUNED = ", fine-tuned"
-"""Ends the benchmark of runs that began with another run's parameters."""
+"""Suffix for the benchmark of runs that began with another run's parameters."""
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:

@@ -96,10 +96,13 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
                 entry.suite,
                 entry.round,
                 entry.benchmark,
+                # As text, because a missing value does not sort beside a number.
                 repr(dataclasses.astuple(entry.target)),
                 entry.submitter,
                 entry.framework_family,
                 entry.model,
+                # Numbers alone differ between the sizes of one machine, as in tpuv3-8 and
+                # tpuv3-512.
                 re.sub(r"\b\d+\b", "#", entry.hardware),
             )
             groups.setdefault(key, []).append(entry)

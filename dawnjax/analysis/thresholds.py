@@ -81,6 +81,7 @@ def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
         trials=len(entry.trials),
         reached=reached,
         seconds=tuple(seconds),
+        # fsum, so that the order of the trials does not change the last digit.
         mean_seconds=math.fsum(known) / len(known) if complete else None,
     )
 
@@ -196,6 +197,7 @@ def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
         place = row.epoch if against == "epoch" else row.seconds_since_run_start
         if place is not None and (against == "epoch" or place >= 0):
             points.append((place, row.value))
+    # By place alone: sorting by value too would reorder two evaluations of one moment.
     return sorted(points, key=lambda point: point[0])
 
 

@@ -137,6 +137,7 @@ def _check_clock(run: ExportedRun) -> None:
         )
     end = _end(run)
     if None not in (start["boot_seconds"], end["boot_seconds"]):
+        # Only the boot clock counts a suspension; `t` stands still during it.
         slept = (end["boot_seconds"] - start["boot_seconds"]) - (end["t"] - start["t"])
         if slept > 1:
             raise ConfigError(
@@ -161,6 +162,7 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
         raise ConfigError(
             f"{run.path}: the target of {benchmark} is the top-1 accuracy alone, as a fraction"
         )
+    # One offset for all lines: later changes of the wall clock do not move events.
     base = start["unix_seconds"] - start["t"]
 
     def line(seconds: float, key: str, value: Any = None, kind: str = "", **metadata: Any) -> str:

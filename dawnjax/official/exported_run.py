@@ -87,6 +87,7 @@ def read_run(path: Path) -> ExportedRun:
     except RunError as error:
         text = str(error)
         raise RunError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+    # Any fault, even a torn line: an official result must not rest on a doubtful log.
     for fault in (*contradictions(record, log), *line_faults):
         raise RunError(f"{path}: {fault} (log of process 0); not exported")
     if not result.reached and result.status not in FINAL_STATUSES:

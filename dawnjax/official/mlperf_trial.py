@@ -22,7 +22,7 @@ MAX_EPOCHS = 1e6
 """More epochs than any training has; a larger label is a mistake."""
 
 MAX_EVALUATIONS = 20_000
-"""Of one log."""
+"""Evaluations of one log."""
 LATEST = 4.2e9
 """Unix time of 2103: a later stamp is a mistake."""
 

@@ -28,7 +28,7 @@ MAX_ARCHIVE_FILES = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """One file of a source, by its path in the source (`name`) and with the folders above (`context`).
+    """One file of a source, by its path there (`name`) and with the folders above (`context`).
 
     `read` takes the most bytes to read and works until the next file. The content decides the kind
     if `alone`. `archive` is the path of an archive in a folder, else None.

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 ATTENTION_CALL = "__cudnn$fmha"
-"""How the target of such a call begins."""
+"""Prefix of the target of such a call."""
 
 
 def attention_call_flops(config: str, channels: int, *, is_gradient: bool) -> int:

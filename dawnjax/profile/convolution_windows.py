@@ -87,4 +87,5 @@ def _positions(out_size: int, dim: WindowDim) -> np.ndarray:
 
 
 def _meets_an_element(positions: np.ndarray, dim: WindowDim) -> np.ndarray:
+    # A dilated image has its elements at multiples; the zeros between them do not count.
     return positions % dim.lhs_dilation == 0

@@ -40,6 +40,7 @@ def _first_group(text: str) -> list[int]:
     tiled = re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     if tiled:
         devices = np.arange(int(tiled[1]) * int(tiled[2]))
+        # XLA's iota form: number, reshape, transpose, then cut into groups.
         devices = devices.reshape([int(size) for size in tiled[3].split(",")])
         order = [int(axis) for axis in (tiled[4] or "").split(",") if axis]
         if len(order) == devices.ndim:

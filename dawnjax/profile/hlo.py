@@ -58,7 +58,7 @@ _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
 
 
 def analyze(text: str, unknown_rounds: int = 1) -> Program:
-    """Count the text of `compiled.as_text()`; loops of unknown length run `unknown_rounds` times."""
+    """Count a program's `compiled.as_text()`; an uncounted loop runs `unknown_rounds` times."""
     return _Counter(parse_module(text), unknown_rounds).count()
 
 
@@ -293,6 +293,7 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
 
 
 def _sliced_elements(inner: Computation, value: Instruction) -> int | None:
+    """Elements of a value that slices take; None where anything else reads it."""
     elements = 0
     for user in inner.users[value.name]:
         if user.opcode in ("slice", "dynamic-slice", "gather"):

@@ -20,7 +20,7 @@ MOST_EVENTS = 3_000_000
 """More events than this are not read: they would take gigabytes, and say no more."""
 
 ANNOTATION_PREFIX = "dawnjax."
-"""What the run's own annotations of the host's time begin with."""
+"""Prefix of the run's own annotations of the host's time."""
 
 # Events of the CPU runtime between the ops.
 _NOT_OPS = ("end: ", "Threadpool", "Wait", "ThunkExecutor", "Rendezvous")

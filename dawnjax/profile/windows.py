@@ -13,7 +13,7 @@ CAPTURE_FILE = "capture.json"
 
 _MOST_PROGRAM_BYTES = 2**28
 _MOST_CAPTURE_BYTES = 2**26
-"""Of the two files; a program of ResNet-50 has some MB."""
+"""Limits for the program's text (of ResNet-50: some MB) and for `capture.json`."""
 
 
 class _Peaks(TypedDict):

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import dawnjax
 
 Phase = Literal["setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other"]
-"""What a process is doing, as the result reports it."""
+"""Activity of a process, as the result reports it."""
 
 PHASES: tuple[str, ...] = get_args(Phase)
 

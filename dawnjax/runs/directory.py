@@ -50,7 +50,7 @@ def names_a_file(text: str) -> bool:
 
 
 RECORD_TYPE = "record_mode"
-"""What a file of `dawnjax record` calls itself."""
+"""Kind by which a file of `dawnjax record` identifies itself."""
 
 RECORD_FILE = (
     "this is a file of `dawnjax record`, not a run: its training time is not a time to accuracy"
@@ -70,6 +70,7 @@ def is_record_file(path: Path) -> bool:
 
 def new_run_id(experiment_name: str, seed: int) -> str:
     """Unique name: experiment, seed, time (UTC) and a random end."""
+    # UTC, so that names sort by time across machines.
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return f"{experiment_name}-s{seed}-{moment}-{secrets.token_hex(2)}"
 
@@ -90,6 +91,7 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                     f"{directory.path} holds {min(strangers)!r} but no experiment.json; choose an "
                     "empty or new --run_dir"
                 )
+        # A file among the folders above would otherwise fail only at the first write.
         for path in (directory.path, *directory.path.parents):
             if is_record_file(path):
                 raise ConfigError(f"{path}: {RECORD_FILE}")
@@ -133,6 +135,7 @@ LARGEST_SOURCE_BYTES = 10**6
 def source_of(file: Path) -> dict[str, str]:
     """Read an experiment's file without running it: `name`, `text`, and `sha256` of its UTF-8."""
     try:
+        # Read by Python's own rule for encodings, so that the kept text is the one that ran.
         data = file.read_bytes()
         text = data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
     except (OSError, SyntaxError, ValueError) as error:

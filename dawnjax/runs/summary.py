@@ -318,7 +318,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
 
 
 FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""What is raised over a log whose lines are whole and whose fields no run writes."""
+"""Errors over a log whose lines are whole and whose fields no run writes."""
 
 
 def refuse_forged(events: Sequence[Event], path: Path) -> None:
