@@ -69,6 +69,7 @@ class OurRun(NamedTuple):
 
     @property
     def system(self) -> str:
+        """Number and kind of the devices, and the hosts."""
         hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
         return f"{self.result.num_devices} x {self.hardware}{hosts}"
 

@@ -182,6 +182,7 @@ def learning_curve_table(
 
 
 def seconds_or_why(time: ThresholdTime) -> float | str:
+    """Mean time to a threshold, or the words for its absence."""
     if time.mean_seconds is not None:
         return time.mean_seconds
     if time.reached == 0:

@@ -49,6 +49,7 @@ class ExportedRun:
 
     @property
     def num_hosts(self) -> int:
+        """Machines of the last attempt."""
         devices = self.of("devices")[-1]
         return devices.get("num_hosts", devices["num_processes"])
 

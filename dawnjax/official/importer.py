@@ -152,6 +152,7 @@ class Source:
                 self._add_dawnbench(file, partner.stem, ending, _read(file, _LIMITS[ending]))
 
     def finish(self, prefix: str = "") -> None:
+        """Make the entries, and put a prefix before all names."""
         for source in sorted(self._dawnbench):
             self._finish_dawnbench(source, self._dawnbench[source])
         for folder in sorted(self._logs.keys() | self._bad_logs.keys()):

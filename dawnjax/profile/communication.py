@@ -52,14 +52,17 @@ class DeviceTime:
 
     @property
     def exposed(self) -> list[Interval]:
+        """Intervals of communication while nothing computes."""
         return subtract(self.communication, self.compute)
 
     @property
     def exposed_skew(self) -> list[Interval]:
+        """Exposed intervals that wait for the slowest device."""
         return intersect(self.exposed, self.skew)
 
     @property
     def gaps(self) -> list[Interval]:
+        """Intervals of the window in which nothing runs."""
         return subtract([self.window], union([*self.compute, *self.communication]))
 
 

@@ -68,6 +68,7 @@ class Instruction:
 
     @property
     def num_bytes(self) -> int:
+        """Bytes of all arrays of the result."""
         return sum(shape.num_bytes for shape in self.shapes)
 
     @property
@@ -123,6 +124,7 @@ class Computation:
 
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
+        """Instructions that read each instruction, by its name."""
         users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self.instructions.values():
             for operand in self.operands(instruction):

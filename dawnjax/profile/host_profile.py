@@ -62,11 +62,13 @@ class HostProfile:
 
     @property
     def wait_seconds_per_step(self) -> float | None:
+        """Mean wait of the devices for slower ones; None without a trace."""
         waits = self._device_waits
         return sum(waits) / len(waits) / self.num_steps if waits else None
 
     @property
     def least_wait_seconds_per_step(self) -> float | None:
+        """Smallest wait of any device of this host; None without a trace."""
         waits = self._device_waits
         return min(waits) / self.num_steps if waits else None
 
@@ -201,6 +203,7 @@ class HostProfile:
 
     @functools.cached_property
     def ops(self) -> list[roofline.OpTime]:
+        """Ops of a step against the roofline, the longest first."""
         if self.trace is None:
             return []
         peak, bandwidth, _ = self.op_peaks

@@ -41,6 +41,7 @@ class Op:
 
     @property
     def flops(self) -> int:
+        """All FLOPs of one run."""
         return self.product_flops + self.other_flops
 
 
@@ -113,14 +114,17 @@ class Program:
 
     @property
     def flops(self) -> int:
+        """All FLOPs of one call."""
         return sum(op.flops * op.runs for op in self.ops.values())
 
     @property
     def num_bytes(self) -> int:
+        """Bytes that all ops read and write in one call."""
         return sum(op.num_bytes * op.runs for op in self.ops.values())
 
     @property
     def collective_bytes(self) -> dict[str, int]:
+        """Bytes of one device in one call, by kind of collective."""
         totals: dict[str, int] = {}
         for collective in self.collectives.values():
             num_bytes = collective.num_bytes * collective.runs

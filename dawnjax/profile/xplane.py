@@ -123,6 +123,7 @@ class Plane:
 
     @functools.cached_property
     def stat_names(self) -> dict[int, str]:
+        """Names of stats by their number in this plane."""
         return {number: stat.name for number, stat in self.proto.stat_metadata.items()}
 
     def stats(self, owner: Any) -> dict[str, Any]:

@@ -33,10 +33,12 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
+        """Folder of the saved states, one folder per step."""
         return self.path / "checkpoints"
 
     @property
     def profile(self) -> Path:
+        """Folder of the profiles, one folder per process."""
         return self.path / "profile"
 
     @property

@@ -43,6 +43,7 @@ class LoggedAttempt:
 
     @property
     def seconds(self) -> float:
+        """Lifetime up to the last event."""
         return max(event["t"] for event in self.events)
 
     def phase_seconds(self, until: float | None = None) -> dict[str, float]:
@@ -85,6 +86,7 @@ class LoggedAttempt:
 
     @property
     def price_fault(self) -> str:
+        """Fault of its price; empty if it has none."""
         record = last_event(self.events, "experiment")
         price = None if record is None else record["run_options"].get("price_per_hour_usd")
         if price is None or _is_price(price):
@@ -210,6 +212,7 @@ class LoggedRun:
         return None if parts is None else sum(seconds for _, seconds in parts)
 
     def total_seconds(self, moment: Event) -> float:
+        """Lifetimes of all attempts up to a moment."""
         before = sum(a.seconds for a in self.attempts if a.number < moment["attempt"])
         return before + moment["t"]
 
@@ -218,6 +221,7 @@ class LoggedRun:
         return {name: sum(part[name] for part in parts) for name in PHASES}
 
     def compile_seconds(self, moment: Event) -> float:
+        """Seconds of the compile phase, over all attempts up to a moment."""
         seconds = 0.0
         for attempt in self.attempts:
             if attempt.number < moment["attempt"]:
