@@ -15,15 +15,13 @@ from dawnjax.statistics.verdict import Verdict, judge
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Speedup:
-    """A large system against a small one.
+    """A large system against a small one; `small` and `large` are the sources of their entries.
 
     Attributes:
-      small: The source of the small system's entry.
-      large: That of the large one.
-      throughput: Mean time per epoch of the small over that of the large; None if not known.
+      throughput: Mean time per epoch of the small over that of the large; None if unknown.
       tta: Score of the small over score of the large; None where one has no score.
-      epochs: Mean epochs of the large over those of the small: what the larger batch costs.
-      accelerators: Accelerators of the large over those of the small; None if not known.
+      epochs: Mean epochs of the large over those of the small: the price of the larger batch.
+      accelerators: Accelerators of the large over those of the small; None if unknown.
     """
 
     small: str
@@ -36,13 +34,11 @@ class Speedup:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A second entry beside a first one.
+    """A second entry beside a first one, by the sources of both.
 
     Attributes:
-      first: The source of the first entry, A.
-      second: That of the second, B.
-      verdict: Verdict on B beside A; None if how long a trial ran is not known.
-      caution: What limits the comparison; empty if nothing does.
+      verdict: Verdict on the second entry; None if a trial's length is unknown.
+      caution: Limits of the comparison; empty if there are none.
     """
 
     first: str
@@ -112,7 +108,7 @@ def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
 
 
 def compare(first: Entry, second: Entry) -> Comparison:
-    """Compares the expected times of two entries, as `dawnjax compare` does."""
+    """Compare the expected times of two entries, as `dawnjax compare` does."""
     samples = first.sample, second.sample
     verdict = None
     if samples[0] is not None and samples[1] is not None:
@@ -130,7 +126,7 @@ def compare(first: Entry, second: Entry) -> Comparison:
 
 
 def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    """Table of the comparisons of pairs of entries."""
+    """Table with a row for the comparison of each pair of entries."""
     rows = []
     for first, second in pairs:
         value = compare(first, second)

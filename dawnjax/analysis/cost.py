@@ -1,4 +1,4 @@
-"""Cost of an entry: by its own price, else by a dated list of prices, else not known."""
+"""Cost of an entry: by its own price, else by a dated list of prices, else unknown."""
 
 import dataclasses
 import math
@@ -20,11 +20,10 @@ class Price:
     """Price of a host or accelerator for an hour, on a day, with its source.
 
     Attributes:
-      name: As it stands in an entry's hardware or system, such as `p3.16xlarge`.
+      name: Text in an entry's hardware or system, such as `p3.16xlarge`.
       usd_per_hour: Without commitment or discount, unless the source says otherwise.
       unit: One of `UNITS`.
       date: `YYYY-MM-DD`, the first day on which it is known to hold.
-      source: Who says so.
     """
 
     name: str
@@ -36,29 +35,20 @@ class Price:
 
 @dataclasses.dataclass(frozen=True)
 class SystemPrice:
-    """Price of an entry's whole system, or why it is not known.
-
-    Attributes:
-      usd_per_hour: None if not known.
-      source: Where it is from, or why there is none.
-    """
+    """Price of an entry's whole system; `source` names its origin, or why it is None."""
 
     usd_per_hour: float | None
     source: str
 
 
 def read_prices(path: Path) -> tuple[Price, ...]:
-    """Reads a list of prices: CSV with the columns name, usd_per_hour, unit, date, source.
-
-    Raises:
-      ConfigError: The file cannot be read, or a line is no price; the line is named.
-    """
+    """Read a list of prices: CSV with the columns name, usd_per_hour, unit, date, source."""
     names = [field.name for field in dataclasses.fields(Price)]
     return tuple(_price(row, where) for where, row in data_tables.rows(path, names))
 
 
 def parse_date(text: str) -> date | None:
-    """Reads the day of `YYYY-MM-DD`, zeros left out or not; None if it is none."""
+    """Day of `YYYY-MM-DD`, with or without leading zeros; None for any other text."""
     match = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text, re.ASCII)
     try:
         return date(*map(int, match.groups())) if match else None
@@ -67,6 +57,7 @@ def parse_date(text: str) -> date | None:
 
 
 def _price(row: dict[str, str], where: str) -> Price:
+    # float() alone would take "nan", "inf" and digits of other scripts.
     if not re.fullmatch(r"\d+(\.\d+)?", row["usd_per_hour"], re.ASCII):
         raise ConfigError(f"{where}: usd_per_hour is {row['usd_per_hour']!r}, not a number")
     if row["unit"] not in UNITS:
@@ -94,9 +85,9 @@ exchanged them.
 def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
     """Price of an entry's whole system on its day.
 
-    The entry's own price wins. Else its hardware or system must name exactly one item of the list,
-    the newest price not after the entry's date is taken, and multiplied by its hosts or
-    accelerators. Nothing is assumed: where a part is not known, neither is the price.
+    The entry's own price wins. Else its hardware or system must name exactly one item of the list.
+    The newest price up to the entry's date is multiplied by its hosts or accelerators. The price
+    is None where any of these is unknown.
     """
     if entry.cost_per_hour_usd is not None:
         return SystemPrice(entry.cost_per_hour_usd, "given by the entry")
@@ -128,7 +119,7 @@ def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
 
 
 def cost_usd(seconds: float | None, price: SystemPrice) -> float | None:
-    """Price of a time in USD; None if the time or the price is not known."""
+    """Cost of a time in USD; None if the time or the price is unknown."""
     if seconds is None or price.usd_per_hour is None:
         return None
     return seconds * price.usd_per_hour / 3600
@@ -137,15 +128,10 @@ def cost_usd(seconds: float | None, price: SystemPrice) -> float | None:
 def training_cost(
     entry: Entry, seconds: float | None, prices: Sequence[Price] = PRICES
 ) -> tuple[float | None, str]:
-    """Cost of the time that ranks a training entry, and where its price is from.
+    """Expected cost of a training entry in USD, and the source of its price.
 
-    That is the expected cost: what all trials cost over the number that reached. Where the trials
-    tell what each cost, it is of those, so that attempts at several prices count each at its own.
-
-    Args:
-      entry: The entry.
-      seconds: The time by which it is ranked; None if it is not.
-      prices: For an entry that gives no price.
+    The expected cost is the cost of all trials over the number that reached. It sums the trials'
+    own costs where they are known, so that each attempt counts at its own price.
     """
     costs = [trial.cost_usd for trial in entry.trials]
     known = [cost for cost in costs if cost is not None]
@@ -157,7 +143,8 @@ def training_cost(
 
 
 def _names(name: str, text: str) -> bool:
-    """Whether a text names an item, as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
+    """True if a text names an item as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
+    # A dot may follow the name, as at the end of a sentence, but not precede it.
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
 
 

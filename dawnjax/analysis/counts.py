@@ -16,18 +16,7 @@ UNKNOWN = "not known"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ListedEntry:
-    """One row of a list of MLPerf entries: what it ran on, with or without logs at hand.
-
-    Attributes:
-      path: Folder of its logs.
-      submitter: Who made it.
-      benchmark: Such as `resnet`.
-      processor: `GPU`, `TPU` or `CPU`.
-      framework: As the entry names it.
-      hardware: As the entry names it.
-      status: Such as `cloud` or `research`.
-      num_nodes: Nodes that the entry names.
-    """
+    """One row of a list of MLPerf entries: its machine and framework, even without logs at hand."""
 
     path: str
     submitter: str
@@ -41,13 +30,7 @@ class ListedEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Entries of each kind.
-
-    Attributes:
-      processors: By processor class.
-      frameworks: By framework family.
-      total: All.
-    """
+    """Numbers of entries by processor class and by framework family, and of all."""
 
     processors: dict[str, int]
     frameworks: dict[str, int]
@@ -59,11 +42,7 @@ def count(entries: Iterable[Entry]) -> Counts:
 
 
 def read_entry_list(path: Path) -> list[ListedEntry]:
-    """Reads a list of MLPerf entries: tab-separated, the fields of `ListedEntry` by name.
-
-    Raises:
-      RunError: The file cannot be read or lacks a column.
-    """
+    """Read a list of MLPerf entries: tab-separated, the fields of `ListedEntry` by name."""
     names = [field.name for field in dataclasses.fields(ListedEntry)]
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -77,7 +56,7 @@ def read_entry_list(path: Path) -> list[ListedEntry]:
 
 
 def count_listed(entries: Iterable[ListedEntry]) -> Counts:
-    """Counts MLPerf entries as the paper does: research systems left out, each system once.
+    """Count MLPerf entries as the paper does: without research systems, each system once.
 
     Two folders that agree in submitter, hardware, nodes, framework and benchmark are one entry,
     such as Intel's two submissions of Minigo.
@@ -91,7 +70,7 @@ def count_listed(entries: Iterable[ListedEntry]) -> Counts:
 
 
 def counts_table(entries: Iterable[Entry]) -> Table:
-    """Counts entries by suite, round, benchmark, processor class and framework."""
+    """Table of counts by suite, round, benchmark, processor class and framework."""
     numbers = Counter(
         (
             f"{entry.suite} {entry.round}".strip(),

@@ -26,7 +26,7 @@ _LARGEST = 1e300
 
 
 def without_damaged(imported: Imported) -> Imported:
-    """Rejects the entries of an import that `check` refuses, so that the others can be read."""
+    """Reject the entries of an import that `check` refuses, so that the rest can be read."""
     sound: list[Entry] = []
     rejections = list(imported.rejections)
     for entry in imported.entries:
@@ -39,11 +39,7 @@ def without_damaged(imported: Imported) -> Imported:
 
 
 def check(entry: Entry) -> None:
-    """Refuse an entry with a field of another type, a number too large, or a negative amount.
-
-    Raises:
-      RunError: Names the entry, the field and its value.
-    """
+    """Refuse an entry with a mistyped field, a number too large, or a negative amount."""
     plain = records.plain(entry)
     try:
         records.convert(plain, Entry)
@@ -67,9 +63,9 @@ def _damage(entry: Entry, fault: str) -> RunError:
 
 
 def with_summary_of_trials(entry: Entry) -> Entry:
-    """Computes the summary of an entry from its trials, with a warning where its file differs.
+    """Compute the summary of an entry from its trials, with a warning where its file differs.
 
-    A deviation of 0 that a file gives for one trial is none, and no reason for a warning.
+    A file's deviation of 0 for a single trial means none, and causes no warning.
     """
     if not entry.trials and entry.summary is None:
         return entry

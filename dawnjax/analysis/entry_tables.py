@@ -29,7 +29,7 @@ WARM = "read from cache"
 
 
 def mean_compile_seconds(entry: Entry) -> float | str | None:
-    """Mean compilation of the cold trials, or `WARM`; None where no trial tells."""
+    """Mean compilation of the cold trials, or `WARM`; None where no trial records it."""
     cold = compile_seconds(entry, "cold")
     if cold:
         return sum(cold) / len(cold)
@@ -66,7 +66,7 @@ def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Summary]]:
 
 
 def overview_table(entries: Iterable[Entry]) -> Table:
-    """Table of every training entry with what it ran on, its times and its cost."""
+    """Table of every training entry with its system, its times and its cost."""
     columns = (
         *WHAT,
         Column("hardware", "hardware"),
@@ -129,8 +129,8 @@ def overview_table(entries: Iterable[Entry]) -> Table:
 def stability_table(entries: Iterable[Entry]) -> Table:
     """Table of fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
 
-    An entry of one trial has no variation: its cells are empty. Fewer than `FEWEST_TRIALS` trials
-    have their range in place of the mean's interval, and `mean_seconds_ends` says so.
+    Variation of a single trial is empty. Below `FEWEST_TRIALS` trials their range replaces the
+    mean's interval, and `mean_seconds_ends` says so.
     """
     rows = []
     for entry, summary in summaries(entries):
@@ -180,10 +180,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
 
 
 def epochs_table(entries: Iterable[Entry]) -> Table:
-    """Table of epochs to the target and time per epoch (arXiv 1806.01427, Table 4).
-
-    The ratio is CV of the epochs over CV of the time per epoch: which of the two makes times vary.
-    """
+    """Table of epochs, time per epoch and the ratio of their CVs (arXiv 1806.01427, Table 4)."""
     columns = (
         *WHAT,
         Column("reached", "reached", kind="integer"),
@@ -213,7 +210,7 @@ def epochs_table(entries: Iterable[Entry]) -> Table:
 
 
 def warnings_table(entries: Iterable[Entry]) -> Table:
-    """Table of every warning of every entry, and every reason for a field that is not known."""
+    """Table of every warning of every entry, and every reason for an unknown field."""
     rows = []
     for entry in entries:
         names = what(entry).values()

@@ -1,4 +1,4 @@
-"""Drop of a run's quality from its own labelled set to another, with its interval."""
+"""Drop of a run's quality from its own labelled set to a second one, with its interval."""
 
 import math
 from collections.abc import Sequence
@@ -11,17 +11,11 @@ from dawnjax.tasks.metric import Metric
 def drops(
     metrics: Sequence[Metric], own: tuple[dict[str, Any], int], other: tuple[dict[str, Any], int]
 ) -> dict[str, dict[str, Any]]:
-    """How much worse each metric is on another set than on the run's own.
+    """Loss of quality in each metric on a second set, against the run's own.
 
-    Args:
-      metrics: The declarations of what was measured.
-      own: Metrics on the run's own evaluation split, and its number of examples.
-      other: Metrics on the other set, and its number of examples.
-
-    Returns:
-      For each metric that both have: `value`, positive where the other set is harder, whichever
-      side is better, and `interval_95`, [low, high] of that difference if each set is a sample of
-      its kind. Either is None where it does not follow, with `reason`.
+    `own` and `other` hold the metrics on a set and its number of examples. `value` is positive
+    where the second set is harder, whatever the metric's direction. `interval_95` is [low, high] if
+    each set is a sample of its kind. Either is None where it cannot be computed, with `reason`.
     """
     result: dict[str, dict[str, Any]] = {}
     for metric in metrics:

@@ -42,7 +42,7 @@ class _Row(NamedTuple):
 
 
 def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
-    """Lists the (suite, round, kind, benchmark) of the entries, in order."""
+    """Distinct (suite, round, kind, benchmark) of the entries, in order."""
     return sorted({(e.suite, e.round, e.kind, e.benchmark) for e in entries})
 
 
@@ -59,11 +59,7 @@ def target_words(target: EntryTarget) -> str:
 
 
 def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
-    """Chooses the entries dated up to a day, that day included; leaves out those without a date.
-
-    Raises:
-      ConfigError: The day is no date.
-    """
+    """Entries dated up to a day, that day included; entries without a date are left out."""
     last = parse_date(until)
     if last is None:
         raise ConfigError(f"the cut-off date is {until!r}, not YYYY-MM-DD")
@@ -71,10 +67,10 @@ def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
 
 
 def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
-    """Time by which a training entry is ranked, or None and why it is not.
+    """Time by which a training entry is ranked, or None and the reason.
 
-    MLPerf's is its score. Any other's is the expected time to accuracy, which is the mean where all
-    trials reached.
+    That is the score for MLPerf, and the expected time to accuracy for other suites, which is the
+    mean where all trials reached.
     """
     summary = entry.summary
     if summary is None or not summary.trials:
@@ -102,22 +98,14 @@ def leaderboard(
     target: EntryTarget | None = None,
     prices: Sequence[Price] = PRICES,
 ) -> Table:
-    """Ranks a benchmark's entries; those that cannot be ranked stand at the end.
+    """Rank a benchmark's entries; those that cannot be ranked stand at the end.
 
     Args:
-      entries: Of any benchmarks.
-      benchmark: The one to rank.
       by: `time` (time to accuracy, or latency of inference) or `cost`.
-      until: The last day, `YYYY-MM-DD`; entries without a date are left out if it is given.
+      until: The last day, `YYYY-MM-DD`; entries without a date are then left out.
       kind: `training` or `inference`.
-      suite: Only this suite, if given.
-      round: Only this round, if given.
       target: Only entries with this target; needed where the entries have several.
       prices: For entries that give no price.
-
-    Raises:
-      ConfigError: `by`, `kind` or `until` has no meaning here, or the entries have several targets
-        and none is chosen.
     """
     if by not in ORDERS:
         raise ConfigError(f"a leaderboard is by {' or '.join(ORDERS)}, not by {by!r}")
@@ -214,7 +202,7 @@ def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
 
 
 def _inferred(entry: Entry) -> str:
-    """How many trials were read otherwise than their logs say, and how; empty if none was."""
+    """Number of trials read otherwise than their logs say, and the reading; empty if none was."""
     how = [trial.inferred for trial in entry.trials if trial.inferred]
     if not how:
         return ""
@@ -222,13 +210,11 @@ def _inferred(entry: Entry) -> str:
 
 
 def _interval(entry: Entry) -> Interval | None:
-    """Interval of the time that ranks an entry; an MLPerf score has none."""
     sample = None if entry.suite == "mlperf_training" else entry.sample
     return None if sample is None else time_interval(sample)
 
 
 def _amounts(row: _Row, by: str) -> Sample | None:
-    """Trials of an entry in seconds or USD; None if not known."""
     trials = row.entry.trials
     sample = row.entry.sample
     if by == "time":
@@ -242,7 +228,7 @@ def _amounts(row: _Row, by: str) -> Sample | None:
 
 
 def _spans(samples: Sequence[Sample | None]) -> list[tuple[int | None, int | None]]:
-    """First and last rank that each ranked entry might have; None where too many are ranked."""
+    """First and last possible rank of each ranked entry; None where too many are ranked."""
     if len(samples) > MOST_COMPARED:
         return [(None, None)] * len(samples)
     spans = [[1, len(samples)] for _ in samples]
@@ -252,6 +238,7 @@ def _spans(samples: Sequence[Sample | None]) -> list[tuple[int | None, int | Non
         if first is not None and second is not None
         if min(len(first), len(second)) >= FEWEST_TRIALS
     ]
+    # Holm's levels bound the chance of any false difference on the board by ALPHA.
     levels = holm([p_value for *_, p_value in tested], lambda left: ALPHA / left)
     for (before, after, p_value), level in zip(tested, levels, strict=True):
         if p_value <= level:

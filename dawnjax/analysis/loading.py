@@ -1,4 +1,4 @@
-"""Loads results, ours and official ones, as one list of entries."""
+"""Loader of results, ours and official ones, as one list of entries."""
 
 import dataclasses
 import itertools
@@ -31,16 +31,11 @@ _INTEGERS = {
 
 
 class Entries(tuple[Entry, ...]):
-    """Entries in the order read, and a line for everything that was left out.
-
-    Attributes:
-      problems: What was left out, and why; empty if everything was read.
-    """
+    """Entries in the order read; `problems` has a line for everything left out."""
 
     problems: tuple[str, ...]
 
     def __new__(cls, entries: Iterable[Entry], problems: Iterable[str] = ()) -> "Entries":
-        """Makes a sequence of entries."""
         made = super().__new__(cls, entries)
         made.problems = tuple(problems)
         return made
@@ -51,11 +46,7 @@ class Entries(tuple[Entry, ...]):
         return f"<{len(self)} entries of {', '.join(suites) or 'no suite'}{not_read}>"
 
     def where(self, **fields: Any) -> "Entries":
-        """Chooses entries by the values of fields, as `where(suite="dawnbench")`.
-
-        Raises:
-          ConfigError: An entry has no such field.
-        """
+        """Entries with the given values of fields, as `where(suite="dawnbench")`."""
         known = {field.name for field in dataclasses.fields(Entry)}
         unknown = sorted(set(fields) - known)
         if unknown:
@@ -70,10 +61,7 @@ class Entries(tuple[Entry, ...]):
     def records(self, rows: str = "entry") -> list[dict[str, Any]]:
         """Flat rows of plain values: an entry, a trial or an evaluation each.
 
-        Fields of the target, summary and inference get their name as a prefix: `summary_cv`.
-
-        Raises:
-          ConfigError: `rows` is none of `ROWS`.
+        Fields of the target, summary and inference have its name as a prefix: `summary_cv`.
         """
         if rows not in ROWS:
             raise ConfigError(f"rows are {', '.join(ROWS)}, not {rows!r}")
@@ -98,11 +86,7 @@ class Entries(tuple[Entry, ...]):
         return flat
 
     def to_dataframe(self, rows: str = "entry") -> "pandas.DataFrame":
-        """`records(rows)` as a pandas DataFrame.
-
-        Raises:
-          ConfigError: pandas is not installed.
-        """
+        """`records(rows)` as a pandas DataFrame; `ConfigError` without pandas."""
         try:
             import pandas  # pyright: ignore[reportMissingImports]
         except ImportError:
@@ -119,29 +103,25 @@ class Entries(tuple[Entry, ...]):
         return frame
 
     def save(self, path: str | Path) -> None:
-        """Writes the entries to a JSON Lines file, which `load` reads again.
-
-        Raises:
-          RunError: The file cannot be written.
-        """
+        """Write the entries to a JSON Lines file, which `load` reads again."""
         write_entries(Path(path), self)
 
 
 def load(*paths: str | Path) -> Entries:
-    """Reads results: ours and official ones, in any mixture.
+    """Read results: ours and official ones, in any mixture.
 
     Args:
       *paths: Each a `.jsonl` file of entries, a run directory, a folder of run directories, or
         official results: DAWNBench entries or MLPerf logs as a folder, an archive or one file.
 
     Returns:
-      The entries, each once. What is there but was left out is in `problems`, and a Python warning
-      says how much that is. A folder that holds run directories is read for those alone. The
-      summary of each entry is computed from its trials.
+      The entries, each once, with summaries computed from their trials. `problems` names the
+      results left out, and a Python warning counts them. A folder that holds run directories is
+      read for those alone.
 
     Raises:
       ConfigError: No path is given, or there is nothing at one.
-      RunError: Nothing could be read; the first reason is given. Or an entry is damaged.
+      RunError: Nothing could be read, for the first reason; or an entry is damaged.
     """
     entries, _ = load_with_runs(*paths)
     if entries.problems:
@@ -153,12 +133,7 @@ def load(*paths: str | Path) -> Entries:
 
 
 def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
-    """Reads the entries that `load` reads, and our runs beside them; issues no warning.
-
-    Raises:
-      ConfigError: As `load` does.
-      RunError: As `load` does.
-    """
+    """Read the entries of `load`, and our runs beside them; issue no warning."""
     if not paths:
         raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
     entries: list[Entry] = []
@@ -192,6 +167,8 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
         entry = with_summary_of_trials(entry)
         if entry not in unique:
             unique.append(entry)
+            # Entries of runs and official files have no origin, so that they keep their source's
+            # name.
             origins.append(files.get(place, ""))
     if len(unique) < len(entries):
         problems.append(
@@ -205,10 +182,10 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
 
 
 def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]:
-    """Renames entries so that no two have one source: tables are joined by it.
+    """Rename entries so that no two have one source, which is the key that joins tables.
 
-    Of those that share one, the entry of the runs themselves keeps it, else the first; the others
-    are named for the file that they were read from.
+    Among entries with one source, that of the runs themselves keeps it, else the first. The rest
+    are named after their files.
     """
     groups: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):

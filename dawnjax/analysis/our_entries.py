@@ -27,12 +27,10 @@ _PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", 
 
 
 def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
-    """Keeps one copy of each run, in the order given, with remarks on the copies left out.
-
-    Of two copies, the one with the longer log is kept.
-    """
+    """Keep one copy of each run, that with the longest log, and remark on the copies left out."""
     kept: dict[str, OurRun] = {}
     for number, run in enumerate(runs):
+        # Runs without an id are never taken for copies.
         run_id = run.result.run_id or f"without an id {number}"
         kept[run_id] = _more_complete(kept[run_id], run) if run_id in kept else run
     return list(kept.values())
@@ -56,14 +54,11 @@ def _more_complete(first: OurRun, second: OurRun) -> OurRun:
 
 
 FINE_TUNED = ", fine-tuned"
-"""Ends the benchmark of runs that began with another run's parameters."""
+"""Suffix for the benchmark of runs that began with another run's parameters."""
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
-    """Groups runs into entries, by experiment, identity and system; in the order of their names.
-
-    A run that is given twice counts once.
-    """
+    """Group runs, copies once, into entries by experiment, identity and system, sorted by name."""
     groups: dict[tuple[Any, ...], list[OurRun]] = {}
     for run in distinct(runs):
         result = run.result
@@ -77,12 +72,14 @@ def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
             run.num_hosts,
             run.mesh,
             run.cores if result.platform == "cpu" else None,
+            # As text, because a value may not be hashable.
             repr(run.options),
         )
         groups.setdefault(key, []).append(run)
     return _unique_sources(
         [
             _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)))
+            # By text, because None and numbers do not compare.
             for key in sorted(groups, key=repr)
         ]
     )
@@ -115,6 +112,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         framework=" or ".join(f"JAX {version}".strip() for version in versions),
         framework_family="JAX",
         model=runs[0].model,
+        # The newest trial's day: a leaderboard up to a day then holds no later trial.
         date=dates[-1],
         global_batch_size=first.global_batch_size,
         global_batch_unit=runs[0].unit,
@@ -139,13 +137,13 @@ def data_name(result: RunResult) -> str:
 
 
 def _published(result: RunResult) -> str:
-    """The published set that a run's data are; empty for all others."""
+    """Published set behind a run's data; empty for all other data."""
     name = result.data.get("benchmark") if isinstance(result.data, dict) else None
     return name if isinstance(name, str) else ""
 
 
 def _distinctions(run: OurRun) -> list[str]:
-    """Differences in words that trials of one experiment on the same hardware may still have."""
+    """Remaining differences, in words, between trials of one experiment on the same hardware."""
     words = [f"mesh.{axis}={size}" for axis, size in run.mesh if axis != "data" and size > 1]
     if run.result.num_processes != run.num_hosts:
         words.append(f"{run.result.num_processes} processes")
@@ -185,7 +183,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 
 def target_of(result: RunResult) -> EntryTarget:
-    """The target of a run, the first where it has several, with what its metric declares."""
+    """Target of a run, the first of several, with its metric's declaration."""
     if not result.target:
         return EntryTarget(metric="", value=None)
     first = result.target[0]
@@ -276,7 +274,6 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
 
 
 def _unique_sources(entries: Sequence[Entry]) -> list[Entry]:
-    """Number the entries that share a source."""
     counts: dict[str, int] = {}
     unique = []
     for entry in entries:

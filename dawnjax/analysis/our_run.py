@@ -1,4 +1,4 @@
-"""One run directory of ours as the analysis needs it: its result, system, options and log."""
+"""One run directory of ours for the analysis: its result, system, options and log."""
 
 import array
 from collections.abc import Sequence
@@ -34,22 +34,13 @@ class OurRun(NamedTuple):
     """One run directory, read.
 
     Attributes:
-      name: Of the directory.
-      result: What its log says.
-      spent: Its time until the training ended, and what that cost.
-      date: The day (UTC) on which it began; empty if not known.
-      num_hosts: Hosts of the newest attempt.
-      mesh: Its mesh, as the log has it.
-      model: The experiment's model, by its tag.
-      unit: What its task calls an example, in the plural.
-      systems: How many different systems its attempts ran on.
-      line_faults: What is wrong with lines of the log.
-      cores: Cores that process 0 might run on in the newest attempt; None if not known.
-      options: Run options of the newest attempt that can change the time and are not the default.
-      changed_options: Names of such options in which its attempts differ.
-      moments: The times of its events that reading does not condense, float64: which of two logs
-        has the other as its beginning.
-      copies: What is to be said of other copies of it that were given.
+      spent: Time until the training ended, and its cost.
+      unit: The task's name for examples, in the plural.
+      systems: Number of different systems of its attempts.
+      cores: Cores open to process 0 in the newest attempt; None if unknown.
+      options: The newest attempt's options that can change the time and are not the default.
+      moments: Times of the events that reading does not condense, float64. They show which of two
+        logs is the beginning of the second.
     """
 
     name: str
@@ -70,7 +61,7 @@ class OurRun(NamedTuple):
 
     @property
     def hardware(self) -> str:
-        """The devices' kind, with a CPU's cores where they are known."""
+        """Kind of the devices, with a CPU's cores where they are known."""
         if self.result.platform != "cpu" or self.cores is None:
             return self.result.device_kind
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
@@ -132,7 +123,7 @@ def run_of(name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[Li
 def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
     """Run options that can change the time and are not the default.
 
-    A log of a version that did not have an option ran as its default says.
+    A log from before an option existed ran as its default says.
     """
     default = flatten(to_json(RunOptions()))
     return {

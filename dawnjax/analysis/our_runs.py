@@ -1,10 +1,4 @@
-"""Our run directories as entries: the trials of one experiment on one system, seeds apart.
-
-The log of process 0 is read; `result.json` is not. Trials are one entry when they agree in the
-experiment's identity (mathematics, data, evaluation, target), in the system (kind and number of
-devices, hosts, mesh, and the cores where the devices are a CPU's) and in every run option that can
-change the time. Nothing else is ever mixed.
-"""
+"""Reader of our run directories: the log of process 0, and not `result.json`."""
 
 import json
 import os
@@ -33,10 +27,7 @@ _MOST_EPOCHS = 1e9
 
 
 def find_run_directories(path: Path) -> Iterator[Path]:
-    """Yields the run directories in a folder, itself included, in the order of their names.
-
-    Links are not followed, and a run directory is not searched for others.
-    """
+    """Yield the run directories in a folder, or itself, by name; links are not followed."""
     depth = len(path.parts)
     for folder, folders, files in os.walk(path, followlinks=False):
         here = Path(folder)
@@ -49,11 +40,7 @@ def find_run_directories(path: Path) -> Iterator[Path]:
 
 
 def read_run(path: Path) -> OurRun:
-    """Reads a run directory.
-
-    Raises:
-      RunError: It is none, or its log cannot be read or says too little.
-    """
+    """Read a run directory; `RunError` if it is none, or if its log says too little."""
     try:
         record = read_record(RunDirectory(path))
     except ConfigError as error:

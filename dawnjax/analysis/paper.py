@@ -1,13 +1,11 @@
-"""The paper's tables side by side: what it prints, what the logs give, and whether they agree.
+"""The paper's tables side by side: printed figures, figures from the logs, and their agreement.
 
-Published figures are from "Analysis of DAWNBench, a Time-to-Accuracy Machine Learning Performance
-Benchmark" (arXiv 1806.01427): its version of 2019, unless a row names the earlier one of 2018. They
-are in `paper_cells.csv`, one row a cell, with the entries and the quantity that recompute it; the
-entries that Table 1a counts are in `paper_table_1a.csv`.
-Everything else here is computed from the entries that are given.
+Printed figures are from "Analysis of DAWNBench, a Time-to-Accuracy Machine Learning Performance
+Benchmark" (arXiv 1806.01427): its version of 2019, unless a row names the one of 2018. They are in
+`paper_cells.csv`, one row a cell, with the entries and the quantity that recompute it; the entries
+that Table 1a counts are in `paper_table_1a.csv`. All else is computed from the given entries.
 
-A figure agrees if it is within half a unit of the last printed digit; where a row allows more, its
-tolerance says so.
+A figure agrees within half a unit of the last printed digit, or within the row's own tolerance.
 """
 
 import dataclasses
@@ -55,24 +53,16 @@ COLUMNS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Cell:
-    """One published figure and how it is recomputed.
+    """One published figure and its recomputation.
 
     Attributes:
-      table: Where it is printed.
-      row: Its row.
-      cell: Its column.
-      printed: As it is printed.
-      value: As a number; None where it is not held against one.
-      tolerance: What a recomputed value may differ by; None if the text says only that it is below
-        `value`.
-      unit: Of both.
-      quantity: What is computed of the entries: a key of `_QUANTITIES`, a field of their summary,
-        or for counts a field of `Counts`.
-      entries: Paths of the entries that it needs, or names in `_chosen_entries`; empty where the
-        paper has logs that are not in the archives.
-      remark: What to know; shown in any case.
-      erratum: Shown if it does not agree.
-      missing: By how much the archives fall short of it, as they leave entries out.
+      value: The figure as a number; None where it is not checked.
+      tolerance: Allowed difference; None if the text says only that it is below `value`.
+      quantity: A key of `_QUANTITIES`, or a field of the entries' summary or of `Counts`.
+      entries: Paths of its entries, or names in `_chosen_entries`; empty where the archives lack
+        the paper's logs.
+      remark: Note that is always shown; `erratum` only if the figures disagree.
+      missing: Shortfall of the archives, as they leave entries out.
     """
 
     table: str
@@ -123,15 +113,12 @@ def _published(*tables: str) -> tuple[_Cell, ...]:
 def paper_tables(
     entries: Iterable[Entry], entry_list: Sequence[ListedEntry] | None = None
 ) -> list[Table]:
-    """Recomputes the paper's tables and sets them beside what is published.
+    """Recompute the paper's tables beside the published figures, then the figures of its text.
 
     Args:
       entries: Of the official archives: DAWNBench training entries and MLPerf v0.5.
       entry_list: All official entries of MLPerf v0.5 (`counts.read_entry_list`), for Table 1b, as
         not all have logs.
-
-    Returns:
-      One table for each of the paper's, then the figures of its text.
     """
     chosen = [entry for entry in entries if entry.kind == "training" and not _is_history(entry)]
 
@@ -179,7 +166,7 @@ def errata(tables: Iterable[Table]) -> Table:
 
 
 def find_entry(entries: Iterable[Entry], path: str) -> Entry | None:
-    """Finds the entry at a path of the official repositories, wherever they lie; None if absent."""
+    """Entry at a path of the official repositories, wherever they lie; None if absent."""
     matching = [
         entry
         for entry in entries
@@ -189,7 +176,7 @@ def find_entry(entries: Iterable[Entry], path: str) -> Entry | None:
 
 
 def _is_history(entry: Entry) -> bool:
-    """Whether it is a superseded version, which lies in a folder named for a blob."""
+    """True for a superseded version, which lies in a folder named for a blob."""
     return re.match(r"(?:.*/)?[0-9a-f]{8}/", entry.source) is not None
 
 
@@ -280,7 +267,7 @@ def _counts_table(entries: Sequence[Entry], entry_list: Sequence[ListedEntry] | 
 
 
 def _variation_table(entries: Sequence[Entry]) -> Table:
-    """Finds the largest CVs; the paper says below 14 %, save Transformer on larger systems."""
+    """Largest CVs; the paper says below 14 %, save Transformer on larger systems."""
     known = [
         (summary.cv, entry)
         for entry in entries
@@ -311,7 +298,7 @@ def _variation_table(entries: Sequence[Entry]) -> Table:
 
 
 def _chosen_entries(entries: Sequence[Entry]) -> dict[str, str]:
-    """Paths of the entries that `paper_cells.csv` names by what they were best at in 2018."""
+    """Paths of the entries that `paper_cells.csv` names by the record they held in 2018."""
     then = up_to([entry for entry in entries if entry.suite == "dawnbench"], _CUT_OFF_2018)
     imagenet = [entry for entry in then if entry.benchmark == "ImageNet"]
     cheapest = _best(imagenet, "cost_usd")

@@ -15,15 +15,13 @@ class ScalingPoint:
     """One system of a series, against the smallest.
 
     Attributes:
-      entry: The entry.
-      num_accelerators: Of the job.
       seconds: Score where there is one, else mean time to accuracy.
       speedup: Seconds of the smallest system over these.
       efficiency: Speedup over the ratio of accelerators; 1 is linear.
       gap_from_linear: Ratio of accelerators minus speedup; 0 is linear.
-      throughput_efficiency: Throughput speedup over the ratio of accelerators: what communication
-        and small per-device batches cost. None if epochs are not known.
-      epochs_ratio: Epochs over those of the smallest: what the larger batch costs.
+      throughput_efficiency: Throughput speedup over the ratio of accelerators, which shows the cost
+        of communication and small per-device batches. None if epochs are unknown.
+      epochs_ratio: Epochs over those of the smallest: the price of the larger batch.
     """
 
     entry: Entry
@@ -37,7 +35,7 @@ class ScalingPoint:
 
 
 def seconds_of(entry: Entry) -> float | None:
-    """The one time of an entry: its score, or the mean where all trials reached."""
+    """Single time of an entry: its score, or the mean where all trials reached."""
     summary = entry.summary
     if summary is None:
         return None
@@ -49,8 +47,8 @@ def seconds_of(entry: Entry) -> float | None:
 def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
     """Scaling of one series of systems, the smallest first.
 
-    Entries without a time or a number of accelerators are left out; of one number of accelerators
-    the smallest system's fastest entry is the base.
+    Entries without a time or a number of accelerators are left out. The base is the fastest entry
+    of the smallest system.
     """
     known = [
         (entry.num_accelerators, seconds, entry)
@@ -84,12 +82,12 @@ def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
 
 
 def series(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """Groups entries that differ in size alone, as far as they say.
+    """Group entries that differ in size alone, as far as they say.
 
     They agree in suite, round, benchmark, target, submitter, framework, model and, but for whole
-    numbers, in what they call their hardware (`tpuv3-8` and `tpuv3-512`). Ours must also run the
-    same experiment up to its batch size, which is for the caller to know: they agree in its name,
-    and the table of scaling names those that differ in more. Groups of one size are left out.
+    numbers, in hardware (`tpuv3-8` and `tpuv3-512`). Ours agree in the experiment's name; the
+    caller must know that nothing but the batch size differs, and the scaling table names entries
+    that differ in more. Groups of one size are left out.
     """
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
@@ -98,10 +96,13 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
                 entry.suite,
                 entry.round,
                 entry.benchmark,
+                # As text, because a missing value does not sort beside a number.
                 repr(dataclasses.astuple(entry.target)),
                 entry.submitter,
                 entry.framework_family,
                 entry.model,
+                # Numbers alone differ between the sizes of one machine, as in tpuv3-8 and
+                # tpuv3-512.
                 re.sub(r"\b\d+\b", "#", entry.hardware),
             )
             groups.setdefault(key, []).append(entry)

@@ -25,14 +25,11 @@ NO_TIME = "time not known"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThresholdTime:
-    """How long an entry's trials took to one threshold.
+    """Times of an entry's trials to one threshold, in the unit of the evaluations.
 
     Attributes:
-      threshold: In the unit of the evaluations.
-      trials: All trials.
-      reached: Those that reached it.
-      seconds: Of each trial; None if it did not reach, or reached at a moment that is not known.
-      mean_seconds: Over the trials; None unless all of them reached at a known moment: a mean of
+      seconds: Of each trial; None if it did not reach, or at an unknown moment.
+      mean_seconds: Mean of all trials; None unless all reached at a known moment, because a mean of
         some is that of the fast ones.
     """
 
@@ -45,14 +42,10 @@ class ThresholdTime:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """The spread of a metric over trials at one place of a learning curve.
+    """Quartiles and median of a metric over trials at one place of a learning curve.
 
-    Attributes:
-      at: Epoch, or seconds since `run_start`.
-      trials: Trials that were under way or just evaluated there.
-      low: The first quartile over them.
-      median: The median.
-      high: The third quartile.
+    `at` is an epoch, or seconds since `run_start`; `trials` counts those that had begun and not
+    ended there.
     """
 
     at: float
@@ -70,9 +63,9 @@ def first_reaching(trial: Trial, threshold: float, direction: str) -> TimedEvalu
 
 
 def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
-    """Times that an entry's trials took to a threshold of the target's metric.
+    """Times of an entry's trials to a threshold of the target's metric.
 
-    A moment before `run_start` is a stamp of another clock and counts as not known.
+    A moment before `run_start` is a stamp of another clock and counts as unknown.
     """
     seconds: list[float | None] = []
     reached = 0
@@ -88,6 +81,7 @@ def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
         trials=len(entry.trials),
         reached=reached,
         seconds=tuple(seconds),
+        # fsum, so that the order of the trials does not change the last digit.
         mean_seconds=math.fsum(known) / len(known) if complete else None,
     )
 
@@ -95,12 +89,9 @@ def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
 def threshold_table(
     entries: Iterable[Entry], thresholds: Sequence[float], unit: str = "s"
 ) -> Table:
-    """Table with a row for each entry and a column for each threshold: mean time or why none.
+    """Table with a row per entry and a column per threshold: mean time, or why there is none.
 
-    Args:
-      entries: Training entries whose evaluations have one unit.
-      thresholds: In that unit.
-      unit: `s` or `h`.
+    Thresholds are in the evaluations' unit, which all entries share; `unit` is `s` or `h`.
     """
     divisor = {"s": 1.0, "h": 3600.0}[unit]
     name = {"s": "seconds", "h": "hours"}[unit]
@@ -133,19 +124,11 @@ def learning_curve(
     against: str = "epoch",
     least_trials: int | None = None,
 ) -> list[CurvePoint]:
-    """Median and spread of the metric over trials, against epoch or time.
+    """Median and spread of the metric over an entry's trials, against `epoch` or `seconds`.
 
     At each moment of an evaluation of any trial, a trial stands at its newest evaluation; it has no
-    value before its first and after its last.
-
-    Args:
-      trials: Of one entry.
-      against: `epoch` or `seconds`.
-      least_trials: Points with fewer trials are left out: once the fast trials have ended, the
-        median of the others is that of slow trials. All trials that have an evaluation, if None.
-
-    Raises:
-      ValueError: `against` is neither.
+    value before its first and after its last. Points with fewer than `least_trials` trials (if
+    None, all with an evaluation) are left out: the median of the last trials shows the slow ones.
     """
     if against not in ("epoch", "seconds"):
         raise ValueError(f"against is {against!r}; choose epoch or seconds")
@@ -199,7 +182,7 @@ def learning_curve_table(
 
 
 def seconds_or_why(time: ThresholdTime) -> float | str:
-    """Mean time to a threshold, or why there is none."""
+    """Mean time to a threshold, or the words for its absence."""
     if time.mean_seconds is not None:
         return time.mean_seconds
     if time.reached == 0:
@@ -210,12 +193,12 @@ def seconds_or_why(time: ThresholdTime) -> float | str:
 
 
 def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
-    """Trial's evaluations as (place, value) in the order of the places."""
     points = []
     for row in trial.evaluations:
         place = row.epoch if against == "epoch" else row.seconds_since_run_start
         if place is not None and (against == "epoch" or place >= 0):
             points.append((place, row.value))
+    # By place alone: sorting by value too would reorder two evaluations of one moment.
     return sorted(points, key=lambda point: point[0])
 
 

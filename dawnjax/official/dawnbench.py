@@ -1,6 +1,6 @@
 """DAWNBench entries: a JSON description, and for training a TSV of epoch, hours and accuracy.
 
-The time to accuracy is the `hours` of the first row, in file order, whose metric is at least the
+The time to accuracy is the `hours` of the first row, in file order, whose metric reaches the
 threshold. Accuracies of ImageNet and CIFAR10 are percent, the F1 of SQuAD is a fraction.
 
 Source: the entries repository stanford-futuredata/dawn-bench-entries, README and its test of the
@@ -45,14 +45,7 @@ MAX_USD_PER_HOUR = 1e7
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkTask:
-    """A task of the benchmark.
-
-    Attributes:
-      name: Its folder in the entries repository.
-      metric: The column and field that decides.
-      threshold: What it must at least be.
-      unit: `percent` or `fraction`.
-    """
+    """A task, which is reached when `metric` is at least `threshold` in `unit`."""
 
     name: str
     metric: str
@@ -75,11 +68,7 @@ TASKS = {
 
 
 def task_of(context: str, names: list[str]) -> BenchmarkTask:
-    """Finds the task of an entry by its folders, or else by the names of its metrics.
-
-    Raises:
-      Refused: Neither tells.
-    """
+    """Task of an entry by its folders, or else by its metrics; `Refused` if neither names one."""
     by_folder = {name.lower(): task for name, task in TASKS.items()}
     for part in reversed(context.split("/")[:-1]):
         if part.lower() in by_folder:
@@ -93,16 +82,10 @@ def task_of(context: str, names: list[str]) -> BenchmarkTask:
 def read_training(
     source: str, context: str, description: bytes | None, table: bytes | None
 ) -> Entry:
-    """Reads a training entry.
+    """Read a training entry from its JSON and TSV; None stands for an absent file.
 
-    Args:
-      source: Path of the entry without the ending of its two files.
-      context: The same with the folders above.
-      description: The JSON file; None if it is absent.
-      table: The TSV file; None if it is absent.
-
-    Raises:
-      Refused: The numbers would be wrong or are absent; names the file, line and reason.
+    `source` is the path without the ending, `context` the same with the folders above. A number
+    that is absent or would be wrong raises `Refused`.
     """
     tsv_file = f"{source}.tsv"
     warnings: list[str] = []
@@ -154,11 +137,7 @@ def read_training(
 
 
 def read_inference(source: str, context: str, description: bytes) -> Entry:
-    """Reads an inference entry.
-
-    Raises:
-      Refused: The numbers would be wrong or are absent.
-    """
+    """Read an inference entry; `Refused` if a number is absent or would be wrong."""
     warnings: list[str] = []
     fields = _fields(description, warnings)
     task = task_of(context, list(fields))
@@ -216,7 +195,6 @@ class _Row(NamedTuple):
 
 
 def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Splits a table: the names of its header, and line number and cells of each row."""
     most = max(table.count(b"\n"), table.count(b"\r"))
     if most > MAX_ROWS:
         raise Refused(f"has {most:,} lines; at most {MAX_ROWS:,} are read")
@@ -229,6 +207,7 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
     if len(filled) < len(lines):
         warnings.append(f"tsv: {len(lines) - len(filled)} blank lines skipped")
     header_line, header = filled[0]
+    # Bounded, because a line of tabs would become millions of cells.
     names = [name.strip() for name in header.split("\t", MAX_COLUMNS + 1)]
     trailing = 0
     while len(names) > 1 and not names[-1]:
@@ -378,7 +357,6 @@ def _trial(file: str, rows: list[_Row], task: BenchmarkTask, warnings: list[str]
 def _common(
     fields: dict[str, Any], warnings: list[str]
 ) -> tuple[dict[str, Any], float | None, dict[str, str]]:
-    """Reads the descriptive fields of an entry, its price and why fields are None."""
     reasons: dict[str, str] = {}
     misc = fields.get("misc")
     ours = text.words(fields.get("framework")).startswith("DawnJAX ")

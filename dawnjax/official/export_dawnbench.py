@@ -1,10 +1,10 @@
 """A run as an entry of DAWNBench: a JSON description and a TSV of epoch, hours and accuracy.
 
-What `dawnjax infer` measured becomes an inference entry: a JSON alone, with the mean latency in
+A measurement of `dawnjax infer` becomes an inference entry: a JSON alone, with the mean latency in
 milliseconds and the cost of one example.
 
 Source: the entries repository stanford-futuredata/dawn-bench-entries (commit fb27b82): README for
-the fields and names, tests/test_submissions.py for what it accepts.
+the fields and names, tests/test_submissions.py for its checks.
 """
 
 from collections.abc import Sequence
@@ -41,22 +41,10 @@ def export(
     name: str = "dawnjax",
     hardware: str = "",
 ) -> list[Path]:
-    """Writes one training entry a run, or one inference entry a measurement.
+    """Write one training entry per run, or one inference entry per file of `dawnjax infer`.
 
-    Args:
-      sources: Runs, or files that `dawnjax infer` wrote.
-      out: A new folder; entries go to `<Task>/train/` and `<Task>/inference/` in it.
-      author: Who made them.
-      author_email: The repository asks for the field; empty unless given.
-      name: What the files' names begin with.
-      hardware: A short description of the machine; empty takes what the source says of it.
-
-    Returns:
-      The paths of the descriptions.
-
-    Raises:
-      ConfigError: A source's data are not those of a task, it does not reach the threshold, a file
-        is none that `dawnjax infer` wrote, or a name cannot be one of a file.
+    `out` is a new folder for `<Task>/train/` and `<Task>/inference/`, `name` the files' prefix. The
+    repository asks for `author_email`. An empty `hardware` takes the source's own.
     """
     if not author.strip():
         raise ConfigError("--submitter is missing: the entry's author")
@@ -89,7 +77,7 @@ def export(
 
 
 class _Entry(NamedTuple):
-    """The files of an entry: its folder, the fields of its description in order, and its table."""
+    """Files of an entry: its folder, the fields of its description in order, and its table."""
 
     place: Path
     description: dict[str, Any]
@@ -99,7 +87,6 @@ class _Entry(NamedTuple):
 
 
 def _task_of(data: Any, source: Path) -> tuple[dawnbench.BenchmarkTask, tuple[str, ...]]:
-    """Task of what a source says of its data, and the metrics that its table has a column of."""
     name, columns = _TASKS[benchmark_data(data, _TASKS, source)]
     return dawnbench.TASKS[name], columns
 
@@ -110,7 +97,7 @@ def _scales(
     declarations: Sequence[dict[str, Any]],
     source: Path,
 ) -> dict[str, tuple[str, float]]:
-    """Our metric of each column, and what its values are multiplied by to be in the task's unit."""
+    """Our metric for each column, and the factor from its unit to the task's."""
     full = 100.0 if task.unit == "percent" else 1.0
     declared = metrics_of(declarations, source)
     scales = {}
@@ -198,8 +185,6 @@ class _Latency(TypedDict):
 
 
 class _Measurement(TypedDict):
-    """The fields of a file of `dawnjax infer` that an entry needs."""
-
     data: Any
     device: _Device
     versions: dict[str, str]

@@ -62,17 +62,10 @@ def export(
     system: str = "dawnjax_system",
     status: str = "research",
 ) -> list[Path]:
-    """Writes the result folder of one experiment's trials, and gives the paths of the logs.
+    """Write the result folder of one experiment's trials; return the paths of the logs.
 
-    Args:
-      runs: Its trials, which differ in their seed only.
-      out: A new folder.
-      submitter: Who made them.
-      system: The system's name; it names a file and a folder.
-      status: Its availability, one of `STATUSES`.
-
-    Raises:
-      ConfigError: A run may not be exported, or the runs are no trials of one experiment.
+    `runs` differ in their seed only. `system` names a file and a folder, `status` is one of
+    `STATUSES`, and `out` must be a new folder.
     """
     if not submitter.strip():
         raise ConfigError("--submitter is missing: the organisation that made the results")
@@ -144,6 +137,7 @@ def _check_clock(run: ExportedRun) -> None:
         )
     end = _end(run)
     if None not in (start["boot_seconds"], end["boot_seconds"]):
+        # Only the boot clock counts a suspension; `t` stands still during it.
         slept = (end["boot_seconds"] - start["boot_seconds"]) - (end["t"] - start["t"])
         if slept > 1:
             raise ConfigError(
@@ -168,6 +162,7 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
         raise ConfigError(
             f"{run.path}: the target of {benchmark} is the top-1 accuracy alone, as a fraction"
         )
+    # One offset for all lines: later changes of the wall clock do not move events.
     base = start["unix_seconds"] - start["t"]
 
     def line(seconds: float, key: str, value: Any = None, kind: str = "", **metadata: Any) -> str:
@@ -213,7 +208,6 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
 
 
 def _blocks(run: ExportedRun, line: Any, metric: str, end: Event) -> list[str]:
-    """Lines of training and evaluation, from run_start to the end of the trial."""
     lines: list[str] = []
     begin, epoch = run.of("run_start")[0]["t"], 0.0
     phases = [event for event in run.of("phase") if event["name"] == "eval"]

@@ -1,4 +1,4 @@
-"""A run directory as an export reads it: its result, and its log's events by name.
+"""A run directory for an export: its result, and its log's events by name.
 
 Only numbers and names of the experiment go out. Host names, paths, addresses and the environment
 stay in the log.
@@ -29,13 +29,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 
 @dataclasses.dataclass(frozen=True)
 class ExportedRun:
-    """One trial.
-
-    Attributes:
-      path: The run directory.
-      result: Its result, computed from the log.
-      events: The log of process 0.
-    """
+    """One trial: its directory, the result computed from its log, and the events of process 0."""
 
     path: Path
     result: RunResult
@@ -55,19 +49,19 @@ class ExportedRun:
 
     @property
     def num_hosts(self) -> int:
-        """Machines of the run."""
+        """Machines of the last attempt."""
         devices = self.of("devices")[-1]
         return devices.get("num_hosts", devices["num_processes"])
 
     @property
     def date(self) -> str:
-        """The day, in UTC, on which the clock started."""
+        """Day, in UTC, on which the clock started."""
         seconds = self.of("run_start")[0]["unix_seconds"]
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
 
     @property
     def framework(self) -> str:
-        """DawnJAX and what it ran on, with versions."""
+        """DawnJAX and its libraries, with versions."""
         versions = self.result.versions
         parts = [
             f"{name} {versions[name]}" for name in ("jax", "flax", "optax") if name in versions
@@ -79,12 +73,7 @@ class ExportedRun:
 
 
 def read_run(path: Path) -> ExportedRun:
-    """Reads a run that has ended.
-
-    Raises:
-      ConfigError: There is no run in the directory.
-      RunError: The run has no end, or its log is damaged.
-    """
+    """Read a run that has ended; `RunError` for any other, or for a damaged log."""
     directory = RunDirectory(path)
     if not path.is_dir():
         raise ConfigError(f"there is no run directory {path}")
@@ -99,6 +88,7 @@ def read_run(path: Path) -> ExportedRun:
     except RunError as error:
         text = str(error)
         raise RunError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+    # Any fault, even a torn line: an official result must not rest on a doubtful log.
     for fault in (*contradictions(record, log), *line_faults):
         raise RunError(f"{path}: {fault} (log of process 0); not exported")
     if not result.reached and result.status not in FINAL_STATUSES:
@@ -115,11 +105,7 @@ def read_run(path: Path) -> ExportedRun:
 
 
 def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
-    """The published set that the data of a run or measurement are.
-
-    Raises:
-      ConfigError: It does not say, or they are no data of the benchmark's.
-    """
+    """Published set behind the data of a run or measurement; `ConfigError` for any other data."""
     names = " or ".join(wanted)
     if not isinstance(told, dict) or not told:
         raise ConfigError(
@@ -137,11 +123,7 @@ def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
 
 @contextlib.contextmanager
 def naming_faults(*sources: Path) -> Iterator[None]:
-    """Ends in one line that names the sources if a field of them is missing or of another kind.
-
-    Raises:
-      RunError: Such a field was met.
-    """
+    """Turn a missing or mistyped field into one `RunError` that names the sources."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -151,11 +133,7 @@ def naming_faults(*sources: Path) -> Iterator[None]:
 
 
 def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[str, Metric]:
-    """The metrics that a source declares, by name.
-
-    Raises:
-      ConfigError: A declaration is damaged.
-    """
+    """Declared metrics of a source, by name."""
     try:
         return declared_metrics(declarations)
     except records.FieldError as error:
@@ -163,11 +141,7 @@ def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[
 
 
 def checked_name(flag: str, value: str) -> str:
-    """Checks a name that becomes part of a path, and returns it.
-
-    Raises:
-      ConfigError: It has other characters than letters, digits, `_`, `.` and `-`.
-    """
+    """Name of letters, digits, `_`, `.` and `-`, which may become part of a path."""
     if not NAME.fullmatch(value):
         raise ConfigError(
             f"--{flag}={printable(value, 60)!r} must be letters, digits, '_', '.' and '-', begin "

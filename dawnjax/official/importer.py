@@ -1,4 +1,4 @@
-"""Reads official results of any form into entries; names every file that it leaves out."""
+"""Import of official results of any form as entries; a line names every file left out."""
 
 import dataclasses
 import posixpath
@@ -25,11 +25,9 @@ _LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 
 
 def import_results(paths: Sequence[Path]) -> Imported:
-    """Reads the entries of folders, archives and single files.
+    """Read the entries of folders, archives and single files.
 
-    Raises:
-      ConfigError: A path cannot be read at all.
-      RunError: All evaluations together are too many.
+    A single bad file becomes a rejection; only an unreadable path or too many evaluations raise.
     """
     entries: list[Entry] = []
     rejections: list[Refused] = []
@@ -66,12 +64,7 @@ def import_results(paths: Sequence[Path]) -> Imported:
 
 
 def _read_sources(path: Path, prefix: str = "") -> Iterator["Source"]:
-    """Yields a source and the archives in it, each a source of its own.
-
-    Args:
-      path: A folder, an archive or a file.
-      prefix: Of an archive in a folder its path there, with a `/`; it goes before all names.
-    """
+    """Yield a source, then its archives as sources, whose names `prefix` (with a `/`) precedes."""
     source = Source()
     archives: list[SourceFile] = []
     try:
@@ -97,7 +90,7 @@ def _read_sources(path: Path, prefix: str = "") -> Iterator["Source"]:
 
 
 def _measured(entry: Entry) -> tuple[Any, ...]:
-    """An entry's name and measurements, which agree to the last digit in copies alone."""
+    """Name and measurements of an entry; only copies agree in them to the last digit."""
     trials = tuple(
         dataclasses.replace(trial, file=posixpath.basename(trial.file)) for trial in entry.trials
     )
@@ -106,10 +99,7 @@ def _measured(entry: Entry) -> tuple[Any, ...]:
 
 
 class Source:
-    """The files of one source, put together to entries at its end.
-
-    A log is reduced to its trial as it comes, so that one file at a time is in memory.
-    """
+    """Files of one source; each log becomes a trial at once, so that one file is in memory."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -125,7 +115,7 @@ class Source:
         self._unused: dict[str, str] = {}
 
     def add(self, file: SourceFile) -> None:
-        """Takes a file for what its path says it is."""
+        """File a source's file under the kind that its path shows."""
         folder, base = posixpath.split(file.context)
         stem, ending = posixpath.splitext(base)
         parent = posixpath.basename(folder).lower()
@@ -154,7 +144,7 @@ class Source:
             self.other_files.append(file.name)
 
     def add_partner(self, path: Path) -> None:
-        """Reads the second file of a training entry of which only one file was given."""
+        """Read the second file of a training entry given by one file alone."""
         ending = {".json": ".tsv", ".tsv": ".json"}.get(path.suffix, "")
         partner = path.with_suffix(ending)
         if self._dawnbench and ending and partner.is_file():
@@ -162,7 +152,7 @@ class Source:
                 self._add_dawnbench(file, partner.stem, ending, _read(file, _LIMITS[ending]))
 
     def finish(self, prefix: str = "") -> None:
-        """Makes the entries, and puts a prefix before all names."""
+        """Make the entries, and put a prefix before all names."""
         for source in sorted(self._dawnbench):
             self._finish_dawnbench(source, self._dawnbench[source])
         for folder in sorted(self._logs.keys() | self._bad_logs.keys()):
@@ -288,7 +278,7 @@ class Source:
 
 
 def _describes_dawnbench(data: bytes | Refused, otherwise: bool) -> bool:
-    """Whether a JSON file describes an entry of DAWNBench; `otherwise` if it is no JSON."""
+    """True if a JSON file describes a DAWNBench entry; `otherwise` if it is no JSON."""
     if isinstance(data, Refused):
         return otherwise
     try:

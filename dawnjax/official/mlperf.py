@@ -34,13 +34,7 @@ _COCO_IMAGES = (117_266, 118_287)
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """The machine, from its description and the folders.
-
-    Attributes:
-      fields: The description as it stands; empty where there is none that can be read.
-      organization: The organisation that `submission.json` or the logs name.
-      warnings: Why something of it is not known.
-    """
+    """The machine, from its description (`fields`, empty if unreadable) and the folders."""
 
     fields: dict[str, Any]
     organization: str = ""
@@ -50,11 +44,7 @@ class System:
 def read_entry(
     source: str, context: str, logs: list[tuple[str, TrialLog]], system: System
 ) -> Entry:
-    """Makes the entry of a folder of logs.
-
-    Raises:
-      Refused: The logs are of several benchmarks or versions.
-    """
+    """Make the entry of a folder of logs; `Refused` if they mix benchmarks or versions."""
     versions = sorted({log.version for _, log in logs})
     names = sorted({log.benchmark for _, log in logs})
     if len(versions) > 1 or len(names) > 1:
@@ -103,6 +93,7 @@ def read_entry(
 
 def file_order(name: str) -> tuple[Any, ...]:
     """Key that sorts `result_10.txt` after `result_9.txt`."""
+    # Cut, because int() refuses numbers of more than 4,300 digits.
     base = name.rsplit("/", 1)[-1][:200]
     parts = re.split(r"([0-9]+)", base)
     return (*(int(part) if index % 2 else part for index, part in enumerate(parts)), name)
@@ -196,7 +187,6 @@ def _machine(
     system: System,
     reasons: dict[str, str],
 ) -> dict[str, Any]:
-    """Fields of an entry about its machine and framework."""
     fields = system.fields
     framework = words(fields.get("framework"), 120)
     if version == "v0.5":
@@ -249,10 +239,12 @@ def _hosts_of_job(
     in_cluster: int | None,
     reasons: dict[str, str],
 ) -> int | None:
-    """Number of servers of a v0.5 job: each clears its caches once before training.
+    """Number of servers of a v0.5 job, each of which clears its caches once before training.
 
-    The description gives those of the cluster. One benchmark clears twice on one server.
+    The description counts the servers of the cluster, which may be more. One benchmark clears
+    twice on one server.
     """
+    # The median, because a single log may lack a line or repeat one.
     cleared = round(statistics.median(log.num_cache_clears for _, log in logs))
     if in_cluster is None:
         reasons["num_hosts"] = "no description of the system says it"
@@ -279,7 +271,7 @@ def _batch(
     reasons: dict[str, str],
     warnings: list[str],
 ) -> tuple[int | None, str]:
-    """Global batch size and its unit; None where it is not known, with the reason in `reasons`."""
+    """Global batch size and its unit; None where unknown, with the reason in `reasons`."""
     if version != "v0.5":
         sizes = {log.global_batch_size for _, log in logs}
         if len(sizes) == 1 and None not in sizes:
@@ -323,7 +315,7 @@ def _batch(
 
 
 def _batch_by_iterations(size: int, logs: list[tuple[str, TrialLog]]) -> int | None:
-    """Finds the one multiple of a size at which an epoch of COCO takes the logged iterations."""
+    """The one multiple of a size at which an epoch of COCO takes the logged iterations."""
     iterations = {n for _, log in logs if (n := log.iterations_per_epoch) is not None}
     if len(iterations) != 1:
         return None

@@ -1,17 +1,16 @@
-"""Epochs trained in a log of MLPerf, from the log alone.
+"""Epochs trained, from an MLPerf log alone.
 
-The labels have different origins, some logs print `train_epoch` once, some all of them at the end,
-some not for the first epoch. The rule is chosen by which labels are there and when they were
-printed:
+Logs print `train_epoch` once, or only at the end, or not for the first epoch, and count from
+different origins. The labels present and the time of their printing select the rule:
 
   train        `train_epoch` is printed at the start of every epoch: the number of its labels.
-  n_eval       the first evaluation comes before the first `train_epoch`, which goes on from there:
-               the first epoch has no label; every epoch has its evaluation.
+  n_eval       the first evaluation comes before the first `train_epoch`, so the first epoch has
+               no label: the number of evaluations.
   last_eval    all `train_epoch` lines come after the last evaluation, whose label is one more than
                the last of them: evaluations are labelled from 1.
   last_eval+1  `train_epoch` is printed once or now and then: the label of the last evaluation,
                from 0, plus 1.
-  epoch_start  from v0.6: the number of `epoch_start` labels, which leave none out.
+  epoch_start  from v0.6: the number of `epoch_start` labels, which skip none.
   eval_label   from v0.6: the label of the last evaluation, which counts epochs trained; plus 1 if
                the first block or epoch is labelled 0.
   samples      from v0.6: samples at the last evaluation / `train_samples`.
@@ -27,7 +26,7 @@ NONE = "none"
 def of_v05(
     by_key: dict[str, list[Record]], start: float, evaluations: list[TimedEvaluation]
 ) -> tuple[float | None, str]:
-    """Counts the epochs of a v0.5 log, and names the rule; None and `none` if it does not tell."""
+    """Epochs of a v0.5 log, and the name of the rule; None and `none` if no rule applies."""
     records = [r for r in by_key.get("train_epoch", ()) if _label(r) is not None]
     labels = sorted({label for r in records if (label := _label(r)) is not None})
     evaluated = [e.epoch for e in evaluations if e.epoch is not None]
@@ -53,7 +52,7 @@ def of_v05(
 def of_later(
     by_key: dict[str, list[Record]], evaluations: list[TimedEvaluation]
 ) -> tuple[float | None, str]:
-    """Counts the epochs of a log from v0.6 on, and names the rule; else None and `none`."""
+    """Epochs of a log from v0.6 on, and the rule's name; None and `none` if no rule applies."""
     starts = {n for r in by_key.get("epoch_start", ()) if (n := _epoch_num(r)) is not None}
     labels = [e.epoch for e in evaluations if e.epoch is not None]
     last = max(labels, default=None)

@@ -1,13 +1,11 @@
-"""The lines of MLPerf training logs, all three kinds, as records.
+"""Records of MLPerf training logs, in three forms of lines.
 
 v0.5 writes `:::MLPv0.5.0 <benchmark> <seconds> (<file>:<line>) <tag>` and at times `: <value>`;
-v0.6 `:::MLL <seconds> <key>: {...}`; from v0.7 `:::MLLOG {...}` with `time_ms`. A log is the mixed
-output of a whole job: a marker may stand anywhere in a line, everything without one is skipped,
-and records come in any order.
+v0.6 `:::MLL <seconds> <key>: {...}`; from v0.7 `:::MLLOG {...}` with `time_ms`. A log mixes the
+output of a whole job: a marker may stand anywhere in a line, and records come in any order.
 
-A log of which no line is in one of these forms is tried in two dialects: v0.5's form with another
-version below 1 or without its optional parts, and Python's notation in place of JSON.
-`Records.dialect` says so.
+If no line has one of these forms, two dialects are tried: v0.5's form with another version below 1
+or without its optional parts, and Python's notation in place of JSON. `Records.dialect` names it.
 
 Source: mlcommons/logging, `mlperf_logging/mllog` and the parsers of its compliance checker; and the
 files of the rounds themselves.
@@ -56,15 +54,7 @@ MAX_LINE_BYTES = 2**20
 
 
 class Record(NamedTuple):
-    """One line of interest.
-
-    Attributes:
-      seconds: Unix time; None where the line has none.
-      key: What it is about.
-      value: Its value, as JSON gives it; None where it has none.
-      metadata: What a line from v0.6 on adds; empty before.
-      offset: Where in the file it is.
-    """
+    """One marked line; `seconds` is Unix time, `offset` its byte in the file."""
 
     seconds: float | None
     key: str
@@ -74,15 +64,14 @@ class Record(NamedTuple):
 
 
 class Records(NamedTuple):
-    """The records of a log.
+    """Records of a log, in the order of the file.
 
     Attributes:
       version: `v0.5`, `v0.6` or `v0.7+`: the kind of lines.
-      benchmark: The benchmark that v0.5 names in every line; else empty.
-      records: In the order of the file.
-      unreadable: Offsets of lines that have a marker but cannot be read.
-      time_name: The name that lines from v0.7 on give their stamps: `time_ms`, `time_s` or both.
-      dialect: In which form lines were read that are in none of the known ones; else empty.
+      benchmark: Named in every line of v0.5; else empty.
+      unreadable: Offsets of lines with a marker that cannot be read.
+      time_name: Name of the stamps in lines from v0.7 on: `time_ms`, `time_s` or both.
+      dialect: Form of the lines where it is none of the known ones; else empty.
     """
 
     version: str
@@ -99,16 +88,13 @@ def line_of(data: bytes, offset: int) -> int:
 
 
 def parse(data: bytes) -> Records:
-    """Parses a log into its records.
-
-    Raises:
-      Refused: It has no record, or those of two kinds.
-    """
+    """Parse a log; `Refused` if it has no record, or records of two kinds."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Refused("is UTF-16; write it as UTF-8")
     kinds = [b":::MLPv0.5" in data, b":::MLL " in data, b":::MLLOG" in data]
     if not any(kinds) and MARKER not in data:
         raise Refused("has no MLPerf record (:::MLPv0.5.0, :::MLL or :::MLLOG)")
+    # Counted in the bytes, before any record takes memory.
     marked = data.count(b":::ML")
     if marked > MAX_RECORDS:
         raise Refused(f"has {marked:,} marked lines; at most {MAX_RECORDS:,} are read")
@@ -137,7 +123,6 @@ def parse(data: bytes) -> Records:
 
 
 def _first_marked(data: bytes) -> str:
-    """The first line with a marker, from the marker on, in a few words."""
     at = data.find(b":::ML")
     return printable(data[at : at + 200].split(b"\n")[0].decode("utf-8", "replace"), 80)
 
@@ -150,6 +135,7 @@ def _parse_v05(data: bytes, form: re.Pattern[bytes]) -> Records:
     records: list[Record] = []
     unreadable: list[int] = []
     read_value = _Values().read
+    # `tuple.__new__` skips Record's slower constructor, once for every line of a log.
     append, none, make = records.append, {}, tuple.__new__
     for match in form.finditer(data):
         benchmark, stamp, tag, raw = match.groups()
@@ -159,6 +145,7 @@ def _parse_v05(data: bytes, form: re.Pattern[bytes]) -> Records:
             value, whole = read_value(raw)
             if not whole:
                 unreadable.append(match.start())
+            # Long values rarely repeat and would hold memory.
             if len(raw) <= 1000:
                 values[raw] = value
         key = keys.get(tag)
@@ -221,8 +208,8 @@ def _parse_mllog(data: bytes, decode: Callable[[bytes], Any]) -> Records:
 
 
 def _python(raw: bytes) -> Any:
-    """Value of a line that holds one in Python's notation; None where it holds none."""
     try:
+        # Odd escapes in a log would warn as if our own code had them.
         with warnings.catch_warnings(action="ignore"):
             return ast.literal_eval(raw[:_MOST_PYTHON].decode("utf-8").strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -230,17 +217,13 @@ def _python(raw: bytes) -> Any:
 
 
 class _Values:
-    """The values of one log, which together may not be more than memory holds."""
+    """Decoder of one log's values, with a bound on their total memory."""
 
     def __init__(self) -> None:
         self._marks_left = MAX_MARKS
 
     def read(self, raw: bytes) -> tuple[Any, bool]:
-        """JSON value at the start of some bytes, and whether it was read.
-
-        Raises:
-          Refused: The values so far are too many.
-        """
+        """JSON value at the start of some bytes, and True if one was read."""
         # Counted before objects are made of them: `[]` becomes one of 60 bytes.
         self._marks_left -= count_marks(raw)
         if self._marks_left < 0:
@@ -266,7 +249,7 @@ def _object(value: Any) -> dict[str, Any]:
 def _not_matched(
     data: bytes, marker: bytes, records: list[Record], known: list[int] | None = None
 ) -> list[int]:
-    """Offsets of markers that no record came of."""
+    """Offsets of markers that yielded no record."""
     if data.count(marker) == len(records) + len(known or ()):
         return []
     seen = {record.offset for record in records} | set(known or ())

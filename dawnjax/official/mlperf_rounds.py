@@ -1,8 +1,8 @@
 """Rules of the rounds of MLPerf Training by benchmark: quality, number of trials, drops.
 
 v0.5 writes its targets into the logs; later rounds have them in their rules alone. The numbers are
-in `mlperf_benchmarks.csv` and `mlperf_targets.csv`. A benchmark without a target there asks for two
-numbers at once, or for one that is not in the log.
+in `mlperf_benchmarks.csv` and `mlperf_targets.csv`. A benchmark without a target there has two
+targets at once, or one that the log does not hold.
 
 Source: mlcommons/logging 4.1.68, as each row says; mlcommons/training_results_v0.5 for v0.5.
 """
@@ -17,7 +17,6 @@ from dawnjax.results.entries import EntryTarget
 
 @functools.cache
 def _benchmarks() -> dict[str, dict[str, str]]:
-    """Reads what is the same in all rounds, by benchmark."""
     path = Path(__file__).with_name("mlperf_benchmarks.csv")
     filled = ("benchmark", "trials", "dropped", "source")
     return {row["benchmark"]: row for _, row in data_tables.rows(path, filled)}
@@ -25,7 +24,6 @@ def _benchmarks() -> dict[str, dict[str, str]]:
 
 @functools.cache
 def _targets() -> tuple[dict[str, str], ...]:
-    """Reads the targets: one row a benchmark and span of rounds, the last round included."""
     path = Path(__file__).with_name("mlperf_targets.csv")
     filled = ("benchmark", "first_round", "value", "direction", "source")
     return tuple(row for _, row in data_tables.rows(path, filled))
@@ -36,23 +34,21 @@ def is_known(benchmark: str) -> bool:
 
 
 def model(benchmark: str) -> str:
-    """Name of the model that the closed division prescribes; empty if not known."""
+    """Model that the closed division prescribes; empty if unknown."""
     return _benchmarks()[benchmark]["model"] if is_known(benchmark) else ""
 
 
 def round_in(path: str) -> str:
-    """Round that a path names, such as `v0.5` or `v4.1`; empty if none."""
+    """Round in a path, such as `v0.5` or `v4.1`; empty if none."""
     match = re.search(r"(?:^|[/_.-])v(\d{1,2}\.\d)(?:\.\d+)?(?=$|[/_.-])", path)
     return f"v{match[1]}" if match else ""
 
 
 def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarget:
-    """Target of a benchmark in a round from v0.6 on; its value is None if not known.
+    """Target of a benchmark in a round from v0.6 on; its value is None if unknown.
 
-    Args:
-      benchmark: Its name in the logs.
-      round_name: Such as `v1.0`; empty if not known, which a target that never changed needs not.
-      largest: The largest evaluation of the logs, which tells BLEU from its hundredth.
+    An empty round is enough for a target that never changed. `largest`, the largest evaluation,
+    shows if the logs hold BLEU or its hundredth.
     """
     unit = unit_in_v05(benchmark)
     rows = [row for row in _targets() if row["benchmark"] == benchmark]
@@ -74,12 +70,12 @@ def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarge
 
 
 def unit_in_v05(benchmark: str) -> str:
-    """Unit of a benchmark's quality in the logs of v0.5; empty if not known."""
+    """Unit of a benchmark's quality in the logs of v0.5; empty if unknown."""
     return _benchmarks()[benchmark]["unit"] if is_known(benchmark) else ""
 
 
 def num_trials(benchmark: str, round_name: str) -> int | None:
-    """Number of trials that an entry must have; None if not known."""
+    """Number of trials that an entry must have; None if unknown."""
     if not is_known(benchmark):
         return None
     if benchmark == "ncf" and round_name == "v0.5":
@@ -88,7 +84,7 @@ def num_trials(benchmark: str, round_name: str) -> int | None:
 
 
 def drops(benchmark: str) -> int:
-    """Number of trials that the score leaves out at each end."""
+    """Number of trials that the score omits at each end."""
     return int(_benchmarks()[benchmark]["dropped"]) if is_known(benchmark) else 1
 
 

@@ -1,10 +1,8 @@
 """One MLPerf log as one trial: its clock, its end, its evaluations and its epochs.
 
-The time to accuracy is the stamp of `run_stop` minus that of `run_start`. Stamps alone give times:
-records of several ranks stand in any order, and some are written twice.
-
-If stamps are Unix times of another unit than their name says, the unit is inferred: all stamps of
-the log must lie between 2014 and 2036 in it. What was inferred stands with the trial.
+The time to accuracy is the stamp of `run_stop` minus that of `run_start`. Stamps alone order the
+records, because several ranks write, some of them twice. If stamps are Unix times of another unit
+than their name says, the unit is inferred: all stamps must lie between 2014 and 2036 in it.
 """
 
 import dataclasses
@@ -24,7 +22,7 @@ MAX_EPOCHS = 1e6
 """More epochs than any training has; a larger label is a mistake."""
 
 MAX_EVALUATIONS = 20_000
-"""Of one log."""
+"""Evaluations of one log."""
 LATEST = 4.2e9
 """Unix time of 2103: a later stamp is a mistake."""
 
@@ -50,27 +48,19 @@ _DESCRIPTIONS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialLog:
-    """The trial of a log. Times are seconds.
+    """Trial of a log. Times are seconds.
 
     Attributes:
-      version: The kind of lines: `v0.5`, `v0.6` or `v0.7+`.
-      benchmark: The benchmark that it names; empty if none.
-      start_unix_seconds: The stamp of `run_start`.
+      version: Kind of lines: `v0.5`, `v0.6` or `v0.7+`.
       seconds: From `run_start` to `run_stop`, or to the last record if there is none.
-      reached: Whether `run_stop` says that the target was reached.
-      status: Its word for the end.
-      epochs: Epochs trained; None if it does not tell.
-      epoch_rule: How they were counted.
-      evaluations: In the order of time.
-      targets: The values of `eval_target` or `target_accuracy`, each once.
-      batch_sizes: The values of `input_batch_size`, each once, ascending.
-      global_batch_size: The value of `global_batch_size`; None if there is none.
+      status: The log's word for the end.
+      epochs: Epochs trained; None if unknown.
+      targets: Distinct values of `eval_target` or `target_accuracy`.
+      batch_sizes: Distinct values of `input_batch_size`, ascending.
       iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
-      num_cache_clears: How often `run_clear_caches` or `cache_clear` stands in it.
-      seeds: The seeds that it names, each once.
-      descriptions: The `submission_...` values and the like.
-      inferred: What of its times or lines was inferred, and from what; empty if nothing was.
-      warnings: What is odd in it.
+      num_cache_clears: Number of `run_clear_caches` or `cache_clear` lines.
+      descriptions: Values of `submission_...` and the like.
+      inferred: Inferences about times or lines, with their evidence; empty if none.
     """
 
     version: str
@@ -94,11 +84,7 @@ class TrialLog:
 
 
 def read_trial(data: bytes) -> TrialLog:
-    """Reads the trial of a log.
-
-    Raises:
-      Refused: It has no `run_start`, contradicts itself, or is no log of MLPerf; names the line.
-    """
+    """Read the trial of a log; `Refused` names the line of a contradiction."""
     log, unit = _in_seconds(parse(data), data)
     inferred = "; ".join(filter(None, [log.dialect, unit]))
     by_key: dict[str, list[Record]] = {}
@@ -153,11 +139,6 @@ def read_trial(data: bytes) -> TrialLog:
 
 
 def _in_seconds(log: Records, data: bytes) -> tuple[Records, str]:
-    """The records with their stamps in seconds, and what was inferred of the unit.
-
-    Raises:
-      Refused: A stamp is no time of a run, or its unit is told by nothing; names the line.
-    """
     starts = [r for r in log.records if r.key == "run_start" and r.seconds is not None]
     first = min(starts, key=lambda record: record.seconds or 0.0, default=None)
     stamp = 0.0 if first is None or first.seconds is None else first.seconds
@@ -175,7 +156,7 @@ def _in_seconds(log: Records, data: bytes) -> tuple[Records, str]:
 
 
 def _in_inferred_unit(log: Records, stamp: float, line: int) -> tuple[Records, str]:
-    """The records with stamps in the unit in which all are times of these years."""
+    """Records with stamps in the unit that puts all of them between 2014 and 2036."""
     name = log.time_name or "the stamp"
     named = "milliseconds" if log.time_name == "time_ms" else "seconds"
     raw = stamp / _UNITS[named]
@@ -227,6 +208,7 @@ def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) ->
         warnings.append(
             f"{len(stamps)} run_start within {stamps[-1] - stamps[0]:.3f} s; the first counts"
         )
+    # Ranks start at different moments; the earliest start and the last stop make no time too short.
     return stamps[0]
 
 
@@ -236,7 +218,7 @@ def _end(
     version: str,
     warnings: list[str],
 ) -> tuple[float | None, str, bool]:
-    """Reads the stamp of `run_stop`, its word for the end, and whether the target was reached."""
+    """Stamp of `run_stop`, its word for the end, and True if the target was reached."""
     records = by_key.get("run_stop", [])
     stamps = sorted({r.seconds for r in records if r.seconds is not None})
     if not records:
@@ -327,10 +309,10 @@ def _labelled(record: Record) -> tuple[float | None, float | None]:
 
 
 def _number_in(value: Any) -> Any:
-    """Finds the number in a value that may be a string, a list or an object.
+    """Number in a value that may be a string, a list or an object.
 
-    Of several numbers (box and mask) the first, `BBOX` or `bbox`, decides nothing here: success is
-    what `run_stop` says.
+    Of several numbers (box and mask) the first, `BBOX` or `bbox`, is enough: `run_stop` decides
+    success.
     """
     if isinstance(value, str):
         return number_of(value.strip())
@@ -357,7 +339,7 @@ def _single(by_key: dict[str, list[Record]], key: str, warnings: list[str]) -> i
 
 
 def _iterations(by_key: dict[str, list[Record]]) -> int | None:
-    """First iteration of the second epoch, where learning rates are logged with both."""
+    """First iteration of the second epoch, if learning rates are logged with both."""
     firsts = [
         iteration
         for record in by_key.get("opt_learning_rate", ())

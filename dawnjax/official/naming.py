@@ -41,20 +41,19 @@ _MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTM]\d{1,3}|GTX|RTX|2080|TPU)
 
 @functools.cache
 def _instances() -> dict[str, int]:
-    """Reads the accelerators of one instance, by its type."""
     path = data_tables.FOLDER / "instances.csv"
     filled = ("name", "accelerators", "source")
     return {row["name"]: int(row["accelerators"]) for _, row in data_tables.rows(path, filled)}
 
 
 def framework_family(framework: str) -> str:
-    """Framework family that a text names; empty if it names none."""
+    """Framework family in a text; empty if it names none."""
     text = re.sub(r"[\s_.-]", "", framework.lower())
     return next((family for word, family in _FRAMEWORKS if word in text), "")
 
 
 def processor_class(hardware: str) -> str:
-    """Class of a machine by the text about it: `GPU`, `TPU` or `CPU`; empty if not known."""
+    """Class of a machine by its description: `GPU`, `TPU` or `CPU`; empty if unknown."""
     if _TPU.search(hardware):
         return "TPU"
     if re.search(r"\bnpu\b", hardware, re.I):
@@ -65,14 +64,7 @@ def processor_class(hardware: str) -> str:
 
 
 def machine_counts(hardware: str) -> tuple[int | None, int | None]:
-    """Numbers of accelerators and of hosts that the text about a machine gives.
-
-    Args:
-      hardware: Such as `64 * V100 (8 machines - AWS p3.16xlarge)`.
-
-    Returns:
-      Each is None where the text does not say it.
-    """
+    """Accelerators and hosts in a text like `64 * V100 (8 machines - AWS p3.16xlarge)`, or None."""
     hosts = _hosts(hardware)
     if processor_class(hardware) == "CPU":
         return 0, hosts

@@ -1,4 +1,4 @@
-"""The outcome of an import: entries, and a line for everything that was left out."""
+"""Outcome of an import: entries, and a line for everything left out."""
 
 import dataclasses
 
@@ -8,10 +8,8 @@ from dawnjax.results.entries import Entry
 class Refused(Exception):
     """A file that would yield a wrong number, or none.
 
-    Attributes:
-      reason: One line.
-      line: The line of the file, from 1; None where the fault is of no line.
-      file: The file; empty for the one that is being read.
+    `line` counts from 1 and is None for a fault of the whole file. `file` is empty for the file
+    being read.
     """
 
     def __init__(self, reason: str, line: int | None = None, file: str = ""):
@@ -31,14 +29,13 @@ class SourceRefused(Refused):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
-    """The outcome of an import.
+    """Outcome of an import.
 
     Attributes:
-      entries: In the order of their sources.
-      rejections: What was not imported, and why.
-      copies: A line for each entry that a source before has too; it counts once.
-      other_files: Files that are no results by their name, in the order found.
-      num_log_bytes: Bytes of the logs that were read.
+      rejections: Files left out, with reasons.
+      copies: A line for each entry that an earlier source has too; it counts once.
+      other_files: Files whose names are not those of results, in order.
+      num_log_bytes: Bytes of all logs read.
     """
 
     entries: tuple[Entry, ...]
@@ -49,14 +46,14 @@ class Imported:
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """Makes one line of printable characters of a text from elsewhere, cut at a length."""
+    """One line of printable characters from an untrusted text, cut at a length."""
     line = " ".join(str(text[: 4 * limit]).split())
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def quoted(value: object) -> str:
-    """Quotes a value of a file for a message: short and printable."""
+    """A file's value for a message: short and printable."""
     if isinstance(value, dict | list):
         return f"a {'list' if isinstance(value, list) else 'object'}"  # may be nested deeply
     return repr(printable(str(value), 60))

@@ -1,7 +1,7 @@
-"""The files of a folder, an archive or a single path, one at a time.
+"""Files of a folder, an archive or a single path, one at a time.
 
-Nothing is unpacked to disk, and no link of a folder is followed. A file is read only when it is
-asked for, and never beyond a limit, so that a sparse file of 10 GB costs one look at its size.
+Nothing is unpacked to disk, and no link of a folder is followed. A file is read only on request and
+never beyond a limit, so that a sparse file of 10 GB costs one look at its size.
 """
 
 import dataclasses
@@ -28,14 +28,10 @@ MAX_ARCHIVE_FILES = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """One file of a source.
+    """One file of a source, by its path there (`name`) and with the folders above (`context`).
 
-    Attributes:
-      name: Its path relative to the source, with `/`.
-      context: The same with the folders above the source, where they may tell what the file is.
-      read: Reads at most a number of its bytes; to be called before the next file.
-      alone: Whether it was named itself, so that its content says what it is.
-      archive: Where it lies, if it is an archive in a folder; else None.
+    `read` takes the most bytes to read and works until the next file. The content decides the kind
+    if `alone`. `archive` is the path of an archive in a folder, else None.
     """
 
     name: str
@@ -46,7 +42,7 @@ class SourceFile:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is an archive, by its first bytes."""
+    """True if a file's first bytes are those of an archive."""
     try:
         return path.is_file() and archives.kind_of(path) != "folder"
     except DataError:
@@ -54,12 +50,7 @@ def is_archive(path: Path) -> bool:
 
 
 def files(path: Path) -> Iterator[SourceFile]:
-    """Yields the files of a folder or an archive, or the single file.
-
-    Raises:
-      ConfigError: There is nothing at the path, or it is no file or folder.
-      SourceRefused: An archive is damaged or hostile, or a folder has too many files.
-    """
+    """Yield the files of a folder, an archive (`SourceRefused` if it is bad) or a single path."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -84,6 +75,7 @@ def _folder(path: Path) -> Iterator[SourceFile]:
         raise SourceRefused(f"cannot be read: {error.strerror}", file=str(error.filename))
 
     for folder, folders, names in os.walk(path, onerror=fail, followlinks=False):
+        # os.walk visits the folders in this order, which must not depend on the file system.
         folders.sort()
         # A link to a folder is named, so that it is counted as not read.
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
@@ -94,6 +86,7 @@ def _folder(path: Path) -> Iterator[SourceFile]:
             if count > MAX_FOLDER_FILES:
                 raise SourceRefused(f"more than {MAX_FOLDER_FILES:,} files", file=str(path))
 
+            # A default argument, because a closure would see the loop's last file.
             def read(limit: int, location: Path = location) -> bytes:
                 return _read(location, limit)
 
@@ -111,6 +104,7 @@ def _read(path: Path, limit: int) -> bytes:
         if status.st_size > limit:
             raise Refused(f"has {status.st_size:,} bytes; at most {limit:,} are read")
         with path.open("rb") as file:
+            # The file may have grown since its size was read.
             data = file.read(limit + 1)
     except OSError as error:
         raise Refused(f"cannot be read: {error.strerror}") from None

@@ -17,11 +17,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 
 
 def decode(data: bytes) -> str:
-    """Decodes a file in UTF-8, without its byte order mark.
-
-    Raises:
-      Refused: It is UTF-16 or no text; the line is named.
-    """
+    """Text of a UTF-8 file without its byte order mark; `Refused` names the line of other bytes."""
     if data.startswith(_UTF16) or b"\x00" in data[:400]:
         raise Refused("is no UTF-8 text (UTF-16 or binary); write it as UTF-8")
     try:
@@ -32,16 +28,12 @@ def decode(data: bytes) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """Splits a text at LF, CR LF or CR."""
+    """Lines of a text that end with LF, CR LF or CR."""
     return re.split(r"\r\n|\n|\r", text)
 
 
 def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
-    """Reads a file's JSON object, and lists the keys that it has twice (the last value counts).
-
-    Raises:
-      Refused: It is no JSON object; the line is named.
-    """
+    """A file's JSON object, and the keys that it has twice (the last value counts)."""
     try:
         check_json(data, MAX_MARKS)
     except BoundError as error:
@@ -92,12 +84,12 @@ def count(value: Any) -> int | None:
 
 
 def number_of(cell: str) -> float | None:
-    """Number that a cell of a table holds, or None; NaN and infinities are none."""
+    """Number in a cell of a table; None for any other text, NaN and infinities."""
     if len(cell) > 60 or not _NUMBER.fullmatch(cell):
         return None
     return finite(float(cell))
 
 
 def words(value: Any, limit: int = 300) -> str:
-    """A descriptive field as one printable line; empty for what is no text."""
+    """Descriptive field as one printable line; empty for any value but text."""
     return printable(value, limit) if isinstance(value, str) else ""

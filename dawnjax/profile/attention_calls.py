@@ -5,17 +5,14 @@ import re
 import numpy as np
 
 ATTENTION_CALL = "__cudnn$fmha"
-"""How the target of such a call begins."""
+"""Prefix of the target of such a call."""
 
 
 def attention_call_flops(config: str, channels: int, *, is_gradient: bool) -> int:
-    """FLOPs of two products, and of five in the gradient, which makes the scores again.
+    """FLOPs of two products, and of five in the gradient, which recomputes the scores.
 
-    Of a causal mask and a window, pairs of a query and a key that it sees count. cuDNN computes
-    those beside them in a block too.
-
-    Returns:
-      0 where the configuration lacks the shape of the scores.
+    Only the pairs of query and key that a causal mask or window lets through count, although
+    cuDNN computes whole blocks. 0 where the configuration lacks the shape of the scores.
     """
     scores = re.search(r'"dimensions":\s*\[([^\]]*)\]', config)
     if not scores:

@@ -1,4 +1,4 @@
-"""The events of a captured window, and what the processes of a machine tell each other of them."""
+"""Events of a captured window, and the part that a machine's processes exchange."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +18,10 @@ between two ops of a CPU lie microseconds, and a thread waits for a core for lon
 
 
 def trace_part(folder: Path, capture: dict[str, Any]) -> dict[str, Any]:
-    """Reads what a process tells the others of its trace; nothing where that cannot be read.
+    """Part of a process's trace for the other processes; empty where the trace cannot be read.
 
-    Returns:
-      JSON values: `shortest`, the shortest runs of collectives on its devices; `busy`, when each of
-      its devices computed, in picoseconds from the trace's start, on CPU; `start_unix_ns`, the
-      trace's start by the machine's clock.
+    Its fields: `shortest`, the shortest runs of collectives; `busy`, for each device of a CPU the
+    picoseconds from the trace's start at which it computed; `start_unix_ns`, the trace's start.
     """
     try:
         trace, window = load_trace(folder, capture)
@@ -41,7 +39,7 @@ def trace_part(folder: Path, capture: dict[str, Any]) -> dict[str, Any]:
 def busy_neighbours(
     start_unix_ns: int, machine_parts: Sequence[dict[str, Any]]
 ) -> list[list[Interval]]:
-    """Stretches in which devices of the machine's other processes computed, by a trace's clock."""
+    """Intervals in which other processes of the machine computed, in this trace's picoseconds."""
     return [
         [(start + shift, end + shift) for start, end in intervals]
         for part in machine_parts
@@ -52,7 +50,7 @@ def busy_neighbours(
 
 
 def load_trace(folder: Path, capture: dict[str, Any]) -> tuple[Trace, Interval]:
-    """Reads the train program's events in the traced window, and the window."""
+    """Read the train program's events in the traced window, and the window in picoseconds."""
     trace = read_trace(find_trace(folder))
     spans = [span for span in trace.spans if span.name == utilization.WINDOW_SPAN]
     if spans:

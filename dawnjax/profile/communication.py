@@ -1,11 +1,10 @@
-"""Communication of a host's devices: its length, the part that nothing hides, and who waited.
+"""Communication of a host's devices, per step.
 
-Definitions, all a step and for one host:
   communication: length of the union of the collectives' intervals on a device.
   exposed: that union without the moments at which the device also computes.
   skew: a collective's duration less the shortest duration of the same collective on any device of
     the run: the time it waited for the slowest. `wire` is the rest.
-A device's figures are averaged over the host's devices; the largest is kept beside the mean.
+Figures are means over the host's devices; the largest stands beside the mean.
 """
 
 import dataclasses
@@ -44,14 +43,7 @@ Shortest = dict[str, list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class DeviceTime:
-    """Where a device's time went in a stretch, as disjoint intervals in order; picoseconds.
-
-    Attributes:
-      window: The stretch.
-      compute: Moments at which it computes.
-      communication: Moments at which a collective runs.
-      skew: Moments of collectives that wait for the slowest device.
-    """
+    """A device's time in a window, as disjoint ascending intervals in picoseconds."""
 
     window: Interval
     compute: list[Interval]
@@ -60,25 +52,25 @@ class DeviceTime:
 
     @property
     def exposed(self) -> list[Interval]:
-        """Communication while nothing is computed."""
+        """Intervals of communication while nothing computes."""
         return subtract(self.communication, self.compute)
 
     @property
     def exposed_skew(self) -> list[Interval]:
-        """The part of the exposed communication that waits for the slowest device."""
+        """Exposed intervals that wait for the slowest device."""
         return intersect(self.exposed, self.skew)
 
     @property
     def gaps(self) -> list[Interval]:
-        """Moments at which nothing runs."""
+        """Intervals of the window in which nothing runs."""
         return subtract([self.window], union([*self.compute, *self.communication]))
 
 
 def collective_runs(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """Collects each collective's runs on a device, in order.
+    """Each collective's runs on a device, in order.
 
-    Where a collective is asynchronous the one in flight counts, not its start and its end; without
-    such an event, the one that moves the data.
+    An asynchronous collective counts while it is in flight. Where the trace has no such event, the
+    event that moves the data counts.
     """
     runs: dict[str, list[Event]] = {}
     in_flight = {event.op for event in events if event.kind and event.is_async}
@@ -92,7 +84,7 @@ def collective_runs(events: Iterable[Event]) -> dict[str, list[Event]]:
 
 
 def shortest_runs(trace: Trace) -> Shortest:
-    """The shortest duration of each run of each collective over a host's devices."""
+    """Shortest duration of each run of each collective over a host's devices, in picoseconds."""
     return merge_shortest(
         [
             {name: [run.end - run.start for run in runs]}
@@ -124,7 +116,6 @@ def device_waits(trace: Trace, shortest: Mapping[str, Sequence[int]]) -> list[fl
 def _waits(
     events: Iterable[Event], shortest: Mapping[str, Sequence[int]]
 ) -> Iterable[tuple[str, Event, int]]:
-    """Each run of each collective, with its skew."""
     for name, runs in collective_runs(events).items():
         known = shortest.get(name, ())
         for index, run in enumerate(runs):
@@ -136,7 +127,7 @@ def _waits(
 def device_time(
     events: Sequence[Event], window: Interval, shortest: Mapping[str, Sequence[int]]
 ) -> DeviceTime:
-    """Split a device's time in a stretch; `shortest` is over all devices of the run."""
+    """Split a device's time in a window; `shortest` covers all devices of the run."""
 
     def inside(intervals: Iterable[Interval]) -> list[Interval]:
         return intersect(union(intervals), [window])
@@ -205,18 +196,7 @@ def measure_communication(
     shortest: Mapping[str, Sequence[int]],
     program: Program | None,
 ) -> Communication:
-    """Measures a host's communication a step.
-
-    Args:
-      trace: The events of the train program on the host's devices.
-      window: The stretch in which the steps ran.
-      num_steps: Steps in it.
-      shortest: The shortest durations over all devices of the run.
-      program: The compiled program of one step, for bytes and layers.
-
-    Raises:
-      TraceError: No device ran, or no step.
-    """
+    """Communication of a host per step; without the program bytes and layers are not known."""
     if not trace.devices or num_steps < 1 or window[1] <= window[0]:
         raise TraceError("the trace holds no step of any device")
     times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
@@ -254,7 +234,7 @@ def _layer_shares(name: str, program: Program | None) -> dict[str, float]:
 
 
 def _grouped(by_name: dict[str, list[float]], program: Program | None, shares: Any) -> dict:
-    """Sums collectives by group: `shares` says which groups one belongs to, and by what part."""
+    """Sum collectives by group; `shares` has the groups of each and its fraction in each."""
     groups: dict[str, list[float]] = {}
     for name, (seconds, skew, runs) in by_name.items():
         collective = None if program is None else program.collectives.get(name)

@@ -1,8 +1,8 @@
-"""The windows of convolutions and reductions, and what a convolution multiplies in them.
+"""Multiply-adds of convolutions and windows of reductions.
 
-There are two counts. A model's own mathematics needs the taps that meet an element of the image
-(`valid_taps`). A compiled convolution multiplies by the padding too (`whole_window_taps`). The
-zeros that a dilation inserts are in neither.
+A model's mathematics needs the taps that meet an element of the image (`valid_taps`). A compiled
+convolution also multiplies the padding (`whole_window_taps`). Neither counts the zeros that a
+dilation inserts.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from dawnjax.profile.hlo_text import Instruction, Shape
 
 @dataclasses.dataclass(frozen=True)
 class WindowDim:
-    """One dimension of a window: its taps, how it moves, its padding before, its dilations."""
+    """One dimension of a window: its taps, stride, padding before, and dilations."""
 
     size: int
     stride: int
@@ -26,7 +26,7 @@ class WindowDim:
 
 
 def parse_window(text: str) -> list[WindowDim]:
-    """Parses `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=1x1}`, by dimension."""
+    """Dimensions of `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=1x1}`."""
     fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
     sizes = [size for size in fields.get("size", "").split("x") if size]
 
@@ -42,17 +42,11 @@ def parse_window(text: str) -> list[WindowDim]:
 def convolution_multiply_adds(
     instruction: Instruction, rhs: Shape, result: Shape, lhs: Shape | None = None
 ) -> int:
-    """Counts the multiply-adds that a compiled convolution makes, those by padding included.
+    """Number of multiply-adds that a compiled convolution makes, those on padding included.
 
-    A window that is wider than the image is the image of a convolution whose operands were
-    exchanged, as compilers for TPUs write some gradients: then the padding is of the notation
-    alone, and does not count.
-
-    Args:
-      instruction: Has `window` and `dim_labels`.
-      rhs: The kernel operand.
-      result: The result.
-      lhs: The image operand; None where its windows are not those of the instruction.
+    Compilers for TPUs exchange the operands of some gradients, so that the window is wider than
+    the image. Such padding exists in the notation alone and does not count. `lhs` is None where
+    its windows are not those of the instruction.
     """
     labels = re.match(r"(\w+)_(\w+)->(\w+)", instruction.attribute("dim_labels"))
     if labels is None:
@@ -74,23 +68,24 @@ def convolution_multiply_adds(
 
 @functools.cache
 def whole_window_taps(out_size: int, dim: WindowDim) -> int:
-    """Count the pairs of result position and tap that meet the image or its padding."""
+    """Number of pairs of result position and tap that meet the image or its padding."""
     return int(_meets_an_element(_positions(out_size, dim), dim).sum())
 
 
 @functools.cache
 def valid_taps(out_size: int, in_size: int, dim: WindowDim) -> int:
-    """Count the pairs of result position and tap that meet the image."""
+    """Number of pairs of result position and tap that meet the image."""
     positions = _positions(out_size, dim)
     inside = (positions >= 0) & (positions <= (in_size - 1) * dim.lhs_dilation)
     return int((inside & _meets_an_element(positions, dim)).sum())
 
 
 def _positions(out_size: int, dim: WindowDim) -> np.ndarray:
-    """Where each tap lies for each position of the result: int [results, taps]."""
+    """Image position of each tap for each result position: int [results, taps]."""
     starts = np.arange(out_size)[:, None] * dim.stride - dim.low
     return starts + np.arange(dim.size) * dim.rhs_dilation
 
 
 def _meets_an_element(positions: np.ndarray, dim: WindowDim) -> np.ndarray:
+    # A dilated image has its elements at multiples; the zeros between them do not count.
     return positions % dim.lhs_dilation == 0

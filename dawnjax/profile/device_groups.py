@@ -1,4 +1,4 @@
-"""The groups of devices that take part in a collective, in the ways in which XLA writes them."""
+"""Groups of devices that take part in a collective, in XLA's notations."""
 
 import math
 import re
@@ -7,12 +7,10 @@ import numpy as np
 
 
 def group_size(text: str, num_devices: int) -> int:
-    """Number of devices that take part in one group of a collective.
+    """Number of devices in one group of a collective; all devices where no group is listed.
 
-    Args:
-      text: Its `replica_groups`, in any of XLA's three ways: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)`
-        (16 groups of 4) or `mesh['x'=16,'y'=4] {'y'}` (groups along the named axes).
-      num_devices: Devices of the program: one group of all where none are listed.
+    `text` is XLA's `replica_groups`: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)` (16 groups of 4) or
+    `mesh['x'=16,'y'=4] {'y'}` (groups along the named axes).
     """
     text = text.strip()
     mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
@@ -33,20 +31,16 @@ def group_size(text: str, num_devices: int) -> int:
 
 
 def group_stride(text: str) -> int:
-    """Distance between neighbours in a collective's group: the mean, rounded down.
-
-    Args:
-      text: Its `replica_groups`, in any of the three ways of `group_size`; 1 where it lists none.
-    """
+    """Mean distance between neighbours in a collective's group, rounded down; 1 without groups."""
     first = _first_group(text.strip())
     return max(1, (max(first) - min(first)) // (len(first) - 1)) if len(first) > 1 else 1
 
 
 def _first_group(text: str) -> list[int]:
-    """Devices of the first group that is listed; empty where none is."""
     tiled = re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     if tiled:
         devices = np.arange(int(tiled[1]) * int(tiled[2]))
+        # XLA's iota form: number, reshape, transpose, then cut into groups.
         devices = devices.reshape([int(size) for size in tiled[3].split(",")])
         order = [int(axis) for axis in (tiled[4] or "").split(",") if axis]
         if len(order) == devices.ndim:

@@ -1,7 +1,6 @@
 """Figures of profiles: roofline and distributions of a run's ops, timeline and layers of a host.
 
-Roofline and distributions are drawn from what `roofline_json` keeps in a result, so that a report
-has them without the trace.
+Roofline and distributions need only what `roofline_json` keeps in a result, not the trace.
 
 Source of the distributions: Coleman et al. 2019, "Analysis of DAWNBench, a time-to-accuracy machine
 learning performance benchmark", figures 7 to 11.
@@ -32,11 +31,7 @@ _PARTS = ("computing", "exposed communication", "waiting for the slowest")
 
 
 def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
-    """Write timeline, layers, roofline and distributions as SVG; the same profile, the same bytes.
-
-    Returns:
-      The files; what a profile lacks has none.
-    """
+    """Write reproducible SVG of each figure whose data the profile has; return the paths."""
     host = profile.capture["process_index"]
     ops = {f"host {host}": profile.roofline_json()}
     figures = (
@@ -56,13 +51,7 @@ def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
 
 
 def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | None:
-    """Draw each op at its FLOPs a byte and its FLOP/s, below the bounds of its device.
-
-    Args:
-      name: Of the figure.
-      whose: Of which run; empty if the page tells.
-      kept: What `roofline_json` made, from a log that may hold anything.
-    """
+    """Draw each op at its FLOPs per byte and its FLOP/s, below the bounds of its device."""
     ops = roofline_ops(kept)
     if not ops:
         return None
@@ -106,7 +95,7 @@ def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | 
 
 
 def peak_use_figure(kept_by_name: Mapping[str, Mapping[str, Any]]) -> Figure | None:
-    """Draw the distribution over time of the share of the peak that products use."""
+    """Draw the time-weighted distribution of the share of the peak that products use."""
     return _distribution(
         kept_by_name,
         "peak_use_cdf",
@@ -116,7 +105,7 @@ def peak_use_figure(kept_by_name: Mapping[str, Mapping[str, Any]]) -> Figure | N
 
 
 def throughput_figure(kept_by_name: Mapping[str, Mapping[str, Any]]) -> Figure | None:
-    """Draw the distribution over time of the FLOP/s of the op that runs."""
+    """Draw the time-weighted distribution of the FLOP/s of the running op."""
     return _distribution(
         kept_by_name,
         "throughput_cdf",
@@ -216,7 +205,7 @@ def _bound(kept: Mapping[str, Any], intensities: Sequence[float]) -> plots.Line 
 
 
 def roofline_ops(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Ops that a result keeps for its roofline, the longest first; those with damaged fields go."""
+    """Ops that a result keeps for its roofline, the longest first, without damaged ones."""
     rows = kept.get("ops")
     names = ("seconds_per_step", "flops_per_byte", "flops_per_second")
     return [
@@ -247,7 +236,7 @@ def _positive(value: Any) -> float | None:
 
 
 def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Corners of a distribution: it rises at each value, and is level between two."""
+    """Corners of a step function that rises at each value."""
     corners, below = [], 0.0
     for value, share in points:
         corners += [(value, below), (value, share)]

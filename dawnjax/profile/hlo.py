@@ -1,12 +1,10 @@
 """Count of a compiled program: FLOPs, bytes and collectives of each op.
 
-Counting rules. FLOPs of matrix products and convolutions are 2 x multiply-adds of whole windows:
-positions of the padding count (hardware computes them; model FLOPs leave them out), the zeros that
-a dilation inserts do not. Other floating-point operations count one an element and are kept apart.
-Bytes are what an op reads and writes if nothing stays in a cache; a fused slice counts as the
-slice, an update in place as the update. A loop's body counts as often as it runs, and once where
-the program does not say how often, as of the loop over a call's steps. An asynchronous pair counts
-once, where it starts.
+Products and convolutions count 2 x multiply-adds of whole windows, padding included, because the
+hardware computes it; model FLOPs leave it out. Zeros that a dilation inserts do not count. Other
+floating-point operations count one per element and are kept apart. Bytes assume that nothing stays
+in a cache; a fused slice or an update in place counts its elements alone. A loop's body counts once
+per round, and an asynchronous pair once, where it starts.
 """
 
 import functools
@@ -60,20 +58,12 @@ _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
 
 
 def analyze(text: str, unknown_rounds: int = 1) -> Program:
-    """Counts a compiled program, as `compiled.as_text()` prints it.
-
-    Args:
-      text: The program.
-      unknown_rounds: How often a loop runs where the program does not say it.
-
-    Raises:
-      ProgramTextError: The text is no compiled program.
-    """
+    """Count a program's `compiled.as_text()`; an uncounted loop runs `unknown_rounds` times."""
     return _Counter(parse_module(text), unknown_rounds).count()
 
 
 class _Flops(NamedTuple):
-    """FLOPs of products and of other operations; the products' dtype and passes, as of an `Op`."""
+    """FLOPs of products and of other operations; dtype and passes as of an `Op`."""
 
     product: int = 0
     other: int = 0
@@ -82,8 +72,6 @@ class _Flops(NamedTuple):
 
 
 class _Counter:
-    """Counts one module; holds what is found on the way."""
-
     def __init__(self, module: Module, unknown_rounds: int):
         self._module = module
         self._unknown_rounds = unknown_rounds
@@ -128,7 +116,6 @@ class _Counter:
                     self._add_op(computation, instruction, runs)
 
     def _async(self, computation: Computation, start: Instruction, runs: int) -> None:
-        """Counts what an asynchronous start calls, under the name of the start."""
         inner = self._module.computations.get(start.called("calls"))
         wrapped = None if inner is None else inner.root
         if inner is not None and wrapped is not None and wrapped.opcode in COLLECTIVES:
@@ -146,6 +133,7 @@ class _Counter:
     ) -> None:
         kind = instruction.opcode.removesuffix("-start")
         group_size = self._group_size(instruction)
+        # An all-gather receives the operand of every device in its group.
         factor = group_size if kind == "all-gather" else 1
         given = [] if outer is None else outer.operands(named)
         scope_bytes: dict[str, int] = {}
@@ -176,7 +164,7 @@ class _Counter:
         return self._unknown_rounds if rounds is None else rounds
 
     def _counted_loop(self, computation: Computation, loop: Instruction) -> int | None:
-        """Counts the rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
+        """Number of rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
         condition = self._module.computations.get(loop.called("condition"))
         if condition is None or condition.root.opcode != "compare":
             return None
@@ -223,7 +211,7 @@ class _Counter:
 
     @functools.cache  # noqa: B019  The counter lives as long as one count.
     def _flops(self, name: str) -> _Flops:
-        """Sums the FLOPs of a computation; dtype and passes are those of its largest product."""
+        """FLOPs of a computation; dtype and passes are those of its largest product."""
         computation = self._module.computations.get(name)
         if computation is None:
             return _Flops()
@@ -263,6 +251,7 @@ class _Counter:
         read = sum(operand.num_bytes for operand in operands)
         match opcode:
             case "slice" | "dynamic-slice" | "gather":
+                # It reads only the elements that it writes, not the whole array.
                 return 2 * instruction.num_bytes
             case "dynamic-update-slice" | "scatter":
                 updates = operands[-1 if opcode == "scatter" else 1 :][:1]
@@ -279,11 +268,12 @@ class _Counter:
 
 
 def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
-    """Bytes that a fusion reads and writes; slices of operands count as slices."""
+    """Bytes that a fusion reads and writes; a sliced operand counts as its slices."""
     total = 0
     root = inner.root
     results = inner.operands(root) if root.opcode == "tuple" else [root]
     updates = [result for result in results if result.opcode == "dynamic-update-slice"]
+    # An update in place neither reads nor writes the rest of its array.
     updated = {update.operands[0] for update in updates if update.operands}
     for instruction in inner.instructions.values():
         if instruction.opcode != "parameter" or instruction.name in updated:
@@ -303,10 +293,7 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
 
 
 def _sliced_elements(inner: Computation, value: Instruction) -> int | None:
-    """Elements of a value that slices take; None where anything else reads it.
-
-    A fusion makes what lies between, such as a factor, of those elements alone.
-    """
+    """Elements of a value that slices take; None where anything else reads it."""
     elements = 0
     for user in inner.users[value.name]:
         if user.opcode in ("slice", "dynamic-slice", "gather"):
@@ -346,7 +333,6 @@ def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) ->
 
 
 def _product(instruction: Instruction, lhs: Shape, contracted: list[int]) -> _Flops:
-    """FLOPs of a matrix product whose result comes first."""
     depth = math.prod(lhs.dims[dim] for dim in contracted)
     flops = 2 * instruction.shapes[0].size * depth
     return _Flops(flops, 0, lhs.dtype, _passes(instruction, lhs.dtype))
@@ -365,8 +351,9 @@ def _passes(instruction: Instruction, dtype: str) -> int:
 
 
 def _producer_scope(computation: Computation, instruction: Instruction) -> str:
-    """The scope of what made a value, through ops that only pass it on."""
+    """Scope of the op that made a value, through ops that only pass it on."""
     passes_on = ("bitcast", "get-tuple-element", "copy", "convert", "transpose", "reshape")
+    # Real chains are short; the bound ends a cycle in a damaged program.
     for _ in range(16):
         scope = scope_of(instruction.op_name)
         sources = computation.operands(instruction)
@@ -380,7 +367,6 @@ def _producer_scope(computation: Computation, instruction: Instruction) -> str:
 
 
 def _literal(computation: Computation, instruction: Instruction) -> int | None:
-    """The whole number that a constant is, or a copy of one; None of anything else."""
     while instruction.opcode == "copy":
         instruction = computation.operands(instruction)[0]
     text = instruction.attribute("literal") if instruction.opcode == "constant" else ""

@@ -1,7 +1,4 @@
-"""The text of a compiled program, as computations of instructions.
-
-XLA prints a program as computations, each a list of instructions: a shape, an operation, operands
-by name, and attributes. This module parses that text and nothing else; `hlo` counts.
+"""Parser of a compiled program's text into computations of instructions; `hlo` counts them.
 
 Source: OpenXLA, `docs/hlo_dumps.md` and `docs/operation_semantics.md`; syntax as printed by XLA's
 compilers for CPU, GPU and TPU.
@@ -38,12 +35,7 @@ class ProgramTextError(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """One array.
-
-    Attributes:
-      dtype: XLA's name, such as `bf16`.
-      dims: Its dimensions.
-    """
+    """Dtype, by XLA's name such as `bf16`, and dimensions of an array."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -54,22 +46,17 @@ class Shape:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes, padding of the memory layout apart."""
+        """Bytes without the padding of the memory layout."""
         bits = _BITS.get(self.dtype, 8 if self.dtype.startswith("f8") else 4)
         return -(-self.size * bits // 8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One instruction.
+    """One instruction: `name = shapes opcode(operands), attributes`.
 
-    Attributes:
-      name: Unique in its program.
-      shapes: The arrays of its result, in order; several for a tuple.
-      opcode: Such as `fusion` or `all-reduce-start`.
-      operands: Names of the instructions that it reads.
-      attributes: What follows the operands, as text.
-      is_root: Whether it is its computation's result.
+    `attributes` is the text after the operands, with `parameter_number` or `literal` first. A tuple
+    has several `shapes`.
     """
 
     name: str
@@ -81,7 +68,7 @@ class Instruction:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the result."""
+        """Bytes of all arrays of the result."""
         return sum(shape.num_bytes for shape in self.shapes)
 
     @property
@@ -89,7 +76,7 @@ class Instruction:
         return sum(shape.size for shape in self.shapes)
 
     def attribute(self, name: str) -> str:
-        """An attribute's text, brackets included; empty where it is absent."""
+        """Text of an attribute, brackets included; empty where it is absent."""
         begin = re.search(rf"(?:^|[\s,{{]){re.escape(name)}=", self.attributes)
         if not begin:
             return ""
@@ -102,18 +89,18 @@ class Instruction:
         return self.attributes[begin.end() :].strip()
 
     def called(self, name: str) -> str:
-        """The computation that an attribute names; empty where there is none."""
+        """Name of the computation in an attribute; empty where there is none."""
         return self.attribute(name).lstrip("%")
 
     @property
     def op_name(self) -> str:
-        """The path of names under which JAX traced it, such as `jit(f)/scope/dot_general`."""
+        """Path of names under which JAX traced it, such as `jit(f)/scope/dot_general`."""
         match = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
         return match[1] if match else ""
 
 
 def _marks(text: str, start: int) -> Iterator[tuple[int, str, int]]:
-    """Walks brackets, commas and spaces outside of quotes: the position, which, the depth after."""
+    """Position, mark and depth after it of each bracket, comma and space outside quotes."""
     depth = 0
     for match in _MARK.finditer(text, start):
         mark = match[0]
@@ -124,25 +111,20 @@ def _marks(text: str, start: int) -> Iterator[tuple[int, str, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-    """A list of instructions.
-
-    Attributes:
-      name: Its name.
-      instructions: In order, by name.
-    """
+    """Instructions by name, in the order of the program."""
 
     name: str
     instructions: dict[str, Instruction]
 
     @functools.cached_property
     def root(self) -> Instruction:
-        """The instruction whose result is the computation's."""
+        """Instruction whose result the computation returns."""
         ordered = list(self.instructions.values())
         return next((instruction for instruction in ordered if instruction.is_root), ordered[-1])
 
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
-        """For each instruction, those that read it."""
+        """Instructions that read each instruction, by its name."""
         users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self.instructions.values():
             for operand in self.operands(instruction):
@@ -155,15 +137,7 @@ class Computation:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A compiled program.
-
-    Attributes:
-      name: Such as `jit_train`.
-      num_devices: Devices that one execution runs on.
-      entry: Name of the computation that is called.
-      computations: All of them, by name.
-      source_lines: For each number of a stack frame, `file:line`.
-    """
+    """A compiled program; `source_lines` maps the number of a stack frame to `file:line`."""
 
     name: str
     num_devices: int
@@ -172,7 +146,7 @@ class Module:
     source_lines: dict[int, str]
 
     def source_line(self, instruction: Instruction) -> str:
-        """The line of Python that an instruction comes from; empty where unknown."""
+        """Line of Python that an instruction comes from; empty where unknown."""
         frame = re.search(r"stack_frame_id=(\d+)", instruction.attributes)
         if frame:
             return self.source_lines.get(int(frame[1]), "")
@@ -182,11 +156,7 @@ class Module:
 
 
 def parse_module(text: str) -> Module:
-    """Parses the text of `compiled.as_text()`.
-
-    Raises:
-      ProgramTextError: It is no compiled program.
-    """
+    """Parse the text of `compiled.as_text()`; `ProgramTextError` for any other text."""
     lines = text.splitlines()
     header = next((line for line in lines if line.startswith("HloModule ")), "")
     if not header:
@@ -249,7 +219,6 @@ def _shapes(text: str) -> Iterator[Shape]:
 
 
 def _operand_names(text: str) -> Iterator[str]:
-    """Names of operands, which may be printed with their shapes."""
     cuts = [p for p, mark, depth in _marks(text, 0) if mark == "," and depth == 0]
     for start, end in itertools.pairwise([-1, *cuts, len(text)]):
         name = text[start + 1 : end].strip().rpartition(" ")[2].lstrip("%")
@@ -258,12 +227,11 @@ def _operand_names(text: str) -> Iterator[str]:
 
 
 def _closing(text: str, opened: int) -> int:
-    """Finds where the bracket at `opened` closes; the end of the text if it does not."""
     return next((p for p, _, depth in _marks(text, opened) if depth == 0), len(text))
 
 
 def _source_lines(lines: list[str]) -> dict[int, str]:
-    """The line of code of each stack frame, from the tables at the head of the text."""
+    """`file:line` of each stack frame, from the tables at the head of the text."""
     tables: dict[str, dict[int, str]] = {}
     current: dict[int, str] | None = None
     for line in lines:
@@ -299,7 +267,7 @@ _TRANSFORM = re.compile(r"^(transpose|jvp|vmap|remat|linearize|custom_vjp)\((.*)
 
 
 def scope_of(op_name: str) -> str:
-    """Finds the named scopes in an `op_name`: without functions, transformations and primitive.
+    """Named scopes of an `op_name`, without functions, transformations and primitive.
 
     >>> scope_of("jit(train)/while/body/transpose(jvp(stem))/conv/conv_general_dilated")
     'stem/conv'

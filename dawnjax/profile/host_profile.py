@@ -1,7 +1,7 @@
 """A captured profile of one host: communication, utilization, roofline. Needs no JAX.
 
-A capture is a folder with the trace, the compiled program and `capture.json`. Reading it again
-later, or on another machine, gives the same figures.
+A capture is a folder with the trace, the compiled program and `capture.json`. A later reading, on
+any machine, gives the same figures.
 """
 
 import dataclasses
@@ -39,19 +39,10 @@ _MEASURED_HERE = "measured on this machine"
 
 @dataclasses.dataclass(frozen=True)
 class HostProfile:
-    """The profile of one host.
+    """The profile of one host; its trace is None if it cannot be read, for the reason `failure`.
 
-    Attributes:
-      folder: Where the profile lies.
-      capture: The contents of `capture.json`.
-      trace: The events of the train program in the traced window; None if they cannot be read.
-      window: The traced stretch.
-      program: The compiled program.
-      measured: The communication; None without a trace.
-      attribution: The parts of a step; None without a trace.
-      failure: Why there is no trace to read; empty if there is one.
-      host_waits: Seconds a step that each host waits in collectives, as gathered; None elsewhere
-        than in the run.
+    `host_waits` has the seconds per step that each host waits in collectives. It is None outside
+    the run, where the traces of all hosts are not at hand.
     """
 
     folder: Path
@@ -71,13 +62,13 @@ class HostProfile:
 
     @property
     def wait_seconds_per_step(self) -> float | None:
-        """Seconds a step in collectives for slower devices, the mean over the devices."""
+        """Mean wait of the devices for slower ones; None without a trace."""
         waits = self._device_waits
         return sum(waits) / len(waits) / self.num_steps if waits else None
 
     @property
     def least_wait_seconds_per_step(self) -> float | None:
-        """The smallest waiting time of any device of this host."""
+        """Smallest wait of any device of this host; None without a trace."""
         waits = self._device_waits
         return min(waits) / self.num_steps if waits else None
 
@@ -89,7 +80,6 @@ class HostProfile:
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:
-        """Seconds of a real step and of the twin's where it was slowest; empty without a twin."""
         real = self.capture.get("real_step_seconds") or ()
         twin = self.capture.get("slowest_twin_step_seconds") or ()
         return list(zip(real, twin, strict=False))
@@ -102,7 +92,7 @@ class HostProfile:
 
     @property
     def traced_ablation_exposed_fraction(self) -> float | None:
-        """The same of the traced step, against the twin while it was traced."""
+        """The same for the traced step and the traced twin."""
         twin = self.capture.get("traced_slowest_twin_step_seconds")
         if twin is None or self.measured is None:
             return None
@@ -110,11 +100,10 @@ class HostProfile:
 
     @property
     def least_wait_fraction(self) -> float | None:
-        """The smallest waiting time of any device of the run, as a fraction of the step.
+        """Smallest waiting time of any device of the run, as a fraction of the step.
 
-        Where a different device is the slowest in each step, every device waits at times. The trace
-        calls that skew. The twin's devices never wait, so the ablation finds this part of the
-        waiting too.
+        Where the slowest device changes from step to step, every device waits at times. The trace
+        counts that as skew, and the ablation as communication, because a twin's devices never wait.
         """
         least = self.capture.get("least_wait_seconds_per_step")
         if least is None or self.measured is None:
@@ -123,7 +112,7 @@ class HostProfile:
 
     @property
     def disagreement(self) -> str:
-        """Says by how much the two methods differ, where that is too much; else empty."""
+        """Warning that trace and ablation differ too much; else empty."""
         points, rest = self._difference_points(), self._difference_points(least_wait=True)
         ablation = self.traced_ablation_exposed_fraction
         if points is None or ablation is None or abs(points) <= AGREEMENT_POINTS:
@@ -141,7 +130,7 @@ class HostProfile:
 
     @property
     def shares_cores(self) -> bool:
-        """Whether simulated devices have fewer cores than they are, or a process beside theirs."""
+        """True if simulated devices outnumber their cores or other processes use the cores."""
         capture = self.capture
         if capture["platform"] != "cpu":
             return False
@@ -150,13 +139,13 @@ class HostProfile:
 
     @property
     def has_wire(self) -> bool:
-        """Whether anything but one machine's memory lies between the devices."""
+        """True if more than one machine's memory connects the devices."""
         capture = self.capture
         return capture["platform"] != "cpu" or capture["num_devices"] > capture["machine_devices"]
 
     @property
     def simulation(self) -> str:
-        """Says what communication is here where it is not a network's; else empty."""
+        """Sentence on communication that crosses no network; empty if it does."""
         capture = self.capture
         if capture["platform"] != "cpu" or (self.has_wire and not self.shares_cores):
             return ""
@@ -175,9 +164,9 @@ class HostProfile:
 
     @functools.cached_property
     def peaks(self) -> tuple[float | None, float | None, str, str]:
-        """FLOP/s and bytes/s of one device, what says so, and why there are none.
+        """FLOP/s and bytes/s of one device, their source, and the reason if they are None.
 
-        The simulated devices of a CPU have a share of the machine each.
+        Each simulated device of a CPU has an equal share of the machine.
         """
         capture = self.capture
         measured = capture.get("measured_peaks")
@@ -202,10 +191,9 @@ class HostProfile:
 
     @functools.cached_property
     def op_peaks(self) -> tuple[float | None, float | None, str]:
-        """FLOP/s and bytes/s that bound a single op, and what says so.
+        """FLOP/s and bytes/s that bound a single op, and their source.
 
-        Those of its device; but while the others wait, an op of a simulated device can have all of
-        the machine, not just its device's share.
+        An op of a simulated device may use the whole machine while the other devices wait.
         """
         peak, bandwidth, source, _ = self.peaks
         if self.capture["platform"] == "cpu" and peak is not None:
@@ -215,14 +203,14 @@ class HostProfile:
 
     @functools.cached_property
     def ops(self) -> list[roofline.OpTime]:
-        """The ops of a step against the roofline, the longest first."""
+        """Ops of a step against the roofline, the longest first."""
         if self.trace is None:
             return []
         peak, bandwidth, _ = self.op_peaks
         return roofline.op_times(self.trace, self.num_steps, self.program, peak, bandwidth)
 
     def roofline_json(self) -> dict[str, Any]:
-        """The longest ops against their bounds, and distributions over time, as a result has."""
+        """Longest ops against their bounds, and distributions over time, for the result."""
         return roofline.to_json(self.ops, *self.op_peaks)
 
     def communication_json(self) -> dict[str, Any]:
@@ -258,7 +246,7 @@ class HostProfile:
         }
 
     def utilization_json(self) -> dict[str, Any]:
-        """The field `utilization` of a host in a result, input wait apart."""
+        """Field `utilization` of a host in a result, without the input wait."""
         capture, program = self.capture, self.program
         peak, bandwidth, source, peak_reason = self.peaks
         is_cpu = capture["platform"] == "cpu"
@@ -317,9 +305,9 @@ class HostProfile:
         }
 
     def _difference_points(self, least_wait: bool = False) -> float | None:
-        """Exposed communication without skew less what the twin finds, in points of a step.
+        """Exposed communication without skew less the twin's estimate, in points of a step.
 
-        All of it of the traced step: what tracing costs lies in the real step and in the twin's.
+        Both come from traced steps, so that the cost of tracing cancels.
         """
         ablation, measured = self.traced_ablation_exposed_fraction, self.measured
         waiting = self.least_wait_fraction if least_wait else 0.0
@@ -329,7 +317,7 @@ class HostProfile:
         return round(100 * (wire / measured.step_seconds + waiting - ablation), 3)
 
     def straggler(self) -> tuple[Straggler | None, str]:
-        """Names the host that the others wait for, or says why there is none."""
+        """The host that the others wait for, or None and the reason."""
         if self.host_waits is None or self.measured is None:
             return None, NO_TRACE
         return find_straggler(self.host_waits, self.measured.step_seconds)
@@ -344,7 +332,7 @@ def _unsteady(spread: float) -> str:
 
 
 def straggler_of(profiles: Sequence[HostProfile]) -> tuple[Straggler | None, str]:
-    """Names the host that the others wait for, from the profiles of all hosts."""
+    """The host that the others wait for, from the profiles of all hosts."""
     steps = [p.measured.step_seconds for p in profiles if p.measured is not None]
     if not steps:
         return None, NO_TRACE
@@ -353,11 +341,7 @@ def straggler_of(profiles: Sequence[HostProfile]) -> tuple[Straggler | None, str
 
 
 def read_profile(folder: Path) -> HostProfile:
-    """Reads a capture.
-
-    Raises:
-      ConfigError: The folder holds none.
-    """
+    """Read a capture; `ConfigError` if the folder holds none."""
     capture, text = read_files(folder)
     try:
         program = analyze(text)
@@ -367,7 +351,7 @@ def read_profile(folder: Path) -> HostProfile:
 
 
 def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> HostProfile:
-    """Builds the profile of a capture; a trace that cannot be read is a reason in it."""
+    """Build the profile of a capture; an unreadable trace becomes its `failure`."""
     try:
         trace, window = load_trace(folder, capture)
     except (RunError, OSError) as error:

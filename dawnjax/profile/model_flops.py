@@ -1,9 +1,9 @@
-"""FLOPs of a model, from its own mathematics and not from what a compiler made of it.
+"""FLOPs of a model from its own mathematics, whatever a compiler made of it.
 
-2 x multiply-adds of every matrix product and convolution in the forward pass, and three times that
-for training: forward, gradient of the inputs, gradient of the weights. Each gradient of a
-convolution multiplies the same pairs of pixel and weight as the forward pass. Nothing is counted
-for recomputation, for a batch's or an image's padding, or for element-wise work.
+2 x multiply-adds of every matrix product and convolution in the forward pass, times three for
+training: forward, gradient of the inputs, gradient of the weights. Each gradient of a convolution
+multiplies the same pairs of pixel and weight as the forward pass. Recomputation, padding and
+element-wise work do not count.
 """
 
 import math
@@ -17,11 +17,7 @@ TRAINING_FACTOR = 3
 
 
 def product_flops(jaxpr: Any) -> int:
-    """2 x multiply-adds of the matrix products and convolutions of a jaxpr, without padding.
-
-    Raises:
-      ValueError: It holds a loop whose number of rounds is not known, with products in it.
-    """
+    """2 x multiply-adds of a jaxpr's products; `ValueError` if a loop's rounds are unknown."""
     total = 0
     for equation in jaxpr.eqns:
         name, params = equation.primitive.name, equation.params

@@ -1,4 +1,4 @@
-"""A compiled program, counted: what each op and collective costs. `hlo` counts it."""
+"""Costs of each op and collective of a compiled program, as `hlo` counts them."""
 
 import dataclasses
 from collections.abc import Collection
@@ -19,15 +19,12 @@ class Op:
     """Cost of one op of a program, each time it runs.
 
     Attributes:
-      name: The instruction's name, by which a trace names it.
-      opcode: The instruction's operation.
       product_flops: FLOPs of matrix products and convolutions.
       other_flops: Other floating-point operations.
-      num_bytes: Bytes read and written.
-      runs: How often it runs in one call of the program.
+      runs: Runs in one call of the program.
       product_dtype: Dtype of the products' operands; empty without products.
-      passes: Times that the hardware's own product is made for one product of this precision.
-      scope: The named scopes it was traced under, such as `stage_1_block_1/conv_1`.
+      passes: Hardware products that make one product of this precision.
+      scope: Named scopes of its trace, such as `stage_1_block_1/conv_1`.
       source_line: `file:line`; empty where unknown.
     """
 
@@ -50,17 +47,14 @@ class Op:
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective of a program.
+    """One collective of a program, under the name of its start where it is asynchronous.
 
     Attributes:
-      name: The instruction's name; that of the start where it is asynchronous.
-      kind: One of `COLLECTIVES`.
-      num_bytes: Bytes of one device's part: what it gives to a reduction, a scatter or an exchange,
-        what it receives of a gather.
-      group_size: Devices that take part in one group.
-      runs: How often it runs in one call of the program.
-      scope_bytes: The bytes by named scope of what produced them.
-      group_stride: How far apart a group's devices are in the program's order; 1 if neighbours.
+      num_bytes: Bytes of one device's part: the input of a reduction, a scatter or an exchange, the
+        output of a gather.
+      runs: Runs in one call of the program.
+      scope_bytes: Bytes by named scope of the ops that produced them.
+      group_stride: Distance of a group's devices in the program's order; 1 if neighbours.
     """
 
     name: str
@@ -74,14 +68,10 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A compiled program, counted; for one device.
+    """Counts of a compiled program for one device.
 
-    Attributes:
-      name: The module's name.
-      num_devices: Devices that run it together.
-      ops: Each op, by name; loops and calls stand for what is in them.
-      collectives: Each collective, by name.
-      branches: By conditional, the names of the ops that are counted of it: its largest branch's.
+    Loops and calls are replaced by the ops inside them. `branches` has, by conditional, the ops of
+    its largest branch, the only one that counts.
     """
 
     name: str
@@ -91,11 +81,11 @@ class Program:
     branches: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
     def without_branches_not_seen(self, seen: Collection[str]) -> "Program":
-        """Leaves out the branches that a trace did not see run.
+        """Program without the branches that did not run in a trace.
 
-        A trace that lacks more than a tenth of the other ops does not name what ran, and says
-        nothing about branches. One that ran in some of the traced steps counts in all; what a
-        smaller branch does counts in none.
+        A trace that lacks more than a tenth of the other ops does not name its ops and decides
+        nothing. A branch that ran in some traced steps counts in all of them; a smaller branch of
+        the same conditional counts in none.
         """
         always = self.ops.keys() - set().union(*self.branches.values())
         if len(always & set(seen)) < 0.9 * len(always):
@@ -124,7 +114,7 @@ class Program:
 
     @property
     def flops(self) -> int:
-        """All FLOPs in one call."""
+        """All FLOPs of one call."""
         return sum(op.flops * op.runs for op in self.ops.values())
 
     @property

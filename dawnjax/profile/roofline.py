@@ -1,7 +1,7 @@
-"""Each op against what the device could do: FLOPs, bytes and time, and what was lost.
+"""Time, FLOPs and bytes of each op against the bounds of its device.
 
-An op's roofline is the longer of two times: its FLOPs at the peak of its arithmetic, and its bytes
-at the memory's bandwidth. What it took beyond that is lost.
+An op's roofline is the longer of two times: its FLOPs at the arithmetic's peak, and its bytes at
+the memory's bandwidth. Time beyond that is lost.
 
 Source: Williams, Waterman and Patterson 2009, "Roofline: an insightful visual performance model"
 (Communications of the ACM 52:4). Distributions over time: Coleman et al. 2019, "Analysis of
@@ -21,19 +21,14 @@ from dawnjax.profile.trace import Event, Trace, length, union
 
 @dataclasses.dataclass(frozen=True)
 class OpTime:
-    """An op's time and work in a step of one device, the mean over a host's devices.
+    """An op's time and work per step of one device, the mean over a host's devices.
 
     Attributes:
-      name: The op.
-      seconds: Time a step.
-      product_flops: FLOPs of matrix products and convolutions a step.
-      flops: All FLOPs a step.
-      num_bytes: Bytes read and written a step.
-      roofline_seconds: The least time that the device's peaks allow; None without peaks.
+      product_flops: FLOPs of matrix products and convolutions.
+      roofline_seconds: Least time that the device's peaks allow; None without peaks.
       peak_fraction: Product FLOPs over time, as a fraction of the peak; None without peak.
       scope: The layer.
-      source_line: `file:line`.
-      kind: The kind of collective, or empty.
+      kind: Kind of collective; empty for computation.
     """
 
     name: str
@@ -56,7 +51,7 @@ class OpTime:
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs a byte."""
+        """FLOPs per byte."""
         return self.flops / self.num_bytes if self.num_bytes else None
 
 
@@ -67,15 +62,7 @@ def op_times(
     peak_flops_per_second: float | None,
     memory_bytes_per_second: float | None,
 ) -> list[OpTime]:
-    """Measures the ops of a step against the roofline, the longest first.
-
-    Args:
-      trace: The events of the train program on the host's devices.
-      num_steps: Steps in it.
-      program: The compiled program; without it a TPU's trace still gives FLOPs and bytes.
-      peak_flops_per_second: Of one device; None where unknown.
-      memory_bytes_per_second: Of one device; None where unknown.
-    """
+    """Measure the ops of a step, the longest first; without the program only a TPU has FLOPs."""
     runs: dict[str, dict[int, list[Event]]] = {}
     for device, events in trace.devices.items():
         for event in events:
@@ -124,13 +111,7 @@ def largest_losses(ops: Sequence[OpTime]) -> list[OpTime]:
 
 
 def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Distribution of a value over time.
-
-    Args:
-      values: Each a value and the seconds spent at it.
-
-    Returns:
-      Ascending values, each with the share of the time spent at it or below.
+    """Ascending values, each with the share of the time at or below it, of (value, seconds).
 
     >>> time_weighted_cdf([(2.0, 1.0), (1.0, 3.0)])
     [(1.0, 0.75), (2.0, 1.0)]
@@ -147,14 +128,14 @@ def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float
 
 
 def peak_use_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
-    """Distribution over the time of computation of the share of the peak that products used."""
+    """Distribution over computing time of the share of the peak that products used."""
     computing = [op for op in ops if not op.kind]
     known = [(op.peak_fraction, op.seconds) for op in computing if op.peak_fraction is not None]
     return time_weighted_cdf(known)
 
 
 def throughput_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
-    """Distribution over the time of computation of the FLOP/s of the op that ran."""
+    """Distribution over computing time of the FLOP/s of the running op."""
     computing = [op for op in ops if op.seconds and not op.kind]
     return time_weighted_cdf([(op.flops / op.seconds, op.seconds) for op in computing])
 
@@ -172,7 +153,7 @@ def to_json(
     peak_bytes_per_second: float | None,
     peak_source: str,
 ) -> dict[str, Any]:
-    """Roofline and distributions as a result keeps them, without the ops that take little time."""
+    """Roofline and distributions for the result, without ops that take little time."""
     computing = [op for op in ops if not op.kind and op.seconds and op.flops and op.intensity]
     return {
         "peak_flops_per_second": peak_flops_per_second,
@@ -195,11 +176,10 @@ def to_json(
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """The last point of each of so many equal shares of the time: no share is wrong by more."""
     kept = {math.ceil(share * MOST_POINTS - 1e-9): (value, share) for value, share in points}
     return [[_short(value), round(share, 6)] for value, share in kept.values()]
 
 
 def _short(value: float) -> float:
-    """Six digits: a log should not grow by what nobody sees."""
+    """Value at six digits; more would only make the log longer."""
     return float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""The host of a run that the others wait for."""
+"""Search for the host of a run that the others wait for."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,10 +14,8 @@ STRAGGLER_FRACTION = 0.05
 class Straggler:
     """A host that the others wait for.
 
-    Attributes:
-      process_index: The host.
-      cost_seconds_per_step: What each other host waits for it in a step, on average.
-      fraction: That, as a fraction of the step.
+    `cost_seconds_per_step` is the mean wait of each other host per step, `fraction` the same as a
+    fraction of the step.
     """
 
     process_index: int
@@ -38,11 +36,7 @@ class Straggler:
 def find_straggler(
     waits: Sequence[float | None], step_seconds: float
 ) -> tuple[Straggler | None, str]:
-    """Name the host that waits least, if all other hosts wait for it; times in seconds.
-
-    Returns:
-      The host and an empty reason; or None and why, which is empty where there is one host.
-    """
+    """The host that waits least, if all other hosts wait (seconds); or None and the reason."""
     known = [(wait, index) for index, wait in enumerate(waits) if wait is not None]
     if len(known) < len(waits):
         return None, NO_TRACE

@@ -12,7 +12,7 @@ from dawnjax.profile.utilization import PARTS
 
 
 def text(profiles: Sequence[HostProfile]) -> str:
-    """Utilization of each host, its collectives, and the ops that lose most, as aligned text."""
+    """Aligned text: utilization of each host, its collectives, and the ops that lose most."""
     parts = (_host_table(profiles), _kind_table(profiles), _loss_table(profiles))
     return "\n\n".join(table.to_text() for table in parts if table.rows)
 
@@ -66,7 +66,7 @@ def _loss_table(profiles: Sequence[HostProfile]) -> Table:
 
 
 def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
-    """Write parts, communication by layer, ops and distributions as CSV; returns the files."""
+    """Write parts, communication by layer, ops and distributions as CSV; return the files."""
     written = []
     for table in _csv_tables(profile):
         written.append(folder / f"{table.name}.csv")
@@ -104,7 +104,7 @@ def _csv_table(name: str, heads: Sequence[str], rows: Sequence[tuple[Cell, ...]]
 
 
 def loss_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
-    """The ten ops that lose most time, as a result keeps them."""
+    """The ten ops that lose most time, for the result."""
     return [
         {
             "op": op.name,
@@ -118,7 +118,7 @@ def loss_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
 
 
 def _short_line(line: str) -> str:
-    """A source line without the folders above its package: they name a machine."""
+    """Source line without the folders above its package, which would identify a machine."""
     return "/".join(line.split("/")[-2:])
 
 

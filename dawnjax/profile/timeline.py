@@ -1,9 +1,8 @@
-"""One timeline of all hosts: their traces as a single file for Perfetto, with aligned clocks.
+"""Merged traces of all hosts as one file for Perfetto, with aligned clocks.
 
-Each host's trace counts from its own start. A collective ends at the same moment on all devices
-that take part, so a host is moved by the median, over the collectives that it shares with the first
-host, of the difference of their ends. Without collectives the profiled windows are laid on each
-other, which begin after a barrier.
+A collective ends at the same moment on all its devices. So each host moves by the median difference
+between the ends of the collectives that it shares with the first host. Without collectives the
+profiled windows are aligned, because they begin after a barrier.
 
 Format: Chrome's Trace Event Format, JSON objects with `traceEvents`; times in microseconds.
 """
@@ -36,13 +35,10 @@ class _Events(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """The merged trace.
+    """The merged trace: Chrome's trace events, and the shift of each host in microseconds.
 
-    Attributes:
-      events: Chrome's trace events.
-      offsets: By how many microseconds each host was moved.
-      spread_microseconds: Of each host, half the span of the middle half of the differences that
-        its median was taken of; None where windows were laid on each other.
+    `spread_microseconds` is half the interquartile range of the differences behind each shift; None
+    where windows were aligned.
     """
 
     events: list[dict[str, Any]]
@@ -51,11 +47,7 @@ class Timeline:
 
 
 def merged(folders: Sequence[Path]) -> Timeline:
-    """Merges the traces of one window.
-
-    Raises:
-      RunError: A trace is missing or damaged; names the file.
-    """
+    """Merge the traces of one window; `RunError` names a missing or damaged file."""
     hosts = [_read(folder) for folder in folders]
     events, offsets, spreads = [], [], []
     for host, found in enumerate(hosts):
@@ -77,17 +69,13 @@ def merged(folders: Sequence[Path]) -> Timeline:
 
 
 def write(timeline: Timeline, file: Path) -> None:
-    """Writes a timeline, packed where the name ends in `.gz`.
-
-    Raises:
-      RunError: It cannot be written.
-    """
+    """Write a timeline, compressed if the name ends in `.gz`."""
     text = json.dumps({"displayTimeUnit": "ms", "traceEvents": timeline.events}).encode()
+    # No time stamp in the gzip header: one timeline has the same bytes each time.
     records.write(file, gzip.compress(text, 6, mtime=0) if file.suffix == ".gz" else text)
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
-    """The named events of a window's newest trace."""
     files = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
     if not files:
         raise RunError(f"{folder} holds no *.trace.json.gz: this window was not traced to its end")
@@ -118,9 +106,11 @@ def _offset(
     differences = [
         one - two
         for name in ends[0].keys() & ends[1].keys()
+        # Unequal counts mean a missing run, which would pair the ends of different runs.
         if len(ends[0][name]) == len(ends[1][name])
         for one, two in zip(ends[0][name], ends[1][name], strict=True)
     ]
+    # Fewer differences have no quartiles to take a spread from.
     if len(differences) >= 4:
         low, middle, high = statistics.quantiles(differences, n=4)
         return middle, (high - low) / 2
@@ -131,9 +121,9 @@ def _offset(
 
 
 def _collective_ends(events: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """Ends of each collective's runs on all devices of the host, ascending.
+    """Ends of each collective's runs on all devices, ascending.
 
-    A CPU's threads share a device's events out, so that lines of the trace say nothing.
+    Lines of the trace do not identify a device, since a CPU's threads share its events.
     """
     ends: dict[str, list[float]] = {}
     for event in events:

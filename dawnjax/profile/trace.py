@@ -1,9 +1,8 @@
-"""From a profiler's trace to events: which op ran where, from when to when.
+"""Events of a profiler's trace: the op, its device, its start and end.
 
-One reader for three kinds of traces. On CPU the ops of all simulated devices are spread over the
-host's threads and name their device. On GPU the lines of a device are its CUDA streams, and a
-kernel names the op that it was launched for. On TPU a device has a line of ops and one of
-asynchronous ops, and FLOPs, bytes and categories stand in the metadata of events.
+On CPU the ops of all simulated devices are spread over the host's threads and name their device.
+On GPU the lines of a device are its CUDA streams, and a kernel names its op. On TPU a device has
+a line of ops and one of asynchronous ops; FLOPs, bytes and categories stand in the metadata.
 """
 
 import bisect
@@ -21,9 +20,11 @@ MOST_EVENTS = 3_000_000
 """More events than this are not read: they would take gigabytes, and say no more."""
 
 ANNOTATION_PREFIX = "dawnjax."
-"""What the run's own annotations of the host's time begin with."""
+"""Prefix of the run's own annotations of the host's time."""
 
+# Events of the CPU runtime between the ops.
 _NOT_OPS = ("end: ", "Threadpool", "Wait", "ThunkExecutor", "Rendezvous")
+# Events that span the ops inside them, which would count twice.
 _CONTAINERS = re.compile(r"^(while|call|conditional)(\.\d+)*(\.clone)*$")
 _CONTAINER_CATEGORIES = ("while", "conditional", "call")
 _COLLECTIVE_NAME = re.compile(
@@ -44,18 +45,14 @@ class Event(NamedTuple):
     """An op that ran on a device. Times are picoseconds since the trace began.
 
     Attributes:
-      start: When it began.
-      end: When it ended.
-      op: The instruction's name in the compiled program; empty where the trace does not say.
-      kernel: The GPU kernel's name; elsewhere that of the op.
-      kind: The kind of collective; empty for computation.
-      program: The program's name, such as `jit_train`; empty where unknown.
-      line: The stream, line or thread that it ran on.
+      op: Instruction's name in the compiled program; empty where the trace lacks it.
+      kernel: GPU kernel's name; elsewhere that of the op.
+      kind: Kind of collective; empty for computation.
+      line: Stream, line or thread that it ran on.
       category: XLA's category of the op, on TPU; empty elsewhere.
-      flops: FLOPs as XLA counted them, on TPU; 0 elsewhere.
-      num_bytes: Bytes as XLA counted them, on TPU; 0 elsewhere.
-      is_async: It ran beside the ops of the device, as one in flight on a TPU.
-      run: Tells the executions of a program apart; 0 where the trace does not.
+      flops: FLOPs as XLA counted them, on TPU; 0 elsewhere. `num_bytes` likewise.
+      is_async: It was in flight beside the device's ops.
+      run: Number of the program's execution; 0 where the trace has none.
     """
 
     start: int
@@ -73,7 +70,7 @@ class Event(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A stretch of the host's time that the run named; picoseconds since the trace began."""
+    """Named stretch of the host's time; picoseconds since the trace began."""
 
     start: int
     end: int
@@ -82,13 +79,9 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Events on the devices of one process.
+    """Events on the devices of one process, and named spans of its host, in order of start.
 
-    Attributes:
-      platform: `cpu`, `gpu` or `tpu`.
-      devices: For each device, by its number in the process, its events by start.
-      spans: The host's named stretches, by start.
-      start_unix_ns: When the trace began, by the machine's clock; 0 where it does not say.
+    `start_unix_ns` is the trace's start on the wall clock; 0 where unknown.
     """
 
     platform: TracePlatform
@@ -97,11 +90,7 @@ class Trace:
     start_unix_ns: int = 0
 
     def of_program(self, name: str) -> "Trace":
-        """Keeps the events of one program alone.
-
-        Raises:
-          TraceError: The trace holds no op of it.
-        """
+        """Trace with the events of one program alone; `TraceError` if there are none."""
         devices = {
             number: [event for event in events if event.program == name]
             for number, events in self.devices.items()
@@ -124,11 +113,7 @@ class Trace:
 
 
 def find_trace(folder: Path) -> Path:
-    """Finds the newest trace file under a folder.
-
-    Raises:
-      TraceError: There is none.
-    """
+    """Newest trace file under a folder; `TraceError` if there is none."""
     files = sorted(folder.glob("**/*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     if not files:
         raise TraceError(f"there is no trace (*.xplane.pb) under {folder}")
@@ -136,11 +121,7 @@ def find_trace(folder: Path) -> Path:
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads a trace file.
-
-    Raises:
-      TraceError: It is empty, torn or too large, or no op in it has a name; one line.
-    """
+    """Read a trace file; `TraceError` for an unusable one, or if no op in it has a name."""
     devices: dict[int, list[Event]] = {}
     spans: list[Span] = []
     platforms: set[TracePlatform] = set()
@@ -163,6 +144,7 @@ def read_trace(path: Path) -> Trace:
             platforms.add(platform)
             devices[int(plane.name.rpartition(":")[2])] = events
     if not devices:
+        # Only without an accelerator: its traces also hold ops of the host.
         devices, platforms = host_devices, {"cpu"}
     if not any(devices.values()):
         raise TraceError(f"{path} holds no op of any device: nothing ran while it was taken")
@@ -173,7 +155,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def collective_kind(name: str) -> str:
-    """The kind of collective that an op's name says it is; empty if it is none.
+    """Kind of collective by the op's name; empty if it is none.
 
     >>> collective_kind("all-reduce-start.3"), collective_kind("reduce.1")
     ('all-reduce', '')
@@ -259,7 +241,7 @@ def _gpu_events(plane: Plane) -> Iterator[Event]:
 
 
 def _refuse_command_buffers(path: Path, devices: dict[int, list[Event]]) -> None:
-    """Refuses a trace whose kernels do not say for which op they ran."""
+    """Refuse a trace whose kernels do not name their ops."""
     events = itertools.chain.from_iterable(devices.values())
     kernels = [event for event in events if not event.kernel.startswith(("Memcpy", "Memset"))]
     total = sum(event.end - event.start for event in kernels)
@@ -296,7 +278,6 @@ def _tpu_events(plane: Plane) -> Iterator[Event]:
 
 
 def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
-    """Reads an op's name, category, FLOPs and bytes from its metadata."""
     stats = plane.stats(metadata)
     # The long name is the instruction's text.
     long_name = metadata.name.removeprefix("%").split(" = ", 1)[0]
@@ -306,8 +287,6 @@ def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
 
 
 class _Modules:
-    """Which program ran when, on one device."""
-
     def __init__(self, plane: Plane, line: Any):
         spans = []
         for event in line.events if line is not None else ():
@@ -318,7 +297,7 @@ class _Modules:
         self._starts = [start for start, _, _ in self._spans]
 
     def at(self, moment: int) -> tuple[str, int]:
-        """The program at a moment, and which of the executions it is, from 1."""
+        """Program at a moment, and the number of its execution, from 1."""
         index = bisect.bisect_right(self._starts, moment) - 1
         if index < 0 or moment > self._spans[index][1]:
             return "", 0

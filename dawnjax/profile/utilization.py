@@ -1,8 +1,8 @@
-"""Use of a host's devices, and the parts of a step.
+"""Use of a host's devices, and the parts of a step, which sum to it.
 
-The parts of a step sum to it: computation, exposed communication (waiting for the slowest device,
-and the wire), waiting for input, waiting for the host to hand out work, waiting for a core where
-simulated devices share cores, and idle time whose cause is not known.
+Parts: computation, exposed communication (waiting for the slowest device, and the wire), waiting
+for input, for the host to launch work, for a core where simulated devices share cores, and idle
+time of unknown cause.
 """
 
 import dataclasses
@@ -43,25 +43,18 @@ _PLAIN_KERNELS = re.compile(r"simt|sgemm_\d+x\d+|dgemm|gemv|implicit_convolve_sg
 
 
 def is_tensor_core_kernel(kernel: str) -> bool:
-    """Whether a CUDA kernel multiplies on tensor cores, by its name.
+    """True if the name of a CUDA kernel shows that it multiplies on tensor cores.
 
-    The names are those of cuBLAS, cuDNN and CUTLASS kernels: the shape of the matrix instruction
-    (884 on Volta, 1688 and 16816 from Turing on), `xmma`, `tensorop`, and `nvjet` from Hopper on.
-    A kernel that XLA wrote itself (`gemm_fusion_dot`, `triton`) does not say; the op's products
-    tell.
+    Names of cuBLAS, cuDNN and CUTLASS kernels hold the shape of the matrix instruction (884 on
+    Volta, 1688 and 16816 from Turing on), `xmma`, `tensorop`, or `nvjet` from Hopper on. Names of
+    XLA's own kernels (`gemm_fusion_dot`, `triton`) show nothing; their op's products decide.
     """
     return bool(_TENSOR_CORE_KERNELS.search(kernel)) and not _PLAIN_KERNELS.search(kernel)
 
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """Where the steps of a host went; seconds a step, the mean over its devices.
-
-    Attributes:
-      step_seconds: The step, while it was traced.
-      parts: Seconds of each of `PARTS`.
-      devices: The same for each device.
-    """
+    """Seconds per step of each of `PARTS`, the mean over a host's devices and for each device."""
 
     step_seconds: float
     parts: dict[str, float]
@@ -69,12 +62,12 @@ class Attribution:
 
     @property
     def attributed_fraction(self) -> float:
-        """The share of the step whose cause is known."""
+        """Share of the step with a known cause."""
         return 1 - self.parts["idle"] / self.step_seconds
 
     @property
     def busy_fraction(self) -> float:
-        """The share in which the device ran an op, waiting in a collective included."""
+        """Share in which the device ran an op, waiting in a collective included."""
         busy = ("compute", "exposed_wire", "exposed_skew")
         return sum(self.parts[name] for name in busy) / self.step_seconds
 
@@ -87,15 +80,12 @@ def attribute_step(
     cores: int | None = None,
     neighbours: Sequence[Sequence[Interval]] = (),
 ) -> Attribution:
-    """Splits the time of a host's steps into parts.
+    """Split the time of a host's steps into parts.
 
     Args:
-      trace: The events of the train program on the host's devices, and the host's spans.
-      window: The stretch in which the steps ran.
-      num_steps: Steps in it.
-      shortest: The shortest durations of collectives over all devices of the run.
+      shortest: Shortest durations of collectives over all devices of the run.
       cores: CPU cores that simulated devices share; None for devices of their own.
-      neighbours: When each simulated device of the machine's other processes computed.
+      neighbours: Intervals in which each device of the machine's other processes computed.
     """
     times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
     input_spans = union((s.start, s.end) for s in trace.spans if s.name == INPUT_SPAN)
@@ -120,6 +110,7 @@ def _parts(
     parts = {"compute": time.compute, "exposed_skew": exposed_skew}
     parts["exposed_wire"] = subtract(exposed, exposed_skew)
     # A gap inside a program is not the host's: the device had all that it needed.
+    # The order decides: a gap with two causes counts for the first.
     for name, cause in (
         ("input_wait", intersect(between, input_spans)),
         ("host", between),
@@ -132,9 +123,9 @@ def _parts(
 
 
 def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
-    """Moments of the window at which the device was in no execution of the program.
+    """Moments of the window outside the program's executions.
 
-    Where the trace does not tell executions apart, only what is before the first op and after the
+    Where the trace does not number executions, only the time before the first op and after the
     last is known to be outside.
     """
     runs: dict[int, Interval] = {}
@@ -145,8 +136,8 @@ def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
 
 
 def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interval]:
-    """Moments at which at least `count` of some devices compute."""
     intervals = [interval for device in computing for interval in device]
+    # At equal moments ends sort before starts, so that adjacent intervals do not overlap.
     edges = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
     crowded, running, begin = [], 0, 0
     for moment, change in edges:
@@ -161,15 +152,9 @@ def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interv
 def tensor_core_fraction(
     trace: Trace, window: Interval, program: Program | None
 ) -> tuple[float | None, str]:
-    """The share of the step in which a device multiplies on its matrix units.
+    """Share of the step in which a device multiplies on its matrix units, mean over the devices.
 
-    Args:
-      trace: The events of the train program on the host's devices.
-      window: The stretch in which the steps ran.
-      program: The compiled program; on TPU it or the trace says which ops hold products.
-
-    Returns:
-      The mean over the devices and an empty reason; or None and why it cannot be said.
+    On TPU, the program or the trace marks ops with products. None and a reason where unknown.
     """
     if trace.platform == "cpu":
         return None, "a CPU has no tensor cores"
@@ -185,6 +170,7 @@ def _multiplies(event: Event, platform: str, program: Program | None) -> bool:
     if platform == "gpu":
         if is_tensor_core_kernel(event.kernel):
             return True
+        # Names of XLA's kernels show no unit; its half-precision products run on tensor cores.
         by_xla = event.kernel.startswith(("gemm_fusion", "triton", "fusion", "__triton"))
         half = op is not None and op.product_flops > 0 and op.product_dtype in ("bf16", "f16")
         return by_xla and half
@@ -202,17 +188,16 @@ def host_utilization(
     peak_flops_per_second: float | None,
     memory_bytes_per_second: float | None,
 ) -> dict[str, float | None]:
-    """Computes `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where unknown.
+    """Compute `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where unknown.
 
     Args:
       step_seconds: The steady step, not traced.
-      model_flops: FLOPs of the model a step and device: 2 x multiply-adds of its matrix products
+      model_flops: FLOPs of the model per step and device: 2 x multiply-adds of its matrix products
         and convolutions, times 3 for training.
-      executed_flops: FLOPs of the products that the compiled step makes on a device, each counted
-        as often as the hardware makes it.
+      executed_flops: FLOPs of the compiled step's products on a device, each counted as often as
+        the hardware makes it.
       num_bytes: Bytes that the step's ops read and write on a device.
-      peak_flops_per_second: Of one device, in the arithmetic that is executed.
-      memory_bytes_per_second: Of one device.
+      peak_flops_per_second: In the executed arithmetic.
     """
 
     def fraction(amount: float | None, peak: float | None) -> float | None:
@@ -228,7 +213,7 @@ def host_utilization(
 
 
 def attribution_json(attribution: Attribution) -> dict[str, Any]:
-    """The parts of a step as seconds and as fractions of it."""
+    """Parts of a step as seconds and as fractions of it."""
     step = attribution.step_seconds
     return {
         "traced_step_seconds": round(step, 9),

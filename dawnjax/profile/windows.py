@@ -1,4 +1,4 @@
-"""The profiled windows of a run directory, and the files of each."""
+"""Profiled windows of a run directory, and the files of each."""
 
 import math
 import zlib
@@ -13,7 +13,7 @@ CAPTURE_FILE = "capture.json"
 
 _MOST_PROGRAM_BYTES = 2**28
 _MOST_CAPTURE_BYTES = 2**26
-"""Of the two files; a program of ResNet-50 has some MB."""
+"""Limits for the program's text (of ResNet-50: some MB) and for `capture.json`."""
 
 
 class _Peaks(TypedDict):
@@ -23,7 +23,7 @@ class _Peaks(TypedDict):
 
 
 class _Capture(TypedDict):
-    """The fields of `capture.json` that a profile reads; steps are `(first, last)`."""
+    """Fields of `capture.json` that a profile reads; steps are `(first, last)`."""
 
     process_index: int
     platform: str
@@ -51,11 +51,7 @@ class _Capture(TypedDict):
 
 
 def read_files(folder: Path) -> tuple[dict[str, Any], str]:
-    """Read what a window's folder holds beside its trace: `capture.json` and the program's text.
-
-    Raises:
-      ConfigError: A file is missing or damaged.
-    """
+    """Read a window's `capture.json` and the program's text."""
     try:
         capture = records.read_json(folder / CAPTURE_FILE, dict[str, Any], _MOST_CAPTURE_BYTES)
         typed = records.convert(capture, _Capture, others=True)
@@ -70,14 +66,10 @@ def read_files(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def windows_of(run_dir: Path) -> dict[str, list[Path]]:
-    """Finds the profiled windows in a run directory, in the order of the run.
+    """Captures of each profiled window, in the order of run and processes.
 
-    Returns:
-      For each window's name its captures, in the order of the processes. A run ends with
-      `after_run`, whose name says so; `steps_20_24` is of those steps.
-
-    Raises:
-      ConfigError: There is none.
+    `after_run` is the window at the run's end; `steps_20_24` has those steps. `ConfigError` if the
+    directory has no window.
     """
     folders = [file.parent for file in sorted(run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"))]
     if not folders:
@@ -95,9 +87,5 @@ def _place_in_run(window: str) -> list[float]:
 
 
 def newest_captures(run_dir: Path) -> list[Path]:
-    """Finds the captures of the last window of a run directory, in the order of the processes.
-
-    Raises:
-      ConfigError: There is none.
-    """
+    """Captures of the run's last window, in the order of processes; `ConfigError` without any."""
     return list(windows_of(run_dir).values())[-1]

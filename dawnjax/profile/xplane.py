@@ -1,9 +1,7 @@
-"""The profiler's trace file, plane by plane.
+"""Planes of the profiler's trace file, an `XSpace` message.
 
-A trace is one `XSpace` message. Its schema is built here in code, so that `protobuf` alone reads
-it: the reader that comes with JAX leaves out the metadata of events, where a TPU's FLOPs, bytes and
-categories stand. The file is walked plane by plane, so that the memory needed is that of the
-largest plane that is asked for.
+The schema is built in code, so that `protobuf` alone reads it. JAX's own reader omits the metadata
+of events, where a TPU's FLOPs, bytes and categories stand. One plane is in memory at a time.
 
 Source: field numbers from OpenXLA, `tsl/profiler/protobuf/xplane.proto`.
 """
@@ -69,12 +67,12 @@ _SCHEMA: dict[str, dict[str, tuple[int, str]]] = {
 
 
 class TraceError(RunError):
-    """A trace that cannot be read, or that does not say what was asked; one line."""
+    """An unreadable trace, or one without the requested events; one line."""
 
 
 @functools.cache
 def message(name: str) -> Callable[..., Any]:
-    """The class of a message, such as `XSpace`."""
+    """Class of a message, such as `XSpace`."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
@@ -98,6 +96,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
             field = _add_field(described, name, number, kind)
             if name.endswith("_value"):
                 field.oneof_index = 0
+    # A separate pool, because another package may register xplane.proto in the default one.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool
@@ -117,23 +116,18 @@ def _add_field(
 
 @dataclasses.dataclass(frozen=True)
 class Plane:
-    """One plane of a trace: a device, or the host's threads.
-
-    Attributes:
-      name: Such as `/device:TPU:0` or `/host:CPU`.
-      proto: The `XPlane` message.
-    """
+    """One plane of a trace (an `XPlane`), such as `/device:TPU:0` or `/host:CPU`."""
 
     name: str
     proto: Any
 
     @functools.cached_property
     def stat_names(self) -> dict[int, str]:
-        """The names of stats, by their number in this plane."""
+        """Names of stats by their number in this plane."""
         return {number: stat.name for number, stat in self.proto.stat_metadata.items()}
 
     def stats(self, owner: Any) -> dict[str, Any]:
-        """Stats of an event, of an event's metadata or of the plane, by name."""
+        """Stats of an event, its metadata or the plane, by name."""
         return {
             self.stat_names.get(stat.metadata_id, ""): self._value(stat) for stat in owner.stats
         }
@@ -146,11 +140,7 @@ class Plane:
 
 
 def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
-    """Reads the planes of a trace file whose names are wanted, one after the other.
-
-    Raises:
-      TraceError: The file is absent, empty, torn, too large, or no trace.
-    """
+    """Planes of a trace file whose names are wanted, parsed one at a time; else `TraceError`."""
     try:
         size = path.stat().st_size
         if size == 0:
@@ -160,6 +150,7 @@ def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
                 f"{path} has {size / 2**30:.1f} GiB, above the {LARGEST_FILE_BYTES // 2**30} GiB "
                 "that are read; profile fewer steps"
             )
+        # Mapped, so that unwanted planes are never read into memory.
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             is_empty = True
             for start, end in _plane_spans(data, path):
@@ -184,12 +175,13 @@ def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
 
 
 def _plane_spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
-    """Finds where each plane begins and ends: the length-delimited fields 1 of the XSpace."""
+    """Start and end of each plane: the length-delimited fields 1 of the XSpace."""
     position = 0
     while position < len(data):
         try:
             tag, position = _varint(data, position)
             number, wire = tag >> 3, tag & 7
+            # XSpace has the fields 1 to 4: planes, errors, warnings and hostnames.
             if wire != 2 or number not in (1, 2, 3, 4):
                 raise TraceError(f"{path} is no trace: it does not begin as an XSpace does")
             length, position = _varint(data, position)
@@ -206,7 +198,7 @@ def _plane_spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _plane_name(data: mmap.mmap, position: int, end: int) -> str:
-    """Reads a plane's name without parsing the plane: field 2, among the first fields."""
+    """Plane's name without parsing the plane: field 2, among the first fields."""
     try:
         while position < end:
             tag, position = _varint(data, position)
@@ -232,4 +224,5 @@ def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
             return value, position
         shift += 7
         if shift > 63:
+            # No field has more than 64 bits; callers take this for a cut-off file.
             raise IndexError

@@ -1,7 +1,7 @@
-"""The one way in and out of the files of this project: `records.read_json`, `records.write`.
+"""The one way in and out of the project's files: `records.read_json`, `records.write`.
 
-`reading` bounds what strangers made, `typed` makes dataclasses of it, `writing` replaces a file
-whole or not at all. input_pipeline uses it too; it rests on the errors alone.
+`reading` bounds strangers' files, `typed` makes dataclasses of them, `writing` replaces a file
+whole or not at all.
 """
 
 from dawnjax.records.reading import (

@@ -1,8 +1,7 @@
-"""Bounded reading of files that strangers may have made.
+"""Bounded reading of strangers' files.
 
-Only plain files are opened, because a pipe has no end. Their size is asked before they are read,
-and the values in a JSON text are counted in its bytes, because the 3 bytes `[],` become an object
-of 80.
+Only plain files are opened, because a pipe has no end. Size is checked before a read. JSON values
+are counted in the text's bytes, because the 3 bytes `[],` become an object of 80.
 """
 
 import gzip
@@ -28,16 +27,11 @@ MOST_BYTES = 16 * 2**20
 
 
 class BoundError(ValueError):
-    """A file is larger, deeper or of another kind than what is read; one line says which."""
+    """A file is larger, deeper or of another kind than its reader accepts; one line."""
 
 
 def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a plain file to read; a pipe is not waited for.
-
-    Raises:
-      BoundError: It is a folder, a pipe or a device.
-      OSError: It cannot be opened.
-    """
+    """Open a plain file to read; `BoundError` for a folder, a pipe (without a wait) or a device."""
     # O_NONBLOCK does not matter to a plain file; the open of a pipe would wait for its writer.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -47,12 +41,7 @@ def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a plain file whole; nothing of one with more than `most_bytes`.
-
-    Raises:
-      BoundError: It is too large, or no plain file.
-      OSError: It cannot be read.
-    """
+    """Content of a plain file; `BoundError` if it is no plain file or exceeds `most_bytes`."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = b"" if size > most_bytes else file.read(most_bytes + 1)
@@ -63,12 +52,7 @@ def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> by
 
 
 def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a plain file, each with its newline.
-
-    Raises:
-      BoundError: It is too large or no plain file, or a line is too long.
-      OSError: It cannot be read.
-    """
+    """Yield the lines of a plain file, each with its newline; `BoundError` past a limit."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
@@ -82,12 +66,11 @@ def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
 
 
 def gunzip(file: IO[bytes], most_bytes: int) -> bytes:
-    """Unpack a gzip file, from its start; never more than `most_bytes`.
+    """Unpack a gzip file; `BoundError` past `most_bytes`.
 
-    Raises:
-      BoundError: It unpacks to more.
-      OSError, EOFError, zlib.error: It is damaged.
+    `OSError`, `EOFError` or `zlib.error` if it is damaged.
     """
+    # One byte past the limit shows that there is more, without unpacking the rest.
     data = gzip.GzipFile(fileobj=file).read(most_bytes + 1)
     if len(data) > most_bytes:
         raise BoundError(f"unpacks to more than {most_bytes:,} bytes")
@@ -95,16 +78,12 @@ def gunzip(file: IO[bytes], most_bytes: int) -> bytes:
 
 
 def count_marks(data: bytes) -> int:
-    """Number of commas, colons and opening brackets: no fewer than the values of a JSON text."""
+    """Number of commas, colons and opening brackets: an upper bound on a JSON text's values."""
     return sum(map(data.count, (b",", b":", b"[", b"{")))
 
 
 def check_json(data: bytes, most_marks: int = MOST_MARKS) -> None:
-    """Refuse a JSON text of too many values, before they are made.
-
-    Raises:
-      BoundError: It has too many commas, colons and brackets.
-    """
+    """Refuse a JSON text of too many values, before they are made."""
     marks = count_marks(data)
     if marks > most_marks:
         raise BoundError(f"has {marks:,} commas, colons and brackets; {most_marks:,} are read")
@@ -113,14 +92,8 @@ def check_json(data: bytes, most_marks: int = MOST_MARKS) -> None:
 def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool = False) -> Any:
     """Decode a JSON text of this project: UTF-8, finite numbers, of bounded size and depth.
 
-    Args:
-      data: The text.
-      most_marks: Commas, colons and brackets that it may have.
-      with_nan: Whether NaN and infinities pass, for a reader that says where they are.
-
-    Raises:
-      BoundError: It has more values, is deeper, or has a number that no file of ours has.
-      ValueError: It is no JSON.
+    `with_nan` admits NaN and infinities, for a reader that reports their place. `BoundError` for
+    too many values, depth or digits, another `ValueError` if it is no JSON.
     """
     data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
     check_json(data, most_marks)
@@ -129,17 +102,14 @@ def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool
         value = (_WITH_NAN if with_nan else _STRICT).decode(data.decode())
     except RecursionError:
         raise BoundError(f"is nested more than {DEEPEST} deep") from None
+    # Fewer brackets cannot be too deep, so that most files skip the walk.
     if data.count(b"[") + data.count(b"{") > DEEPEST:
         check_depth(value)
     return value
 
 
 def check_depth(value: Any) -> None:
-    """Refuse a value that code which calls itself for its parts could not walk through.
-
-    Raises:
-      BoundError: Lists and objects are too deep inside each other.
-    """
+    """Refuse a value too deep for recursive code to walk."""
     layer = [value]
     for _ in range(DEEPEST):
         layer = [part for whole in layer for part in _parts(whole) if isinstance(part, dict | list)]

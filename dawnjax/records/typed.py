@@ -1,4 +1,4 @@
-"""Typed decoding: plain JSON values as dataclasses, and one line for a field that is wrong."""
+"""Typed decoding: plain JSON values as dataclasses, and one line for a wrong field."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ Kind = TypeVar("Kind")
 
 
 class FieldError(ValueError):
-    """A field is missing, unknown or of another type; one line names its path."""
+    """A missing, unknown or mistyped field; one line names its path."""
 
 
 def decode(
@@ -22,36 +22,21 @@ def decode(
 ) -> Kind:
     """Decode a JSON text into a dataclass, a named tuple or a container of them.
 
-    Raises:
-      BoundError, ValueError: As of `load_json`.
-      FieldError: As of `convert`.
+    Raises `BoundError` and `ValueError` as `load_json` does, `FieldError` as `convert` does.
     """
     return convert(load_json(data, most_marks), kind, others=others)
 
 
 def read_json(path: str | os.PathLike[str], kind: type[Kind], most_bytes: int = MOST_BYTES) -> Kind:
-    """Read and decode a JSON file.
-
-    Raises:
-      OSError: It cannot be read.
-      BoundError, ValueError, FieldError: As of `read_plain` and `decode`.
-    """
+    """Read and decode a JSON file; `OSError` and the errors of `read_plain` and `decode`."""
     return decode(read_plain(path, most_bytes), kind)
 
 
 def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False) -> Kind:
-    """Make a value of the given type from plain JSON values.
+    """Make a value of the given type from plain JSON values, or raise `FieldError`.
 
-    Types are exact: a whole number is no text, `1.0` no whole number, `true` no number.
-
-    Args:
-      value: The values.
-      kind: The type.
-      at: The path of the value in its file, for the message.
-      others: Whether fields that the type does not have may be there; they are dropped.
-
-    Raises:
-      FieldError: A field is missing, unknown or of another type.
+    Types are exact: a whole number is no text, `1.0` no whole number, `true` no number. `at` is the
+    value's path in its file, for the message. With `others`, unknown fields are dropped.
     """
     try:
         made = msgspec.convert(value, kind)
@@ -77,7 +62,6 @@ _WORDS = {
 
 
 def _in_words(error: msgspec.ValidationError, value: Any, kind: Any, at: str) -> str:
-    """The line of a wrong field: its path, its value where it is short, and what is expected."""
     reason, _, within = str(error).replace("`", "").partition(" - at $")
     path = (at + within).removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field (\w+)", reason):

@@ -1,8 +1,8 @@
 """Writing whole or not at all.
 
-A file is written under a drawn name beside its place and renamed. A reader sees the old content or
-the new, a failure leaves the old, and a link at the place is replaced and never followed: a
-stranger's folder cannot make us overwrite a file elsewhere.
+A file is written under a random name beside its place and renamed. A reader sees the old content or
+the new, and a failure leaves the old. A link at the place is replaced, not followed: a stranger's
+folder cannot make us overwrite a file elsewhere.
 """
 
 import contextlib
@@ -20,15 +20,10 @@ from dawnjax.errors import ConfigError, RunError
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
-    """Write a file whole or not at all, and the folders above it where they are absent.
+    """Write a file whole or not at all, and make its folders; a link there is replaced.
 
-    Args:
-      path: The file; a link there is replaced, not followed.
-      content: Bytes, or a text to write as UTF-8 with the ends of lines as they are.
-      durable: Whether to wait until the file and its name are on disk.
-
-    Raises:
-      RunError: It cannot be written; what was there stays.
+    A text is written as UTF-8, its line ends unchanged. `durable` waits until the file and its
+    name are on disk. After a `RunError` the old file stands.
     """
     if isinstance(content, str):
         content = content.encode(errors="backslashreplace")  # names of files may be no UTF-8
@@ -46,6 +41,7 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
                 os.fsync(file.fileno())
         os.replace(partial, path)
         if durable:
+            # Without this, a power failure may undo the rename.
             sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or error
@@ -56,11 +52,7 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | None = 2) -> None:
-    """Write a value as JSON, as `write` does.
-
-    Raises:
-      RunError: It cannot be written, or has a number that is not finite; what was there stays.
-    """
+    """Write a value as JSON, as `write` does; `RunError` also for numbers that are not finite."""
     try:
         text = json.dumps(value, indent=indent, allow_nan=False)
     except ValueError as error:  # a forged log may hold a NaN
@@ -69,20 +61,12 @@ def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | N
 
 
 def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
-    """Write a new folder whole or not at all.
-
-    Args:
-      out: The folder; it must not exist or be empty.
-      fill: Writes into the folder that it is given.
-
-    Raises:
-      ConfigError: The folder holds something.
-      RunError: It cannot be written.
-    """
+    """Write a new folder by `fill`, whole or not at all; `ConfigError` if it is not empty."""
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"--out={out} exists and is not empty; choose a new folder")
         out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        # Beside `out`, because a rename works within one file system only.
         partial = out.with_name(f".{out.name[:60]}.{secrets.token_hex(4)}.tmp")
         try:
             partial.mkdir()
@@ -95,13 +79,9 @@ def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
 
 
 def open_append(path: Path) -> int:
-    """Open a plain file to append and to read; it is made, with its folder, where it is absent.
+    """File descriptor to append to and read a plain file, made where absent.
 
-    Returns:
-      A file descriptor.
-
-    Raises:
-      OSError: It cannot be opened, or it is a link or no plain file.
+    `OSError` for a link or any file that is not plain.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -113,11 +93,7 @@ def open_append(path: Path) -> int:
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Wait until the names in a folder are on disk.
-
-    Raises:
-      OSError: The disk failed.
-    """
+    """Wait until the names in a folder are on disk; `OSError` if the disk fails."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

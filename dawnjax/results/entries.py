@@ -1,8 +1,8 @@
 """The record that every analysis reads: an entry, ours or an official one.
 
 An entry is several trials of one experiment on one system. A DAWNBench entry is one trial, an
-MLPerf entry a folder of logs, one of ours the run directories of one experiment with several seeds.
-One line of a JSON Lines file is one entry.
+MLPerf entry a folder of logs, ours the run directories of one experiment with several seeds. One
+line of a JSON Lines file is one entry.
 """
 
 import dataclasses
@@ -203,7 +203,7 @@ class Entry:
 
     @property
     def sample(self) -> Sample | None:
-        """Times of the trials for statistics; None if how long a trial ran is not known."""
+        """Times of the trials for statistics; None if a trial's length is unknown."""
         return Sample.of(
             [trial.time_to_accuracy_seconds for trial in self.trials],
             [trial.total_seconds for trial in self.trials],
@@ -216,11 +216,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Entry":
-        """Makes an entry of plain JSON values.
-
-        Raises:
-          RunError: A field is missing, unknown, of another type or of another schema.
-        """
+        """Make an entry of JSON values; `RunError` for a missing, unknown or mistyped field."""
         if value.get("schema_version") != SCHEMA_VERSION:
             raise RunError(
                 f"an entry of schema {value.get('schema_version')!r}; this version reads "
@@ -236,12 +232,9 @@ class Entry:
 
 
 def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
-    """Whether a value reaches a threshold, both as float32.
+    """True if a value reaches a threshold, both as float32.
 
     An accelerator's 21.8 is logged as 21.799999237060547.
-
-    Raises:
-      ValueError: The direction is not known.
     """
     if direction not in ("at_least", "at_most"):
         raise ValueError(f"direction is {direction!r}; choose at_least or at_most")
@@ -259,12 +252,10 @@ def _float32(value: float) -> float:
 def summary_of(
     trials: Sequence[Trial], cost_per_hour_usd: float | None = None, drops: int = 1
 ) -> Summary:
-    """Computes the statistics of trials, with the cost from the trials where each has one.
+    """Statistics of trials; their cost is their own where each has one.
 
-    Args:
-      trials: The trials.
-      cost_per_hour_usd: Price of the whole system, for trials that do not say what they cost.
-      drops: Trials that the score leaves out at each end.
+    `cost_per_hour_usd` is the whole system's price, for trials without a cost. The score omits
+    `drops` trials at each end.
     """
     summary = summarize_trials(
         [trial.time_to_accuracy_seconds for trial in trials],
@@ -282,7 +273,7 @@ def summary_of(
 
 
 def day_of(unix_seconds: Any) -> str:
-    """The day (UTC) of a Unix time, `YYYY-MM-DD`; empty where it is none."""
+    """Day (UTC) of a Unix time, `YYYY-MM-DD`; empty for any other value."""
     try:
         return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
     except (TypeError, ValueError, OverflowError, OSError):
@@ -290,7 +281,7 @@ def day_of(unix_seconds: Any) -> str:
 
 
 def set_apart(entry: Entry, words: str) -> Entry:
-    """Adds words to an entry's source and distinction that tell it from another entry."""
+    """Entry with words added to its source and distinction, which make it unique."""
     if not words:
         return entry
     return dataclasses.replace(
@@ -301,21 +292,13 @@ def set_apart(entry: Entry, words: str) -> Entry:
 
 
 def write_entries(path: Path, entries: Iterable[Entry]) -> None:
-    """Writes entries to a JSON Lines file, whole or not at all.
-
-    Raises:
-      RunError: The file cannot be written.
-    """
+    """Write entries to a JSON Lines file, whole or not at all."""
     lines = (json.dumps(entry.to_json(), allow_nan=False) + "\n" for entry in entries)
     records.write(path, "".join(lines))
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
-    """Yields the entries of a JSON Lines file.
-
-    Raises:
-      RunError: The file cannot be read, or a line is no entry; the line is named.
-    """
+    """Yield the entries of a JSON Lines file; `RunError` names a line that is no entry."""
     marks = 0
     try:
         for number, line in enumerate(records.lines(path, _MOST_BYTES, _MOST_LINE_BYTES), start=1):

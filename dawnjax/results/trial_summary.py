@@ -1,4 +1,4 @@
-"""The statistics of an entry's trials.
+"""Statistics of an entry's trials.
 
 Source: "Analysis of DAWNBench, a Time-to-Accuracy ML Performance Benchmark" (arXiv 1806.01427),
 section 4.1, Tables 3 and 4. Its coefficients of variation are population standard deviations over
@@ -55,17 +55,10 @@ def summarize_trials(
     cost_per_hour_usd: float | None = None,
     drops: int = 1,
 ) -> Summary:
-    """Computes the statistics of trials.
+    """Statistics of trials, given as three parallel sequences; None stands for an unknown value.
 
-    Args:
-      seconds: Time to accuracy of each trial; None if it did not reach.
-      epochs: Epochs to the target of each trial; None if not known.
-      total_seconds: How long each trial ran; None if not known.
-      cost_per_hour_usd: Price of the whole system.
-      drops: Trials that the score leaves out at each end.
-
-    Raises:
-      ValueError: The sequences differ in length.
+    `seconds` is the time to accuracy, None if a trial did not reach; `total_seconds` is its whole
+    length. The score omits `drops` trials at each end.
     """
     rows = list(zip(seconds, epochs, total_seconds, strict=True))
     times = [time for time in seconds if time is not None]

@@ -1,7 +1,7 @@
-"""Whether a log and `experiment.json` are of one run.
+"""Proof that a log and `experiment.json` are of one run.
 
-Each attempt begins its log with the run's id and the hash of `experiment.json`, and with the seed
-and the identity of what it trains. A log that was copied in from another run contradicts them.
+Each attempt begins its log with the run's id, the hash of `experiment.json`, the seed and the
+identity of the training. A log copied in from another run contradicts them.
 """
 
 import json
@@ -23,12 +23,9 @@ def record_hash(record: dict[str, Any]) -> str:
 
 
 def contradictions(record: dict[str, Any], log: Path) -> list[str]:
-    """Finds where a log is of another run than `experiment.json`.
+    """Fields in which a log is of another run than `experiment.json`.
 
-    The past that a checkpoint held is left out: another run directory may have had that run.
-
-    Raises:
-      RunError: The log cannot be read.
+    A past restored from a checkpoint is exempt: another run directory may have held that run.
     """
     openings = _openings(log)
     faults = []
@@ -42,17 +39,13 @@ def contradictions(record: dict[str, Any], log: Path) -> list[str]:
 
 
 def is_changed(record: dict[str, Any], log: Path) -> bool:
-    """Whether `experiment.json` differs from the one that an attempt of the log found or wrote.
-
-    Raises:
-      RunError: The log cannot be read.
-    """
+    """True if `experiment.json` differs from the one that an attempt of the log found or wrote."""
     now = record_hash(record)
     return any(event.get("record_sha256", now) != now for event in _openings(log))
 
 
 def _openings(log: Path) -> list[Event]:
-    """The events with which the attempts in a log begin, those of a past left out."""
+    """First events of the attempts in a log, those of a restored past left out."""
     marks = (b'{"event":"attempt_start"', b'{"event":"experiment"')
     try:
         with log.open("rb") as file:

@@ -1,9 +1,8 @@
 """Time as a measured quantity: one clock, and phases that sum to the total.
 
-Durations come from the machine's monotonic clock and start with the program itself, so that
-imports count and a wall clock that is set changes nothing. At each moment exactly one phase runs;
-entering the next ends it. A phase's beginning is an event of the log, from which `analysis`
-computes every duration; nothing is summed here.
+Durations come from the machine's monotonic clock and start with the program itself, so that imports
+count and a corrected wall clock changes nothing. Exactly one phase runs at a time. The log holds
+the phases' beginnings; `analysis` computes every duration from them.
 """
 
 import contextlib
@@ -15,13 +14,13 @@ from typing import Any, Literal, get_args
 import dawnjax
 
 Phase = Literal["setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other"]
-"""What a process is doing, as the result reports it."""
+"""Activity of a process, as the result reports it."""
 
 PHASES: tuple[str, ...] = get_args(Phase)
 
 
 class RunClock:
-    """Seconds since this program started, as `dawnjax.program_start` says."""
+    """Seconds since this program started, by `dawnjax.program_start`."""
 
     def __init__(self) -> None:
         self._start = dawnjax.program_start
@@ -30,7 +29,7 @@ class RunClock:
         return time.perf_counter() - self._start
 
     def moment(self) -> dict[str, Any]:
-        """The present by three clocks, as the fields `t`, `boot_seconds`, `unix_seconds`."""
+        """The present by three clocks: `t`, `boot_seconds`, `unix_seconds`."""
         return {
             "t": round(self.now(), 6),
             "boot_seconds": _round(boot_seconds()),
@@ -39,17 +38,16 @@ class RunClock:
 
 
 class Phases:
-    """The phase that runs now; each change is reported."""
+    """The running phase; each change is reported."""
 
     def __init__(self, record: Callable[[Phase], None], first: Phase = "setup"):
-        """Starts in the first phase."""
         self._record = record
         self.current: Phase = first
         record(first)
 
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
-        """Runs a block as a phase, then goes back to the one before."""
+        """Run a block as a phase, then return to the phase before."""
         before = self.current
         self.enter(name)
         try:
@@ -58,7 +56,7 @@ class Phases:
             self.enter(before)
 
     def enter(self, name: Phase) -> None:
-        """End the running phase and begin another; the same phase is not begun anew."""
+        """End the running phase and begin another; a repeated name does nothing."""
         if name != self.current:
             self.current = name
             self._record(name)
@@ -71,7 +69,7 @@ def boot_seconds() -> float | None:
 
 
 def boot_id() -> str | None:
-    """The name of this boot of this machine; `boot_seconds` compare only within one boot."""
+    """Name of this boot of the machine; `boot_seconds` compare only within one boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

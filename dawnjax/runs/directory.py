@@ -1,4 +1,4 @@
-"""The directory of a run: its record, log, checkpoints, scalars and result."""
+"""Directory of a run: its record, log, checkpoints, scalars and result."""
 
 import dataclasses
 import hashlib
@@ -17,32 +17,28 @@ from dawnjax.runs.log import SCHEMA_VERSION
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run.
-
-    Attributes:
-      path: The directory.
-    """
+    """Paths of one run's files."""
 
     path: Path
 
     @property
     def experiment_file(self) -> Path:
-        """The experiment: written once, before anything else."""
+        """The experiment's file: written once, before anything else."""
         return self.path / "experiment.json"
 
     @property
     def result_file(self) -> Path:
-        """The result: written at the end of each attempt."""
+        """The result's file: written at the end of each attempt."""
         return self.path / "result.json"
 
     @property
     def checkpoints(self) -> Path:
-        """The saved states, one folder a step."""
+        """Folder of the saved states, one folder per step."""
         return self.path / "checkpoints"
 
     @property
     def profile(self) -> Path:
-        """The profiles, one folder a process."""
+        """Folder of the profiles, one folder per process."""
         return self.path / "profile"
 
     @property
@@ -51,12 +47,12 @@ class RunDirectory:
 
 
 def names_a_file(text: str) -> bool:
-    """Whether a name that a user chose is safe as the name of a file or folder."""
+    """True if a user's name is safe as the name of a file or folder."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
 
 
 RECORD_TYPE = "record_mode"
-"""What a file of `dawnjax record` calls itself."""
+"""Kind by which a file of `dawnjax record` identifies itself."""
 
 RECORD_FILE = (
     "this is a file of `dawnjax record`, not a run: its training time is not a time to accuracy"
@@ -64,7 +60,7 @@ RECORD_FILE = (
 
 
 def is_record_file(path: Path) -> bool:
-    """Whether `dawnjax record` wrote a file; no other command reads one."""
+    """True if `dawnjax record` wrote the file; no other command reads one."""
     try:
         with records.open_plain(path) as file:  # archives of results may be large
             if file.read(1) != b"{":
@@ -75,17 +71,14 @@ def is_record_file(path: Path) -> bool:
 
 
 def new_run_id(experiment_name: str, seed: int) -> str:
-    """Makes a name that no other run has: experiment, seed, time (UTC) and a random end."""
+    """Unique name: experiment, seed, time (UTC) and a random end."""
+    # UTC, so that names sort by time across machines.
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return f"{experiment_name}-s{seed}-{moment}-{secrets.token_hex(2)}"
 
 
 def read_record(directory: RunDirectory) -> dict[str, Any] | None:
-    """Reads `experiment.json`; None where the directory holds no run yet.
-
-    Raises:
-      ConfigError: The directory holds something else, or the file is damaged.
-    """
+    """Read `experiment.json`; None without a run, `ConfigError` for damage or any other content."""
     file = directory.experiment_file
     if not file.exists():
         if directory.path.is_dir():
@@ -100,6 +93,7 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                     f"{directory.path} holds {min(strangers)!r} but no experiment.json; choose an "
                     "empty or new --run_dir"
                 )
+        # A file among the folders above would otherwise fail only at the first write.
         for path in (directory.path, *directory.path.parents):
             if is_record_file(path):
                 raise ConfigError(f"{path}: {RECORD_FILE}")
@@ -120,15 +114,13 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
 
 
 class _Source(TypedDict):
-    """The file of an experiment, as `source_of` reads it."""
-
     name: str
     sha256: str
     text: str
 
 
 class _Record(TypedDict):
-    """The fields that every `experiment.json` has, and the file's where it came from one."""
+    """Fields that every `experiment.json` has; `source` only if the experiment came from a file."""
 
     run_id: str
     experiment: dict[str, Any]
@@ -143,15 +135,9 @@ LARGEST_SOURCE_BYTES = 10**6
 
 
 def source_of(file: Path) -> dict[str, str]:
-    """Reads the file that an experiment came from, for `experiment.json`; runs nothing.
-
-    Returns:
-      `name`, `text`, and `sha256`, the hash of the text as UTF-8.
-
-    Raises:
-      ConfigError: It cannot be read or is too large.
-    """
+    """Read an experiment's file without running it: `name`, `text`, and `sha256` of its UTF-8."""
     try:
+        # Read by Python's own rule for encodings, so that the kept text is the one that ran.
         data = file.read_bytes()
         text = data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
     except (OSError, SyntaxError, ValueError) as error:
@@ -173,13 +159,10 @@ MOST_FOLDERS = 200
 
 
 def refuse_unusable_path(path: Path) -> None:
-    """Refuses a path under which Orbax saves checkpoints that nobody can read.
+    """Refuse a path under which Orbax saves checkpoints that cannot be read back.
 
-    It hands a path on as UTF-8, so that every save of one with other bytes would fail. And it takes
-    a path for a pattern when it joins a checkpoint's parts, so that it would find none of them.
-
-    Raises:
-      ConfigError: Shows the path, and what makes it usable.
+    Orbax encodes a path as UTF-8, so every save to a path with other bytes fails. It also expands
+    the path as a pattern when it joins a checkpoint's parts, and then finds none.
     """
     shown = str(path.absolute())
     try:
@@ -202,11 +185,7 @@ def refuse_unusable_path(path: Path) -> None:
 
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
-    """Refuses a run directory that belongs to another experiment or seed.
-
-    Raises:
-      ConfigError: Names what differs.
-    """
+    """Refuse a run directory of another experiment or seed; `ConfigError` names the difference."""
     old_fields = {"seed": record["seed"], **flatten(record["identity_fields"])}
     new_fields = {"seed": new["seed"], **flatten(new["identity_fields"])}
     if old_fields == new_fields:
@@ -228,7 +207,7 @@ def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[
 
 
 def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:
-    """Flattens nested JSON into one dict from dotted names to leaves."""
+    """Nested JSON as one dict from dotted names to leaves."""
     if isinstance(fields, dict):
         items = fields.items()
     elif isinstance(fields, list) and any(isinstance(item, dict) for item in fields):

@@ -2,8 +2,7 @@
 
 Each process of a run appends to its own file, `log/process_00000.jsonl`, one JSON object a line.
 An attempt is one process lifetime; attempts of one trial follow each other in one file. A line ends
-with the CRC-32 of what is before it, so that a reader sees whether a line is torn or damaged. The
-file is only ever appended to; of a line that a full disk cuts short, the start is cut off again.
+with the CRC-32 of the text before it, so that a reader detects torn and damaged lines.
 
 Every event has:
   event: Its name, one of `EVENTS`.
@@ -12,7 +11,7 @@ Every event has:
   t: Seconds since that process's program started, from a clock that only goes forward.
   boot_seconds: The machine's clock since boot, which no one sets; null where there is none.
   unix_seconds: The wall clock, for people; no duration is computed from it where the machine's
-    own clock can tell.
+    own clock is known.
 """
 
 import fcntl
@@ -82,33 +81,26 @@ def log_path(run_dir: Path, process_index: int) -> Path:
 
 
 class RunLog:
-    """Appends events to the log of one process; safe to use from several threads.
+    """Appender of events to the log of one process; safe to use from several threads.
 
     Attributes:
-      path: The file.
-      attempt: The attempt that writes, as its lines have it.
-      events: Those of all attempts so far, condensed: all that a summary needs.
-      faults: What was wrong with its lines when the log was opened.
+      attempt: Number of this attempt.
+      events: Events of all attempts so far, condensed: enough for a summary.
+      faults: Faults of the lines that the log had when it was opened.
     """
 
     def __init__(self, path: Path, clock: RunClock):
-        """Opens the log, alone, and starts the next attempt in it.
-
-        Args:
-          path: The log file; made, with its folder, where it is absent.
-          clock: The clock of this attempt.
-
-        Raises:
-          RunError: Another process has the log open, or it cannot be written.
-        """
+        """Lock or make the log and start an attempt; `RunError` if another process has it open."""
         self.path = path
         self._clock = clock
         self._lock = threading.Lock()
         self._fd = -1
         try:
             self._fd = records.open_append(path)
+            # The kernel frees the lock however the process dies: no stale lock blocks a restart.
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = os.fstat(self._fd).st_size
+            # A killed attempt may have left half a line.
             self._at_line_start = size == 0 or os.pread(self._fd, 1, size - 1) == b"\n"
             lines, self.faults = _read_lines(path)
             earlier = with_past(lines)
@@ -125,17 +117,15 @@ class RunLog:
         self._number = self.attempt  # in `events`, where a past may come before this attempt
 
     def append(self, event: str, *, durable: bool = False, **fields: Any) -> None:
-        """Writes one event.
+        """Write one event, one of `EVENTS`.
 
         Args:
-          event: One of `EVENTS`.
           durable: Wait until the line is on disk, for events that a power failure must not lose.
-          **fields: The event's fields, as JSON values; NaN and infinities become strings, and
-            passwords and tokens are left out.
+          **fields: JSON values; NaN and infinities become text, passwords and tokens are dropped.
 
         Raises:
-          RunError: The line could not be written whole, such as on a full disk. What was written
-            before stays valid and a later call may succeed.
+          RunError: The line could not be written whole, such as on a full disk. Earlier lines stay
+            valid and a later call may succeed.
         """
         missing = [name for name in EVENTS[event] if name not in fields]
         if missing:
@@ -167,6 +157,7 @@ class RunLog:
             finally:
                 if written:
                     self._at_line_start = data[written - 1 : written] == b"\n"
+            # A past renumbers the attempts, so the condensed events are made anew.
             if record.get("past"):
                 self.events = condense(read_events(self.path)[0])
                 self._number = self.events[-1]["attempt"]
@@ -174,7 +165,7 @@ class RunLog:
                 _append_condensed(self.events, {**record, "attempt": self._number})
 
     def _take_back(self, num_bytes: int) -> int:
-        """Cuts off the start of a line that did not fit; returns the bytes that are gone."""
+        """Cut off the start of a line that did not fit; return the number of bytes cut."""
         try:
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - num_bytes)
         except OSError:
@@ -182,14 +173,11 @@ class RunLog:
         return num_bytes
 
     def sync(self) -> None:
-        """Waits until all that was written is on disk; other threads may write meanwhile.
-
-        Raises:
-          OSError: The disk failed.
-        """
+        """Wait until all lines so far are on disk; other threads may write meanwhile."""
         with self._lock:
             if self._fd < 0:
                 return
+            # A duplicate, so that other threads may append or close the log during the wait.
             fd = os.dup(self._fd)
         try:
             os.fsync(fd)
@@ -197,7 +185,7 @@ class RunLog:
             os.close(fd)
 
     def close(self) -> None:
-        """Closes the file and gives up the lock; later events are dropped."""
+        """Close the file and release the lock; later events are dropped."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -205,9 +193,9 @@ class RunLog:
 
 
 def condense(events: Iterable[Event]) -> list[Event]:
-    """Merges each attempt's heartbeats into the last one, and its train events into the last one.
+    """Merge each attempt's heartbeats into the last one, and its train events into the last one.
 
-    The summary stays the same. A day's run has 170,000 heartbeats and train events.
+    The summary stays the same. A run of a day has 170,000 such events.
     """
     kept: list[Event] = []
     for event in events:
@@ -231,7 +219,8 @@ def _append_condensed(kept: list[Event], event: Event) -> None:
 
 
 def encode_line(record: dict[str, Any]) -> bytes:
-    """Encodes an event as one line that ends with the CRC-32 of what is before it."""
+    """Event as one line that ends with the CRC-32 of the text before it."""
+    # Without the closing brace, which follows the checksum.
     body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
     return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 
@@ -240,7 +229,7 @@ _CRC_LENGTH = len(b',"crc32":"00000000"}')
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """Decodes one line without its newline; None if it is torn or damaged."""
+    """Event of a line without its newline; None if it is torn or damaged."""
     body, tail = line[:-_CRC_LENGTH], line[-_CRC_LENGTH:]
     if tail != b',"crc32":"%08x"}' % zlib.crc32(body):
         return None
@@ -248,16 +237,17 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
         record = records.load_json(body + b"}", with_nan=True)
     except ValueError:
         return None
+    # A checksum proves no author: a forged line has a valid one too.
     return record if _is_event(record) else None
 
 
 def read_events(path: Path) -> tuple[list[Event], list[LineFault]]:
-    """Reads a log.
+    """Read a log.
 
     Returns:
-      The events in the order written, each once, with the past that a checkpoint held where the log
-      had lost it and a `lost` event where lines are lost; and what is wrong with the lines. A torn
-      line is what a kill or a full disk leaves; it harms no other line.
+      The events in the order written, each once, and the faults of the lines. A past from a
+      checkpoint fills what the log had lost; a `lost` event stands where lines are missing. A torn
+      line, which a kill or a full disk leaves, harms no other line.
 
     Raises:
       RunError: The file cannot be read, or is of another version of this format.
@@ -267,7 +257,6 @@ def read_events(path: Path) -> tuple[list[Event], list[LineFault]]:
 
 
 def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
-    """Reads a log as `read_events` does, without putting a past in its place."""
     events: list[Event] = []
     faults: list[LineFault] = []
     lines: list[Line] = []
@@ -312,7 +301,7 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
 
 
 class _Moment(TypedDict):
-    """The fields of every event, and those that code counts with where an event has them."""
+    """Fields of every event, and the optional ones that code counts with."""
 
     event: str
     attempt: int
@@ -331,7 +320,7 @@ def _is_event(record: Any) -> bool:
 
 
 def is_moment(record: Any) -> bool:
-    """Whether a value is an event of an attempt at a time, with numbers for its steps."""
+    """True if a value is an event of an attempt at a time, with numbers for its steps."""
     try:
         return records.convert(record, _Moment, others=True)["event"] in EVENTS
     except records.FieldError:
@@ -339,7 +328,7 @@ def is_moment(record: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """Replaces what JSON cannot say: NaN and infinities, by NaN, Infinity, -Infinity as text."""
+    """Value with NaN, Infinity and -Infinity as text, since JSON has none."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

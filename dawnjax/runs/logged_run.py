@@ -1,10 +1,10 @@
 """The attempts of a log, and the clocks and costs over them.
 
-The clock of a run, over several attempts, is the sum of (last recorded moment - max(run_start,
-start of the attempt)): a restart, a restore, compilation and work done again count, the gap between
-two attempts does not. An attempt that was killed ends at its last event; a heartbeat bounds how
-much later it may have died. Of an attempt whose log was lost with its disk, the events up to its
-last save are known, from the checkpoint (see `past`).
+The clock of a run is the sum over its attempts of (last recorded moment - max(run_start, start of
+the attempt)). A restart, a restore, compilation and repeated work count; the gap between two
+attempts does not. A killed attempt ends at its last event; the heartbeat bounds how much later it
+may have died. If an attempt's log was lost with its disk, the checkpoint holds the events up to its
+last save (see `past`).
 """
 
 import dataclasses
@@ -43,15 +43,11 @@ class LoggedAttempt:
 
     @property
     def seconds(self) -> float:
-        """Its lifetime."""
+        """Lifetime up to the last event."""
         return max(event["t"] for event in self.events)
 
     def phase_seconds(self, until: float | None = None) -> dict[str, float]:
-        """Seconds of each phase up to a moment: from its beginning to the next one, or to the end.
-
-        Args:
-          until: The moment; the attempt's end if None.
-        """
+        """Seconds of each phase up to the moment `until`, or to the attempt's end if None."""
         end = self.seconds if until is None else until
         seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         name, begin = "setup", 0.0
@@ -63,18 +59,19 @@ class LoggedAttempt:
         return seconds
 
     def first_compiled(self) -> dict[str, str]:
-        """Each program of the compile phase, and whether the cache had it."""
+        """Cache state of each program of the compile phase."""
         programs, phase = {}, ""
         for event in self.events:
             if event["event"] == "phase":
                 phase = event["name"]
             elif event["event"] == "compiled" and phase == "compile":
+                # The first state counts: a program that is compiled again comes from the cache.
                 programs.setdefault(event["program"], event["cache"])
         return programs
 
     @property
     def ended(self) -> bool:
-        """Whether the log has its end; it was killed, or still runs, if not."""
+        """True if the log has the attempt's end; false if it was killed or still runs."""
         return last_event(self.events, "attempt_end") is not None
 
     @property
@@ -99,21 +96,14 @@ class LoggedAttempt:
 
 @dataclasses.dataclass(frozen=True)
 class LoggedRun:
-    """The attempts of a log, and the clocks over them.
-
-    A moment is an event of one of the attempts.
-    """
+    """The attempts of a log; a moment is an event of one of them."""
 
     attempts: list[LoggedAttempt]
     run_start: Event | None
 
     @classmethod
     def from_events(cls, events: Sequence[Event]) -> "LoggedRun":
-        """Groups the events of a log, in the order written, by attempt.
-
-        Raises:
-          RunError: There are none.
-        """
+        """Group a log's events by attempt, in the order written; `RunError` for an empty log."""
         grouped: dict[int, list[Event]] = {}
         for event in events:
             grouped.setdefault(event["attempt"], []).append(event)
@@ -128,17 +118,17 @@ class LoggedRun:
 
     @property
     def reached(self) -> Event | None:
-        """The first evaluation that reached the target; None if none did."""
+        """First evaluation that reached the target; None if none did."""
         return next((e for e in events_of(self.events, "evaluation") if e["reached"]), None)
 
     @property
     def lost_log(self) -> bool:
-        """Whether a log was lost, with what its last attempt did after its last save."""
+        """True if a log was lost, with the last attempt's work after its last save."""
         return any(event.get("lost_log") for event in events_of(self.events, "restored"))
 
     @property
     def lost_lines(self) -> list[str]:
-        """Where lines of the log are lost, with what may be wrong for it."""
+        """Places where lines of the log are lost, and the numbers that may be wrong for it."""
         return [
             f"{_lines_lost(gap)} {_HELD_NOWHERE}: times of phases, and what the lines said, are "
             "not known"
@@ -146,7 +136,7 @@ class LoggedRun:
         ]
 
     def why_no_time(self, moment: Event) -> str:
-        """Why the run's clock at a moment is not known; empty if it is."""
+        """Reason why the run's clock at a moment is unknown; empty if it is known."""
         start = self.run_start
         if start is None or moment["attempt"] < start["attempt"]:
             return NO_RUN_START
@@ -159,7 +149,7 @@ class LoggedRun:
         return ""
 
     def why_reached_unknown(self) -> str:
-        """Why the target may have been reached before it is seen to be; empty if it was not."""
+        """Reason why lost lines may hold an earlier arrival at the target; empty if they cannot."""
         gaps = self._gaps if self.reached is None else self._gaps_before(self.reached)
         for gap, after in gaps:
             if self._may_have_reached(gap, after):
@@ -168,7 +158,6 @@ class LoggedRun:
 
     @functools.cached_property
     def _gaps(self) -> list[tuple[Event, list[Event]]]:
-        """The places where lines are lost, each with what its attempt did after."""
         return [
             (event, attempt.events[place + 1 :])
             for attempt in self.attempts
@@ -185,7 +174,7 @@ class LoggedRun:
         return [(gap, after) for gap, after in self._gaps if is_before(gap, after)]
 
     def _may_have_reached(self, gap: Event, after: list[Event]) -> bool:
-        """Whether an evaluation that reached the target may be among lost lines."""
+        """True if lost lines may hold an evaluation that reached the target."""
         record = last_event(self.events, "experiment") or {"experiment": {}}
         evaluation = record["experiment"].get("evaluation") or {}
         if evaluation.get("stop_at_target") and events_of(after, "train"):
@@ -204,7 +193,7 @@ class LoggedRun:
         return in_evaluation and not is_evaluated
 
     def run_parts(self, moment: Event) -> list[tuple[LoggedAttempt, float]] | None:
-        """Each attempt's seconds on the run's clock up to a moment; None if that is not known."""
+        """Each attempt's seconds on the run's clock up to a moment; None if unknown."""
         start = self.run_start
         if start is None or self.why_no_time(moment):
             return None
@@ -218,7 +207,7 @@ class LoggedRun:
         return parts
 
     def run_seconds(self, moment: Event) -> float | None:
-        """Seconds on the run's clock at a moment; None before `run_start`, or if not known."""
+        """Seconds on the run's clock at a moment; None before `run_start`, or if unknown."""
         parts = self.run_parts(moment)
         return None if parts is None else sum(seconds for _, seconds in parts)
 
@@ -232,7 +221,7 @@ class LoggedRun:
         return {name: sum(part[name] for part in parts) for name in PHASES}
 
     def compile_seconds(self, moment: Event) -> float:
-        """Seconds of the compile phase of all attempts up to a moment."""
+        """Seconds of the compile phase, over all attempts up to a moment."""
         seconds = 0.0
         for attempt in self.attempts:
             if attempt.number < moment["attempt"]:
@@ -254,12 +243,12 @@ class LoggedRun:
         return max(run_seconds, moment["unix_seconds"] - start["unix_seconds"])
 
     def run_cost(self, moment: Event) -> tuple[float | None, str]:
-        """Cost of the run's clock up to a moment, or None and the reason."""
+        """Cost in USD of the run's clock up to a moment, or None and the reason."""
         parts = self.run_parts(moment)
         return (None, self.why_no_time(moment)) if parts is None else _cost(parts)
 
     def allocated_cost(self) -> tuple[float | None, str]:
-        """Cost of all lifetimes, or None and the reason."""
+        """Cost in USD of all lifetimes, or None and the reason."""
         return _cost([(attempt, attempt.seconds) for attempt in self.attempts])
 
 
@@ -278,12 +267,12 @@ def _lines_lost(gap: Event) -> str:
 
 
 def _cost(parts: list[tuple[LoggedAttempt, float]]) -> tuple[float | None, str]:
-    """Cost of attempts' seconds, or None and the reason."""
     cost, unpriced = 0.0, []
     for attempt, seconds in parts:
         hourly = attempt.usd_per_hour
         if hourly is not None:
             cost += hourly * seconds / 3600
+        # An attempt without time on the clock needs no price.
         elif seconds:
             unpriced.append(attempt.number)
     if unpriced:

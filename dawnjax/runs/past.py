@@ -1,10 +1,9 @@
-"""The part of a log that was lost, put back from a checkpoint.
+"""Lost parts of a log, put back from a checkpoint.
 
-A checkpoint holds the log as it was at the save. An attempt that restores it compares that past
-with its own log. Where the log lacks events (it lies on another machine's disk, or lines of it are
-damaged), the attempt logs the whole past inside its `restored` event. Whoever reads the log gets
-one list of events, in which the past stands in its place. A run that has ended restores nothing:
-there a `recovered` event carries the past, and is itself no part of the list.
+A checkpoint holds the log as of the save. If the log of a restoring attempt lacks events of that
+past (another machine's disk, damaged lines), the attempt logs the whole past in its `restored`
+event, and readers put it in its place. A finished run restores nothing: a `recovered` event, itself
+no part of the list, carries the past there.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ RECOVERED = "recovered"
 
 
 def lacks_some_of(past: Sequence[Event], events: Sequence[Event]) -> bool:
-    """Whether a log lost events that a checkpoint holds."""
+    """True if a log lost events that a checkpoint holds."""
     known = {_key(event) for event in events}
     if any(_key(event) not in known for event in past if event["event"] not in (*CONDENSED, LOST)):
         return True
@@ -39,11 +38,10 @@ def _count_lost(events: Sequence[Event]) -> int:
 
 
 def with_past(events: Sequence[Event]) -> list[Event]:
-    """Puts each past that a `restored` event carries in its place and numbers the attempts anew.
+    """Put the past of each `restored` event in its place and number the attempts anew.
 
-    Returns:
-      The events by attempt. A `restored` event has `lost_log`, true if what the attempt before it
-      did after its save may be lost, in the place of `past`.
+    In place of `past`, a `restored` event gets `lost_log`: true if the work of the attempt before
+    it, after its save, may be lost.
     """
     attempts: list[list[Event]] = []
     by_number: dict[int, list[Event]] = {}
@@ -68,17 +66,14 @@ def with_past(events: Sequence[Event]) -> list[Event]:
 def _filled_in(
     attempts: list[list[Event]], past: Sequence[Event]
 ) -> tuple[list[list[Event]], bool]:
-    """Takes each attempt that a past tells of from the past, with what its log says after that.
-
-    Returns:
-      The attempts, those of the past first; and whether the log ends before the past does.
-    """
+    """Attempts of the past, each continued by the log; and True if the log ends before the past."""
     saved: dict[int, list[Event]] = {}
     for event in past:
         saved.setdefault(event["attempt"], []).append(event)
     filled, is_lost = [], False
     for part in saved.values():
         keys, end = {_key(event) for event in part}, max(event["t"] for event in part)
+        # Matched by events, because attempts are numbered anew where a log was lost.
         logged = next((a for a in attempts if any(_key(event) in keys for event in a)), [])
         attempts = [attempt for attempt in attempts if attempt is not logged]
         is_lost = end > max((event["t"] for event in logged), default=0.0)
@@ -87,10 +82,11 @@ def _filled_in(
 
 
 def _after(logged: Sequence[Event], end: float, part: Sequence[Event]) -> list[Event]:
-    """The events after a past; of a condensed `train` event, the steps after it alone."""
+    """Events after a past; of a condensed `train` event, only the steps after it."""
     last = max(event.get("sequence", 0) for event in part)
     saved = max((event["step"] for event in part if event["event"] == "train"), default=0)
     return [
+        # A condensed event sums all steps of its attempt, those of the past included.
         {**event, "steps": min(event["steps"], event["step"] - saved)}
         if event["event"] == "train"
         else event
@@ -100,12 +96,12 @@ def _after(logged: Sequence[Event], end: float, part: Sequence[Event]) -> list[E
 
 
 def _is_after(event: Event, sequence: int, t: float) -> bool:
-    """Whether an event of an attempt comes after a past: by its number if both have one."""
+    """True if an attempt's event comes after a past: by its number if both have one."""
     if sequence and "sequence" in event:
         return event["sequence"] > sequence
     return event["t"] > t
 
 
 def _key(event: Event) -> tuple[str, float, str]:
-    """A key that no other event has, of other attempts too."""
+    """Key that no other event has, in any attempt."""
     return event["event"], event["t"], str(event.get("unix_seconds"))

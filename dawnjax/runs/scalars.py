@@ -8,15 +8,10 @@ from typing import Any
 
 
 class ScalarWriter:
-    """Writes `phase/quantity` scalars by step, until it cannot."""
+    """Writer of `phase/quantity` scalars by step, until it fails."""
 
     def __init__(self, directory: Path | None, warn: Callable[[str], None]):
-        """Opens an event file.
-
-        Args:
-          directory: Where the file goes, beside those of earlier attempts; None writes nothing.
-          warn: Called once if the file can no longer be written; the run continues without it.
-        """
+        """Open an event file in `directory`, if any; `warn` is called once when writing fails."""
         self._writer = None
         self._warn = warn
         if directory is None:
@@ -43,7 +38,7 @@ class ScalarWriter:
             self._give_up(error)
 
     def close(self) -> None:
-        """Writes what is buffered; a second call does nothing."""
+        """Write the buffered scalars; a second call does nothing."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             try:
@@ -57,10 +52,10 @@ class ScalarWriter:
 
 
 def _load_writer() -> Any:
-    """Loads the class of tensorboardX that writes records, and no PyTorch.
+    """Load tensorboardX's class that writes records, without PyTorch.
 
-    Not its SummaryWriter, which writes from a thread: once that thread has died of a full disk, the
-    next calls wait for it without end.
+    Its SummaryWriter writes from a thread. Once a full disk has killed that thread, the next calls
+    block forever.
     """
     modules: dict[str, Any] = sys.modules
     hides = "torch" not in modules

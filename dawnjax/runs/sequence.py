@@ -1,9 +1,8 @@
-"""The numbers of a log's lines, by which a lost, doubled or moved line is seen.
+"""Numbers of a log's lines, which reveal lost, doubled and moved lines.
 
-Each line has `sequence`, counted from 1 over all attempts. A line that is cut short by a kill or a
-full disk was never written whole, so the line after it takes its number. A line that was whole
-and is damaged or missing now leaves a gap in the numbers. Logs from before lines were numbered are
-read too: there a damaged line counts as cut short if the next attempt starts after it.
+`sequence` counts from 1 over all attempts. A line cut short by a kill or a full disk was never
+whole, so the next line takes its number. A whole line that is damaged or missing now leaves a gap.
+In logs without numbers a damaged line counts as cut short if the next attempt starts after it.
 """
 
 from collections.abc import Iterable
@@ -13,12 +12,9 @@ from dawnjax.runs.past import LOST, Event
 
 
 class Line(NamedTuple):
-    """A line of a log file that is not blank.
+    """A line of a log file that is not blank: its number from 1, and its event or None.
 
-    Attributes:
-      number: Its place in the file, from 1.
-      event: What it says; None if it is torn or damaged.
-      is_ended: Whether it has its newline.
+    `is_ended` is false without a newline, as in the last line of a killed process.
     """
 
     number: int
@@ -27,12 +23,10 @@ class Line(NamedTuple):
 
 
 class LineFault(NamedTuple):
-    """A fault at a line of a log.
+    """A fault at a line of a log; `line` counts from 1 in the file.
 
-    Attributes:
-      line: Its number in the file, from 1.
-      kind: `torn` (never written whole, which harms nothing), `damaged`, `doubled`, `out of order`,
-        `numbered as another line`, or how many lines are missing before it.
+    `kind` is `torn` (never written whole, which harms nothing), `damaged`, `doubled`, `out of
+    order`, `numbered as another line`, or the number of lines missing before it.
     """
 
     line: int
@@ -40,7 +34,7 @@ class LineFault(NamedTuple):
 
     @property
     def is_harmless(self) -> bool:
-        """Whether nothing is lost: a kill or a full disk cut the line short."""
+        """True if nothing is lost: a kill or a full disk cut the line short."""
         return self.kind == "torn"
 
     def __str__(self) -> str:
@@ -48,14 +42,10 @@ class LineFault(NamedTuple):
 
 
 def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], list[LineFault]]:
-    """Puts the events of a log in the order in which they were written, each once.
+    """Order the events of a log as written, each once, and list the faults of the lines.
 
-    Args:
-      lines: The lines in the order of the file.
-      after: The largest number of the lines before these; 0 where these are the first.
-
-    Returns:
-      The events, with a `lost` event where lines are lost; and what is wrong with the lines.
+    `after` is the largest number of the lines before these; 0 where these are the first. A `lost`
+    event stands where lines are lost.
     """
     faults: list[LineFault] = []
     placed: list[_Placed] = []
@@ -71,6 +61,7 @@ def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], lis
             is_torn = line.event["event"] == "attempt_start"
             lost = 0 if is_torn else len(damaged)
         else:
+            # A line that was never whole leaves its number to this one.
             is_torn, lost = number == last + 1, 0
         faults += [LineFault(bad.number, "torn" if is_torn else "damaged") for bad in damaged]
         before, damaged = len(damaged), []
@@ -112,7 +103,7 @@ def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], lis
 
 
 class _Placed(NamedTuple):
-    """A line and its place: `lost` of those before it that are damaged were whole lines."""
+    """A line and its place: `lost` of the damaged lines before it were whole."""
 
     sequence: int
     line: Line
@@ -122,7 +113,7 @@ class _Placed(NamedTuple):
 
 
 def _lost(count: int, sequence: int, before: Event | None, after: Event | None) -> Event:
-    """The event that stands for lost lines: at a moment, and of an attempt, that the log has."""
+    """Event for lost lines, at the moment and attempt of a line beside them."""
     is_within = after is not None and (before is None or before["attempt"] == after["attempt"])
     moment = after if is_within else before
     assert moment is not None

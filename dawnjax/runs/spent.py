@@ -1,4 +1,4 @@
-"""Time and cost of a trial until its training ended, whether it reached or not."""
+"""Time and cost of a trial until its training ended, even short of the target."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,16 +8,16 @@ from dawnjax.runs.past import Event
 
 
 class Spent(NamedTuple):
-    """Time and cost of a trial, reached or not; an entry's expected ones are made of it.
+    """Time and cost of a trial; an entry's expected ones are made of it.
 
     Attributes:
       seconds: On the run's clock until the training ended: the end of the last step or evaluation,
-        before the last save and the profile. Of an attempt that was killed or failed while it
-        trained, until its last event. None if the clock never started.
-      cost_usd: Of the time to accuracy, or of `seconds` where the target was not reached; each
-        attempt's part at its own price. None if that is not known.
-      hourly_prices: What the systems of the attempts cost an hour, each once; None among them where
-        an attempt has no price.
+        before the last save and the profile. Until the last event of an attempt that was killed or
+        failed in training. None if the clock never started.
+      cost_usd: Of the time to accuracy, or of `seconds` short of the target; each attempt's part at
+        its own price. None if unknown.
+      hourly_prices: Distinct prices per hour of the attempts' systems; None among them where an
+        attempt has no price.
     """
 
     seconds: float | None

@@ -9,7 +9,7 @@ from dawnjax.runs.stages import Span, make_spans
 
 
 def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
-    """The steps of each stage of a logged experiment; one stage where nothing changes."""
+    """Steps of each stage of a logged experiment; one stage where nothing changes."""
     if "spans" in record:
         fields = [field.name for field in dataclasses.fields(Span)]
         return tuple(Span(**{name: span[name] for name in fields}) for span in record["spans"])
@@ -23,12 +23,7 @@ def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
 
 
 def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:
-    """Rows of a result, one a stage; none where there is one stage.
-
-    Args:
-      record: The event `experiment`.
-      attempts: The events of each attempt; `stage` says which stage the next steps are of.
-    """
+    """Rows of a result, one per stage; none where there is one stage."""
     spans = spans_of(record)
     if len(spans) == 1:
         return []

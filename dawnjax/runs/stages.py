@@ -34,15 +34,7 @@ class Stages:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """The steps of one stage.
-
-    Attributes:
-      index: The stage, from 0.
-      first_step: Steps done before it.
-      last_step: Steps done at its end.
-      first_example: Examples seen before it.
-      global_batch_size: Examples a step.
-    """
+    """Steps of one stage, from `first_step` (done before it) to `last_step` (done at its end)."""
 
     index: int
     first_step: int
@@ -65,13 +57,10 @@ def make_spans(
     num_epochs: float,
     num_train_examples: int,
 ) -> tuple[Span, ...]:
-    """Divides a run into the spans of its stages.
+    """Divide a run into the spans of its stages.
 
-    Args:
-      boundary_epochs: Where each stage but the first begins.
-      batch_sizes: Examples a step in each stage.
-      num_epochs: Length of the run; its last step may reach a little past it.
-      num_train_examples: Examples in an epoch.
+    The last step may reach a little past `num_epochs`. `boundary_epochs` has one entry fewer than
+    `batch_sizes`.
     """
     spans: list[Span] = []
     step = examples = 0
@@ -88,7 +77,7 @@ def examples_before(spans: Sequence[Span], step: int) -> int:
 
 
 def step_of_epoch(spans: Sequence[Span], epoch: float, num_train_examples: int) -> int:
-    """The first step after which `epoch` epochs were seen, at most the run's last."""
+    """First step after which `epoch` epochs were seen, at most the run's last."""
     wanted = epoch * num_train_examples
     for span in spans:
         step = span.first_step + _steps(wanted - span.first_example, span.global_batch_size)
@@ -98,12 +87,12 @@ def step_of_epoch(spans: Sequence[Span], epoch: float, num_train_examples: int) 
 
 
 def span_of_last(spans: Sequence[Span], step: int) -> Span:
-    """The stage that made the last of the first `step` steps."""
+    """Stage of the last of the first `step` steps."""
     return spans[_index(spans, step - 1)]
 
 
 def span_of_next(spans: Sequence[Span], step: int) -> Span:
-    """The stage that makes the step after `step` steps; the last stage at the run's end."""
+    """Stage of the step after `step` steps; the last stage at the run's end."""
     return spans[_index(spans, step)]
 
 

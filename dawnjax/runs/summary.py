@@ -148,8 +148,10 @@ class RunResult:
 
     @property
     def compiled(self) -> str:
-        """`warm` if all programs were read back, `tuned` if no other was compiled than with
-        searches read back, else `cold`; empty if it is not known.
+        """State of the compilation cache over all programs; empty if unknown.
+
+        `cold` if any program was compiled from scratch; `tuned` if programs were compiled with a
+        GPU's kernel searches from the cache; `warm` if every program came from the cache.
         """
         states = set(self.compile_cache.values())
         if states <= {"warm", "tuned"}:
@@ -165,7 +167,7 @@ class RunResult:
 
     @property
     def trained_on(self) -> bool:
-        """Whether training went on after the target: `epochs` and `train_seconds` hold that too."""
+        """True if training continued past the target: `epochs` and `train_seconds` include that."""
         return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
 
     def to_json(self) -> dict[str, Any]:
@@ -189,11 +191,7 @@ _DAMAGED_TARGET = (
 
 
 def summarize(events: Sequence[Event]) -> RunResult:
-    """Computes the result of a run from the events of process 0.
-
-    Raises:
-      RunError: The log lacks what every run writes first.
-    """
+    """Compute the result of a run from the events of process 0."""
     run = LoggedRun.from_events(events)
     attempts, events = run.attempts, run.events
     record = last_event(events, "experiment")
@@ -219,7 +217,6 @@ def summarize(events: Sequence[Event]) -> RunResult:
     reasons: dict[str, str] = {}
 
     def known(name: str, value: float | None, reason: str) -> float | None:
-        """Rounds a value, or notes why there is none."""
         if value is None:
             reasons[name] = reason
         return _rounded(value)
@@ -227,6 +224,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
     compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
     allocated, allocated_reason = run.allocated_cost()
     reached = run.reached
+    # The deciding evaluation's line may be damaged while the line of the end is whole.
     ends_reached = any(event["status"] == "reached" for event in events if event["event"] in _ENDS)
     tta = elapsed = total = compiled_within = cost = None
     doubt = run.why_reached_unknown()
@@ -251,6 +249,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         if tta is not None and compiled_before is not None:
             compiled_within = run.compile_seconds(reached) - compiled_before
     no_total = no_total or no_time
+    # A killed attempt may have lived for a heartbeat after its last event.
     uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
     rate = _rounded(examples / phases["train"] if phases["train"] else None)
     if run.lost_lines:
@@ -319,19 +318,11 @@ def summarize(events: Sequence[Event]) -> RunResult:
 
 
 FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""What is raised over a log whose lines are whole and whose fields no run writes."""
+"""Errors over a log whose lines are whole and whose fields no run writes."""
 
 
 def refuse_forged(events: Sequence[Event], path: Path) -> None:
-    """Refuse to resume a log of which no result could be made at the end.
-
-    Args:
-      events: Its events; a log that ends before the run described itself may be resumed.
-      path: The log, for the message.
-
-    Raises:
-      RunError: A field is not of its kind.
-    """
+    """Refuse to resume a log from which no result could be made at its end."""
     try:
         summarize(events)
     except RunError:
@@ -343,11 +334,7 @@ def refuse_forged(events: Sequence[Event], path: Path) -> None:
 
 
 def summarize_log(events: Sequence[Event]) -> RunResult:
-    """Computes the result of a log that may be damaged or made elsewhere.
-
-    Raises:
-      RunError: It says too little, or a field is not of its kind.
-    """
+    """Compute the result of a log that may be damaged or made elsewhere, else `RunError`."""
     try:
         for attempt in LoggedRun.from_events(events).attempts:
             if attempt.price_fault:
@@ -358,11 +345,7 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
 
 
 def up_to_profile(events: Sequence[Event]) -> list[Event]:
-    """The events that the result is made of which is written before the profile.
-
-    Args:
-      events: Those of a log; all of them if its last attempt trained to no end.
-    """
+    """Events up to the end of training, before the profile; all events without such an end."""
     last = events[-1]["attempt"]
     for place, event in enumerate(events):
         if event["event"] == "trained" and event["attempt"] == last:
@@ -371,13 +354,12 @@ def up_to_profile(events: Sequence[Event]) -> list[Event]:
 
 
 def of_another_kind(error: Exception) -> str:
-    """A line that says that a log could not be read because of an error at one of its fields."""
+    """Message for a log that an error at one of its fields made unreadable."""
     reason = " ".join(str(error).split())[:200]
     return f"a field of the log is missing or of another kind ({type(error).__name__}: {reason})"
 
 
 def _newest_step(attempts: list[LoggedAttempt]) -> int:
-    """Step of the newest state: an attempt may resume from before the last one's end."""
     for attempt in reversed(attempts):
         for event in reversed(attempt.events):
             name, step = event["event"], event.get("step")
@@ -399,7 +381,7 @@ def _compile_cache(attempts: list[LoggedAttempt]) -> dict[str, str]:
 
 
 def _evaluations(events: Sequence[Event], run: LoggedRun) -> list[dict[str, Any]]:
-    """One row a step: the first measurement, where an attempt did work again."""
+    """One row per step: the first measurement, where an attempt repeated work."""
     rows: dict[int, dict[str, Any]] = {}
     for event in events_of(events, "evaluation"):
         row = {
@@ -416,6 +398,7 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
     best = {}
     for target in targets:
         values = [row[target["metric"]] for row in evaluations if target["metric"] in row]
+        # NaN and infinities are text in a log.
         values = [value for value in values if isinstance(value, int | float)]
         if values:
             choose = max if target["direction"] == "at_least" else min

@@ -1,8 +1,8 @@
-"""Scalars for the trackers that people have: W&B and MLflow, each an extra of its own.
+"""Scalars for trackers: W&B and MLflow, each an extra of its own.
 
-A thread serves them, so that neither a slow network nor an error of theirs holds up or ends a run.
-A tracker that fails is given up with a warning; the log has everything. Trackers load before the
-run's clock starts. The thread's later work runs during the timed phase, like everything else.
+A thread serves them, so that neither a slow network nor their errors delay or end a run. A failing
+tracker is dropped with a warning; the log has everything. Trackers load before the run's clock
+starts. The thread's later work runs during the timed phase, like everything else.
 """
 
 import contextlib
@@ -24,19 +24,13 @@ CLOSE_SECONDS = 30.0
 
 
 class Tracker(Protocol):
-    """One tracker's run."""
-
     def write(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
     def close(self, summary: Mapping[str, Any]) -> None: ...
 
 
 def refuse_unknown(names: Sequence[str]) -> None:
-    """Refuses unknown trackers, and trackers whose package is not installed.
-
-    Raises:
-      ConfigError: Names the tracker, and what to install.
-    """
+    """Refuse trackers that are unknown or not installed; the `ConfigError` says what to install."""
     for name in names:
         if name not in ENGINES:
             raise ConfigError(f"tracker={name} is not known; there are {', '.join(ENGINES)}")
@@ -45,7 +39,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
 
 
 class Trackers:
-    """The trackers of a run, served by a thread."""
+    """Trackers of a run, served by a thread; without names there is no thread."""
 
     def __init__(
         self,
@@ -55,14 +49,10 @@ class Trackers:
         config: Mapping[str, Any],
         warn: Callable[[str], None],
     ):
-        """Starts the thread; without names there is none, and nothing is done.
+        """Start the thread for `names` of `ENGINES`.
 
-        Args:
-          names: Of `ENGINES`.
-          run_id: The run's name, the same in all its attempts: a tracker appends to that run.
-          directory: The run directory, for files that a tracker keeps on disk.
-          config: The experiment, by dotted name.
-          warn: Called on the caller's thread with a line for each tracker that is given up.
+        Trackers append to the run `run_id`, the same in all attempts. `warn` runs on the caller's
+        thread, with a line for each tracker that is dropped.
         """
         self._warn = warn
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -71,13 +61,14 @@ class Trackers:
         self._is_open = threading.Event()
         self._thread: threading.Thread | None = None
         if names:
+            # A daemon, because a tracker that hangs must not keep the process alive.
             self._thread = threading.Thread(
                 target=self._serve, args=(names, run_id, directory, config), daemon=True
             )
             self._thread.start()
 
     def wait_until_open(self) -> None:
-        """Waits until the trackers are open or given up."""
+        """Wait until each tracker is open or dropped."""
         if self._thread is not None and not self._is_open.wait(OPEN_SECONDS):
             self._notes.put(f"trackers not open after {OPEN_SECONDS:g} s load on the clock")
         self._pass_notes_on()
@@ -88,7 +79,7 @@ class Trackers:
             self._pass_notes_on()
 
     def close(self, summary: Mapping[str, Any] | None = None) -> None:
-        """Waits until all is sent, at most `CLOSE_SECONDS`; a second call does nothing."""
+        """Wait until all is sent, at most `CLOSE_SECONDS`; a second call does nothing."""
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
@@ -114,6 +105,7 @@ class Trackers:
         for name in names:
             with self._noting(name, open_now):
                 open_now[name] = ENGINES[name](run_id, directory, config)
+        # Set even if every tracker failed, because the run waits for it.
         self._is_open.set()
         for item in iter(self._items.get, None):
             for name in list(open_now):
@@ -182,6 +174,7 @@ class _Mlflow:
         made = self._client.create_run(experiment, tags={"dawnjax.run_id": run_id}, run_name=run_id)
         self._run = made.info.run_id
         for field, value in config.items():
+            # Some versions of MLflow refuse longer values.
             self._client.log_param(self._run, field, str(value)[:500])
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:

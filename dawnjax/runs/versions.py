@@ -1,4 +1,4 @@
-"""The versions of what a result depends on."""
+"""Versions of the software behind a result."""
 
 import importlib.metadata
 import platform
@@ -11,7 +11,7 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def installed() -> dict[str, str]:
-    """The versions of DawnJAX (and its commit, from a checkout), Python and the libraries."""
+    """Versions of DawnJAX (and its commit, from a checkout), Python and the libraries."""
     versions = {"dawnjax": dawnjax.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         versions[name] = importlib.metadata.version(name)
@@ -20,7 +20,7 @@ def installed() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that this code is in; `+` marks uncommitted changes."""
+    """Commit of the checkout with this code; `+` marks uncommitted changes."""
     top = Path(dawnjax.__file__).resolve().parent.parent
     if not (top / ".git").exists():
         return None

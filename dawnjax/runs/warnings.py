@@ -11,7 +11,7 @@ WALL_CLOCK_STEP_SECONDS = 60.0
 
 
 def run_warnings(run: LoggedRun) -> list[str]:
-    """The warnings of a run, of all its attempts: those logged first."""
+    """Warnings of a run, of all its attempts: those logged first."""
     events = run.events
     messages = [event["message"] for event in events_of(events, "warning")]
     if run.lost_log:
@@ -56,7 +56,7 @@ def run_warnings(run: LoggedRun) -> list[str]:
 
 
 def _gaps_by_wall_clocks(run: LoggedRun) -> list[str]:
-    """Says which gaps between attempts are known by wall clocks alone, which may have been set."""
+    """Warnings on gaps between attempts that only wall clocks measure, which may have been set."""
     messages = []
     for before, after in itertools.pairwise(run.attempts):
         boots = [attempt.start.get("boot_id") for attempt in (before, after)]
@@ -71,7 +71,7 @@ def _gaps_by_wall_clocks(run: LoggedRun) -> list[str]:
 
 
 def _differing_versions(events: Sequence[Event]) -> list[str]:
-    """Names the attempts that ran with each version of what was not the same in all."""
+    """Warnings on versions that differ between attempts, with the attempts of each."""
     versions = {
         f"attempt {e['attempt']}": e["versions"] for e in events_of(events, "attempt_start")
     }
