@@ -12,13 +12,11 @@ from browser import opened
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
-from dawnjax.analysis.leaderboard import RULE
 from dawnjax.page.section import Figure
 from dawnjax.page.view import MOST_ROWS, TableView
-from dawnjax.report import boards, contents, curves, inputs, own, trials, writing
-from dawnjax.report.labels import labels_apart
+from dawnjax.report import contents, inputs, own, trials, writing
 from dawnjax.report.privacy import Redactor
-from dawnjax.results.entries import Entry, EntryTarget, TimedEvaluation, write_entries
+from dawnjax.results.entries import TimedEvaluation
 
 
 @pytest.fixture(scope="module")
@@ -101,68 +99,6 @@ def test_numbers_of_the_page_are_those_of_the_tables(report):
     assert cell[5].startswith("5.88%")
 
 
-def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
-    easy = EntryTarget(metric="top_1_accuracy", value=0.9, unit="fraction")
-    hard = EntryTarget(metric="top_1_accuracy", value=0.99, unit="fraction")
-    fields = {"suite": "dawnjax", "round": "", "benchmark": "digits", "source": "digits/x/1 x cpu"}
-    write_entries(tmp_path / "a.jsonl", [entry("s", [100.0, 110.0], **fields, target=hard)])
-    write_entries(tmp_path / "b.jsonl", [entry("s", [100.0, 300.0, 500.0], **fields, target=hard)])
-    write_entries(tmp_path / "c.jsonl", [entry("s", [10.0, 11.0], **fields, target=easy)])
-    made = contents.make(inputs.read([tmp_path / f"{name}.jsonl" for name in "abc"]))
-    tables = {table.name: table for table in made.tables}
-    rows = tables["leaderboards_by_time"].records()
-    assert [(row["board"], row["rank"], row["seconds"]) for row in rows] == [
-        ("DawnJAX digits to top_1_accuracy at least 0.9", 1, 10.5),
-        ("DawnJAX digits to top_1_accuracy at least 0.99", 1, 105.0),
-        ("DawnJAX digits to top_1_accuracy at least 0.99", 2, 300.0),
-    ]
-    # CVs by hand: 5 / 105, 163.3 / 300 and 0.5 / 10.5, each in the figure and the table.
-    for shown in ("4.76% · 2/2", "54.4% · 3/3"):
-        assert shown in made.html
-    first_cells = [row[:3] for row in Page(made.html).rows if len(row) == 7]
-    trials = [row[1] for row in first_cells if "(from b.jsonl)" in row[0]]
-    assert trials == ["3", "3"]  # in the tables of stability and of epochs
-    # The two with one target are neighbours; the third is compared with neither.
-    assert len(tables["comparisons"].rows) == 1
-    assert "expected cost" in made.html and "mean cost" in made.html
-
-
-@pytest.mark.parametrize(
-    ("target", "label", "value", "line"),
-    [
-        (
-            EntryTarget(metric="mse", value=0.3, direction="at_most", unit="mm", title="MSE"),
-            "MSE (mm), lower is better",
-            "0.2898 mm",
-            "target at most 0.3 mm",
-        ),
-        (EntryTarget(metric="r2", value=0.3, unit="1", title="R2"), "R2", "0.2898", "target 0.3"),
-        (
-            EntryTarget(metric="bleu", value=25.0, unit="BLEU", title="BLEU"),
-            "BLEU",
-            "0.2898",
-            "target 25",
-        ),
-        (
-            EntryTarget(metric="top1Accuracy", value=94.0, unit="percent"),
-            "top-1 accuracy (%)",
-            "0.2898%",
-            "target 94%",
-        ),
-        (
-            EntryTarget(metric="eval_accuracy", value=25.0, unit="bleu"),
-            "eval_accuracy (BLEU)",
-            "0.2898",
-            "target 25",
-        ),
-    ],
-)
-def test_a_metric_has_its_declared_words(target, label, value, line):
-    assert curves.metric_label(target) == label
-    assert curves.quality(0.28975, target) == value
-    assert curves.target_label(target) == line
-
-
 def test_what_is_not_known_says_why(report):
     read = Page(report.html)
     text = "".join(read.text)
@@ -173,47 +109,6 @@ def test_what_is_not_known_says_why(report):
     for row in read.rows:
         assert all(cell.strip() for cell in row if row), row
     assert not re.search(r"\b(nan|None|inf|undefined)\b", text)
-
-
-def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
-    fields = {"suite": "dawnjax", "round": "", "benchmark": "digits"}
-    entries = [
-        entry("few", [0.48, 0.481, 0.483], **fields),
-        entry("ten", [0.58, 0.6] * 5, **fields),
-        entry("slow", [1.0, 1.02] * 5, **fields),
-    ]
-    entries = [dataclasses.replace(e, source=n) for e, n in zip(entries, "abc", strict=True)]
-    (board,) = boards.boards(entries)
-    rows = boards.board_view(board).rows
-    assert [(row[0].text, row[0].small) for row in rows] == [
-        ("1", "1\N{EN DASH}3"),
-        ("2", "1\N{EN DASH}2"),
-        ("3", "2\N{EN DASH}3"),
-    ]
-    assert rows[0][2].small == "range of 3: 480\xa0ms to 483\xa0ms"
-    assert re.fullmatch(r"0?\.?58\d.* to .*59\d.*", rows[1][2].small)
-    section = boards.leaderboards_section([board])
-    assert section is not None and RULE in section.lead
-    single = [dataclasses.replace(e, trials=e.trials[:1]) for e in entries[:2]]
-    view = boards.board_view(boards.boards(single)[0])
-    assert all(row[0].small == "" for row in view.rows)
-    assert any("No rank is certain here" in note for note in view.notes)
-
-
-def test_few_trials_have_a_range_and_no_verdict():
-    slow, fast = entry("slow", [200.0, 210.0, 220.0]), entry("fast", [100.0, 101.0, 102.0])
-    made = contents.make(inputs.Inputs((slow, fast)))
-    (compared,) = next(table for table in made.tables if table.name == "comparisons").records()
-    assert compared["verdict"] == "undecided" and compared["ratio_ends"] == "range of 3"
-    read = Page(made.html)
-    (row,) = (row for row in read.rows if any(cell.startswith("undecided") for cell in row))
-    assert any("range of 3: " in cell for cell in row)
-    assert "3 and 3 trials; a verdict needs 5 of each" in made.html
-    assert "no verdict without 2 more trials of each, the fewest that it takes" in made.html
-    stability = [row for row in read.rows if len(row) > 5 and "slow" in row[0] and "3" in row[1]]
-    # The mean has the range of its trials; an expected time of trials that all reached has none.
-    assert any(sum("no interval" in cell for cell in row) == 1 for row in stability)
-    assert any(sum("range of 3: " in cell for cell in row) == 1 for row in stability)
 
 
 def test_text_of_results_is_escaped_everywhere():
@@ -242,14 +137,6 @@ def test_text_of_results_is_escaped_everywhere():
     assert all(re.fullmatch(r"[a-z_]+", table.name) for table in made.tables)
 
 
-@pytest.mark.compiles
-def test_a_cut_off_day_ranks_the_entries_of_its_time():
-    made = contents.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
-    board = next(table for table in made.tables if table.name == "leaderboards_by_time")
-    training = [row for row in board.records() if row["kind"] == "training"]
-    assert [str(row["source"])[-5:] for row in training] == ["dawn0", "dawn1", "dawn2"]
-
-
 def test_hosts_paths_and_addresses_are_left_out():
     redactor = Redactor(["node17"])
     text = redactor.text("ann@example.org ran /home/ann/runs/a on node17, not node171, 1/2 a/b")
@@ -270,6 +157,7 @@ def test_hosts_paths_and_addresses_are_left_out():
     assert not re.search(r"\bann\b", everything)
 
 
+@pytest.mark.compiles
 def test_one_entry_alone_and_many_make_a_page():
     # Letters after a cell's words are of footnotes.
     for alone, cells in (
@@ -311,8 +199,9 @@ def test_one_entry_alone_and_many_make_a_page():
 def test_what_an_example_is_stands_there_where_it_is_no_example(tmp_path):
     images = inputs.read([write_run(tmp_path / "a")])
     texts = inputs.read([write_run(tmp_path / "b", data="parallel_text")])
+    rows = [run._replace(unit="packed rows") for run in texts.runs]
     assert "packed rows" not in contents.make(images).html
-    made = contents.make(dataclasses.replace(images, runs=(*images.runs, *texts.runs))).html
+    made = contents.make(dataclasses.replace(images, runs=(*images.runs, *rows))).html
     assert made.count("Examples of x are packed rows.") == 1
 
 
@@ -457,53 +346,6 @@ def test_a_browser_tells_the_value_at_the_pointer_and_at_the_keys(report, tmp_pa
         assert answer["first"] < 700, width
 
 
-def test_entries_beside_each_other_are_named_by_what_differs():
-    def ours(variant: str, system: str = "1 x cpu (2 cores)") -> Entry:
-        fields = {"suite": "dawnjax", "benchmark": "digits", "variant": variant}
-        return entry(system, [1.0], **fields)
-
-    same = "optimizer.base_learning_rate=0.2"
-    group = [ours(f"{same}, global_batch_size={size}") for size in (32, 64)]
-    assert labels_apart(group) == ["global_batch_size=32", "global_batch_size=64"]
-    assert labels_apart([ours("data.kept_classes=[0, 1]"), ours("")]) == [
-        "kept_classes=[0, 1]",
-        "digits",
-    ]
-    assert labels_apart(group[:1]) == [
-        "digits base_learning_rate=0.2 global_batch_size=32 on 1 x cpu (2 cores)"
-    ]
-    elsewhere = [ours(""), ours("", "8 x TPU v3")]
-    assert labels_apart(elsewhere) == ["on 1 x cpu (2 cores)", "on 8 x TPU v3"]
-    # An experiment whose file was changed has another identity, and the same name.
-    edited = [dataclasses.replace(ours(""), identity=name * 16) for name in "ab"]
-    assert labels_apart(edited) == ["digits (aaaaaaaa)", "digits (bbbbbbbb)"]
-    twice = [entry("dgx", [1.0], framework=name) for name in ("MXNet", "PyTorch")]
-    assert labels_apart(twice) == [
-        "acme dgx \xb7 8 acc. (MXNet)",
-        "acme dgx \xb7 8 acc. (PyTorch)",
-    ]
-
-
-def test_runs_of_one_name_are_told_apart(tmp_path):
-    runs = inputs.read([write_run(tmp_path / str(n) / "s1", run_id=str(n)) for n in range(3)]).runs
-    assert [run.name for run in runs] == ["s1 (1)", "s1 (2)", "s1 (3)"]
-
-    def with_overrides(run, **overrides):
-        result = dataclasses.replace(run.result, overrides=overrides)
-        return run._replace(name="s1", result=result)
-
-    changed = [
-        with_overrides(runs[0]),
-        with_overrides(runs[1], **{"optimizer.decay": 0.1, "num_epochs": 4}),
-        with_overrides(runs[2], **{"optimizer.decay": 0.2, "num_epochs": 4}),
-    ]
-    assert [run.name for run in inputs.named_apart(changed)] == [
-        "s1 (nothing changed)",
-        "s1 (num_epochs=4, decay=0.1)",
-        "s1 (num_epochs=4, decay=0.2)",
-    ]
-
-
 def test_a_section_begins_with_its_figures_and_folds_long_tables():
     again = [dataclasses.replace(one, source=f"{one.source}/2") for one in some_entries()]
     made = contents.make(inputs.Inputs((*some_entries(), *again))).html
@@ -523,38 +365,3 @@ def test_a_section_begins_with_its_figures_and_folds_long_tables():
     alone = contents.make(inputs.Inputs((some_entries()[3],))).html
     (board,) = re.findall(r'(?s)<section id="leaderboards".*?</section>', alone)
     assert board.index("<table") < board.index('<details class="folded"')
-
-
-def test_own_runs_on_published_data_stand_among_official_entries():
-    official = entry(
-        "fast",
-        [100.0],
-        suite="dawnbench",
-        round="",
-        benchmark="CIFAR10",
-        source="CIFAR10/train/fast.json",
-        target=EntryTarget(metric="top1Accuracy", value=94.0, unit="percent"),
-    )
-    fields = {
-        "suite": "dawnjax",
-        "round": "",
-        "benchmark": "cifar10_record",
-        "source": "cifar10_record/1234/gpu",
-        "target": EntryTarget(metric="top_1_accuracy", value=0.94),
-        "data": "CIFAR-10",
-    }
-    ours = entry("gpu", [50.0], **fields, published="CIFAR-10")
-    assert board_sources([official, ours]) == [ours.source, official.source]
-    for other in (
-        dataclasses.replace(ours, published=""),  # some other data
-        dataclasses.replace(ours, target=EntryTarget(metric="top_1_accuracy", value=0.9)),
-        dataclasses.replace(ours, benchmark="cifar10_record, fine-tuned"),
-        dataclasses.replace(ours, published="ImageNet"),
-    ):
-        assert board_sources([official, other]) == [official.source]
-
-
-def board_sources(entries: list[Entry]) -> list:
-    """Sources of the board of DAWNBench's CIFAR10, in their order."""
-    [board] = [b for b in boards.boards(entries) if b.title.startswith("DAWNBench CIFAR10")]
-    return [row["source"] for row in board.by_time.records()]
