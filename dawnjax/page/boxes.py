@@ -12,9 +12,8 @@ def boxed(table: Table, *, dim: Collection[int] = (), lines: bool = False) -> ri
     """Make the table that a console of `rich` prints.
 
     Args:
-      table: What it shows.
       dim: Places of the columns in faint letters.
-      lines: Whether a line stands between rows.
+      lines: Draw a line between rows.
     """
     columns = table.columns
     rows = [[in_words(*pair) for pair in zip(row, columns, strict=True)] for row in table.rows]

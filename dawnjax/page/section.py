@@ -17,11 +17,10 @@ class Figure:
 
     Attributes:
       name: For its address in the page.
-      title: Above it.
-      summary: Its main numbers in words, for those who do not see it.
+      summary: Its main numbers in words, for readers who do not see it.
       caption: How to read it.
-      draw: Draws it for a width.
-      left_out: Names of what it omits, each with the reason.
+      draw: From a width in CSS pixels to a drawing.
+      left_out: (name, reason) of what it omits.
       tables: Names of the tables that hold its numbers.
     """
 
@@ -43,10 +42,9 @@ class Section:
 
     Attributes:
       name: For its address in the page.
-      title: Its heading.
-      lead: Paragraphs below that.
+      lead: Paragraphs below the heading.
       blocks: Figures and tables.
-      folded: Tables that open when asked for.
+      folded: Tables that open on request.
       tables: Tables whose files belong to it.
     """
 

@@ -1,16 +1,15 @@
-"""The part of a device's peaks that a program reaches, fitted on measured runs.
+"""Fraction of a device's peaks that a program reaches, fitted on measured runs.
 
-Four numbers for a kind of device, each with a meaning:
+Four numbers for a kind of device:
 
     products        part of the peak FLOP/s that matrix products and convolutions reach
     memory          part of the memory's peak bandwidth that ops reach
-    kernel_seconds  what each kernel costs besides
+    kernel_seconds  launch cost of each kernel
     host_seconds    waiting for the slowest host, for each doubling of the hosts
 
-An op takes the longer of its products' time and its memory's, and its kernel's cost. They are
-fitted by least squares on the logarithm of what was measured over what is predicted, with a weak
-prior each, so that few observations leave them where hardware of the kind is known to be. An
-observation of the very device that is planned weighs more than one of another of its platform. The
+An op takes the longer of its products' time and its memory's time, plus its kernel's cost. The fit
+is least squares on log(measured / predicted). A weak prior on each number keeps few observations
+near known hardware. Observations of the planned device weigh more than others of its platform. The
 spread of the residuals gives the interval of a prediction.
 """
 
@@ -41,15 +40,15 @@ SMALLEST_SPREAD = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """The efficiency of one kind of device.
+    """Efficiency of one kind of device.
 
     Attributes:
       products: Part of the peak FLOP/s, above 0 to 1.
       memory: Part of the memory's bandwidth, above 0 to 1.
-      kernel_seconds: Seconds of each kernel besides.
+      kernel_seconds: Seconds added by each kernel.
       host_seconds: Seconds of waiting a step, for each doubling of the hosts.
       spread: Standard deviation of the logarithm of a predicted time.
-      fitted_on: Names of the observations that it was fitted on.
+      fitted_on: Names of the observations.
     """
 
     products: float
@@ -61,11 +60,7 @@ class Efficiency:
 
 
 def peak_flops(device: Device, dtype: str) -> float:
-    """Peak FLOP/s of products of a dtype on a device.
-
-    Args:
-      device: The device.
-      dtype: As XLA names it.
+    """Peak FLOP/s of products of a dtype, which is named as XLA names it.
 
     Raises:
       RunError: The device's data sheet gives none.
@@ -83,11 +78,7 @@ def peak_flops(device: Device, dtype: str) -> float:
 
 
 def compute_seconds(extract: Extract, device: Device, efficiency: Efficiency) -> dict[str, float]:
-    """Seconds that a program computes on a device, by class of op.
-
-    Raises:
-      RunError: The peak of a dtype is not known.
-    """
+    """Seconds that a program computes on a device, by class of op, without communication."""
     parts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
     bandwidth = device.memory_bytes_per_second * efficiency.memory
     for work in extract.work:
@@ -116,10 +107,8 @@ class Measured:
     """One observation to fit on.
 
     Attributes:
-      name: Its name.
-      chip: What it was measured on, as the compiler calls it.
-      seconds: What was measured.
-      predicted: Seconds that an efficiency predicts of the same.
+      chip: Device, as the compiler calls it.
+      predicted: Function from an efficiency to the seconds that it predicts.
     """
 
     name: str
@@ -129,12 +118,11 @@ class Measured:
 
 
 def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
-    """The efficiency of a device that fits what was measured.
+    """Efficiency that fits the observations; the priors where there are none.
 
     Args:
       platform: `tpu` or `gpu`.
       chip: The device, as the compiler calls it.
-      measured: Observations; without any, the priors are the result.
     """
     from scipy.optimize import least_squares
 

@@ -2,9 +2,9 @@
 
     epochs(batch) = epochs(small batch) x (1 + batch / critical batch)
 
-Both numbers are fitted on official results of the same benchmark; a critical batch is then where
-the epochs have doubled. Without observations, the experiment's own results (`Observation`s) count,
-and without those nothing is known but the budget, which is a bound and no estimate.
+Both numbers are fitted on official results of the same benchmark; the epochs double at the critical
+batch. Without official results, the experiment's own `Observation`s count. Without those only the
+budget is known, which is a bound and no estimate.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv 1812.06162),
 equation 2.11, which gives the examples that a batch needs in this form.
@@ -24,9 +24,9 @@ class Epochs:
     Attributes:
       mean: The estimate; None where nothing is known.
       spread: Standard deviation of its logarithm.
-      basis: What it is from; without an estimate, why there is none.
-      critical_batch: Where a larger batch needs twice the epochs; None where it was not fitted.
-      batches: Global batches that they were counted at; empty if any batch may be asked for.
+      basis: Source of the estimate, or the reason why there is none.
+      critical_batch: Batch that needs twice the epochs; None where it was not fitted.
+      batches: Global batches of the observations; empty if any batch may be asked for.
       of_official_results: Whether it is fitted on results of another recipe and target.
     """
 
@@ -40,14 +40,14 @@ class Epochs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Epochs by batch, fitted.
+    """Fitted epochs by batch; a batch outside smallest to largest is extrapolated.
 
     Attributes:
-      small_batch_epochs: Of a batch far below the critical one.
-      critical_batch: Examples; infinite where no batch that was observed needs more epochs.
+      small_batch_epochs: Epochs of a batch far below the critical one.
+      critical_batch: Examples; infinite where no observed batch needs more epochs.
       spread: Standard deviation of the logarithm of the residuals.
-      smallest_batch: The smallest that was observed: a smaller one is extrapolated.
-      largest_batch: The largest that was observed: a larger one is extrapolated.
+      smallest_batch: Smallest batch observed.
+      largest_batch: Largest batch observed.
       observations: How many it was fitted on.
     """
 
@@ -59,7 +59,7 @@ class Curve:
     observations: int
 
     def at(self, batch: float) -> float:
-        """Epochs of a batch."""
+        """Epochs to the target at a batch of so many examples."""
         return self.small_batch_epochs * (1 + batch / self.critical_batch)
 
 
@@ -67,12 +67,7 @@ SMALLEST_SPREAD = 0.02
 
 
 def fit(batches: Sequence[int], epochs: Sequence[float]) -> Curve | None:
-    """Fits the curve on observed epochs; None without observations.
-
-    Args:
-      batches: Examples a step of each observation.
-      epochs: Epochs to the target of each.
-    """
+    """Fit the curve on observed (examples a step, epochs to the target); None without observations."""
     if not batches:
         return None
     from scipy.optimize import nnls

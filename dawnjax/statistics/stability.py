@@ -16,8 +16,7 @@ from dawnjax.statistics.sample import Sample, expected_interval, mean_interval
 class Stability:
     """Estimates of one sample with their 95 % intervals, or the ranges of few trials.
 
-    The coefficient of variation has no interval: one that holds for normal times does not hold for
-    times with longer tails.
+    The coefficient of variation has none: an interval for normal times fails for longer tails.
 
     Attributes:
       reached: Fraction of trials that reached; None without trials.
@@ -34,12 +33,7 @@ class Stability:
 def stability_of(
     seconds: Sequence[float | None], total_seconds: Sequence[float | None]
 ) -> Stability:
-    """Stability of trials.
-
-    Args:
-      seconds: Time to accuracy of each trial; None if it did not reach.
-      total_seconds: How long each trial ran; None if not known.
-    """
+    """Stability of trials, from each one's time to accuracy (None if it failed) and its duration."""
     times = [time for time in seconds if time is not None]
     of_reached, of_all = Sample.of(times), Sample.of(seconds, total_seconds)
     return Stability(
