@@ -9,12 +9,7 @@ from dawnjax.page.table import Table, in_words
 
 
 def boxed(table: Table, *, dim: Collection[int] = (), lines: bool = False) -> rich.table.Table:
-    """Make the table that a console of `rich` prints.
-
-    Args:
-      dim: Places of the columns in faint letters.
-      lines: Draw a line between rows.
-    """
+    """Make the table that a console of `rich` prints; `dim` are places of columns in faint letters."""
     columns = table.columns
     rows = [[in_words(*pair) for pair in zip(row, columns, strict=True)] for row in table.rows]
     box = rich.table.Table(title=table.title or None, title_justify="left", show_lines=lines)

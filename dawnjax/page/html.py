@@ -42,10 +42,7 @@ def render(
 ) -> str:
     """One HTML page that fetches nothing; the same parts make the same bytes.
 
-    Args:
-      facts: (number, noun) pairs for the top.
-      conclusions: Sentences below the summary's figures.
-      definitions: (term, meaning) pairs for the last section.
+    Facts are (number, noun) and stand at the top; definitions are (term, meaning) and stand last.
     """
     files = resources.files("dawnjax.page") / "templates"
     style = "".join((files / f"{n}.css").read_text(encoding="utf-8") for n in ("figure", "page"))

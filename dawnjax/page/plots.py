@@ -22,10 +22,9 @@ _BELOW = 46.0
 
 
 class Line(NamedTuple):
-    """A line with its spread.
+    """A line with its spread; without a label it is grey, behind the others.
 
     Attributes:
-      label: Written at its end; a line without one is grey, behind the others.
       points: (x, y) or (x, y, low, high) from left to right.
       strands: Thin lines of the trials whose median the line is.
       name: For the titles of its points; the label if empty.
@@ -44,15 +43,12 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A point.
+    """A point of a colour and marker (`series`, from 0), with a radius in CSS pixels.
 
     Attributes:
       label: Written beside it where it fits, and in the key if it is numbered.
-      series: Colour and marker, from 0.
       number: Written in its place where the figure has a key; 0 for none.
-      name: For its title; the label if empty.
-      size: Radius in CSS pixels.
-      more: Further lines of its title.
+      name: First line of its title, before `more`; the label if empty.
     """
 
     x: float
@@ -109,12 +105,10 @@ def draw_lines(
     reference: tuple[float, str] | None = None,
     least_y: float | None = None,
 ) -> svg.Canvas:
-    """Draw lines with their names at their ends, or in a key below a narrow figure.
+    """Draw lines, `width` CSS pixels wide, with their names at their ends or in a key below.
 
-    Args:
-      width: In CSS pixels.
-      reference: (value, name) of a horizontal line, such as a target.
-      least_y: Start of the vertical axis; nothing below it is drawn.
+    `reference` is (value, name) of a horizontal line, such as a target; nothing below `least_y` is
+    drawn.
     """
     narrow = width < 600
     named = [line for line in lines if line.label]
@@ -208,15 +202,13 @@ def draw_points(
     joined: bool = False,
     floors: tuple[float | None, float | None] = (None, None),
 ) -> svg.Canvas:
-    """Draw points; their names stand beside them where there is room.
+    """Draw points, in CSS pixels; their names stand beside them where there is room.
 
     Args:
       points: In the order of their numbers.
-      width: In CSS pixels.
       diagonal: Name of the line of equal values; empty for none.
       bound: A line that no point should pass.
       key: Name numbered points below the figure.
-      series_names: Names for a key above the figure.
       joined: Join the points of a series by a line.
       floors: A value that each axis must show, if any.
     """

@@ -19,16 +19,13 @@ HEADING = 30.0
 
 
 class Row(NamedTuple):
-    """One row of a figure.
+    """One row of a figure; rows of one group stand under its name.
 
     Attributes:
-      group: Heading that rows of one group share.
       values: A dot each, a part of a bar each, or a pair.
       note: Short numbers for the row's right end.
       low: Lower end of the interval of the values' mean; None without one.
-      mean: Place of the line across the dots; None for none.
       titles: Title of each value's mark; empty for the value alone.
-      series: Colour, from 1.
     """
 
     label: str

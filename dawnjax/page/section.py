@@ -16,9 +16,7 @@ class Figure:
     """A figure, drawn when the page is written.
 
     Attributes:
-      name: For its address in the page.
       summary: Its main numbers in words, for readers who do not see it.
-      caption: How to read it.
       draw: From a width in CSS pixels to a drawing.
       left_out: (name, reason) of what it omits.
       tables: Names of the tables that hold its numbers.
@@ -38,15 +36,7 @@ Block = Figure | TableView
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page.
-
-    Attributes:
-      name: For its address in the page.
-      lead: Paragraphs below the heading.
-      blocks: Figures and tables.
-      folded: Tables that open on request.
-      tables: Tables whose files belong to it.
-    """
+    """A part of the page, `name` in its address; `folded` tables open on request."""
 
     name: str
     title: str

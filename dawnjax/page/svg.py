@@ -106,7 +106,7 @@ class Canvas:
 
 
 def document(canvas: Canvas, title: str, caption: str = "", theme: str = "") -> str:
-    """A drawing as a file of its own, with its title above and its caption below.
+    """A drawing as a file of its own, titled above and captioned below.
 
     An empty `theme` follows the viewer's; else it is `light` or `dark`.
     """
@@ -242,7 +242,6 @@ class Axis(NamedTuple):
       label: With its unit.
       text: From a round value to its words.
       ticks: From a scale and a number to at most so many round values.
-      zero: Whether it begins at 0.
       exact: From any value to its words; `text` if None.
       name: Name of its values, without a unit; the label if empty.
     """

@@ -174,10 +174,8 @@ def of_words(
 ) -> Table:
     """Table of cells that are in words already, for a terminal or for Markdown.
 
-    Args:
-      heads: Heads of the columns; two may be equal.
-      rows: Cells; a short row is filled up with empty ones.
-      texts: Places of the left-aligned columns.
+    Two heads may be equal, a short row is filled up with empty cells, and `texts` are the places of
+    the left-aligned columns.
     """
     columns = tuple(
         # A head without words is a blank, for an empty label would be the column's name.

@@ -17,12 +17,11 @@ MOST_REASONS = 12
 
 @dataclasses.dataclass(frozen=True)
 class CellView:
-    """A cell as the page shows it.
+    """A cell as the page shows it: `number`, `text`, `date` or `null`.
 
     Attributes:
       small: A second line in small letters.
       sort: Sort key: a number as text, or empty for the text itself.
-      kind: `number`, `text`, `date` or `null`.
       mark: Letter of the reason below the table; empty for none.
     """
 
@@ -40,11 +39,9 @@ def number_cell(value: float, text: str, small: str = "") -> CellView:
 
 @dataclasses.dataclass(frozen=True)
 class HeadView:
-    """Head of a column.
+    """Head of a column; `small` is its unit or kind.
 
     Attributes:
-      small: Its unit or kind, in small letters.
-      number: Whether its cells are numbers, which stand to the right.
       rank: `time` or `cost` for ranks, which the page renumbers at a cut-off day; else empty.
     """
 
@@ -56,11 +53,9 @@ class HeadView:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableView:
-    """A table as the page shows it.
+    """A table as the page shows it; its files hold the source table's other rows and columns.
 
     Attributes:
-      name: Name of the source table, whose files hold all rows and columns.
-      reasons: (letter, reason) of the cells without a number.
       total: Rows of the source table; `rows` may be a part.
       dates: The date of each row, where the table can be cut at a day; else empty.
       header: Place of the column that names the row.
@@ -142,8 +137,6 @@ def view(
       columns: Columns to show, in this order; all if None.
       naming: The cell that names a row, in place of some columns.
       why: From a column and the row to why there is no number.
-      caption: Replaces the table's title.
-      keep: Filter of rows.
       hide_empty: Columns to omit where no row has a value.
       cells: Other makers of cells, by column.
       no_interval: Text where a row has no interval.

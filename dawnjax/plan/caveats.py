@@ -12,12 +12,7 @@ _SAME_EPOCHS = {"global_batch_size", "batch_norm_group_size", "compute_dtype", "
 def caveats(
     experiment: Experiment, overrides: Collection[str], epochs: Epochs, global_batch: int
 ) -> list[str]:
-    """Reasons why the planned run may take other epochs than the prediction.
-
-    Args:
-      overrides: Names of the flags that were given.
-      global_batch: Examples a step of the planned run.
-    """
+    """Reasons why the planned run, with the named flags overridden, may take other epochs."""
     if epochs.mean is None:
         return []
     found = []

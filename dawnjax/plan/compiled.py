@@ -27,13 +27,7 @@ _PACKAGES += ("nvidia-cuda-nvcc-cu12",)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One stage of a run.
-
-    Attributes:
-      steps: Steps in the whole budget.
-      examples_per_step: The global batch.
-      train: Extract of one train step.
-    """
+    """One stage of a run: its number of steps, its global batch, and the extract of a train step."""
 
     steps: int
     examples_per_step: int
@@ -45,11 +39,9 @@ class Programs:
     """Programs of an experiment on a system.
 
     Attributes:
-      evaluate: One evaluation step.
-      eval_batches: Steps of one evaluation.
+      evaluate: One evaluation step; an evaluation has `eval_batches` of them.
       train_examples: Examples of an epoch.
       model_flops_per_example: Of a train step; None where counting needs data that are not here.
-      parameters: Number of the model's parameters.
       data_note: Source of counts and shapes.
     """
 
@@ -68,11 +60,7 @@ class Programs:
 
 
 def programs_from_json(fields: Mapping[str, Any]) -> Programs:
-    """Programs in the answer of `worker.py`.
-
-    Raises:
-      FieldError: A field is missing or of another type, or there is no stage.
-    """
+    """Programs in the answer of `worker.py`; FieldError for a wrong field or no stage."""
     programs = records.convert(fields, Programs, others=True)
     if not programs.stages:
         raise records.FieldError("it has no stages")
@@ -93,7 +81,7 @@ def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
 
 
 def answer_of(argv: Sequence[str], identity: str, system: System) -> dict[str, Any]:
-    """JSON answer of `worker.compile_programs`, from the cache or made now; raises as `compiled`."""
+    """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
     file = Path(CACHE_DIR).expanduser() / f"{_key(identity, system)}.json"
     try:
         answer = records.read_json(file, dict[str, Any])
@@ -171,11 +159,7 @@ def _source_hash() -> str:
 
 
 def identity_of(argv: Sequence[str]) -> str:
-    """Identity of the experiment that the flags ask for, with the options that change its programs.
-
-    Raises:
-      ConfigError: A flag is wrong.
-    """
+    """Identity of the experiment that the flags ask for, with the options that change its programs."""
     from dawnjax.config.experiment_flags import parse_request
 
     request, positional = parse_request("plan", list(argv))

@@ -40,13 +40,9 @@ SMALLEST_SPREAD = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """Efficiency of one kind of device.
+    """Fitted efficiency of one kind of device, as the module describes.
 
     Attributes:
-      products: Part of the peak FLOP/s, above 0 to 1.
-      memory: Part of the memory's bandwidth, above 0 to 1.
-      kernel_seconds: Seconds added by each kernel.
-      host_seconds: Seconds of waiting a step, for each doubling of the hosts.
       spread: Standard deviation of the logarithm of a predicted time.
       fitted_on: Names of the observations.
     """
@@ -60,11 +56,7 @@ class Efficiency:
 
 
 def peak_flops(device: Device, dtype: str) -> float:
-    """Peak FLOP/s of products of a dtype, which is named as XLA names it.
-
-    Raises:
-      RunError: The device's data sheet gives none.
-    """
+    """Peak FLOP/s of products of a dtype as XLA names it; RunError if the data sheet has none."""
     name = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}.get(dtype, dtype)
     if name == "pred":  # the matrix units take no bits: they are converted first
         name = "bfloat16"

@@ -27,7 +27,7 @@ class Epochs:
       basis: Source of the estimate, or the reason why there is none.
       critical_batch: Batch that needs twice the epochs; None where it was not fitted.
       batches: Global batches of the observations; empty if any batch may be asked for.
-      of_official_results: Whether it is fitted on results of another recipe and target.
+      of_official_results: Whether another recipe and target gave the observations.
     """
 
     mean: float | None
@@ -46,9 +46,6 @@ class Curve:
       small_batch_epochs: Epochs of a batch far below the critical one.
       critical_batch: Examples; infinite where no observed batch needs more epochs.
       spread: Standard deviation of the logarithm of the residuals.
-      smallest_batch: Smallest batch observed.
-      largest_batch: Largest batch observed.
-      observations: How many it was fitted on.
     """
 
     small_batch_epochs: float
@@ -67,7 +64,7 @@ SMALLEST_SPREAD = 0.02
 
 
 def fit(batches: Sequence[int], epochs: Sequence[float]) -> Curve | None:
-    """Fit the curve on observed (examples a step, epochs to the target); None without observations."""
+    """Fit the curve on batches (examples a step) and epochs to the target; None without any."""
     if not batches:
         return None
     from scipy.optimize import nnls

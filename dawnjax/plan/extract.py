@@ -19,7 +19,7 @@ class Work(NamedTuple):
 
     Attributes:
       dtype: Of the products' operands, as XLA names it; empty for ops without products.
-      flops: FLOPs of their products, as the hardware makes them (times the passes of a precision).
+      flops: FLOPs of their products, times the passes of a precision.
       num_bytes: Bytes read and written.
       runs: Number of kernel launches.
     """
@@ -51,11 +51,7 @@ class Exchange(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extract:
-    """Extract of a program on one device of a target.
-
-    Attributes:
-      memory_bytes: Peak bytes: arguments, results, temporaries and code.
-    """
+    """Extract of a program on one device; `memory_bytes` is its peak, code included."""
 
     work: tuple[Work, ...]
     exchanges: tuple[Exchange, ...]

@@ -87,11 +87,7 @@ class Prediction:
 
 
 def step_parts(extract: Extract, system: System, efficiency: Efficiency) -> dict[str, float]:
-    """Seconds of one call of a program, by class of op, and its communication.
-
-    Raises:
-      RunError: The peak of a dtype is not known.
-    """
+    """Seconds of one call of a program, by class of op, and its communication."""
     parts = compute_seconds(extract, system.accelerator.device, efficiency)
     parts[COMMUNICATION] = sum(exchange_seconds(e, system) for e in extract.exchanges)
     parts[SLOWEST_HOST] = 0.0

@@ -51,11 +51,7 @@ class Accelerator:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
-    """An accelerator and a number of devices.
-
-    Attributes:
-      shape: Chips along each axis of a TPU's torus; the number of devices of a GPU accelerator.
-    """
+    """An accelerator and its `shape`: chips along each axis of a torus, or the number of GPUs."""
 
     accelerator: Accelerator
     shape: tuple[int, ...]
@@ -92,11 +88,7 @@ class System:
         return f"1x{self.num_hosts}x{per_host}"
 
     def of_size(self, num_devices: int) -> "System":
-        """The same accelerator with another number of devices.
-
-        Raises:
-          ConfigError: There is no such size.
-        """
+        """The same accelerator with another number of devices; ConfigError for an impossible size."""
         return System(accelerator=self.accelerator, shape=_shape(self.accelerator, num_devices))
 
 

@@ -86,13 +86,7 @@ def _measured(row: PublishedResult, programs: Programs) -> Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """A prediction beside a published result; its fit did not use the system's own results.
-
-    Attributes:
-      name: The observation.
-      predicted: Seconds.
-      published: Seconds.
-    """
+    """A prediction in seconds beside a published result, from other systems' results alone."""
 
     name: str
     quantity: str
@@ -139,8 +133,8 @@ def checks() -> tuple[Check, ...]:
 def _time_to_accuracy(row: PublishedResult, eff: Efficiency) -> float | None:
     """Predicted time on v0.5's clock, which includes start, compilation and evaluation.
 
-    Start-up is the median of other systems of the platform. The evaluation's cost beyond computing is
-    fitted on them too: a constant, and the reading of images, which hosts share.
+    Other systems of the platform give the start-up (their median) and the evaluation's cost beyond
+    computing: a constant, and the reading of images, which hosts share.
     """
     curve = fitted_epochs(row.experiment, row.system_name)
     others = [
@@ -170,7 +164,7 @@ def _time_to_accuracy(row: PublishedResult, eff: Efficiency) -> float | None:
 
 
 def _shared_by_hosts(hosts: Sequence[int], seconds: Sequence[float], wanted: int) -> float:
-    """Seconds at a number of hosts: a fitted constant plus a part that hosts share, at least zero."""
+    """Seconds at a number of hosts: a fitted constant plus a part that hosts share."""
     from scipy.optimize import nnls
 
     terms = np.array([[1.0, 1.0 / count] for count in hosts])

@@ -54,14 +54,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
-    """Compile the train step of each stage, and the evaluation step, for a system.
-
-    Args:
-      argv: Flags of the experiment, as of `dawnjax train`.
-
-    Returns:
-      JSON fields of `compiled.Programs`, and the seconds that compiling took.
-    """
+    """JSON fields of `compiled.Programs` and the seconds that compiling took."""
     import jax
 
     from dawnjax.config.experiment_flags import parse_request

@@ -64,7 +64,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
 
 
 class _Strip(NamedTuple):
-    """Row of the stability figure, its CV to sort by, and its sentence for readers without sight."""
+    """Row of the stability figure, its CV to sort by, and a sentence for readers without sight."""
 
     cv: float
     row: Row

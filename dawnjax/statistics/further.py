@@ -1,4 +1,4 @@
-"""Number of trials that a comparison needs, before its first trial or after an undecided verdict."""
+"""Trials that a comparison needs, before its first trial or after an undecided verdict."""
 
 import dataclasses
 import math
@@ -56,10 +56,8 @@ def advise(
 
     Args:
       distance: Logarithm of the ratio.
-      error: Its standard error.
-      freedom: Degrees of freedom of the error.
+      error: Its standard error, with `freedom` degrees of freedom.
       trials: Of the smaller side.
-      margin: Relative difference that counts as equivalent.
       alpha: Level of the test of a difference.
     """
     variance, edge = error**2 * trials, math.log1p(margin)
@@ -81,8 +79,8 @@ def _stein(
 ) -> int | None:
     """Trials of each side after which a one-sided test finds a distance.
 
-    Quantiles are those of t with the freedom of the present variance. That variance may be too small
-    by chance, and normal quantiles would then ask for too few trials.
+    Quantiles are those of t with the present variance's freedom: that variance may be too small by
+    chance, and normal quantiles would then ask for too few trials.
 
     Source: C. Stein, "A Two-Sample Test for a Linear Hypothesis Whose Power is Independent of the
     Variance", Ann. Math. Statist. 16 (1945).

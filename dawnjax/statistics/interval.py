@@ -26,11 +26,8 @@ class Interval:
     """An estimate and its two ends.
 
     Attributes:
-      value: The estimate.
-      low: Lower end; None where nothing can be said of it.
-      high: Upper end; None with `low`.
-      level: Chance that such an interval holds the truth; None where the ends are the least and the
-        greatest of too few trials, or where there are no ends.
+      low: Lower end; None, as `high`, where nothing can be said of it.
+      level: Chance that such an interval holds the truth; None for a range of few trials.
       trials: Trials or rounds of the smaller side.
     """
 
@@ -136,11 +133,8 @@ def difference(first: Figures, second: Figures) -> Interval:
 def paired_ratio(first: Figures, second: Figures) -> Interval:
     """Geometric mean of first / second over pairs, with the t interval of its logarithm.
 
-    A pair is a round that measured both sides in turn, so a machine's change of speed cancels. Fewer
-    than `FEWEST_TRIALS` pairs have the range of their ratios.
-
-    Raises:
-      ValueError: There is no pair, or a figure that is not above 0.
+    A pair is a round that measured both sides in turn, so a machine's change of speed cancels.
+    Fewer than `FEWEST_TRIALS` pairs have the range of their ratios.
     """
     sides = _figures(first), _figures(second)
     if not all((side > 0).all() and np.isfinite(side).all() for side in sides):

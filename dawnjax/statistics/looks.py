@@ -25,10 +25,7 @@ _LARGEST = 8.0
 
 
 def looks_of(seeds: int, looks: int) -> tuple[int, ...]:
-    """Trials of each arm at each look: evenly spaced, the last at the study's end.
-
-    Args:
-      seeds: Trials of each arm.
+    """Trials of each arm at each look, evenly spaced up to `seeds`.
 
     Raises:
       ValueError: The first look would have fewer trials than a verdict needs.
@@ -44,11 +41,10 @@ def looks_of(seeds: int, looks: int) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=256)
 def nominal_levels(at: tuple[int, ...], alpha: float = ALPHA) -> tuple[float, ...]:
-    """Two-sided level of each look.
+    """Two-sided level of each look, so that all looks together err with a chance of `alpha`.
 
     Args:
       at: Trials of each arm at each look, ascending; the last is the study's end.
-      alpha: Chance that any look finds a difference between equal arms.
     """
     from scipy import special
 
@@ -71,12 +67,7 @@ def nominal_levels(at: tuple[int, ...], alpha: float = ALPHA) -> tuple[float, ..
 
 @functools.lru_cache(maxsize=256)
 def false_verdicts(at: tuple[int, ...], levels: tuple[float, ...]) -> float:
-    """Chance that one look or more finds a difference between equal sides.
-
-    Args:
-      at: Trials of each side at each look, ascending.
-      levels: Two-sided level of each look.
-    """
+    """Chance that equal sides differ at one look or more, each with a two-sided level."""
     from scipy import special
 
     chance, earlier = 0.0, 0.0

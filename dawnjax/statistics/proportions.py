@@ -35,10 +35,6 @@ def difference(first: int, first_trials: int, second: int, second_trials: int) -
 
     Source: R. G. Newcombe, "Interval estimation for the difference between independent
     proportions", Statistics in Medicine 17 (1998), method 10.
-
-    Args:
-      first: Successes of `first_trials`.
-      second: Successes of `second_trials`.
     """
     p, q = wilson(first, first_trials), wilson(second, second_trials)
     # A proportion has both ends.

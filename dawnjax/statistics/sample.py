@@ -43,11 +43,9 @@ class Sample:
         seeds: Sequence[int | None] = (),
         first_losses: Sequence[Sequence[float]] = (),
     ) -> "Sample | None":
-        """Sample of trials; None if the duration of a trial that did not reach is unknown.
+        """Sample of times to accuracy (None if not reached) and of the trials' durations.
 
-        Args:
-          seconds: Time to accuracy of each trial; None if it did not reach.
-          total_seconds: How long each trial ran; None if not known.
+        None if the duration of a trial that did not reach is unknown.
         """
         totals = [None] * len(seconds) if total_seconds is None else total_seconds
         amounts = [t if t is not None else total for t, total in zip(seconds, totals, strict=True)]
@@ -118,8 +116,8 @@ class Sample:
     def pairs(self, other: "Sample") -> list[tuple[int, int]]:
         """Places of equal seeds in both samples; empty where the sides are no pairs.
 
-        Pairs need the same seeds on both sides, each once, with equal first losses: then both run the
-        same mathematics, and only their machines differ.
+        Pairs need the same seeds, each once, with equal first losses: then both sides run the same
+        mathematics, and only their machines differ.
         """
         if len(self) != len(other) or not self.first_losses or not other.first_losses:
             return []
@@ -162,8 +160,8 @@ def mean_interval(sample: Sample) -> Interval | None:
 def expected_interval(sample: Sample) -> Interval | None:
     """Expected time with its interval; None where no trial reached or there are fewer than two.
 
-    No ends with fewer than `FEWEST_WITH_FAILURES` trials, nor where every trial reached: the cost of
-    a failure is then unknown, and the interval would be the mean's.
+    No ends with fewer than `FEWEST_WITH_FAILURES` trials, nor where every trial reached: the cost
+    of a failure is then unknown, and the interval would be the mean's.
     """
     value = sample.expected
     if value is None or len(sample) < 2:

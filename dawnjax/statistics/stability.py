@@ -17,12 +17,6 @@ class Stability:
     """Estimates of one sample with their 95 % intervals, or the ranges of few trials.
 
     The coefficient of variation has none: an interval for normal times fails for longer tails.
-
-    Attributes:
-      reached: Fraction of trials that reached; None without trials.
-      mean_seconds: Mean time to accuracy of those that reached (`sample.mean_interval`).
-      expected_seconds: Time of all trials over the number that reached
-        (`sample.expected_interval`).
     """
 
     reached: Interval | None
@@ -33,7 +27,7 @@ class Stability:
 def stability_of(
     seconds: Sequence[float | None], total_seconds: Sequence[float | None]
 ) -> Stability:
-    """Stability of trials, from each one's time to accuracy (None if it failed) and its duration."""
+    """Stability of trials, from times to accuracy (None if not reached) and durations."""
     times = [time for time in seconds if time is not None]
     of_reached, of_all = Sample.of(times), Sample.of(seconds, total_seconds)
     return Stability(

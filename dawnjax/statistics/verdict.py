@@ -106,14 +106,9 @@ def judge(
     `slower` where it lies above 1; else `undecided`.
 
     Args:
-      first: A.
-      second: B.
       margin: Above 0 and below 1.
       alpha: Chance that equal sides are found to differ; less where a study looks several times.
       may_be_equivalent: False at looks before a study's last, which may claim no equivalence.
-
-    Raises:
-      ValueError: The margin is out of its range.
     """
     [verdict] = judge_all(
         first, [second], margin, alpha_of=lambda _: alpha, may_be_equivalent=may_be_equivalent
@@ -136,8 +131,6 @@ def judge_all(
     one or more is found equivalent in 5 % of cases (Holm's procedure, for each of the two kinds).
 
     Args:
-      first: A.
-      others: Each is a B.
       alpha_of: From a number of open comparisons to the level of a test.
       left: Number of open comparisons; that of `others` unless given.
     """

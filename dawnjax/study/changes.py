@@ -23,9 +23,7 @@ class Change:
     """A quantity of both sides.
 
     Attributes:
-      name: With its unit.
       first: Mean over the trials of A that have it; None where none has.
-      second: The same of B.
       ratio: Second over first, with its interval or the range of few trials; None where a side has
         none or is 0.
     """
@@ -51,13 +49,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpChange:
-    """A kind of op of both profiles: the ops of one name in one layer.
-
-    Attributes:
-      name: The ops' name without its number, and the layer.
-      first: Seconds a step in A; 0 where it has no such op.
-      second: The same of B.
-    """
+    """Seconds a step of the ops of one name in one layer; 0 on a side without such an op."""
 
     name: str
     first: float

@@ -249,11 +249,7 @@ class StudyFolder:
         self.file = path / "study.json"
 
     def read(self) -> StudyRecord | None:
-        """Read `study.json`; None where there is none.
-
-        Raises:
-          OSError, ValueError: The file cannot be read, or is no study's.
-        """
+        """Read `study.json`; None where there is none, OSError or ValueError where it is damaged."""
         try:
             record = records.read_json(self.file, StudyRecord)
         except FileNotFoundError:

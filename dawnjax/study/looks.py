@@ -15,13 +15,7 @@ from dawnjax.study.design import Arm, Look, PlannedTrial, Study
 
 
 class Row(NamedTuple):
-    """A trial that is over.
-
-    Attributes:
-      seconds: Time to accuracy, or the time it ran without reaching the target.
-      reached: Whether it reached its target.
-      first_losses: Losses of its first steps.
-    """
+    """A trial that is over; `seconds` is its time to accuracy, or its duration without one."""
 
     seconds: float
     reached: bool
@@ -36,9 +30,6 @@ class Looks:
     """Looks of a study; a study with one look tests at its end."""
 
     def __init__(self, study: Study):
-        """Raises:
-        ConfigError: The first look comes before a verdict is possible.
-        """
         self._seeds = range(study.first_seed, study.first_seed + study.seeds)
         try:
             self.at = looks_of(study.seeds, study.looks) if study.looks > 1 else (study.seeds,)
@@ -53,13 +44,10 @@ class Looks:
     def verdicts(self, rows: Mapping[Arm, Rows]) -> dict[Arm, Verdict]:
         """Joint verdicts on all arms but the first.
 
-        A verdict comes from the look that decided its arm, or else from the last look so far. Nothing
-        is claimed before the first look, even in a study of one look: reading verdicts while trials are
-        added is an extra look. An arm without a trial has no verdict, nor has any arm while the first
-        has none.
-
-        Args:
-          rows: Finished trials of each arm, the study's first arm first.
+        A verdict comes from the look that decided its arm, or else from the last look so far.
+        Nothing is claimed before the first look, even in a study of one look: reading verdicts
+        while trials arrive is an extra look. An arm lacks a verdict while it or the first arm has
+        no trial.
         """
         verdicts = self._after(rows, self.at[-1])
         first, *others = rows
@@ -86,8 +74,8 @@ class Looks:
     def _after(self, rows: Mapping[Arm, Rows], most: int) -> dict[Arm, Verdict]:
         """Verdicts of the looks after at most `most` trials of each arm.
 
-        Look k tests an arm at its group-sequential level when the 5 % are shared among the arms that
-        are still open: Holm's procedure on group-sequential bounds.
+        Look k tests an arm at its group-sequential level when the arms that are still open share
+        the 5 %: Holm's procedure on group-sequential bounds.
 
         Source: W. Maurer and F. Bretz, "Multiple Testing in Group Sequential Trials Using Graphical
         Approaches", Statistics in Biopharmaceutical Research 5 (2013).
@@ -126,11 +114,9 @@ def _sample(rows: Rows, seeds: range | None = None) -> Sample:
 
 
 def looks_made(earlier: Sequence[Look], looks: Looks) -> list[Look]:
-    """Looks so far as (trials of an arm, level); for equal numbers of trials the widest level.
+    """Looks so far as (trials of an arm, level), those before an extension first.
 
-    Args:
-      earlier: Looks before the study was extended.
-      looks: Looks of the present design.
+    The widest level counts where two looks have the same number of trials.
     """
     made: dict[int, float] = {}
     now = zip(looks.at, looks.levels, strict=True)

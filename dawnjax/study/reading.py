@@ -31,8 +31,8 @@ def trials_over(trials: Sequence[PlannedTrial], out: Path) -> dict[PlannedTrial,
 def is_over(run: OurRun | None) -> bool:
     """Whether a trial counts: it reached, spent its budget, diverged, or failed.
 
-    A trial that was interrupted or killed resumes with the study. A failed trial is a result: remove
-    its folder to repeat it.
+    A trial that was interrupted or killed resumes with the study. A failed trial is a result;
+    remove its folder to repeat it.
     """
     return run is not None and run.result.status in (*FINAL_STATUSES, "failed")
 

@@ -63,8 +63,7 @@ def _command(argv: Sequence[str], trial: int) -> Any:
 def _script(program: str, argv: Sequence[str], trial: str) -> str:
     """Shell commands for a trial, with its number and its hosts' flags in `trial`.
 
-    Statuses 3 and 4 become 0: a trial that spent its budget or diverged is over, and the engine would
-    restart a failure.
+    Statuses 3 and 4 become 0: such a trial is over, and the engine would restart a failure.
     """
     run = f"{program} study {shlex.join(argv)} --trial={trial}"
     # A pod's first process, this shell, alone hears of a stop (SIGTERM). It listens before the

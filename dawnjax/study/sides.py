@@ -15,11 +15,9 @@ CHOICE = "#"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Side:
-    """Trials of one experiment on one system.
+    """Trials of one experiment on one system, under the path that the user gave.
 
     Attributes:
-      given: Path that the user gave.
-      sample: Their times, for statistics.
       runs: Our runs with their directories, in the order of their seeds; empty for official
         entries and for files of entries.
     """

@@ -93,12 +93,8 @@ def run_all(
 ) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
     """Run every trial that is not over, unless a look made it needless.
 
-    Args:
-      arms: The others are compared with the first.
-      tell: Called with the name of each trial that begins.
-
-    Yields:
-      The trial, its run, and the reason of a failure; empty without one.
+    Yield the trial, its run, and the reason of a failure (empty without one). `tell` gets the name
+    of each trial that begins.
 
     Raises:
       ConfigError: An arm cannot be trained here at all.
