@@ -210,6 +210,7 @@ def time_ticks(scale: Scale, most: int = 6) -> list[float]:
     if not scale.log:
         for step in _TIME_STEPS:
             if (scale.high - scale.low) / step <= most:
+                # The small offset keeps a tick at the very end that rounding moved outside.
                 first = math.ceil(scale.low / step - 1e-9)
                 return [number * step for number in range(first, math.floor(scale.high / step) + 1)]
         return _steps(scale, most)
@@ -279,6 +280,7 @@ def draw_x_axis(
         x, text = scale(value), axis.text(value)
         canvas.line(x, top, x, bottom, "grid")
         half = text_width(text) / 2
+        # Skip a label that would touch the one before it; its grid line stays.
         if x - half > last_end + 6:
             canvas.text(x, bottom + 16, text, "tick", anchor="middle")
             last_end = x + half
@@ -338,4 +340,5 @@ def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float,
 def _n(value: float) -> str:
     text = f"{value:.1f}"
     text = text.removesuffix(".0")
+    # A tiny negative rounds to -0, which would make equal drawings differ.
     return "0" if text == "-0" else text

@@ -221,4 +221,5 @@ def _csv_cell(cell: Cell) -> str | int | float:
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"
+    # Texts come from submitters' files: a spreadsheet must not run them as formulas.
     return spreadsheet_cell(cell) if isinstance(cell, str) else cell

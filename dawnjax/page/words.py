@@ -72,6 +72,7 @@ def number(value: float, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}"
     if value == int(value) and abs(value) < 1e6:
         return grouped(int(value))
+    # Rounds what `repr` shows: in binary, 2.675 would round down to 2.67.
     exact = Decimal(repr(value))
     places = max(0, digits - 1 - exact.adjusted())
     rounded = exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)

@@ -27,7 +27,7 @@ _PACKAGES += ("nvidia-cuda-nvcc-cu12",)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One stage of a run: its number of steps, its global batch, and the extract of a train step."""
+    """One stage of a run: number of steps, global batch, and the extract of a train step."""
 
     steps: int
     examples_per_step: int
@@ -159,7 +159,7 @@ def _source_hash() -> str:
 
 
 def identity_of(argv: Sequence[str]) -> str:
-    """Identity of the experiment that the flags ask for, with the options that change its programs."""
+    """Identity of the experiment that the flags ask for, with options that change its programs."""
     from dawnjax.config.experiment_flags import parse_request
 
     request, positional = parse_request("plan", list(argv))

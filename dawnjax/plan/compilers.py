@@ -47,6 +47,7 @@ def environment(platform: str) -> dict[str, str]:
             raise RunError(f"libtpu is not here; {_INSTALL}")
         return {
             **base,
+            # libtpu would else ask the cloud's metadata server for its TPU and wait.
             "TPU_SKIP_MDS_QUERY": "1",
             "TPU_ACCELERATOR_TYPE": "v5litepod-4",
             "TPU_WORKER_HOSTNAMES": "localhost",
@@ -93,6 +94,7 @@ def described_devices(system: System) -> list[Any]:
         )
         return list(described.devices)
     options: dict[str, Any] = {"chip_config_name": "megacore"} if accelerator.name == "v4" else {}
+    # The compiler assumes full boards of four chips and refuses smaller slices.
     if math.prod(system.shape) < CHIPS_OF_A_BOARD:
         options["chips_per_host_bounds"] = [*system.shape, 1, 1][:3]
     name = f"{accelerator.compiler}:{system.topology}"

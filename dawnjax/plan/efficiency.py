@@ -61,6 +61,7 @@ def peak_flops(device: Device, dtype: str) -> float:
     if name == "pred":  # the matrix units take no bits: they are converted first
         name = "bfloat16"
     if name == "float32":
+        # At default precision neither platform multiplies float32 in full.
         name = "bfloat16" if device.platform == "tpu" else "tensorfloat32"
     peak = device.peak(name) or (device.peak("float32") if name == "tensorfloat32" else None)
     if peak is None:
@@ -118,6 +119,7 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
     """
     from scipy.optimize import least_squares
 
+    # Fit logarithms: errors are relative, and no number can become negative.
     centres = np.log([centre for centre, _ in _PRIORS[platform]])
     deviations = np.array([deviation for _, deviation in _PRIORS[platform]])
     residual = [SAME_DEVICE if row.chip == chip else OTHER_DEVICE for row in measured]
@@ -149,6 +151,7 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
         return of(found, math.log(2))  # a factor of two: nothing was measured
     errors = residuals(found)
     spread = float(np.sqrt((errors**2).sum() / max(1, len(errors) - 2)))
+    # Nothing measured on this device: the fit's own residuals would claim too much.
     if SAME_DEVICE not in residual:
         spread = max(spread, OTHER_DEVICE)
     return of(found, max(SMALLEST_SPREAD, spread))

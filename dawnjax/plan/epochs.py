@@ -73,6 +73,7 @@ def fit(batches: Sequence[int], epochs: Sequence[float]) -> Curve | None:
     scale = sizes.max()
     # Relative errors: each row is divided by what was observed. Neither number is below zero.
     rows = np.stack([np.ones_like(sizes), sizes / scale], axis=1) / wanted[:, None]
+    # One batch size determines no slope: take the epochs as constant.
     if len(set(batches)) == 1:
         rows = rows[:, :1]
     found = nnls(rows, np.ones_like(wanted))[0]

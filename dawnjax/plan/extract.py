@@ -72,6 +72,7 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
     """Extract of a program that `profile.hlo.analyze` counted."""
     bins: dict[tuple[str, int], list[float]] = {}
     for op in program.ops.values():
+        # Collectives are priced by links and not by memory (`interconnect`).
         if op.name in program.collectives:
             continue
         flops = op.product_flops * op.passes

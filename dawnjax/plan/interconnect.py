@@ -39,6 +39,7 @@ def exchange_seconds(exchange: Exchange, system: System) -> float:
     share = (exchange.group_size - 1) / exchange.group_size
     moved = rounds * share * exchange.num_bytes
     accelerator = system.accelerator
+    # Data sheets add up both directions; a ring is bound by one.
     out = accelerator.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
     if accelerator.device.platform == "tpu":
         if not _wraps(system):

@@ -88,7 +88,7 @@ class System:
         return f"1x{self.num_hosts}x{per_host}"
 
     def of_size(self, num_devices: int) -> "System":
-        """The same accelerator with another number of devices; ConfigError for an impossible size."""
+        """The same accelerator with another number of devices; ConfigError for a wrong size."""
         return System(accelerator=self.accelerator, shape=_shape(self.accelerator, num_devices))
 
 

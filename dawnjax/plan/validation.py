@@ -167,6 +167,7 @@ def _shared_by_hosts(hosts: Sequence[int], seconds: Sequence[float], wanted: int
     """Seconds at a number of hosts: a fitted constant plus a part that hosts share."""
     from scipy.optimize import nnls
 
+    # Nonnegative least squares: few systems could else fit a negative time.
     terms = np.array([[1.0, 1.0 / count] for count in hosts])
     constant, shared = nnls(terms, np.maximum(seconds, 0.0))[0]
     return float(constant + shared / wanted)

@@ -69,6 +69,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     mesh = make_mesh(request.options.mesh, described_devices(system))
     started = time.perf_counter()
     shards = batch_shards(mesh)
+    # Rounded up as a run does it: every device takes an equal share.
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards
     stages = []
     splits_update = request.options.weight_update_sharding
@@ -167,6 +168,7 @@ def _extract(program: Any, rounds: int) -> dict[str, Any]:
     memory = program.memory_analysis()
     peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
     peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
+    # Donated arguments share memory with outputs and would count twice.
     peak -= memory.alias_size_in_bytes
     return records.plain(extract_of(analyze(program.as_text() or "", rounds), peak))
 

@@ -103,6 +103,7 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
                 and entry.target.metric == known.name
                 and entry.target.value is not None
                 and target.value is not None
+                # A fraction times 100 is seldom exact in binary.
                 and abs(entry.target.value * scale - target.value) < 1e-6
             )
             if is_same:

@@ -367,6 +367,7 @@ def _levels(target: EntryTarget) -> list[float]:
     step = step or abs(target.value) / 100 or 0.01
     sign = -1 if target.direction == "at_most" else 1
     levels = [target.value + sign * step * number for number in range(-_STEPS_BELOW, 2)]
+    # Sums of binary fractions would show as 0.7549999999999999.
     return [round(level, 9) for level in levels]
 
 

@@ -20,7 +20,7 @@ def key_of(entry: Entry) -> tuple[str, ...]:
 
 
 def label(entry: Entry, *, benchmark: bool = False) -> str:
-    """Short name: an entry's file, its submitter and system, or our experiment and changed fields."""
+    """Short name: an entry's file, its submitter and system, or our experiment and its changes."""
     if entry.suite == "dawnbench":
         name = entry.source.rsplit("/", 1)[-1] or entry.source
     elif entry.suite == "dawnjax":

@@ -23,6 +23,7 @@ def write(report: Report, directory: Path) -> list[Path]:
     tables = directory / TABLES
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"--out={directory} is a file; choose a directory")
+    # A link would let the report overwrite files outside of its directory.
     if tables.is_symlink() or (tables.exists() and not tables.is_dir()):
         raise ConfigError(f"{tables} is no directory of its own; choose another --out")
     written = []

@@ -139,6 +139,7 @@ def paired_ratio(first: Figures, second: Figures) -> Interval:
     sides = _figures(first), _figures(second)
     if not all((side > 0).all() and np.isfinite(side).all() for side in sides):
         raise ValueError("a figure of a pair is not above 0")
+    # Logarithms make first/second and second/first the same test.
     logarithms = np.log(sides[0]) - np.log(sides[1])
     of_logarithm = mean(logarithms.tolist())
     low, high = (

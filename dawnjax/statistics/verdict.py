@@ -177,6 +177,7 @@ def holm(
     left = len(p_values) if left is None else left
     levels = [0.0] * len(p_values)
     is_open = True
+    # Holm steps down: after the first claim that fails, no later one may hold.
     for index in sorted(range(len(p_values)), key=lambda i: p_values[i]):
         levels[index] = alpha_of(max(1, left))
         is_open = is_open and p_values[index] <= levels[index]
@@ -303,6 +304,7 @@ def _contrast(first: Sample, second: Sample) -> _Contrast:
     distance = logarithms[1] - logarithms[0]
     sizes = len(first), len(second)
     has_failures = first.has_failures or second.has_failures
+    # A failure's cost dominates the variance, which few trials cannot show.
     needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
     if min(sizes) < needed:
         why = f"{sizes[0]} and {sizes[1]} trials; a verdict needs {needed} of each"

@@ -143,6 +143,7 @@ def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[PlannedTrial, ...]:
     """
     random = np.random.default_rng(study.order_seed)
     trials: list[PlannedTrial] = []
+    # Drawn block by block, so that a study with more seeds begins with the same trials.
     for seed in range(study.first_seed, study.first_seed + study.seeds):
         for index in random.permutation(len(arms)):
             trials.append(PlannedTrial(len(trials), arms[index], seed))
@@ -249,12 +250,13 @@ class StudyFolder:
         self.file = path / "study.json"
 
     def read(self) -> StudyRecord | None:
-        """Read `study.json`; None where there is none, OSError or ValueError where it is damaged."""
+        """Read `study.json`; None where there is none. Raises OSError or ValueError if damaged."""
         try:
             record = records.read_json(self.file, StudyRecord)
         except FileNotFoundError:
             return None
         check_fields(record["study"])
+        # The file may come from elsewhere, and its arms' names become folders.
         if len({arm.folder for arm in record["arms"]}) < max(1, len(record["arms"])):
             raise ValueError("its arms have no names of their own")
         if len(record["arms"]) * record["study"].seeds > MOST_TRIALS:
@@ -280,6 +282,7 @@ class StudyFolder:
         Raises:
           RunError: Another process runs it.
         """
+        # The kernel drops the lock when the process dies, so a killed study leaves none behind.
         fd = records.open_append(self.path / ".lock")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

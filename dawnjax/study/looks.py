@@ -64,6 +64,7 @@ class Looks:
         The first arm needs no more trials once all other arms are decided.
         """
         place = self._seeds.index(trial.seed)
+        # Before the first look, every arm needs its trials.
         if place < self.at[0]:
             return False
         first, *others = rows
@@ -97,6 +98,7 @@ class Looks:
                 [_sample(rows[arm], seeds) for arm in judged],
                 alpha_of=lambda left, number=number: nominal_levels(self.at, ALPHA / left)[number],
                 left=len(others) - len(decided),
+                # An early claim of equivalence would spend its own 5 % several times.
                 may_be_equivalent=count == self.at[-1],
             )
             verdicts |= dict(zip(judged, found, strict=True))
@@ -114,7 +116,7 @@ def _sample(rows: Rows, seeds: range | None = None) -> Sample:
 
 
 def looks_made(earlier: Sequence[Look], looks: Looks) -> list[Look]:
-    """Looks so far as (trials of an arm, level), those before an extension first.
+    """Looks so far as (trials of an arm, level), those before an extension included.
 
     The widest level counts where two looks have the same number of trials.
     """

@@ -163,6 +163,7 @@ def _job(argv: Sequence[str], pods: int, settings: Mapping[str, str], trial: str
         "completionMode": "Indexed",
         "completions": pods,
         "parallelism": pods,
+        # Shared by all pods of a job; preempted pods count as failures too.
         "backoffLimit": 3 * pods,
         "template": {"spec": pod},
     }

@@ -45,6 +45,7 @@ def run(
             with subprocess.Popen(
                 [*command, f"--trial={trial.number}"],
                 env={**os.environ, **environment},
+                # Progress of several trials at once would be unreadable; errors are kept.
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -64,6 +64,7 @@ def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
 def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     """Run a trial in a child process: a process chooses its number of devices only once."""
     each = trial.arm.devices // study.processes
+    # Counted without JAX: this process would otherwise hold the GPUs of its trials.
     there = len(devices.gpus())
     if devices.tpu_chips():
         raise ConfigError(
