@@ -169,7 +169,7 @@ class Step:
         return (time.perf_counter() - started) / (calls * self._steps_per_call)
 
     def first_losses(self, steps: int, folder: str) -> list[float]:
-        """Losses of the first steps; `folder` gets `params.npz` and `batch.npz` for PyTorch's side."""
+        """Losses of the first steps; `folder` gets `params.npz` and `batch.npz` for PyTorch."""
         self.start()
         if folder:
             leaves = jax.tree_util.tree_leaves_with_path(self._state.params)

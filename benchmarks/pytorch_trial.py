@@ -93,7 +93,7 @@ def trial(side: Side, seed: int, most_steps: int) -> dict[str, Any]:
 
     Args:
       seed: Of parameters and batches.
-      most_steps: Earlier end of the trial, with the experiment's evaluations alone; 0 for none.
+      most_steps: Limit of steps, without an evaluation of its own; 0 for none.
     """
     experiment, spec = side.experiment, side.spec
     (target,) = experiment.targets

@@ -132,8 +132,8 @@ def fastest(
       seconds: From a round's answer to its seconds.
 
     Returns:
-      The winner's name, its process, and a record of each way: its ready line and its rounds against
-      the best so far, or why it failed.
+      The winner's name, its process, and a record of each way: its ready line and its rounds
+      against the best so far, or why it failed.
     """
     best: tuple[str, Worker] | None = None
     tried: dict[str, Any] = {}
