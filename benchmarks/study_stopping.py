@@ -81,7 +81,7 @@ def _arm(random: np.random.Generator, cv: float, reach: float, mean: float) -> S
 def _study(
     first: Sample, second: Sample, at: tuple[int, ...], levels: tuple[float, ...]
 ) -> tuple[bool, int]:
-    """Whether a study found its arms different, and the trials of each at its end."""
+    """True if a study found its arms different; and the trials of each at its end."""
     for count, alpha in zip(at, levels, strict=True):
         sides = [Sample(side.amounts[:count], side.reached[:count]) for side in (first, second)]
         if p_different(*sides) <= alpha:

@@ -75,7 +75,7 @@ def alone(run_dir: Path, seed: int, cache: str) -> RunResult:
 
 
 def same(first: RunResult, second: RunResult) -> bool:
-    """Whether two trials computed the same."""
+    """True if two trials computed the same."""
     return first.first_losses == second.first_losses and first.steps == second.steps
 
 

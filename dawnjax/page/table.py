@@ -51,7 +51,7 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether its cells stand to the left."""
+        """True if its cells stand to the left."""
         return self.kind in ("text", "flag")
 
     @property

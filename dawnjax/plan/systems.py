@@ -73,7 +73,7 @@ class System:
 
     @property
     def _is_usual(self) -> bool:
-        """Whether the number of devices alone implies this shape."""
+        """True if the number of devices alone implies this shape."""
         try:
             return _shape(self.accelerator, self.num_devices) == self.shape
         except ConfigError:

@@ -100,7 +100,7 @@ class Check:
         return self.predicted / self.published - 1
 
     def is_within(self, bound: float) -> bool:
-        """Whether the prediction is within a factor of 1 + bound of the published value."""
+        """True if the prediction is within a factor of 1 + bound of the published value."""
         return abs(math.log1p(self.error)) <= math.log1p(bound)
 
 

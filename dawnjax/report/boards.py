@@ -85,7 +85,7 @@ _SAME_DATA = {"CIFAR10": "CIFAR-10", "ImageNet": "ImageNet", "SQuAD": "SQuAD"}
 def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
     """Our runs on a DAWNBench task's data and target, as entries of that task.
 
-    Fine-tuned runs are left out: DAWNBench's entries train from scratch.
+    Fine-tuned runs are left out: they begin with trained parameters.
     """
     if not official or official[0].suite != "dawnbench" or official[0].kind != "training":
         return []

@@ -142,7 +142,7 @@ COMPILATION_HEAD = HeadView(COMPILATION.label, number=True)
 
 
 def compilation_cell(entry: Entry) -> CellView:
-    """Compile time in seconds, which the time to accuracy leaves out."""
+    """Mean compile time before the clock starts, or why there is none."""
     seconds = mean_compile_seconds(entry)
     if seconds is None:
         return CellView(words.NOT_KNOWN, kind="null")

@@ -45,7 +45,7 @@ class Interval:
         return f"range of {self.trials}" if self.level is None else percent(self.level)
 
     def leaves_out(self, value: float) -> bool:
-        """Whether an interval leaves out a value; a range never does."""
+        """True if an interval leaves out a value; a range never does."""
         if self.level is None or self.low is None or self.high is None:
             return False
         return not self.low <= value <= self.high

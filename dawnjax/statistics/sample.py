@@ -68,7 +68,7 @@ class Sample:
 
     @property
     def has_failures(self) -> bool:
-        """Whether a trial did not reach."""
+        """True if a trial did not reach."""
         return self.num_reached < len(self)
 
     @property

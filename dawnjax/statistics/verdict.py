@@ -65,7 +65,7 @@ class Verdict:
 
     @property
     def is_slower(self) -> bool:
-        """Whether B takes longer by more than chance explains, within the margin or beyond it."""
+        """True if B takes longer by more than chance explains, within the margin or beyond it."""
         low = self.ratio and self.ratio.level is not None and self.ratio.low
         return self.word == ONLY_FIRST or bool(low and low > 1)
 

@@ -62,7 +62,7 @@ class OpChange:
 
 
 def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
-    """Whether both sides train the same, by the experiments' identity and first losses; and why.
+    """True if both sides train the same, by identity and first losses; and the reason.
 
     None where that cannot be decided.
     """

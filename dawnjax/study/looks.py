@@ -59,7 +59,7 @@ class Looks:
         return verdicts
 
     def needs_no_more(self, rows: Mapping[Arm, Rows], trial: PlannedTrial) -> bool:
-        """Whether an earlier look has decided the trial's arm, so that it need not run.
+        """True if an earlier look has decided the trial's arm, so that it need not run.
 
         The first arm needs no more trials once all other arms are decided.
         """

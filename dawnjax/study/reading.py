@@ -29,7 +29,7 @@ def trials_over(trials: Sequence[PlannedTrial], out: Path) -> dict[PlannedTrial,
 
 
 def is_over(run: OurRun | None) -> bool:
-    """Whether a trial counts: it reached, spent its budget, diverged, or failed.
+    """True if a trial counts: it reached, spent its budget, diverged, or failed.
 
     A trial that was interrupted or killed resumes with the study. A failed trial is a result;
     remove its folder to repeat it.
