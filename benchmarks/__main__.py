@@ -1,4 +1,4 @@
-"""Lists the benchmarks, or runs one: `python -m benchmarks [NAME [--help | ARGUMENTS]]`."""
+"""List the benchmarks, or run one: `python -m benchmarks [NAME [--help | ARGUMENTS]]`."""
 
 import ast
 import os
@@ -16,7 +16,6 @@ _NOT_BENCHMARKS = (
 
 
 def main() -> int:
-    """Runs the named benchmark with the rest of the command line."""
     folder = Path(__file__).parent
     names = sorted(p.stem for p in folder.glob("*.py") if p.stem not in _NOT_BENCHMARKS)
     if len(sys.argv) < 2 or sys.argv[1] in ("--help", "-h"):

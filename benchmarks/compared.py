@@ -1,7 +1,7 @@
-"""Ratios and differences of two sides' trials, made from the trials whenever they are shown.
+"""Ratios and differences of two sides' trials, computed whenever they are shown.
 
-Result files hold trials and rounds and no statistic of them, so that every table has the intervals
-of `dawnjax.statistics`.
+Result files hold trials and no statistics, so every table has the intervals of
+`dawnjax.statistics`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ def trial_ratios(
 ) -> dict[str, tuple[float, float, Interval]]:
     """Our mean, their mean, and ours over theirs, of each quantity.
 
-    The seeds of the sides have nothing to do with each other. There is no ratio where a trial did
-    not reach: what it spent is no time to accuracy.
+    Seeds of the sides are unrelated. No ratio where a trial failed: its duration is no time to
+    accuracy.
     """
     if not all(trial["reached"] for trial in (*ours, *theirs)):
         return {}

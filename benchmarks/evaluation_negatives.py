@@ -1,12 +1,12 @@
-"""Spread of HR@10 and NDCG@10 when the evaluation's negatives are drawn anew, on MovieLens 100K.
+"""Spread of HR@10 and NDCG@10 over draws of the evaluation's negatives, on MovieLens 100K.
 
     DAWNJAX_DATA=data python -m benchmarks evaluation_negatives --seeds=10 --draws=200
 
-MLPerf v0.5 fixes them once: all trials of all submitters rank each held-out item among the same 999
-items. Here networks are trained for the recipe's whole length, one a seed. Each ranks the held-out
+MLPerf v0.5 draws them once: all trials of all submitters rank each held-out item among the same 999
+items. Here one network a seed is trained for the recipe's whole length. Each ranks the held-out
 items among 99 and 999 items of many draws, and among all items that the user never rated. Then one
-seed is trained to the target under many draws: its parameters are the same at every step, so what
-differs is the ruler alone.
+seed is trained to the target under many draws. Its parameters are the same at every step, so only
+the measure differs.
 """
 
 import argparse
@@ -32,7 +32,7 @@ METRICS = ("hit_rate_at_10", "ndcg_at_10")
 
 
 def main() -> int:
-    """Trains, ranks, prints and writes `results/evaluation_negatives.json`."""
+    """Train, rank, print and write `results/evaluation_negatives.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--draws", type=int, default=200)
@@ -55,10 +55,8 @@ def main() -> int:
 
 
 def _ranked(folder: Path, seed: int, num_draws: int) -> dict[str, Any]:
-    """Trains one network and measures it under every draw.
-
-    Returns:
-      For each protocol the metrics, float [draws] by name, and those among `all` items.
+    """Metrics of one trained network under every draw: float [draws] by protocol and name, and
+    those among `all` items.
     """
     trial = seeds.run_trial(
         NAME, seed, ["--targets.0.value=1", "--profile.after_run=false"], folder
@@ -94,7 +92,7 @@ def _ranked(folder: Path, seed: int, num_draws: int) -> dict[str, Any]:
 
 
 def _pairs(data: Any) -> np.ndarray:
-    """All ratings, int32 [ratings, 2], by user; the held-out one of each user stands last."""
+    """Ratings by user, int32 [ratings, 2]; the held-out one of each user stands last."""
     train, held_out = data.load("train"), data.load("eval")
     users = np.concatenate([train["user"], held_out["user"]])
     items = np.concatenate([train["item"], held_out["items"][:, 0]])
@@ -106,14 +104,14 @@ _DRAWN: dict[tuple[int, int], np.ndarray] = {}
 
 
 def _negatives(pairs: np.ndarray, num_items: int, count: int, draw: int) -> np.ndarray:
-    """The negatives of a draw, which all networks share."""
+    """Negatives of a draw, which all networks share."""
     if (count, draw) not in _DRAWN:
         _DRAWN[count, draw] = draw_negatives(pairs, num_items, count, draw)
     return _DRAWN[count, draw]
 
 
 def _scores(run: Any) -> np.ndarray:
-    """The score of every item for every user: float32 [users, items]."""
+    """Score of every item for every user: float32 [users, items]."""
     mesh = make_mesh(MeshShape(), jax.devices()[:1])
     recipe, restored = restore(run, mesh, RunOptions(), "evaluate")
     users, items = jnp.arange(run.spec.num_users), jnp.arange(run.spec.num_items)
@@ -128,7 +126,6 @@ def _scores(run: Any) -> np.ndarray:
 
 
 def _row(protocol: int, metric: str, ranked: list[dict[str, Any]]) -> dict[str, Any]:
-    """Spread of a metric over draws, and over seeds."""
     values = np.array([network[str(protocol)][metric] for network in ranked])
     return {
         "num_negatives": protocol,
@@ -144,7 +141,7 @@ def _row(protocol: int, metric: str, ranked: list[dict[str, Any]]) -> dict[str, 
 
 
 def _to_target(draw: int) -> dict[str, Any]:
-    """One seed, trained until a draw says that the target is reached."""
+    """One seed, trained until the metric under this draw reaches the target."""
     flags = [f"--data.eval_negatives_seed={draw}", "--profile.after_run=false"]
     trial = seeds.run_trial(NAME, 0, flags)
     print(f"draw {draw}: reached {trial['reached']} after {trial['epochs']:.1f} epochs", flush=True)

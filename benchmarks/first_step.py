@@ -2,14 +2,12 @@
 
     python -m benchmarks first_step [--rounds=3] [--seconds=540]
 
-Images are made up. Both sides compile everything first (cold), and then find what they compiled
-(warm). Ours compiles initialization and evaluation too, before its first step; PyTorch's side,
-`pytorch_steps.py` in mode `default`, compiles the step alone. Each begins from parameters of its
-own.
+Images are synthetic. Both sides first compile everything (cold), and then read their caches (warm).
+Ours also compiles initialization and evaluation before its first step. PyTorch's side,
+`pytorch_steps.py` in mode `default`, compiles the step alone. Initial parameters differ.
 
-Seconds are of the clock on the wall, from the start of the process to the end of the first step. A
-run of ours makes one step, by a program of one step a call. Sides alternate, and no round begins
-that would not end in `--seconds`.
+Seconds are wall time from the start of the process to the end of the first step, which is a program
+of one step a call. Sides alternate; no round begins that would pass `--seconds`.
 """
 
 import argparse
@@ -36,7 +34,6 @@ Runs = dict[str, dict[str, Any]]
 
 
 def main() -> int:
-    """Measures, prints a table and writes the results with each round."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540, help="for everything")
@@ -112,7 +109,7 @@ def sides(is_tiny: bool) -> tuple[Callable[[], Runs], Callable[[], Runs]]:
 
 
 def train(flags: list[str], folder: Path) -> dict[str, Any]:
-    """Trains one step with the cache of compiled programs in a folder.
+    """Train one step with the cache of compiled programs in a folder.
 
     Raises:
       SystemExit: The run failed, or some of its programs were cold and some warm.
@@ -138,7 +135,7 @@ def train(flags: list[str], folder: Path) -> dict[str, Any]:
 
 
 def _process(arguments: list[str], variables: dict[str, str] | None = None) -> tuple[float, str]:
-    """Runs a Python process; returns when it began and what it printed."""
+    """Run a Python process; return its start in Unix seconds, and its output."""
     begun = time.time()
     done = subprocess.run(
         [sys.executable, *arguments],

@@ -1,13 +1,12 @@
-"""A real trace of a GPU: made, checked against what must hold, and cut small for a fixture.
+"""Profile a real GPU, check the trace, and cut it to a small fixture.
 
     python -m benchmarks gpu_trace --out=DIRECTORY [-- FLAGS OF `dawnjax profile`]
 
 It profiles a few fresh steps of a small residual network in bfloat16, about two minutes with
-compilation: once as `dawnjax profile` does by default, and once with command buffers off, under
-which kernels name their ops. Each check is a row; the exit status is 1 if one fails. DIRECTORY then
-holds the first steps alone: the trace without the host's own events, the compiled program without
-folders, and `capture.json`. Kernels of half precision's products that are not known as the tensor
-cores' are listed: `dawnjax.profile.utilization` knows them by name.
+compilation: once by default, and once without command buffers, so that kernels name their ops.
+Each check is a row; the exit status is 1 if one fails. DIRECTORY then holds the first steps: the
+trace without the host's own events, the compiled program without folders, and `capture.json`. It
+also lists half-precision kernels that `dawnjax.profile.utilization` does not know as tensor cores.
 """
 
 import argparse
@@ -51,7 +50,7 @@ Row = tuple[str, str, bool]
 
 
 def main() -> int:
-    """Makes the trace, prints the checks and writes the cut; returns the exit status."""
+    """Make the trace, print the checks and write the cut; return the exit status."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--out", required=True, help="where the cut trace is written to")
     parser.add_argument("--steps", type=int, default=2, help="steps that the cut trace keeps")
@@ -75,7 +74,7 @@ def main() -> int:
 
 
 def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
-    """Profiles a few fresh steps in a separate process."""
+    """Profile a few fresh steps in a separate process."""
     environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flag}"}
     command = [sys.executable, "-m", "dawnjax", "profile", *flags, f"--run_dir={run_dir}"]
     done = subprocess.run([*command, "--figures=false"], env=environment)
@@ -85,7 +84,7 @@ def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
 
 
 def checks(profile: HostProfile) -> list[Row]:
-    """Checks what must hold of a real profile: name, what was seen, whether it holds."""
+    """Properties of a real profile, each as name, observed value, whether it holds."""
     capture, used = profile.capture, profile.utilization_json()
     device, reason = find_device(capture["device_kind"])
     rows: list[Row] = [("device", device.name if device else reason, device is not None)]
@@ -131,7 +130,7 @@ def checks(profile: HostProfile) -> list[Row]:
 
 
 def unknown_product_kernels(profile: HostProfile) -> list[tuple[str, float]]:
-    """Finds kernels of half-precision products whose names do not say tensor cores."""
+    """Kernels of half-precision products whose names do not say tensor cores."""
     if profile.trace is None:
         return []
     seconds: dict[str, int] = defaultdict(int)
@@ -148,7 +147,7 @@ def unknown_product_kernels(profile: HostProfile) -> list[tuple[str, float]]:
 
 
 def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
-    """Writes the first steps of a capture alone; returns their size in bytes."""
+    """Write the first steps of a capture; return their size in bytes."""
     out.mkdir(parents=True, exist_ok=True)
     capture = dict(profile.capture)
     first = capture["steps"][0]
@@ -165,16 +164,10 @@ def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
 
 
 def cut_trace(path: Path, program: Program, steps: int, of_steps: int) -> bytes:
-    """Cuts a trace of a GPU to its first steps and the run's spans.
+    """Cut a GPU's trace to its first `steps` steps and the run's spans.
 
-    An op that ran as often as the program says for all steps, ran as often for each: its first runs
-    are those of the first steps. Other events are kept to the end of these.
-
-    Args:
-      path: The trace.
-      program: The compiled program.
-      steps: Steps to keep.
-      of_steps: Steps in the trace.
+    An op that ran as often as the program says ran equally often in each step, so its first runs
+    are those of the first steps. Other events are kept up to the end of these.
 
     Raises:
       ConfigError: No op ran as often as the program says.
@@ -200,7 +193,7 @@ def cut_trace(path: Path, program: Program, steps: int, of_steps: int) -> bytes:
 
 
 def _copy_plane(plane: Any, copy: Any, end: int) -> None:
-    """Copies a plane's events that began before a moment, with the names that they need."""
+    """Copy a plane's events that began before `end`, with the names that they need."""
     device = plane.name.startswith("/device:")
     wanted = {number for number, name in plane.stat_names.items() if name in KEPT_STATS}
     for line in plane.proto.lines:
@@ -235,7 +228,7 @@ def _events_before(plane: Any, line: Any, end: int, device: bool) -> Iterable[An
 
 
 def without_folders(text: str) -> str:
-    """Cuts folders, which name a machine, from the source files in a program's text."""
+    """Cut folders, which name a machine, from the source files in a program's text."""
     return re.sub(r'"(?:/[^"/]+)+/([^"/]+\.py)"', r'"\1"', text)
 
 

@@ -1,9 +1,8 @@
-"""Two sides in turn, their ratio with its interval, and a record of the machine and every round.
+"""Alternate two sides, keep every round with a record of the machine, and show the ratio.
 
-`Rounds` holds the figures of both sides, `alternate` measures them, and `same_losses` checks that
-both did the same work. `Results` keeps every figure on disk as soon as it is there, so that a time
-limit costs the rest and no more. A side that needs a process of its own (another framework, other
-XLA flags) is a `workers.Worker`.
+`alternate` measures both sides into `Rounds`, and `same_losses` checks that both did the same work.
+`Results` writes every figure at once, so that a time limit costs only the rest. A side that needs
+a process of its own (another framework, other XLA flags) is a `workers.Worker`.
 """
 
 import contextlib
@@ -31,17 +30,16 @@ RESULTS_VARIABLE = "DAWNJAX_BENCHMARK_RESULTS"
 
 
 class NotTheSame(Exception):
-    """The two sides did not do the same work, so their ratio would say nothing."""
+    """The two sides did not do the same work, so their ratio is meaningless."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-    """Two sides, measured in pairs.
+    """Figures of two sides, measured in pairs.
 
     Attributes:
       first: One figure a round of the first side, such as seconds.
-      second: The same of the second.
-      unit: What a figure is, such as `ms a step`; the ratio is below 1 where the first has less.
+      unit: Unit of a figure, such as `ms a step`; a ratio below 1 means that the first has less.
     """
 
     first: list[float]
@@ -49,11 +47,6 @@ class Rounds:
     unit: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses figures that have no ratio.
-
-        Raises:
-          ValueError: Unequal numbers of rounds, none, or a figure that is not above 0 and finite.
-        """
         if len(self.first) != len(self.second) or not self.first:
             raise ValueError(f"{len(self.first)} and {len(self.second)} rounds are no pairs")
         for figure in (*self.first, *self.second):
@@ -62,7 +55,7 @@ class Rounds:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Rounds":
-        """Rounds that a result file holds."""
+        """Rounds of a result file."""
         return cls(facts["first"], facts["second"], facts.get("unit", ""))
 
     @property
@@ -76,11 +69,11 @@ class Rounds:
         return float(np.median(self.first)), float(np.median(self.second))
 
     def to_json(self) -> dict[str, Any]:
-        """Every round; statistics are made of them when they are shown."""
+        """Every round; statistics are computed when they are shown."""
         return {"unit": self.unit, "first": self.first, "second": self.second}
 
     def row(self, name: str, digits: int = 3) -> list[str]:
-        """The row of a table under `head`: both medians, the ratio and its interval."""
+        """Row under `head`: both medians, the ratio and its interval."""
         return [
             f"{name}, {self.unit}" if self.unit else name,
             *(f"{median:.{digits}f}" for median in self.medians),
@@ -90,7 +83,7 @@ class Rounds:
 
 
 def head(first: str, second: str) -> list[str]:
-    """The head of a table of `Rounds.row`."""
+    """Head of a table of `Rounds.row`."""
     return ["", first, second, "ratio", "95 % interval"]
 
 
@@ -101,14 +94,12 @@ def alternate(
     warm_ups: int = 1,
     unit: str = "",
 ) -> Rounds:
-    """Measures two sides in turn, so that a machine that changes speed changes it for both.
+    """Measure two sides in turn, so that a machine's change of speed meets both.
 
     Args:
-      first: Runs the first side once and gives its figure.
-      second: Runs the second side once and gives its figure.
+      first: Runs the first side once and returns its figure.
       rounds: Pairs that count; in every other one the second side goes first.
-      warm_ups: Pairs before them that do not.
-      unit: What a figure is.
+      warm_ups: Pairs before them that do not count.
     """
     figures: tuple[list[float], list[float]] = ([], [])
     for number in range(-warm_ups, rounds):
@@ -123,16 +114,12 @@ def alternate(
 def same_losses(
     first: Sequence[float], second: Sequence[float], tolerance: float
 ) -> dict[str, Any]:
-    """Checks that two programs have the same losses at their first steps.
+    """Check that two programs have the same losses at their first steps; return a record of it.
 
     Args:
-      first: Losses of the first side, step by step, from the same parameters and the same data.
-      second: Those of the second.
-      tolerance: The largest difference, as a fraction of the second's loss; it must lie well below
-        how far the losses move over these steps, or two untrained networks would pass.
-
-    Returns:
-      What a result keeps of the check.
+      first: Losses of the first side, step by step, from the same parameters and data as `second`.
+      tolerance: Largest difference, as a fraction of the second's loss. It must lie well below the
+        movement of the losses over these steps, or two untrained networks would pass.
 
     Raises:
       NotTheSame: They differ by more, are not finite, or do not move enough to tell.
@@ -164,24 +151,15 @@ def same_losses(
 
 
 class Results:
-    """A result file that is written anew whenever something is added.
-
-    Attributes:
-      path: The file.
-    """
+    """A result file that is rewritten whenever something is added."""
 
     def __init__(self, name: str, **facts: Any):
-        """Begins a record with its environment.
-
-        Args:
-          name: Of the file, without its ending.
-          facts: What is known before the first figure.
-        """
+        """Begin `NAME.json` with the environment and the facts known before the first figure."""
         self.path = folder() / f"{name}.json"
         self._record: dict[str, Any] = {"environment": environment(), **facts}
 
     def add(self, **facts: Any) -> None:
-        """Adds figures, and writes all that there is."""
+        """Add figures, and write the whole file."""
         self._record.update(facts)
         text = json.dumps(self._record, indent=1) + "\n"
         beside = self.path.with_suffix(".part")
@@ -190,7 +168,7 @@ class Results:
 
 
 def folder() -> Path:
-    """The folder of results, made where it does not exist."""
+    """Folder of results, created if missing."""
     path = Path(os.environ.get(RESULTS_VARIABLE) or RESULTS)
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -199,7 +177,7 @@ def folder() -> Path:
 def environment() -> dict[str, Any]:
     """The machine, its load, the versions and the day.
 
-    It starts no JAX and no PyTorch: the process that compares may hold no memory of an accelerator.
+    It starts no JAX and no PyTorch: the comparing process may hold no memory of an accelerator.
     """
     installed = versions.installed()
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -216,14 +194,14 @@ def environment() -> dict[str, Any]:
 
 
 def write(name: str, record: dict[str, Any]) -> Path:
-    """Writes a record with its environment to `NAME.json`, and gives the path."""
+    """Write a record with its environment to `NAME.json`; return the path."""
     results = Results(name)
     results.add(**record)
     return results.path
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Aligns rows as text, the first one as the head."""
+    """Rows as aligned text, the first one as the head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(

@@ -2,21 +2,20 @@
 
     python -m benchmarks image_input --archive=imagenet_sample_300.tar
 
-Rates are of CPU time of one thread, with OpenCV held to one thread too; files are read before.
-Rounds alternate; the ratio to Pillow is given with its interval.
+Rates are per CPU second of one thread, OpenCV's included; files are in memory. Rounds alternate,
+and the ratio to Pillow has its interval.
 
 - decode: a JPEG file to the middle square of 256 pixels, all that the host does for an image that
-  is not prepared, against Pillow doing what torchvision's Resize(256) and CenterCrop(256) do with
-  it: open, convert to RGB, resize antialiased, cut;
-- decode for training: the same square against what RandomResizedCrop(224) does with Pillow. Our
-  random rectangle is cut on the device;
+  is not prepared. Pillow does what torchvision's Resize(256) and CenterCrop(256) do with it: open,
+  convert to RGB, resize antialiased, cut.
+- decode for training: the same square against Pillow's RandomResizedCrop(224). Our random rectangle
+  is cut on the device.
 - feed: a batch of 64 random prepared squares copied from the memory map, all that the host does for
-  a training step, against Pillow as in the line before;
+  a training step, against Pillow as in the line before.
 - text: a batch of packed rows copied from the memory map; a rate alone, tokens of both sides.
 
-The check of both sides is that the squares are alike: the mean difference over all photographs. At
-last a consumer that takes batches at the pace of an accelerator says what share of its time it
-waits for them.
+The squares of both sides must be alike: the mean difference over all photographs is checked.
+Finally a consumer at the pace of an accelerator measures its share of time spent waiting.
 """
 
 import argparse
@@ -50,7 +49,7 @@ PACED_ROUNDS = 10
 
 
 def main() -> int:
-    """Measures every setting, prints a table and writes `results/image_input.json`."""
+    """Measure every setting, print a table and write `results/image_input.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--archive", required=True, help="a .tar of JPEG files")
     parser.add_argument("--rounds", type=int, default=12)
@@ -115,7 +114,7 @@ def main() -> int:
 
 
 def read_files(archive_name: str) -> list[bytes]:
-    """The JPEG files in a .tar."""
+    """JPEG files in a .tar."""
     with tarfile.open(archive_name) as archive:
         members = [member for member in archive if member.name.lower().endswith((".jpeg", ".jpg"))]
         extracted = [archive.extractfile(member) for member in members]
@@ -123,7 +122,7 @@ def read_files(archive_name: str) -> list[bytes]:
 
 
 def pillow_square(content: bytes) -> np.ndarray:
-    """Does with Pillow what torchvision's Resize(256) and CenterCrop(256) do."""
+    """Square [256, 256, 3] by Pillow, as torchvision's Resize(256) and CenterCrop(256)."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(content)).convert("RGB")
@@ -135,7 +134,7 @@ def pillow_square(content: bytes) -> np.ndarray:
 
 
 def pillow_crop(content: bytes, random: np.random.Generator) -> np.ndarray:
-    """Does with Pillow what torchvision's RandomResizedCrop(224) does."""
+    """Crop [224, 224, 3] by Pillow, as torchvision's RandomResizedCrop(224)."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(content)).convert("RGB")
@@ -150,7 +149,7 @@ def pillow_crop(content: bytes, random: np.random.Generator) -> np.ndarray:
 
 
 def compare_squares(files: list[bytes], squares: list[np.ndarray]) -> dict[str, Any]:
-    """Checks our squares against Pillow's of the very same rectangle.
+    """Check our squares against Pillow's of the same rectangle.
 
     Raises:
       NotTheSame: They differ by more than `LARGEST_DIFFERENCE` in the mean.
@@ -178,7 +177,7 @@ def compare_squares(files: list[bytes], squares: list[np.ndarray]) -> dict[str, 
 
 
 def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int]:
-    """Returns a function that copies the next batch and returns its number of examples."""
+    """Function that copies the next batch and returns its number of examples."""
     count = len(next(iter(examples.values())))
     order = ExampleOrder(seed=0, num_train_examples=count)
     step = iter(range(10**9))
@@ -191,7 +190,7 @@ def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int
 
 
 def text_rates(folder: Path, rounds: int) -> list[float]:
-    """Measures tokens a second of CPU time, source and target together, in each round."""
+    """Tokens a second of CPU time, source and target together, in each round."""
     random = np.random.default_rng(0)
     examples = {}
     for name, dtype in (
@@ -210,11 +209,10 @@ def text_rates(folder: Path, rounds: int) -> list[float]:
 
 
 def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float:
-    """Measures the share of a consumer's time that it waits for batches read ahead by a thread.
+    """Fraction of a consumer's time that it waits for batches that a thread reads ahead.
 
-    The consumer takes a batch, is busy elsewhere as long as an accelerator of that pace would be,
-    and takes the next. What is measured is the gathering of rows; the copy to a device runs on
-    that device's own engine, and not here.
+    The consumer takes a batch, is busy for as long as an accelerator of that pace, and takes the
+    next. Only the gathering of rows is measured: a device copies batches with its own engine.
     """
     from dawnjax.input_pipeline.reading.prefetch import Prefetch
 
@@ -236,7 +234,7 @@ def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float
 
 
 def rate(run: Callable[[], int]) -> float:
-    """Measures examples a second of CPU time, of a run that returns their number."""
+    """Examples a second of CPU time, of a run that returns their number."""
     started = time.process_time()
     return run() / (time.process_time() - started)
 

@@ -2,15 +2,15 @@
 
     python -m benchmarks language_model_peer --peer=DIR/train_gpt.py --peer_tokens=131072
 
-The peer is a script of the person who runs this, with all that it imports and downloads in place.
-It runs as it is, alone on one GPU, on shards of made-up tokens, and is ended after `--steps` steps;
-of each step it prints its number and the milliseconds of training so far. `--peer_tokens` are those
-of a step in the first stage of its schedule, over all accumulated parts, as the script has it
-(`TRAINING_STAGES` of August 2026: 8 * 2048 * 8). Ours makes as many tokens a step. Half of our
-rounds are before the peer and half after.
+The peer is the user's own script, with all that it imports and downloads in place. It runs as it
+is, alone on one GPU, on shards of synthetic tokens, and is ended after `--steps` steps. At each
+step it prints its number and the milliseconds of training so far. `--peer_tokens` are those of a
+step in the first stage of its schedule, over all accumulated parts (`TRAINING_STAGES` of August
+2026: 8 * 2048 * 8). Ours processes as many tokens a step. Half of our rounds run before the peer
+and half after.
 
 The ratio holds for the same tokens a step and one class of model size. It is not like for like:
-`DIFFERENCES` goes with it wherever it is written.
+`DIFFERENCES` accompanies it wherever it is written.
 """
 
 import argparse
@@ -45,7 +45,6 @@ SEPARATOR = 50_256
 
 
 def main() -> int:
-    """Runs both sides, prints a table and writes the results."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--peer", type=Path, required=True, help="a script")
     parser.add_argument("--peer_tokens", type=int, required=True, help="of one of its steps")
@@ -103,7 +102,7 @@ def main() -> int:
 
 
 def run_peer(script: Path, steps: int, seconds: float) -> dict[str, Any]:
-    """Runs a peer's script for some steps, and gives its seconds a step in each round."""
+    """Seconds a step in each round of a peer's script."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -128,13 +127,13 @@ def run_peer(script: Path, steps: int, seconds: float) -> dict[str, Any]:
 
 
 def times_of(lines: Iterable[str]) -> dict[int, float]:
-    """Seconds of training after each step that a peer has told of; evaluations are not in them."""
+    """Seconds of training after each step that a peer printed, evaluations excluded."""
     told = (re.match(r"step:(\d+)/\d+ .*?train_time:([\d.]+)ms", line) for line in lines)
     return {int(step[1]): float(step[2]) / 1000 for step in told if step}
 
 
 def write_shards(folder: Path) -> None:
-    """Writes two shards to train on and one to evaluate, of documents of 600 tokens or so."""
+    """Write two training shards and one for evaluation, of documents of about 600 tokens."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(0)
     for name, count in (("train_000001", 20), ("train_000002", 20), ("val_000000", 12)):

@@ -1,6 +1,6 @@
 """DawnJAX's train step of a flagship, one round at a time; `steps` starts it.
 
-A process of its own, so that XLA's flags, its memory and its failures are its own.
+A separate process isolates XLA's flags, its memory and its failures.
 """
 
 import argparse
@@ -28,7 +28,6 @@ from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, execution_of, make_r
 
 
 def main() -> int:
-    """Compiles, checks, and serves rounds."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--model", choices=step_settings.FLAGSHIPS, required=True)
     parser.add_argument("--variant", choices=step_settings.VARIANTS, default="base")
@@ -96,8 +95,6 @@ class Step:
     """One compiled train step, its state and its batch on the device.
 
     Attributes:
-      recipe: The pure functions.
-      compile_seconds: What the step took to compile.
       flops: Model FLOPs of a step.
       units: Images, real target tokens, or tokens to predict, of a step.
     """
@@ -157,27 +154,22 @@ class Step:
         self._state: Any = None
 
     def start(self) -> None:
-        """Makes a fresh state."""
         self._state = self._initialize(self._key)
 
     def run(self, steps: int) -> float:
-        """Makes whole calls on the one batch, at least one; returns seconds a step."""
+        """Run whole calls on the one batch, at least one; return seconds a step."""
         state, loss = self._state, None
         calls = max(1, steps // self._steps_per_call)
         started = time.perf_counter()
         for _ in range(calls):
             state, loss = self._call(state, self._batch, self._key)
+        # Calls return before the device is done; the last state depends on all of them.
         jax.block_until_ready((state, loss))
         self._state = state
         return (time.perf_counter() - started) / (calls * self._steps_per_call)
 
     def first_losses(self, steps: int, folder: str) -> list[float]:
-        """Trains the first steps; returns their losses.
-
-        Args:
-          steps: How many.
-          folder: Where `params.npz` and `batch.npz` are left for the other side; empty for nowhere.
-        """
+        """Losses of the first steps; `folder` gets `params.npz` and `batch.npz` for PyTorch."""
         self.start()
         if folder:
             leaves = jax.tree_util.tree_leaves_with_path(self._state.params)
@@ -198,7 +190,7 @@ class Step:
 
 
 def _several(train_step: Callable[..., Any]) -> Callable[..., Any]:
-    """Steps one after the other, a batch for each; returns the state and all losses."""
+    """Several steps in one program, a batch for each; returns the state and all losses."""
 
     def steps(state: Any, batches: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         return jax.lax.scan(lambda state, batch: train_step(state, batch, key), state, batches)
@@ -207,7 +199,7 @@ def _several(train_step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def made_examples(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
-    """Makes a batch of an experiment's made-up examples, and their specification."""
+    """Batch of an experiment's synthetic examples, and their specification."""
     index = np.arange(batch_size, dtype=np.int32)
     examples = {name: np.asarray(a[index]) for name, a in experiment.data.load("train").items()}
     batch = {**examples, "index": index, "epoch": np.zeros_like(index)}
@@ -215,7 +207,7 @@ def made_examples(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dic
 
 
 def made_text(text: step_settings.Text, rows: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
-    """Makes a batch of packed text, and its specification."""
+    """Batch of packed synthetic text, and its specification."""
     spec = TextSpec(
         num_train_examples=rows,
         num_train_pairs=rows,
@@ -242,7 +234,7 @@ def made_text(text: step_settings.Text, rows: int) -> tuple[AnySpec, dict[str, n
 
 
 def _flops(recipe: Recipe, batch: dict[str, Any]) -> float:
-    """Model FLOPs of a step: those of real products, whatever computes them here."""
+    """Model FLOPs of a step: those of the mathematical products, not of the compiled program."""
     if "target_segments" not in batch:
         return recipe.train_flops_per_example() * len(batch["index"])
     lengths = pair_lengths(batch["source_segments"], batch["target_segments"])

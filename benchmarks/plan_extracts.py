@@ -1,10 +1,10 @@
-"""Compiles the programs of every observation that plans learn from, and keeps their extracts.
+"""Compile the programs of every observation that plans learn from, and keep their extracts.
 
     python -m benchmarks plan_extracts
 
 It needs `pip install 'dawnjax[plan]'`, no accelerator and no data, and writes
-`dawnjax/plan/extracts.json`. Programs that are in the cache of `dawnjax plan` are not compiled
-again. Run it after a change of models, steps or counting of FLOPs and bytes.
+`dawnjax/plan/extracts.json`. Programs in the cache of `dawnjax plan` are not compiled again. Run it
+after a change of models, steps or counting of FLOPs and bytes.
 """
 
 import concurrent.futures

@@ -4,7 +4,7 @@
     python -m benchmarks pytorch_digits --seeds=20 --settings="compiled, memory kept"
 
 Normalization statistics are those of the whole batch (`--batch_norm_group_size=64` on our side).
-Where it is compiled, augmentation, network and loss are one program.
+`torch.compile` makes one program of augmentation, network and loss.
 """
 
 import sys
@@ -23,7 +23,7 @@ from dawnjax.input_pipeline.datasets import digits
 
 
 def augment(images: torch.Tensor, experiment: Experiment) -> torch.Tensor:
-    """Moves and scales each image by its own random amounts, bilinearly."""
+    """Images [N, 1, 8, 8], each moved and scaled by its own random amounts, bilinearly."""
     config = experiment.task.augmentation
     count, _, height, width = images.shape
     shift = (2 * torch.rand(count, 2) - 1) * config.max_translation_pixels
@@ -52,10 +52,10 @@ class Trainer(pytorch_trial.Trainer):
         super().__init__(experiment, settings, network)
 
     def warm_up(self) -> None:
-        """Runs every shape on random data.
+        """Run every shape on random data with the strides of the true data.
 
-        They come to the model as the true ones do: `torch.compile` compiles again where the strides
-        differ, and of an image with one channel they depend on how it was made.
+        `torch.compile` compiles again where strides differ, and an image of one channel has
+        several.
         """
         self.reset(0)
 
@@ -72,7 +72,7 @@ class Trainer(pytorch_trial.Trainer):
             self.evaluate(*evaluated)
 
     def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor, ...]], tuple[Any, ...]]:
-        """Reads both splits: normalized images [N, 1, 8, 8] and labels."""
+        """Both splits: normalized images [N, 1, 8, 8] and labels."""
         digits._read_table.cache_clear()  # every trial reads the file
         arrays = [self.experiment.data.load(split) for split in ("train", "eval")]
         (images, labels), evaluated = (
@@ -95,7 +95,7 @@ class Trainer(pytorch_trial.Trainer):
 
     @torch.inference_mode()
     def evaluate(self, images: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
-        """The share of images whose highest score is at their label."""
+        """Top-1 accuracy, a fraction."""
         self.model.eval()
         correct = (self.forward(images).argmax(1) == labels).sum()
         self.model.train()
@@ -103,7 +103,6 @@ class Trainer(pytorch_trial.Trainer):
 
 
 def main() -> int:
-    """Runs the seeds and prints a JSON line for each."""
     return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
 
 

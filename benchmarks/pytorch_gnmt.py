@@ -3,9 +3,9 @@
     python -m benchmarks pytorch_gnmt --seeds=3
 
 A batch holds as many sentence pairs as the experiment's rows do on average, of about one length
-each, so little of it is padding. `nn.LSTM` runs over whole sequences, and losses are computed of
-real tokens alone. The second bias of `nn.LSTM` stays zero. One thing differs: pairs are drawn anew
-each epoch, while our rows keep theirs.
+each, so little is padding. `nn.LSTM` runs over whole sequences, and losses cover real tokens alone.
+The second bias of `nn.LSTM` stays zero. One difference: pairs are drawn anew each epoch, while our
+rows keep theirs.
 """
 
 import contextlib
@@ -32,8 +32,6 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 class GNMT(nn.Module):
-    """Encoder, decoder with additive attention, and classifier; modules are named as ours."""
-
     def __init__(self, experiment: Experiment, vocabulary_size: int):
         super().__init__()
         config = experiment.model
@@ -86,7 +84,7 @@ class GNMT(nn.Module):
         mask: torch.Tensor,
         states: list[Any],
     ) -> tuple[torch.Tensor, list[Any]]:
-        """The output [batch, length, width], and the layers' states after it."""
+        """Output [batch, length, width], and the layers' states after it."""
         first, *later = self.decoder
         hidden, state = first(self.drop(self.embedding(inputs)), states[0])
         after = [state]
@@ -130,7 +128,7 @@ class GNMT(nn.Module):
 
 
 def read_pairs(experiment: Experiment) -> list[Pair]:
-    """The training pairs, out of their rows."""
+    """Training pairs, taken out of their packed rows."""
     arrays = experiment.data.load("train")
     sides = []
     for side in ("source", "target"):
@@ -156,7 +154,7 @@ def padded(rows: list[np.ndarray]) -> torch.Tensor:
 def batches(
     pairs: list[Pair], size: int, random: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields source and target of the endless stream of epochs."""
+    """Yield source and target of an endless stream of epochs."""
     while True:
         order = random.permutation(len(pairs))
         cut = []
@@ -186,7 +184,6 @@ class Trainer:
         return torch.autocast("cpu", torch.bfloat16)
 
     def reset(self, seed: int) -> None:
-        """Draws a fresh state in the memory of the old one."""
         torch.manual_seed(seed)
         state = GNMT(self.experiment, self.spec.vocabulary_size).state_dict()
         self.model.load_state_dict(state)
@@ -194,7 +191,6 @@ class Trainer:
         self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
     def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
-        """Trains one step; returns its loss."""
         config = self.experiment.optimizer
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
@@ -211,7 +207,7 @@ class Trainer:
         return loss
 
     def translations(self, examples: Any, rows: int | None = None) -> list[np.ndarray]:
-        """The averaged model's translations of the evaluated sentences, in their order."""
+        """The averaged model's translations of the evaluation sentences, in order."""
         size, decoding = self.experiment.evaluation.global_batch_size, self.experiment.task.decoding
         source, texts = torch.from_numpy(examples["source"].astype(np.int64))[:rows], []
         with torch.inference_mode(), self.autocast():
@@ -224,7 +220,6 @@ class Trainer:
         return texts
 
     def warm_up(self) -> None:
-        """Runs steps and one translated batch, of a state that is thrown away."""
         self.reset(0)
         tokens = torch.full((64, 16), 3)
         for _ in range(3):
@@ -233,7 +228,7 @@ class Trainer:
         self.translations({"source": sentence})
 
     def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor, ...]], tuple[Any, ...]]:
-        """Reads the pairs to train on, and the sentences to translate with their references."""
+        """Training pairs, and evaluation sentences with their references."""
         data, spec = self.experiment.data, self.spec
         pairs_a_row = spec.num_train_pairs / spec.num_train_examples
         size = round(self.experiment.global_batch_size * pairs_a_row)
@@ -248,7 +243,6 @@ class Trainer:
 
 
 def main() -> int:
-    """Runs the seeds and prints a JSON line for each."""
     if not EXPERIMENT.ema_decay:
         sys.exit("pytorch_gnmt: only a recipe with averaged weights is written here")
     return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)

@@ -11,7 +11,7 @@ from dawnjax.models.resnet import EXPANSION
 
 
 def network_of(config: Any, image_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The network of a model's config, from images [batch, channels, height, width] to logits."""
+    """Network of a model's config, from images [batch, channels, height, width] to logits."""
     kind = RecordNet if isinstance(config, RecordNetConfig) else ResNet
     return kind(config, image_shape[-1], num_classes)
 

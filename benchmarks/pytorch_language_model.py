@@ -2,9 +2,9 @@
 
     python -m benchmarks pytorch_language_model --seeds=3
 
-It has fused attention, one product for query, key and value, and one batch of products for Muon's
-matrices of one shape. Where it is compiled, network and loss are one program and the
-orthogonalization is another.
+It has fused attention, one product for query, key and value, and one batched product for Muon's
+matrices of one shape. `torch.compile` makes one program of network and loss, another of the
+orthogonalization.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """The language model, with those parts that the experiment has."""
+    """The language model, with the parts that the experiment enables."""
 
     def __init__(self, experiment: Experiment, spec: Any):
         super().__init__()
@@ -97,7 +97,7 @@ class Network(nn.Module):
                 nn.init.normal_(parameter, std=INITIAL_STD)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The losses, in nats, of the tokens [batch, 1 + length] but the first."""
+        """Losses, in nats, of the tokens [batch, 1 + length] except the first."""
         seen = tokens[:, :-1]
         mask = None
         if self.config.masks_documents:
@@ -147,13 +147,11 @@ class Trainer:
         self.losses = pytorch_trial.compiled(self.model, settings)
 
     def reset(self, seed: int) -> None:
-        """Draws a fresh state in the memory of the old one."""
         torch.manual_seed(seed)
         self.model.load_state_dict(Network(self.experiment, self.spec).state_dict())
         self.optimizer.forget()
 
     def warm_up(self) -> None:
-        """Runs every shape."""
         self.reset(0)
         length = self.spec.sequence_length + 1
         for _ in range(5):
@@ -163,7 +161,7 @@ class Trainer:
             self.evaluate(rows, np.full(len(rows), length - 1))
 
     def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor]], tuple[Any, ...]]:
-        """Reads rows [batch, 1 + length], each epoch in a new order, and the split to evaluate."""
+        """Rows [batch, 1 + length], each epoch in a new order, and the evaluation split."""
         rows = self.experiment.data.load("train")["tokens"]
         order = pytorch_trial.endless_rows(len(rows), self.experiment.global_batch_size)
         stream = ((torch.from_numpy(rows[index.numpy()].astype(np.int64)),) for index in order)
@@ -172,7 +170,6 @@ class Trainer:
         return stream, (torch.from_numpy(evaluated), split["num_targets"])
 
     def train(self, batch: tuple[torch.Tensor], rate: float) -> torch.Tensor:
-        """Trains one step."""
         self.optimizer.zero_grad()
         loss = self.losses(*batch).mean()
         loss.backward()
@@ -181,7 +178,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, rows: torch.Tensor, counts: np.ndarray) -> dict[str, float]:
-        """Bits a byte of the rows to evaluate; no separator counts as a byte."""
+        """Bits a byte of the evaluation rows; separators do not count as bytes."""
         size = self.experiment.evaluation.global_batch_size
         nats, num_bytes = 0.0, 0
         for start in range(0, len(rows), size):
@@ -197,7 +194,6 @@ class Trainer:
 
 
 def main() -> int:
-    """Runs the seeds and prints a JSON line for each."""
     config, plain = EXPERIMENT.model, LanguageModel()
     sizes = {name: getattr(config, name) for name in ("num_layers", "width", "num_heads")}
     if config != dataclasses.replace(plain, **sizes) or EXPERIMENT.task.window:

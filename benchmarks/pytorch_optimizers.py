@@ -1,6 +1,6 @@
 """PyTorch's optimizers with an experiment's numbers: fused SGD and Adam, and Muon.
 
-Muon is what a PyTorch user would write for speed: matrices of one shape in one chain of batched
+Muon is written for speed, as a PyTorch expert would: matrices of one shape in one chain of batched
 products, which may be compiled.
 """
 
@@ -19,7 +19,7 @@ from dawnjax.optim.muon_adam import polynomials
 
 
 def optimizer_of(config: Any, model: nn.Module, is_compiled: bool = False) -> Any:
-    """The optimizer of a config for all parameters of a model that are trained."""
+    """Optimizer of a config for all trained parameters of a model."""
     params = [parameter for parameter in model.parameters() if parameter.requires_grad]
     match config:
         case Config():
@@ -44,7 +44,6 @@ def optimizer_of(config: Any, model: nn.Module, is_compiled: bool = False) -> An
 
 
 def fused_adam(params: list[nn.Parameter], config: Adam | Config, rate: float) -> torch.optim.Adam:
-    """Adam at a learning rate."""
     betas = (config.beta_1, config.beta_2)
     return torch.optim.Adam(params, lr=rate, betas=betas, eps=config.epsilon, fused=True)
 
@@ -66,7 +65,7 @@ class Muon:
         self.orthogonal = torch.compile(self.update) if is_compiled else self.update
 
     def update(self, gradients: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
-        """The step of the matrices divided by the rate: [matrices, rows, columns], to subtract."""
+        """Step of the matrices divided by the rate: [matrices, rows, columns], to subtract."""
         momentum.mul_(self.config.momentum).add_(gradients)
         x = gradients + self.config.momentum * momentum
         is_tall = x.shape[1] > x.shape[2]
@@ -80,7 +79,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Moves the matrices by their gradients."""
+        """Move the matrices by their gradients."""
         for group, momentum in zip(self.groups, self.momenta, strict=True):
             gradients = [matrix.grad.view(-1, *momentum.shape[1:]) for matrix in group]
             update = self.orthogonal(torch.cat(gradients), momentum)
@@ -101,19 +100,18 @@ class MuonAdam:
         self.adam = fused_adam(rest, config, config.adam_learning_rate)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients."""
         assert set_to_none
         for parameter in self.parameters:
             parameter.grad = None
 
     def step(self, rate: float = 1.0) -> None:
-        """Updates all parameters, at a fraction of the peak rates."""
+        """Update all parameters, at a fraction of the peak rates."""
         self.muon.step(self.config.base_learning_rate * rate)
         self.adam.param_groups[0]["lr"] = self.config.adam_learning_rate * rate
         self.adam.step()
 
     def forget(self) -> None:
-        """Sets the running means to zero, in their memory."""
+        """Set the running means to zero, in place."""
         for momentum in self.muon.momenta:
             momentum.zero_()
         self.adam.state.clear()

@@ -2,9 +2,9 @@
 
     python -m benchmarks pytorch_recommendation --seeds=20
 
-The negatives of an epoch are drawn at once. Adam is PyTorch's dense one, as in MLPerf's reference:
-every row of an embedding moves at every step. Where it is compiled, network and loss are one
-program.
+Negatives of an epoch are drawn at once. Adam is PyTorch's dense one, as in MLPerf's reference:
+every row of an embedding moves at every step. `torch.compile` makes one program of network and
+loss.
 """
 
 import math
@@ -46,7 +46,7 @@ class NeuMF(nn.Module):
         nn.init.uniform_(self.last.weight, -limit, limit)
 
     def forward(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
-        """The logits [batch, items] of users [batch] with items [batch, items]."""
+        """Logits [batch, items] of users [batch] with items [batch, items]."""
         product = self.gmf_users(users)[:, None] * self.gmf_items(items)
         # A user's half of the first layer's kernel is applied once for all its items.
         first, half = self.layers[0], self.mlp_users.embedding_dim
@@ -58,7 +58,7 @@ class NeuMF(nn.Module):
 
 
 def batches(examples: "Examples", batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields users [batch] and items [batch, 1 + negatives] of the endless stream of epochs."""
+    """Yield users [batch] and items [batch, 1 + negatives] of an endless stream of epochs."""
     users = torch.empty(0, dtype=torch.int64)
     items = torch.empty(0, examples.num_negatives + 1, dtype=torch.int64)
     while True:
@@ -70,7 +70,7 @@ def batches(examples: "Examples", batch_size: int) -> Iterator[tuple[torch.Tenso
 
 
 class Examples:
-    """The training split, and what each user rated."""
+    """The training split, and the items that each user rated."""
 
     def __init__(self, experiment: Experiment, spec: Any):
         arrays = experiment.data.load("train")
@@ -94,8 +94,6 @@ class Examples:
 
 
 class Trainer(pytorch_trial.Trainer):
-    """NeuMF, on ratings and negatives."""
-
     def __init__(self, experiment: Experiment, settings: Settings):
         self.signs = torch.ones(experiment.task.num_negatives + 1)
         self.signs[0] = -1
@@ -106,7 +104,6 @@ class Trainer(pytorch_trial.Trainer):
         return F.softplus(self.signs * self.model(users, items)).mean()
 
     def warm_up(self) -> None:
-        """Runs every shape on zeros."""
         self.reset(0)
         rows, columns = self.experiment.global_batch_size, len(self.signs)
         users = torch.zeros(rows, dtype=torch.int64)
@@ -117,7 +114,7 @@ class Trainer(pytorch_trial.Trainer):
             self.evaluate(more, more[:, None].repeat(1, candidates))
 
     def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor, ...]], tuple[Any, ...]]:
-        """Reads the ratings to train on, and each evaluated user's items."""
+        """Training ratings, and each evaluated user's items."""
         examples = Examples(self.experiment, self.spec)
         arrays = self.experiment.data.load("eval")
         evaluated = [torch.from_numpy(arrays[name].astype(np.int64)) for name in ("user", "items")]
@@ -125,14 +122,13 @@ class Trainer(pytorch_trial.Trainer):
 
     @torch.inference_mode()
     def evaluate(self, users: torch.Tensor, items: torch.Tensor) -> dict[str, float]:
-        """HR@10; ties count against the held-out item, and an item that comes again once."""
+        """HR@10; ties count against the held-out item, and repeated items count once."""
         scores = self.forward(users, items.clamp(min=0))
         is_before = ~(scores[:, 1:] < scores[:, :1]) & (items[:, 1:] >= 0)
         return {"hit_rate_at_10": (is_before.sum(1) < 10).float().mean().item()}
 
 
 def main() -> int:
-    """Runs the seeds and prints a JSON line for each."""
     return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
 
 

@@ -1,9 +1,8 @@
-"""The ways to run PyTorch that a benchmark tries before it compares itself with the fastest.
+"""Ways to run PyTorch: a benchmark tries them and compares itself with the fastest.
 
-Every way has fused optimizers and cuDNN's search for the fastest convolution. The rest differs by
-machine and network, so each benchmark names the ways that it tries, and `workers.fastest` finds the
-best of them on the machine at hand. This file imports no PyTorch: the process that compares has
-none.
+All have fused optimizers and cuDNN's search for the fastest convolution. The rest differs by
+machine and network: each benchmark names its ways, and `workers.fastest` measures them. This file
+imports no PyTorch, so the comparing process holds none.
 """
 
 import dataclasses
@@ -24,8 +23,8 @@ class Settings:
     Attributes:
       mode: Of `torch.compile`; empty for eager.
       is_channels_last: Whether images and kernels are NHWC in memory.
-      keeps_memory: Whether glibc keeps what the process frees.
-      threads: Of a CPU; 0 for PyTorch's own choice, a thread a core.
+      keeps_memory: Whether glibc keeps freed memory.
+      threads: CPU threads; 0 for PyTorch's own choice, one a core.
       is_mixed: Whether autocast rounds factors to bfloat16, where the benchmark leaves a choice.
     """
 
@@ -36,7 +35,7 @@ class Settings:
     is_mixed: bool = False
 
     def environment(self) -> dict[str, str]:
-        """The variables of the process."""
+        """Environment variables of the process."""
         threads = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
         return threads | (KEPT_MEMORY if self.keeps_memory else {})
 

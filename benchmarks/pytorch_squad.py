@@ -2,9 +2,9 @@
 
     python -m benchmarks pytorch_squad --seeds=2
 
-Each direction of an LSTM layer is `nn.LSTM` over whole padded rows, which oneDNN computes. Rows are
-turned round within their own lengths for the backward direction, so that padding comes last and
-changes nothing. The two biases of `nn.LSTM` are one: the second stays zero.
+Each direction of an LSTM layer is `nn.LSTM` over whole padded rows, which oneDNN computes. The
+backward direction reverses rows within their own lengths, so that padding comes last and changes
+nothing. The second bias of `nn.LSTM` stays zero.
 """
 
 import itertools
@@ -46,7 +46,7 @@ class LSTM(nn.Module):
                     nn.init.uniform_(parameter, -0.1, 0.1)
 
     def forward(self, inputs: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
-        """`turned` int [batch, length]: places in the opposite order, padding in its place."""
+        """`turned` int [batch, length]: places in reverse order, padding in its place."""
         forward, backward = self.directions
         order = turned[..., None]
         back = backward(inputs.gather(1, order.expand_as(inputs)))[0]
@@ -94,7 +94,7 @@ class BiDAF(nn.Module):
         question: torch.Tensor,
         question_characters: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The scores [batch, length] of each token as the first and as the last of the answer."""
+        """Scores [batch, length] of each token as the first and as the last of the answer."""
         real, asked = context_characters[..., 0] > 0, question_characters[..., 0] > 0
         turned = _turned(real)
         same = (context_characters[:, :, None] == question_characters[:, None]).all(-1)
@@ -126,7 +126,7 @@ class BiDAF(nn.Module):
         real: torch.Tensor,
         turned: torch.Tensor,
     ) -> torch.Tensor:
-        """Embeds tokens and reads them in both directions: [batch, length, 2d]."""
+        """Tokens embedded and read in both directions: [batch, length, 2d]."""
         is_character = (characters > 0)[..., None]
         embedded = self.dropout(self.characters(characters)) * is_character
         padded = F.pad(embedded, (0, 0, TAPS // 2, TAPS // 2))
@@ -149,7 +149,7 @@ class BiDAF(nn.Module):
 
 
 def _turned(real: torch.Tensor) -> torch.Tensor:
-    """Each token's place were its row turned round; padding stays where it is."""
+    """Each token's place in its reversed row; padding stays where it is."""
     places = torch.arange(real.shape[1]).expand_as(real)
     return torch.where(real, real.sum(1, keepdim=True) - 1 - places, places)
 
@@ -165,8 +165,6 @@ def best_spans(starts: torch.Tensor, ends: torch.Tensor, most: int) -> torch.Ten
 
 
 class Trainer(pytorch_trial.Trainer):
-    """BiDAF, on whole padded rows."""
-
     def __init__(self, experiment: Experiment, settings: Settings):
         spec = experiment.data.spec()
         super().__init__(experiment, settings, lambda: BiDAF(experiment, spec))
@@ -177,7 +175,6 @@ class Trainer(pytorch_trial.Trainer):
         return F.cross_entropy(starts, start) + F.cross_entropy(ends, end)
 
     def warm_up(self) -> None:
-        """Runs every shape on made-up rows."""
         self.reset(0)
 
         def rows(split: str, count: int, names: tuple[str, ...]) -> list[torch.Tensor]:
@@ -193,7 +190,7 @@ class Trainer(pytorch_trial.Trainer):
             best_spans(*self.forward(*evaluated), self.experiment.task.max_answer_tokens)
 
     def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor, ...]], tuple[Any, ...]]:
-        """Reads the questions to train on, in DawnJAX's order, and those to evaluate."""
+        """Training questions, in DawnJAX's order, and evaluation questions."""
         train, evaluated = (
             {
                 n: torch.from_numpy(np.asarray(a))
@@ -231,7 +228,6 @@ class Trainer(pytorch_trial.Trainer):
 
 
 def main() -> int:
-    """Runs the seeds and prints a JSON line for each."""
     return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
 
 

@@ -1,10 +1,9 @@
 """PyTorch's train step of a flagship, one round at a time; `steps` starts it.
 
-Written as a PyTorch user would write it for speed: autocast to bfloat16, fused optimizers, cuDNN's
-search, scaled dot-product attention, and one of `pytorch_settings.SETTINGS`. The parameters and the
-batch are those that DawnJAX's side left in a folder, so that both compute the same from the first
-step on. Modules have the names of ours; `load` is the map. Needs PyTorch, which DawnJAX itself does
-not.
+Written for speed, as a PyTorch expert would: autocast to bfloat16, fused optimizers, cuDNN's
+search, scaled dot-product attention, and one of `pytorch_settings.SETTINGS`. Parameters and batch
+are those that DawnJAX's side left in a folder, so both compute the same from the first step on.
+Modules have the names of ours; `load` maps them.
 """
 
 import argparse
@@ -71,8 +70,6 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers."""
-
     def __init__(self, model: Any):
         super().__init__()
         self.linear_1 = nn.Linear(model.width, model.hidden_width)
@@ -189,7 +186,7 @@ _LEAVES = {
 
 
 def load(model: nn.Module, arrays: dict[str, np.ndarray]) -> None:
-    """Copies parameters of ours, by path, into the modules of the same names.
+    """Copy parameters of ours, by path, into the modules of the same names.
 
     Raises:
       KeyError: A parameter of this model is not there.
@@ -272,7 +269,6 @@ class Trainer:
 
 
 def main() -> int:
-    """Compiles, checks, and serves rounds."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     names = [name for name, flagship in step_settings.FLAGSHIPS.items() if flagship.pytorch]
     parser.add_argument("--model", choices=names, required=True)

@@ -1,14 +1,13 @@
 """Trials of PyTorch's side of a comparison: flags, warm-up, clock, steps to the target, record.
 
-A file `pytorch_NAME.py` beside this one holds a `Side`: the network, the batches and the step of
-one experiment, as a PyTorch user would write them for speed. Every number of the recipe is read
-from the experiment. Prepared data are found as `dawnjax train` finds them, in $DAWNJAX_DATA or in
-`./data`.
+A file `pytorch_NAME.py` beside this one holds a `Side`: network, batches and step of one
+experiment, written for speed as a PyTorch expert would. Every number of the recipe is read from the
+experiment. Prepared data are found as by `dawnjax train`, in $DAWNJAX_DATA or `./data`.
 
-The clock is DawnJAX's. It starts when every shape is warmed up and compiled, on made-up data and a
-state that is thrown away. It stops at the end of the first evaluation that reaches the target.
-Reading the data, batching and all evaluations count. The setup before it holds all imports but that
-of JAX and DawnJAX's own code (`recipe_import.py`).
+The clock is DawnJAX's. It starts when every shape is warmed up and compiled, on synthetic data and
+a state that is discarded. It stops at the end of the first evaluation that reaches the target.
+Reading data, batching and all evaluations count. The setup before it holds all imports except JAX
+and DawnJAX's own code (`recipe_import.py`).
 """
 
 import argparse
@@ -32,34 +31,29 @@ Batch = tuple[torch.Tensor, ...]
 
 
 class Side(Protocol):
-    """The network, the batches and the step of an experiment.
-
-    Attributes:
-      experiment: What is trained.
-      spec: Its data's.
-    """
+    """Network, batches and step of an experiment, with its data's `spec`."""
 
     experiment: Experiment
     spec: Any
 
     def warm_up(self) -> None:
-        """Runs every shape, on a state that is thrown away."""
+        """Run every shape, on a state that is discarded."""
         ...
 
     def reset(self, seed: int) -> None:
-        """Draws a fresh state in the memory of the old one."""
+        """Draw a fresh state in the memory of the old one."""
         ...
 
     def load(self, seed: int) -> tuple[Iterator[Batch], tuple[Any, ...]]:
-        """Reads the endless stream of training batches, and what `evaluate` takes."""
+        """Endless stream of training batches, and the arguments of `evaluate`."""
         ...
 
     def train(self, batch: Batch, rate: float) -> torch.Tensor:
-        """Trains one step at a fraction of the peak learning rate; returns its loss."""
+        """Train one step at a fraction of the peak learning rate; return its loss."""
         ...
 
     def evaluate(self, *evaluated: Any) -> dict[str, Any]:
-        """Measures the experiment's metrics."""
+        """Measure the experiment's metrics."""
         ...
 
 
@@ -68,7 +62,7 @@ def run(
     experiment: Experiment,
     side_of: Callable[[Experiment, pytorch_settings.Settings], Side],
 ) -> int:
-    """Runs the trials that the command line asks for, and prints a JSON line for each."""
+    """Run the trials that the command line asks for, and print a JSON line for each."""
     (target,) = experiment.targets
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=doc)
     parser.add_argument("--seeds", type=int, default=1, help="trials")
@@ -95,12 +89,11 @@ def run(
 
 
 def trial(side: Side, seed: int, most_steps: int) -> dict[str, Any]:
-    """Trains one seed to the target; returns its record.
+    """Train one seed to the target; return its record.
 
     Args:
-      side: Warmed up.
       seed: Of parameters and batches.
-      most_steps: Ends the trial before, with the experiment's evaluations alone; 0 for no limit.
+      most_steps: Limit of steps, without an evaluation of its own; 0 for none.
     """
     experiment, spec = side.experiment, side.spec
     (target,) = experiment.targets
@@ -168,13 +161,11 @@ class Trainer:
         self.loss_of = compiled(self.loss, settings)
 
     def reset(self, seed: int) -> None:
-        """Draws a fresh state in the memory of the old one."""
         torch.manual_seed(seed)
         self.model.load_state_dict(self.network().state_dict())
         self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
     def train(self, batch: Batch, rate: float) -> torch.Tensor:
-        """Trains one step."""
         config: Any = self.experiment.optimizer
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -189,14 +180,14 @@ class Trainer:
 
 
 def compiled(function: Any, settings: pytorch_settings.Settings) -> Any:
-    """A function in the compiled form of the settings; itself where they are eager."""
+    """A function compiled as the settings say; unchanged where they are eager."""
     if not settings.mode:
         return function
     return torch.compile(function, mode=settings.mode, dynamic=False)
 
 
 def endless_rows(count: int, size: int) -> Iterator[torch.Tensor]:
-    """Yields row numbers [size] of the endless stream of shuffled epochs; nothing is dropped."""
+    """Yield row numbers [size] of an endless stream of shuffled epochs; nothing is dropped."""
     rows = torch.empty(0, dtype=torch.int64)
     while True:
         while len(rows) < size:

@@ -1,4 +1,4 @@
-"""Imports what PyTorch's side reads its recipe with, and times that.
+"""Import the code that PyTorch's side reads its recipe with, and time the import.
 
 A PyTorch user needs neither JAX nor Flax, so PyTorch's totals leave these seconds out.
 """

@@ -3,12 +3,12 @@
     python -m benchmarks record --data=data/cifar10 --trials=100
     python -m benchmarks record --data=data/cifar10 --peer=DIR/airbench94_muon.py --peer=...
 
-Half of our seeds run before the peers and half after, so that a machine that changes speed changes
-it for both. A peer is a script of the person who runs this, such as `airbench94_muon.py` of
-KellerJordan/cifar10-airbench or `cifar10_speedrun.py` of hiverge/cifar10-speedrun; it gets the same
-images in the form that it reads, and `--peer_seconds` of time. It runs as it is, and what it prints
-of each run is read: accuracy with test-time augmentation, and seconds. The peers' timers and record
-mode's leave the same things out (`docs/record.md`).
+Half of our seeds run before the peers and half after, so that a machine's change of speed meets
+both. A peer is the user's own script, such as `airbench94_muon.py` of KellerJordan/cifar10-airbench
+or `cifar10_speedrun.py` of hiverge/cifar10-speedrun. It gets the same images in its own format and
+`--peer_seconds` of time, and runs as it is. Of each run its output is read: accuracy with test-time
+augmentation, and seconds. The peers' timers and record mode's exclude the same things
+(`docs/record.md`).
 """
 
 import argparse
@@ -41,7 +41,6 @@ GOAL = "half the time of the best peer, mean accuracy at least theirs, over 100 
 
 
 def main() -> int:
-    """Runs both sides, prints a table and writes the results."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--experiment", default="cifar10_record", help="or cifar10_speedrun")
     parser.add_argument("--data", default="", help="prepared CIFAR-10; none with --tiny")
@@ -85,7 +84,7 @@ def main() -> int:
 
 
 def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str, Any]:
-    """Runs some seeds in record mode; what was seen before a failure counts too."""
+    """Run some seeds in record mode; runs before a failure count too."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "record.json"
         command = [sys.executable, "-m", "dawnjax", "record"]
@@ -111,7 +110,7 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
 
 
 def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Runs a peer's script for its time, and gives what it printed of each run."""
+    """Run a peer's script for its time; return the printed figures of each run."""
     with tempfile.TemporaryDirectory() as folder:
         if arguments.data:
             write_for_peer(Path(arguments.data), Path(folder) / "cifar10")
@@ -134,17 +133,12 @@ def printed_by(
     variables: dict[str, str] | None = None,
     is_last: Callable[[str], Any] = lambda line: False,
 ) -> tuple[list[str], str]:
-    """Runs a peer's script, with all that it starts, for a time.
+    """Run a peer's script, with all that it starts; return its lines and its last errors.
 
     Args:
-      script: The script.
-      folder: Where it runs.
-      seconds: When it is ended.
-      variables: Of its environment, beside those of this process.
-      is_last: Tells of a line that the script is ended after it.
-
-    Returns:
-      The lines that it printed, and its last errors.
+      seconds: Time after which it is ended.
+      variables: Added to this process's environment.
+      is_last: True for a line after which the script is ended.
     """
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -175,9 +169,9 @@ def printed_by(
 
 
 def runs_of(lines: list[str]) -> list[dict[str, float]]:
-    """Reads the table that both known peers print: a final row `eval` for each run.
+    """Read the table that both known peers print: a final row `eval` for each run.
 
-    The first is the warm-up, which is on random labels, and is left out.
+    The first run is left out: it is a warm-up on random labels.
     """
     runs = []
     for line in lines:
@@ -190,7 +184,7 @@ def runs_of(lines: list[str]) -> list[dict[str, float]]:
 
 
 def write_for_peer(data: Path, out: Path) -> None:
-    """Writes the prepared images as the files that both peers read with `torch.load`."""
+    """Write the prepared images as the files that both peers read with `torch.load`."""
     import torch  # pyright: ignore[reportMissingImports]
 
     from dawnjax.input_pipeline.datasets.cifar10 import CLASSES, Cifar10
@@ -210,7 +204,7 @@ def write_for_peer(data: Path, out: Path) -> None:
 
 
 def rows_of(ours: list[dict[str, Any]], peers: dict[str, Any]) -> list[list[str]]:
-    """The table: each side's runs, mean time and accuracy, and our ratio to it."""
+    """Table of each side's runs, mean time and accuracy, and our ratio to it."""
     head = ["", "runs", "mean s", "std s", "mean top-1", "std", "ours / its s", "95 % interval"]
     rows = [head]
     our_figures = list(zip(*recorded(ours), strict=True))
@@ -226,7 +220,7 @@ def rows_of(ours: list[dict[str, Any]], peers: dict[str, Any]) -> list[list[str]
 
 
 def said_of_limits(ours: list[dict[str, Any]], experiment: str, is_tiny: bool) -> str:
-    """Our mean time with compilation, and the share of it that arithmetic must take."""
+    """Sentence on our mean time with compilation, and the share of it that arithmetic must take."""
     times = [seed["time_seconds"] for part in ours for seed in part.get("seeds", [])]
     if not times:
         return "no seed of ours ended"

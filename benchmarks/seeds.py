@@ -2,8 +2,8 @@
 
     python -m benchmarks seeds --experiment=digits --trials=20 [-- --FLAG=VALUE...]
 
-Each trial is a process of its own, as a user would start it, one after another. All of them count,
-and each is on disk as soon as it ends. `--seconds` begins no trial that would end past it.
+Trials are separate processes, as a user would start them, one after another. All count, and each is
+on disk as soon as it ends. No trial begins that would pass `--seconds`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from benchmarks import harness
 
 
 def main() -> int:
-    """Runs the trials, prints them and writes `results/NAME.json`."""
+    """Run the trials, print them and write `results/NAME.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--experiment", required=True)
     parser.add_argument("--trials", type=int, default=20)
@@ -66,7 +66,7 @@ def main() -> int:
 def run_trial(
     experiment: str, seed: int, flags: list[str], keep: Path | None = None
 ) -> dict[str, Any]:
-    """Runs one trial in a process of its own; returns its row. A crash is a row too."""
+    """Run one trial in a process of its own; return its row. A crash is a row too."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = _run_dir(keep or Path(folder), experiment, seed)
         command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]
@@ -113,7 +113,7 @@ def _run_dir(folder: Path, experiment: str, seed: int) -> Path:
 
 
 def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """Summarizes all trials; spreads are population deviations."""
+    """Summary of all trials; spreads are population deviations."""
     times = [t["time_to_accuracy_seconds"] for t in trials if t["reached"]]
     last = [t["last"] for t in trials if t.get("last") is not None]
     spent = [t.get("run_seconds") or 0.0 for t in trials]

@@ -2,11 +2,10 @@
 
     python -m benchmarks start_up [--rounds=10] [--runs=3] [--experiment=digits]
 
-Figures are seconds. Whole processes alternate: `dawnjax --help` and an interpreter that does
-nothing, `import dawnjax.analysis` and `import numpy`, which it needs. A second run of an
-experiment, which finds its compiled programs, stands against the first, whose cache is empty, in
-the compilation that its result states and in its whole process, training and profile included;
-both must have the same first losses, and every program of the second must come from the cache.
+Whole processes alternate: `dawnjax --help` with an empty interpreter, and `import dawnjax.analysis`
+with `import numpy`, which it needs. A second run of an experiment, which reads its programs from
+the cache, stands against the first, in compilation and in its whole process, profile included. Both
+must have the same first losses, and every program of the second must come from the cache.
 """
 
 import argparse
@@ -31,7 +30,7 @@ _COMMANDS = {
 
 
 def main() -> int:
-    """Measures, prints tables and writes `results/start_up.json`."""
+    """Measure, print tables and write `results/start_up.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3)
@@ -66,14 +65,13 @@ def main() -> int:
 
 
 def _seconds(arguments: list[str]) -> float:
-    """Times a Python process from its start to its end, in seconds."""
     started = time.perf_counter()
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started
 
 
 def _first_and_second(experiment: str) -> dict[str, dict[str, float]]:
-    """Runs an experiment twice with one cache of compiled programs, empty at first."""
+    """Run an experiment twice with one cache of compiled programs, empty at first."""
     times, losses = {}, []
     with tempfile.TemporaryDirectory() as directory:
         for name in ("first", "second"):

@@ -1,4 +1,4 @@
-"""The steps that both sides of the step benchmark compute: flags, shapes and variants."""
+"""Steps that both sides of the step benchmark compute: flags, shapes and variants."""
 
 import dataclasses
 from typing import Any
@@ -8,13 +8,12 @@ from benchmarks import pytorch_settings
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """The shape of made-up packed text.
+    """Shape of synthetic packed text.
 
     Attributes:
       source_length: Tokens of a row's source.
-      target_length: Tokens of a row's target.
-      vocabulary: How many tokens there are.
-      sentence: Tokens of a sentence; a row is packed with as many as it holds.
+      vocabulary: Number of tokens.
+      sentence: Tokens of a sentence; a row is packed with as many as fit.
     """
 
     source_length: int
@@ -25,23 +24,20 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Flagship:
-    """One flagship's train step on made-up data.
+    """One flagship's train step on synthetic data.
 
     Attributes:
-      flags: Of `dawnjax train`: the experiment, with schedules and augmentation switched off, so
-        that a few steps tell whether two programs compute the same.
-      batch: Examples a step.
-      tiny_flags: In place of the model's and data's sizes, to try the benchmark itself.
-      tiny_batch: Examples a step of that.
-      unit: What throughput counts.
-      limit_per_second: The most that one H100's arithmetic allows, and where the number is from.
+      flags: Of `dawnjax train`: the experiment, with schedules and augmentation off, so that a few
+        steps show whether two programs compute the same.
+      tiny_flags: Smaller sizes, to try the benchmark itself; so `tiny_batch` and `tiny_text`.
+      unit: Unit of throughput.
+      limit_per_second: Bound by one H100's arithmetic, and its source.
       goal: In words, for the table.
       pytorch: Whether there is a PyTorch side.
       variants: Names of `VARIANTS` to run, most promising first.
       check_flags: More flags of the check's own program, where the timed one draws random numbers;
         empty where the timed program itself is checked.
-      text: The shape of a translator's rows; None for images.
-      tiny_text: In its place, to try the benchmark itself.
+      text: Shape of a translator's rows; None for images.
       steps_per_call: Steps of one call of our program, as a run chooses on a CPU.
       cpu_ways: PyTorch's ways to try on a CPU.
     """
@@ -71,7 +67,7 @@ class Variant:
       execution: Fields of `Execution` that differ.
       batch_factor: Examples a step, as a multiple of the flagship's.
       xla_flags: Added to XLA_FLAGS; a flag that this XLA does not know ends the variant alone.
-      keeps_memory: Whether glibc keeps what the process frees (`--keep_freed_memory`).
+      keeps_memory: Whether glibc keeps freed memory (`--keep_freed_memory`).
     """
 
     flags: tuple[str, ...] = ()

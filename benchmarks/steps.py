@@ -1,15 +1,15 @@
-"""Train steps of the flagships, every way to compute them, against PyTorch where there is a side.
+"""Train steps of the flagships, in every way to compute them, against PyTorch where it has a side.
 
     python -m benchmarks steps --model=resnet50 --seconds=560
     python -m benchmarks steps --model=transformer_big --variants=base,attention_products
 
-Each variant of ours is a process with a time limit and compiles for itself. PyTorch is tried in
-each way of `pytorch_settings`, and the process of the fastest stays. Rounds of ours and of that
-process alternate. Both sides start from the same parameters and the same batch, and must have the
-same first losses, or the ratio is not given. Data are made up and lie on the device, so the input
-path is not in it. `results/steps_MODEL_DEVICE.json` is written as figures come.
-`digits`, `cifar10_resnet18`, `record_net_float32` and `multi30k_transformer` are small enough for a
-CPU; of the others --tiny tries the benchmark itself there and says nothing about speed.
+Each variant of ours is a process with a time limit and its own compilation. PyTorch is tried in
+each way of `pytorch_settings`; the fastest process stays, and its rounds alternate with ours. Both
+sides start from the same parameters and batch, and must have the same first losses, or no ratio is
+written. Data are synthetic and lie on the device, so input is excluded.
+`results/steps_MODEL_DEVICE.json` grows with each figure. `digits`, `cifar10_resnet18`,
+`record_net_float32` and `multi30k_transformer` are small enough for a CPU; for the others --tiny
+tries the benchmark itself and says nothing about speed.
 """
 
 import argparse
@@ -30,7 +30,6 @@ LEAST_SECONDS = 45
 
 
 def main() -> int:
-    """Runs the variants, prints a table and writes the results."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--model", choices=step_settings.FLAGSHIPS, required=True)
     parser.add_argument("--variants", default="", help="names, separated by commas; all if empty")
@@ -133,7 +132,7 @@ def _pytorch(
     end: float,
     stack: contextlib.ExitStack,
 ) -> tuple[workers.Worker | None, dict[str, Any]]:
-    """The process of PyTorch's fastest way, and what is written of every way."""
+    """Process of PyTorch's fastest way, and the record of every way."""
     command = [sys.executable, "-m", "benchmarks.pytorch_steps", f"--model={arguments.model}"]
     command += [f"--steps={arguments.steps}", f"--check={folder}"]
     command += ["--tiny"] if arguments.tiny else []
@@ -210,7 +209,7 @@ def _checked(
 
 
 def _agreement(measured: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
-    """Whether a variant has the losses of the first one, where no other side would tell."""
+    """Check that a variant has the first variant's losses, where PyTorch has no side."""
     try:
         tolerance = step_settings.CHECK_TOLERANCE[measured["dtype"]]
         return harness.same_losses(measured["losses"], first["losses"], tolerance)

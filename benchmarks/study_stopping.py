@@ -2,12 +2,11 @@
 
     python -m benchmarks study_stopping --studies=2000
 
-Each simulated study has two arms with lognormal times of a given CV, and a chance that a trial does
-not reach its target. It is judged in four ways: once at its end, at four looks each as if it
-were the end, at four looks by the bounds of `dawnjax.statistics.looks`, and as a study of 5 trials
-that is extended to 10, 20 and 40 while it is undecided. Of equal arms the share that is found
-different is the rate of false verdicts; of unequal arms it is the power. The trials that a study
-took are those of an arm when the study ended.
+The arms have lognormal times of a given CV, and a chance that a trial does not reach its target.
+Each study is judged in four ways: once at its end, at four looks each as if it were the end, at
+four looks by the bounds of `dawnjax.statistics.looks`, and as a study of 5 trials that is extended
+to 10, 20 and 40 while undecided. The share of studies that find a difference is the rate of false
+verdicts for equal arms, and the power for unequal arms. Trials are those of an arm at the end.
 """
 
 import argparse
@@ -36,7 +35,7 @@ CASES = (
 
 
 def main() -> int:
-    """Simulates and writes `results/study_stopping.json`."""
+    """Simulate and write `results/study_stopping.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--name", default="study_stopping", help="of the result file")
@@ -72,7 +71,7 @@ def main() -> int:
 
 
 def _arm(random: np.random.Generator, cv: float, reach: float, mean: float) -> Sample:
-    """Trials of an arm. A failure takes twice the mean."""
+    """Trials of an arm; a failure takes twice the mean."""
     sigma = np.log1p(cv**2) ** 0.5
     times = mean * random.lognormal(-(sigma**2) / 2, sigma, SEEDS)
     reached = random.random(SEEDS) < reach
@@ -82,7 +81,7 @@ def _arm(random: np.random.Generator, cv: float, reach: float, mean: float) -> S
 def _study(
     first: Sample, second: Sample, at: tuple[int, ...], levels: tuple[float, ...]
 ) -> tuple[bool, int]:
-    """Whether a study found its arms different, and after how many trials of each it ended."""
+    """True if a study found its arms different; and the trials of each at its end."""
     for count, alpha in zip(at, levels, strict=True):
         sides = [Sample(side.amounts[:count], side.reached[:count]) for side in (first, second)]
         if p_different(*sides) <= alpha:

@@ -1,11 +1,11 @@
-"""Trials of a study against single runs: the same time on the clock, and how long all take.
+"""Trials of a study against single runs: seconds of a trial, and of all trials.
 
     python -m benchmarks study_trials --trials=20
 
-Trials of `digits` run in one process, as `dawnjax study` runs them, in turn with single runs, a
-process each, of the same seeds; every other pair the single run is first. The check is that both
-have the same first losses. Then the whole: one `dawnjax study` of all seeds against a shell's loop
-of `dawnjax train`, both with a warm cache of compiled programs, and no profile after a run.
+Trials of `digits` run in one process, as in `dawnjax study`, alternating with single runs of the
+same seeds in processes of their own. Both must have the same first losses. Then one `dawnjax study`
+of all seeds runs against a shell's loop of `dawnjax train`, both with a warm cache of compiled
+programs and no profile after a run.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from dawnjax.runs.summary import RunResult
 
 
 def main() -> int:
-    """Measures and writes `results/study_trials.json`."""
+    """Measure and write `results/study_trials.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--name", default="study_trials", help="of the result file")
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def in_study(run_dir: Path, seed: int, cache: str) -> RunResult:
-    """A trial in this process."""
+    """Result of a trial in this process."""
     options = RunOptions(
         compile_cache_dir=cache.partition("=")[2], profile=ProfileOptions(after_run=False)
     )
@@ -68,14 +68,14 @@ def in_study(run_dir: Path, seed: int, cache: str) -> RunResult:
 
 
 def alone(run_dir: Path, seed: int, cache: str) -> RunResult:
-    """A trial in a process of its own."""
+    """Result of a trial in a process of its own."""
     command = ["train", "digits", f"--seed={seed}", f"--run_dir={run_dir}", cache]
     call(*command, "--profile.after_run=false")
     return dawnjax.load_run(run_dir)
 
 
 def same(first: RunResult, second: RunResult) -> bool:
-    """Whether two trials computed the same."""
+    """True if two trials computed the same."""
     return first.first_losses == second.first_losses and first.steps == second.steps
 
 
@@ -95,11 +95,7 @@ def loop(folder: Path, trials: int, cache: str) -> float:
 
 
 def call(*command: str) -> None:
-    """Runs `dawnjax` with its output kept away.
-
-    Raises:
-      CalledProcessError: It failed.
-    """
+    """Run `dawnjax` with its output hidden; CalledProcessError if it fails."""
     subprocess.run([sys.executable, "-m", "dawnjax", *command], check=True, capture_output=True)
 
 

@@ -1,11 +1,11 @@
-"""Write the tables of the docs, and the README's picture, from the result files.
+"""Write the tables of the docs, and README's picture, from the result files.
 
     python -m benchmarks tables
 
-A table stands in a page of `docs/` between `<!-- table NAME -->` and `<!-- end of table -->`. The
-command replaces what lies between with what the files in `benchmarks/results/` hold, every file and
-every failed trial included. It draws `docs/images/time_to_accuracy_*.svg` too.
-`tests/docs/pages_test.py` fails while a page or a picture differs from the files.
+A table in a page of `docs/` stands between `<!-- table NAME -->` and `<!-- end of table -->`. The
+command replaces it from the files in `benchmarks/results/`, every file and every failed trial
+included, and draws `docs/images/time_to_accuracy_*.svg`. `tests/docs/pages_test.py` fails while a
+page or a picture differs from the files.
 """
 
 import argparse
@@ -43,7 +43,7 @@ _BLOCK = re.compile(rf"(<!-- table (\w+) -->\n).*?({END})", re.DOTALL)
 
 
 class UnknownTable(ValueError):
-    """A page names a table that there is not."""
+    """A page names a table that does not exist."""
 
 
 def main() -> int:
@@ -68,19 +68,16 @@ def main() -> int:
 
 
 def time_to_accuracy(theme: str) -> str:
-    """The README's picture, as SVG."""
+    """README's picture, as SVG."""
     files = (file for name in _TRIALS for file in sorted(RESULTS.glob(f"{name}_pytorch*.json")))
     return picture([(file.stem, json.loads(file.read_text())) for file in files], theme)
 
 
 def filled(page: str) -> str:
-    """A page with each of its tables made anew.
-
-    Args:
-      page: Its Markdown.
+    """A page's Markdown with each of its tables made anew.
 
     Raises:
-      UnknownTable: The page names a table that there is not.
+      UnknownTable: The page names a table that does not exist.
     """
 
     def replaced(match: re.Match[str]) -> str:

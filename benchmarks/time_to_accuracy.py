@@ -4,21 +4,22 @@
     python -m benchmarks time_to_accuracy --experiment=digits -- --batch_norm_group_size=64
     DAWNJAX_DATA=data python -m benchmarks time_to_accuracy --experiment=multi30k_gnmt --rounds=3
 
-First PyTorch runs three seeds in each way that an expert would try (`pytorch_settings`), where a
-trial is long for some steps alone. The way with the least time an epoch is the one that DawnJAX is
-compared with.
+First PyTorch runs three seeds in each way of `pytorch_settings` that the experiment names (some
+steps alone where a trial is long). The way with the least time an epoch is compared.
 
-A round is one process of each side with one seed, one after the other; every other round PyTorch
-goes first. Both train the same network on the same data with the same recipe, evaluations and
-clock (`pytorch_trial.py` and the script of the experiment), save that PyTorch's `digits` normalizes
-by whole batches, and ours by groups unless flags after `--` say otherwise. Both must reach the
-target: that is the check that they do the same work. The time to accuracy leaves compilation out on
-both sides; the total, from the start of the program, holds imports and all compilation. DawnJAX
-reads none of it from a cache of earlier runs, while `torch.compile` has its own, which the first
-seeds fill. PyTorch's total leaves out the import of JAX, which its script needs to read the recipe.
+A round is one process of each side with one seed; every other round PyTorch goes first. Both train
+the same network on the same data with the same recipe, evaluations and clock (`pytorch_trial.py`
+and the experiment's script). One exception: PyTorch's `digits` normalizes by whole batches, and
+ours by groups unless flags after `--` say otherwise. Both must reach the target, which checks that
+they do the same work.
 
-Ratios are given only where every trial of both sides reached: means over those that did would
-flatter the side that fails.
+The time to accuracy excludes compilation on both sides. The total, from the start of the program,
+includes imports and all compilation. DawnJAX reads nothing from a cache of earlier runs, while
+`torch.compile` has its own, which the first seeds fill. PyTorch's total excludes the import of JAX,
+which its script needs to read the recipe.
+
+Ratios are given only where every trial of both sides reached: means over the others would flatter
+the side that fails.
 """
 
 import argparse
@@ -43,11 +44,11 @@ NOTHING_CACHED = "--compile_cache_dir=none"
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The way to run PyTorch's side of an experiment.
+    """PyTorch's side of an experiment.
 
     Attributes:
       name: Of the script `pytorch_NAME.py` and of the result.
-      ways: Settings of PyTorch that are tried first.
+      ways: Settings of PyTorch to try first.
       screening_steps: Of a trial while ways are tried; 0 for a whole trial.
     """
 
@@ -67,7 +68,6 @@ COMPARISONS = {
 
 
 def main() -> int:
-    """Runs the rounds, prints a table and writes `results/NAME_pytorch.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--experiment", choices=COMPARISONS, required=True)
     parser.add_argument("--rounds", type=int, default=20)
@@ -120,7 +120,7 @@ def main() -> int:
 def _run_pytorch(
     script: str, seed: int, settings: str, flags: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Runs one trial of PyTorch's side in a process of its own; a crash is a row too."""
+    """Run one trial of PyTorch's side in a process of its own; a crash is a row too."""
     command = [sys.executable, "-m", "benchmarks", script, f"--first_seed={seed}"]
     command += [f"--settings={settings}", *flags]
     variables = {**os.environ, **pytorch_settings.SETTINGS[settings].environment()}
@@ -133,7 +133,7 @@ def _run_pytorch(
 
 
 def _screen(script: str, compared: Comparison, seeds: int = 3) -> dict[str, Any]:
-    """Seconds an epoch of each way to run PyTorch, which take turns; of seeds that no round has."""
+    """Seconds an epoch of each way to run PyTorch, in turn, on seeds that no round uses."""
     tried: dict[str, Any] = {name: {"trials": []} for name in compared.ways}
     flags = [f"--steps={compared.screening_steps}"]
     for number in range(seeds):

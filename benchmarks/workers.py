@@ -1,6 +1,6 @@
-"""Sides in processes of their own, which are compiled once and asked for one round at a time.
+"""Sides as processes that compile once and then run one round for each request.
 
-So the rounds of two processes alternate as those of two functions do.
+So the rounds of two processes can alternate.
 """
 
 import contextlib
@@ -19,34 +19,30 @@ from benchmarks import harness
 
 
 class SideFailed(Exception):
-    """A side's process ended, or did not answer in its time; the text says which."""
+    """A side's process ended, or did not answer in time; the text says which."""
 
 
 class Worker:
-    """A side in a process of its own, started once and asked for one round at a time.
+    """A side in a process of its own; `serve` is the process's end of the pipe.
 
-    The process prints one line of JSON when it is ready, then one for each line that it reads; it
-    ends when there is no more to read. Other lines that it prints are ignored. `serve` is the other
-    end.
-
-    Attributes:
-      ready: What the process said when it was ready.
+    The process prints one line of JSON when it is ready (`ready`), then one for each line that it
+    reads. It ends when its input ends. Other lines that it prints are ignored.
     """
 
     def __init__(
         self, command: Sequence[str], *, limit_seconds: float, environment: dict[str, str]
     ):
-        """Starts the process and waits until it is ready.
+        """Start the process and wait until it is ready.
 
         Args:
-          command: The command line.
-          limit_seconds: How long it may take to be ready, and then for each round.
-          environment: Variables that it has beside those of this process.
+          limit_seconds: Longest time until it is ready, and then of each round.
+          environment: Variables added to those of this process.
 
         Raises:
           SideFailed: It ended, or took longer; its last words are in the text.
         """
         self._limit = limit_seconds
+        # A file: an unread pipe for errors would fill up and block the process.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self.process = subprocess.Popen(
             list(command),
@@ -64,7 +60,7 @@ class Worker:
             raise
 
     def round(self) -> dict[str, Any]:
-        """Runs one round; returns its answer."""
+        """Run one round; return its answer."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(b"round\n")
@@ -74,7 +70,7 @@ class Worker:
         return self._answer()
 
     def close(self) -> None:
-        """Ends the process and all that it started; a second call does nothing."""
+        """End the process and all that it started; a second call does nothing."""
         if self.process.returncode is not None:
             return
         with contextlib.suppress(OSError):
@@ -93,6 +89,7 @@ class Worker:
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
+        # Raw reads with a deadline: `readline` would wait for ever for a process that hangs.
         stream, end = self.process.stdout.fileno(), time.monotonic() + self._limit
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
@@ -114,7 +111,7 @@ class Worker:
 
 
 def serve(ready: dict[str, Any], run: Callable[[], dict[str, Any]]) -> None:
-    """Serves a `Worker`: says that it is ready, then runs a round for each line of input."""
+    """Print a `Worker`'s ready line, then run a round for each line of input."""
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:
         print(json.dumps(run()), flush=True)
@@ -125,22 +122,18 @@ def fastest(
     seconds: Callable[[dict[str, Any]], float],
     rounds: int = 3,
 ) -> tuple[str, Worker, dict[str, Any]]:
-    """Finds the fastest of several ways to run a side.
+    """Find the fastest of several ways to run a side.
 
-    Each way in turn is measured in alternation with the best so far, and the slower of the two is
-    closed. The figures only choose: what is quoted of the winner is measured again.
+    Each way alternates with the best so far, and the slower of the two is closed. These figures
+    only choose: the winner is measured again. SideFailed if every way failed.
 
     Args:
       start: Starts each way's process, by the way's name.
-      seconds: Of a round's answer; less is better.
-      rounds: Of each pair.
+      seconds: From a round's answer to its seconds.
 
     Returns:
-      The winner's name, its process, and of each way what its process said when it was ready with
-      its rounds beside those of the best so far, or why it failed.
-
-    Raises:
-      SideFailed: Every way failed.
+      The winner's name, its process, and a record of each way: its ready line and its rounds
+      against the best so far, or why it failed.
     """
     best: tuple[str, Worker] | None = None
     tried: dict[str, Any] = {}
@@ -177,7 +170,7 @@ def fastest(
 
 
 def end_group(process: subprocess.Popen) -> None:
-    """Ends a process that leads its own group, with all that it started."""
+    """End a process that leads its own group, with all that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,1 +1,1 @@
-"""Rows of the docs' tables, by what was measured."""
+"""Rows of the docs' tables, by subject."""

@@ -9,10 +9,10 @@ from dawnjax.statistics import interval as statistic_interval
 
 
 def machine(name: str, record: Record) -> str:
-    """The hardware of a result: its accelerators, or else cores and processor.
+    """Hardware of a result: its accelerators, or else cores and processor.
 
-    The cell names a load above the number of cores. A file whose name ends in `_zen5` was measured
-    on an EPYC of family 26, which the processor's own name does not say.
+    The cell names a load above the number of cores. A file name that ends in `_zen5` marks an EPYC
+    of family 26, which the processor's own name does not say.
     """
     facts = record.get("environment")
     if facts is None:
@@ -28,7 +28,7 @@ def machine(name: str, record: Record) -> str:
 
 
 def when(record: Record, *names: str) -> str:
-    """The day of a result, and the versions of the named packages."""
+    """Day of a result, and versions of the named packages."""
     facts = record.get("environment") or record
     installed = [(name, facts["versions"].get(name)) for name in names]
     versions = ", ".join(
@@ -38,17 +38,16 @@ def when(record: Record, *names: str) -> str:
 
 
 def interval(low: float, high: float, digits: int = 3) -> str:
-    """Both ends of an interval."""
     return f"{low:,.{digits}f} to {high:,.{digits}f}"
 
 
 def earlier(name: str) -> str:
-    """A remark on results whose file name says that they are from before a change."""
+    """Remark on results whose file name dates them before a change."""
     return ", earlier code" if name.endswith("_before") else ""
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Mean, population standard deviation and extremes; `none` of no values."""
+    """Mean, population standard deviation and extremes; `none` for no values."""
     if not values:
         return "none"
     mean, deviation = statistics.fmean(values), statistics.pstdev(values)
@@ -59,17 +58,16 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def present(rows: list[Record], field: str) -> list[float]:
-    """The values of a field where it has one."""
     return [row[field] for row in rows if row.get(field) is not None]
 
 
 def mean_with_interval(values: list[float]) -> str:
-    """A mean with its 95 % interval in percent, or with the range of fewer than five values."""
+    """Mean with its 95 % interval in percent, or with the range of fewer than five values."""
     return percent_points(statistic_interval.mean(values))
 
 
 def percent_points(estimate: statistic_interval.Interval) -> str:
-    """An estimate and its ends in percent; of an interval half its width."""
+    """Estimate and ends in percent; for an interval half its width."""
     value = f"{100 * estimate.value:.1f} %"
     if estimate.low is None or estimate.high is None:
         return value
@@ -80,12 +78,12 @@ def percent_points(estimate: statistic_interval.Interval) -> str:
 
 
 def ratio_of_rounds(facts: Record, digits: int = 3) -> str:
-    """The ratio of two sides that were measured in turn, with its interval."""
+    """Ratio of two sides that were measured in turn, with its interval."""
     return Rounds.of(facts).ratio.text(digits)
 
 
 def compared_row(name: str, record: Record, what: str, facts: Record, digits: int) -> list[str]:
-    """The row of a comparison: both medians and their ratio."""
+    """Row of a comparison: both medians and their ratio."""
     rounds = Rounds.of(facts)
     medians = [f"{median:,.{digits}f}" for median in rounds.medians]
     ratio = rounds.ratio.text(0 if rounds.ratio.value >= 100 else 3)

@@ -9,7 +9,7 @@ from dawnjax.statistics.interval import mean
 
 
 def loop_overhead(name: str, record: Record) -> Iterator[list[str]]:
-    """A row for each of the two settings."""
+    """One row for each of the two settings."""
     for setting, facts in record.items():
         if isinstance(facts, dict) and "first" in facts:
             yield compared_row(name, record, setting, facts, 0)
@@ -29,7 +29,7 @@ def image_input(name: str, record: Record) -> Iterator[list[str]]:
 
 
 def start_up(name: str, record: Record) -> Iterator[list[str]]:
-    """Whole processes, and a second run against a first."""
+    """Seconds of whole processes, and of a second run against a first."""
     for command, facts in record["commands"].items():
         yield compared_row(name, record, f"`{command}` against {facts['against']}", facts, 3)
     again = record["second_runs"]
@@ -39,13 +39,13 @@ def start_up(name: str, record: Record) -> Iterator[list[str]]:
 
 
 def import_logs(name: str, record: Record) -> Iterator[list[str]]:
-    """All official logs, against a scan of their text."""
+    """Seconds to read all official logs, against a scan of their text."""
     what = f"{record['logs']} logs, {record['bytes'] / 1e6:.1f} MB, {record['records']:,} records"
     yield compared_row(name, record, f"{what}, CPU s", record, 3)
 
 
 def profile_cost(name: str, record: Record) -> Iterator[list[str]]:
-    """Costs of the spans, a sample and a traced step."""
+    """Cost of the spans, a sample and a traced step."""
     loop, window = record["loop"], record["window"]
     middle, *ends = record["spans_microseconds_a_call"]
     sample, trace = record["sample_cpu_microseconds"], record["trace_bytes_a_step"]

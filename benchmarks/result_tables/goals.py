@@ -17,12 +17,12 @@ MET, MISSED, UNDECIDED = "met", "**missed**", "undecided"
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A measured value that a goal is about.
+    """A measured value beside a goal.
 
     Attributes:
-      estimate: The value with its interval, or with the range of few rounds.
-      runs: How many rounds or trials it is from.
-      against: What it is compared with.
+      estimate: Value with its interval, or with the range of few rounds.
+      runs: Number of rounds or trials.
+      against: The other side of the comparison.
     """
 
     estimate: Interval
@@ -30,21 +30,19 @@ class Figure:
     against: str = ""
 
     def __str__(self) -> str:
-        """The value and its ends, with the digits that the value needs."""
+        """Value and ends, with the digits that the value needs."""
         value = self.estimate.value
         return self.estimate.text(0 if value >= 1000 else 3 if value >= 0.01 else 4)
 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """A goal, and the figures that meet or miss it.
+    """A goal, and the files whose figures meet or miss it.
 
     Attributes:
-      title: In words.
       pattern: Glob of the result files; each is a row.
       figure: Reads the figure from a result.
-      least: The figure is to be this or more; None where `most` is the goal.
-      most: The figure is to be this or less.
+      least: Lower limit of the figure; None where `most` is the goal.
     """
 
     title: str
@@ -54,10 +52,7 @@ class Goal:
     most: float | None = None
 
     def state(self, figure: Figure) -> str:
-        """`met` or `missed` where the whole interval is on one side of the limit.
-
-        Else `undecided`: the interval holds the limit, or there are too few rounds for one.
-        """
+        """`met` or `missed` where the whole interval is on one side, else `undecided`."""
         limit = self.most if self.least is None else self.least
         estimate = figure.estimate
         assert limit is not None
@@ -75,14 +70,11 @@ class Goal:
 
 
 def _rounds(facts: Record) -> tuple[Rounds, str]:
-    """Rounds of a comparison, and how many they are."""
     rounds = Rounds.of(facts)
     return rounds, f"{len(rounds.first)} rounds"
 
 
 def _ratio(field: str, against: str) -> Callable[[Record], Figure]:
-    """Our figure over that of another library."""
-
     def figure(record: Record) -> Figure:
         rounds, runs = _rounds(record[field])
         return Figure(rounds.ratio, runs, against)
@@ -91,8 +83,6 @@ def _ratio(field: str, against: str) -> Callable[[Record], Figure]:
 
 
 def _ours(*path: str) -> Callable[[Record], Figure]:
-    """Our mean of a comparison."""
-
     def figure(record: Record) -> Figure:
         for key in path:
             record = record[key]
@@ -117,7 +107,7 @@ def _step_speed(record: Record) -> Figure:
 
 
 def _step(field: str) -> Callable[[Record], Figure]:
-    """A figure of our step alone, which is in proportion to its throughput."""
+    """Figure of our step alone, which is in proportion to its throughput."""
 
     def figure(record: Record) -> Figure:
         facts = record["variants"]["base"]
@@ -137,19 +127,16 @@ def _peer(record: Record) -> tuple[tuple[Interval, Interval], str, str]:
 
 
 def _record_time(record: Record) -> Figure:
-    """Our mean time over the peer's."""
     (ratio, _), runs, peer = _peer(record)
     return Figure(ratio, runs, peer)
 
 
 def _record_accuracy(record: Record) -> Figure:
-    """Our mean accuracy less the peer's."""
     (_, difference), runs, peer = _peer(record)
     return Figure(difference, runs, peer)
 
 
 def _trial_time(record: Record) -> Figure:
-    """Our mean time to accuracy over PyTorch's."""
     ratios = trial_ratios(record["dawnjax"]["trials"], record["pytorch"]["trials"])
     *_, ratio = ratios["time to accuracy, s"]
     runs = f"{record['dawnjax']['num_trials']} and {record['pytorch']['num_trials']} trials"
@@ -157,7 +144,6 @@ def _trial_time(record: Record) -> Figure:
 
 
 def _input_wait(record: Record) -> Figure:
-    """The mean share of time that a paced consumer waited."""
     fractions = record["paced"]["input_wait_fractions"]
     return Figure(mean(fractions), f"{len(fractions)} rounds")
 
@@ -236,7 +222,7 @@ GOALS = (
 
 
 def goals(_: list[tuple[str, Record]]) -> Rows:
-    """Each goal with each figure that there is: met, missed or undecided."""
+    """Each goal with each of its figures: met, missed or undecided."""
     head = "goal | needed | measured (95 %) | state | against | runs | hardware | date; versions"
     rows: Rows = [list(head.split(" | "))]
     for goal in GOALS:

@@ -1,4 +1,4 @@
-"""The README's picture: the time to accuracy of each trial, DawnJAX beside PyTorch."""
+"""README's picture: the time to accuracy of each trial, DawnJAX beside PyTorch."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,11 +13,9 @@ SIDES = {"dawnjax": "DawnJAX", "pytorch": "PyTorch"}
 
 
 def picture(files: Sequence[tuple[str, Record]], theme: str) -> str:
-    """SVG of the trials of all benchmarks that were run on both sides.
+    """SVG of the trials of all benchmarks that ran on both sides, from result files by name.
 
-    Args:
-      files: Name and content of each result file.
-      theme: `light` or `dark`.
+    The theme is `light` or `dark`.
     """
     rows = [row for name, record in files for row in _rows(name, record)]
     axis = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)

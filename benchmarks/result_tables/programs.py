@@ -11,7 +11,7 @@ H100_BYTES_PER_SECOND = 3.35e12
 
 
 def compilation(_: str, record: Record) -> Iterator[list[str]]:
-    """Each compiled step, or why there is none."""
+    """Row of each compiled step, or why there is none."""
     for row in record["rows"]:
         first = [f"`{row['experiment']}`", row["target"]]
         if "reason" in row:
@@ -49,7 +49,7 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
 
 
 def plan_validation(_: list[tuple[str, Record]]) -> Rows:
-    """Each official result beside its prediction, computed anew from what plans learn from."""
+    """Each official result beside its prediction, computed anew from the observations."""
     from dawnjax.plan import validation
 
     checks = validation.checks()

@@ -1,4 +1,4 @@
-"""Result files, and the tables that are made of them."""
+"""Result files, and the tables that are made from them."""
 
 import dataclasses
 import json
@@ -15,23 +15,23 @@ Rows = list[list[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of what some result files hold.
+    """A table made from result files.
 
     Attributes:
       patterns: Globs of the files, in the order of their rows.
-      rows: Makes all rows, the head first, from the files' names and contents; a short row is
-        filled up with empty cells.
+      rows: From the files' names and contents to all rows, the head first; a short row is filled
+        up with empty cells.
     """
 
     patterns: tuple[str, ...]
     rows: Callable[[list[tuple[str, Record]]], Rows]
 
     def files(self) -> list[Path]:
-        """The result files, in the order of `patterns` and then by name."""
+        """Result files, in the order of `patterns` and then by name."""
         return [file for pattern in self.patterns for file in sorted(RESULTS.glob(pattern))]
 
     def text(self) -> str:
-        """The table as Markdown, and below it the files that it is made from."""
+        """Markdown of the table, and below it the names of its files."""
         files = self.files()
         if self.patterns and not files:
             return "Not yet run."
@@ -46,6 +46,6 @@ class Table:
 
 
 def each(head: str, rows: Callable[[str, Record], Iterator[list[str]]]) -> Callable:
-    """Rows of all files below a head, whose cells stand between bars."""
+    """Rows of all files below a head, given as cells between bars."""
     cells = head.split(" | ")
     return lambda files: [cells, *(row for name, record in files for row in rows(name, record))]

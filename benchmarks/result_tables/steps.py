@@ -16,7 +16,7 @@ STEPS_HEAD = (
 
 
 def pytorch_settings(record: Record) -> str:
-    """PyTorch's way: the fastest of those that were tried, or the one way of older files."""
+    """PyTorch's way: the fastest of those tried, or the one way of older files."""
     pytorch = record.get("pytorch", {})
     fastest = record.get("pytorch_settings") or pytorch.get("fastest")
     mode = record.get("pytorch_mode") or pytorch.get("mode")
@@ -26,7 +26,7 @@ def pytorch_settings(record: Record) -> str:
 
 
 def pytorch_ways(name: str, record: Record) -> Iterator[list[str]]:
-    """Each way in which PyTorch was tried, beside the fastest before it."""
+    """Each way that PyTorch was run, beside the fastest before it."""
     tried = record.get("tried") or record.get("pytorch", {}).get("tried", {})
     network = record.get("network") or record.get("pytorch", {}).get("model")
     title = f"`{network or record.get('experiment', 'digits')}`"

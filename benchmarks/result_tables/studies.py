@@ -10,7 +10,7 @@ from dawnjax.statistics.proportions import wilson
 
 
 def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
-    """Each protocol and metric: how it spreads over draws and over seeds."""
+    """Spread of each protocol and metric over draws and over seeds."""
     titles = {"hit_rate_at_10": "HR@10", "ndcg_at_10": "NDCG@10"}
     where = f"{record['num_seeds']} seeds, {record['draws']} draws; {when(record, 'jax')}"
     for row in record["protocols"]:
@@ -39,7 +39,7 @@ def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
 
 
 def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
-    """Each case and way of looking: studies that found a difference, and after how many trials."""
+    """Each case and way of looking: studies that found a difference, and their trials."""
     for row in record["rows"]:
         share = wilson(row["found_different"], record["studies"])
         ends = f"{100 * (share.low or 0):.1f} to {100 * (share.high or 0):.1f}"
@@ -50,7 +50,7 @@ def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
 
 
 def study_trials(name: str, record: Record) -> Iterator[list[str]]:
-    """A step in a study and alone, and how long all trials took."""
+    """A step in a study and alone, and the duration of all trials."""
     where = [machine(name, record), when(record, "jax"), str(record["trials"])]
     steps = Rounds.of(record["step_milliseconds"])
     sides = [f"{median:.2f} ms" for median in steps.medians]
@@ -60,7 +60,7 @@ def study_trials(name: str, record: Record) -> Iterator[list[str]]:
 
 
 def fine_tuning(name: str, record: Record) -> Iterator[list[str]]:
-    """Accuracy on classes that the source has not seen: from anew, fine-tuned, the difference."""
+    """Accuracy on classes unseen by the source: from scratch, fine-tuned, the difference."""
     rows = record["rows"]
     sides = [[row[f"{side}_accuracy"] for row in rows] for side in ("source", "anew", "tuned")]
     gains = [tuned - anew for tuned, anew in zip(sides[2], sides[1], strict=True)]
@@ -79,7 +79,7 @@ def _changed(flags: list[str]) -> str:
 
 
 def faults(name: str, record: Record) -> Iterator[list[str]]:
-    """A campaign of tests/support/campaign.py: what was tried, and how often its promise held."""
+    """Campaign of tests/support/campaign.py: what was tried, and how often its promise held."""
     tried, held = record["tried"], record["held"]
     count = f"{held:,} of {tried:,}" if held == tried else f"**{held:,}** of {tried:,}"
     largest = ", ".join(f"{value:,.3g} {unit}" for unit, value in record["largest"].items())

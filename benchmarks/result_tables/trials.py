@@ -9,7 +9,7 @@ from benchmarks.result_tables.result_files import Record, Rows
 
 
 def trials(files: list[tuple[str, Record]]) -> Rows:
-    """A column for each file of `benchmarks/seeds.py`."""
+    """One column for each file of `benchmarks/seeds.py`."""
     rows: Rows = [
         ["experiment"],
         ["hardware"],

@@ -9,13 +9,7 @@ from dawnjax.page.table import Table, in_words
 
 
 def boxed(table: Table, *, dim: Collection[int] = (), lines: bool = False) -> rich.table.Table:
-    """Make the table that a console of `rich` prints.
-
-    Args:
-      table: What it shows.
-      dim: Places of the columns in faint letters.
-      lines: Whether a line stands between rows.
-    """
+    """Make the table that a console of `rich` prints; `dim` are places of faint columns."""
     columns = table.columns
     rows = [[in_words(*pair) for pair in zip(row, columns, strict=True)] for row in table.rows]
     box = rich.table.Table(title=table.title or None, title_justify="left", show_lines=lines)
@@ -27,6 +21,7 @@ def boxed(table: Table, *, dim: Collection[int] = (), lines: bool = False) -> ri
             # Whole names, in a terminal of any usual width: they are what a flag takes.
             min_width=max((len(row[0]) for row in rows), default=0) if place == 0 else None,
         )
+    # `Text`, because `rich` would read square brackets in a string as markup.
     for row in rows:
         box.add_row(*map(Text, row))
     return box

@@ -1,7 +1,6 @@
-"""The page: sections in their order, figures drawn for two widths, one HTML file around them.
+"""One HTML file: sections in their order, each figure drawn for two widths.
 
-Each section begins with its figures. Tables follow, folded where a section has many rows, and so
-do figures after the first ones.
+A section begins with its figures. Tables with many rows and later figures are folded.
 """
 
 import base64
@@ -41,16 +40,9 @@ def render(
     definitions: Sequence[tuple[str, str]],
     version: str,
 ) -> str:
-    """One HTML page that needs nothing else; the same parts make the same bytes.
+    """One HTML page that fetches nothing; the same parts make the same bytes.
 
-    Args:
-      title: Of the page.
-      facts: Numbers at the top, each with what it counts.
-      conclusions: Sentences below the summary's figures.
-      summary: First section.
-      sections: Further ones.
-      definitions: Terms, each with what it means, for the last section.
-      version: Of DawnJAX.
+    Facts are (number, noun) and stand at the top; definitions are (term, meaning) and stand last.
     """
     files = resources.files("dawnjax.page") / "templates"
     style = "".join((files / f"{n}.css").read_text(encoding="utf-8") for n in ("figure", "page"))

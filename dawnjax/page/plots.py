@@ -22,14 +22,12 @@ _BELOW = 46.0
 
 
 class Line(NamedTuple):
-    """A line with its spread.
+    """A line with its spread; without a label it is grey, behind the others.
 
     Attributes:
-      label: Written at its end; without one, the line is drawn in grey behind the others.
       points: (x, y) or (x, y, low, high) from left to right.
       strands: Thin lines of the trials whose median the line is.
       name: For the titles of its points; the label if empty.
-      marked: Whether its points have markers.
     """
 
     label: str
@@ -45,15 +43,12 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A point.
+    """A point of a colour and marker (`series`, from 0), with a radius in CSS pixels.
 
     Attributes:
       label: Written beside it where it fits, and in the key if it is numbered.
-      series: Colour and marker, from 0.
       number: Written in its place where the figure has a key; 0 for none.
-      name: For its title; the label if empty.
-      size: Radius in CSS pixels.
-      more: Further lines of its title.
+      name: First line of its title, before `more`; the label if empty.
     """
 
     x: float
@@ -67,8 +62,6 @@ class Point(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """The scales of a figure's two axes, and the edges of what is drawn between them."""
-
     x: svg.Axis
     y: svg.Axis
     to_x: svg.Scale
@@ -76,7 +69,7 @@ class _Frame(NamedTuple):
 
     @property
     def edges(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom."""
+        """Left, top, right and bottom, in CSS pixels."""
         return self.to_x.start, self.to_y.end, self.to_x.end, self.to_y.start
 
     def draw(self, canvas: svg.Canvas, narrow: bool) -> None:
@@ -85,11 +78,9 @@ class _Frame(NamedTuple):
         svg.draw_x_axis(canvas, self.x, self.to_x, top, bottom, 4 if narrow else 7)
 
     def place(self, point: Sequence[float]) -> tuple[float, float]:
-        """Coordinates of a point."""
         return self.to_x(point[0]), self.to_y(point[1])
 
     def title(self, name: str, point: Sequence[float]) -> list[str]:
-        """Lines of a point's title: whose it is, its two values, and its spread."""
         lines = [name, self.x.named(point[0]), self.y.named(point[1])]
         if len(point) == 4 and point[2] < point[3]:
             text = self.y.exact or self.y.text
@@ -98,8 +89,6 @@ class _Frame(NamedTuple):
 
 
 class _End(NamedTuple):
-    """End of a named line, where its name stands."""
-
     x: float
     y: float
     style: str
@@ -116,15 +105,10 @@ def draw_lines(
     reference: tuple[float, str] | None = None,
     least_y: float | None = None,
 ) -> svg.Canvas:
-    """Draw lines with their names at their ends, or below the figure where it is narrow.
+    """Draw lines, `width` CSS pixels wide, with their names at their ends or in a key below.
 
-    Args:
-      lines: Those without a label are drawn in grey behind the others.
-      x: The horizontal axis.
-      y: The vertical axis.
-      width: In CSS pixels.
-      reference: A value to be reached, drawn as a horizontal line, and its name.
-      least_y: Start of the vertical axis; nothing below it is drawn.
+    `reference` is (value, name) of a horizontal line, such as a target; nothing below `least_y` is
+    drawn.
     """
     narrow = width < 600
     named = [line for line in lines if line.label]
@@ -168,7 +152,6 @@ def _draw_reference(canvas: svg.Canvas, frame: _Frame, value: float, name: str) 
 
 
 def _draw_behind(canvas: svg.Canvas, frame: _Frame, line: Line) -> None:
-    """Draw a line in grey; its end tells what it is."""
     for path in (line.points, *line.strands):
         _draw_line(canvas, svg.thinned(path, MOST_POINTS), frame, "behind", 0)
     last = max(line.every, key=lambda point: point[0])
@@ -177,7 +160,6 @@ def _draw_behind(canvas: svg.Canvas, frame: _Frame, line: Line) -> None:
 
 
 def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _End:
-    """Draw a line in its colour, with its strands and markers; returns where it ends."""
     color = number % svg.SERIES + 1
     style, shape = f"s{color}", svg.MARKERS[number % len(svg.MARKERS)]
     name, low = line.name or line.label, frame.to_y.low
@@ -220,18 +202,14 @@ def draw_points(
     joined: bool = False,
     floors: tuple[float | None, float | None] = (None, None),
 ) -> svg.Canvas:
-    """Draw points; their names stand beside them where there is room.
+    """Draw points, in CSS pixels; their names stand beside them where there is room.
 
     Args:
       points: In the order of their numbers.
-      x: The horizontal axis.
-      y: The vertical axis.
-      width: In CSS pixels.
       diagonal: Name of the line of equal values; empty for none.
       bound: A line that no point should pass.
-      key: Whether numbered points are named below the figure.
-      series_names: Names of the series, in a key above.
-      joined: Whether the points of a series are joined by a line.
+      key: Name numbered points below the figure.
+      joined: Join the points of a series by a line.
       floors: A value that each axis must show, if any.
     """
     narrow = width < 600
@@ -275,7 +253,6 @@ def draw_points(
 
 
 def _room(axis: svg.Axis, scale: svg.Scale) -> float:
-    """Width of a vertical axis with its values."""
     return 12 + max((svg.text_width(axis.text(v), 11) for v in axis.ticks(scale, 6)), default=0.0)
 
 
@@ -286,7 +263,6 @@ def _series_style(index: int) -> tuple[str, str]:
 def _draw_bound(
     canvas: svg.Canvas, frame: _Frame, bound: Line
 ) -> tuple[float, float, float, float]:
-    """Draw a bound and its name above its end; returns the name's box."""
     path = [frame.place(point) for point in bound.points]
     canvas.path(path, "target")
     x, y = path[-1]
@@ -295,7 +271,6 @@ def _draw_bound(
 
 
 def _join(canvas: svg.Canvas, frame: _Frame, points: Sequence[Point]) -> None:
-    """Join the highest points of each series."""
     for index in sorted({point.series for point in points}):
         highest: dict[float, float] = {}
         for point in (point for point in points if point.series == index):
@@ -326,7 +301,6 @@ def _label_points(
 def _draw_line(
     canvas: svg.Canvas, points: Sequence[tuple[float, ...]], frame: _Frame, style: str, color: int
 ) -> None:
-    """Draw a line where it is inside the figure, and its spread."""
     to_x, to_y = frame.to_x, frame.to_y
     floor = to_y.low
     if color and points and len(points[0]) == 4 and any(p[2] < p[3] for p in points):
@@ -365,7 +339,6 @@ def _label_ends(
 def _draw_diagonal(
     canvas: svg.Canvas, to_x: svg.Scale, to_y: svg.Scale, name: str
 ) -> list[tuple[float, float, float, float]]:
-    """Draw the line of equal values and its name at its upper end; returns the name's box."""
     low, high = max(to_x.low, to_y.low), min(to_x.high, to_y.high)
     if high <= low:
         return []
@@ -384,7 +357,6 @@ def _place(
     taken: Sequence[tuple[float, float, float, float]],
     inside: tuple[float, float, float, float],
 ) -> tuple[tuple[float, float], str, tuple[float, float, float, float]] | None:
-    """Find a free place for a text beside a point; None if there is none."""
     for dx, dy, anchor in (
         (9, 4, "start"),
         (-9, 4, "end"),

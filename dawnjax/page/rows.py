@@ -1,7 +1,6 @@
 """Figures with one row for each entry or run: dots of trials, stacked bars, pairs of dots.
 
-Each is drawn for a width: on a phone the labels stand above their rows, not beside them. Each mark
-has a title of some lines: the row's name, then the mark's value.
+In a narrow figure, such as on a phone, the labels stand above their rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,18 +19,13 @@ HEADING = 30.0
 
 
 class Row(NamedTuple):
-    """One row of a figure.
+    """One row of a figure; rows of one group stand under its name.
 
     Attributes:
-      label: Its name.
-      group: Rows of one group stand under its name.
       values: A dot each, a part of a bar each, or a pair.
       note: Short numbers for the row's right end.
       low: Lower end of the interval of the values' mean; None without one.
-      high: Upper end; None without one.
-      mean: Where a line across marks the middle of the values; None for none.
       titles: Title of each value's mark; empty for the value alone.
-      series: Colour of its dots and its interval, from 1.
     """
 
     label: str
@@ -50,8 +44,6 @@ class Row(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Places of a figure's rows."""
-
     left: float
     right: float
     top: float
@@ -65,7 +57,7 @@ class _Layout(NamedTuple):
 
 
 def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas:
-    """Draw the values of each row: dots, their mean across, its interval along the row."""
+    """Draw the values of each row as dots, their mean across, its interval along the row."""
     layout = _layout(rows, width, note_width=118)
     canvas = svg.Canvas(width, layout.height)
     every = [value for row in rows for value in (*row.values, row.low, row.high, row.mean)]
@@ -94,7 +86,7 @@ def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas
 def draw_bars(
     rows: Sequence[Row], parts: Sequence[str], axis: svg.Axis, width: float
 ) -> svg.Canvas:
-    """Draw stacked bars; the parts are named in a key in their order, and inside where it fits."""
+    """Draw stacked bars; a key names the parts in their order, and so does a part with room."""
     used = [index for index in range(len(parts)) if any(row.values[index] for row in rows)]
     keyed = svg.in_rows([parts[index] for index in used], 30, width)
     key_rows = keyed[-1][1] + 1 if keyed else 1
@@ -128,7 +120,7 @@ def draw_timeline(
     axis: svg.Axis,
     width: float,
 ) -> svg.Canvas:
-    """Draw when each part lasted: for each row's label, the intervals of each part."""
+    """Draw the intervals of each part, by row label."""
     labelled = [Row(label, "", (), "") for label, _ in rows]
     keyed = svg.in_rows(parts, 30, width)
     layout = _layout(labelled, width, note_width=14, above=18.0 * (keyed[-1][1] + 1) + 6)
@@ -148,7 +140,7 @@ def draw_timeline(
 def _seen(
     intervals: Sequence[tuple[float, float]], scale: svg.Scale
 ) -> Iterator[tuple[float, float]]:
-    """Coordinates of intervals; those less than a quarter of a pixel apart are one."""
+    """Coordinates of intervals, joined where less than a quarter of a pixel lies between them."""
     last: tuple[float, float] | None = None
     for low, high in intervals:
         start, end = scale(low), scale(high)
@@ -170,7 +162,7 @@ def _key(canvas: svg.Canvas, x: float, row: int, name: str, number: int) -> None
 def draw_pairs(
     rows: Sequence[Row], names: tuple[str, str], axis: svg.Axis, width: float
 ) -> svg.Canvas:
-    """Draw two marks a row, a circle and a square, and the line between them."""
+    """Draw a circle and a square in each row, and the line between them."""
     layout = _layout(rows, width, note_width=96, above=22)
     canvas = svg.Canvas(width, layout.height)
     marks = (("s1", "circle"), ("s2", "square"))
@@ -211,7 +203,6 @@ def _layout(rows: Sequence[Row], width: float, note_width: float, above: float =
 def _labelled(
     canvas: svg.Canvas, rows: Sequence[Row], layout: _Layout
 ) -> Iterator[tuple[Row, float]]:
-    """Yields each row with its place, its heading, label and note written."""
     group = ""
     above = NARROW_ROW - 12 if layout.narrow else ROW / 2
     longest_note = max(svg.text_width(row.note) for row in rows)

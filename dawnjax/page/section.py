@@ -16,12 +16,9 @@ class Figure:
     """A figure, drawn when the page is written.
 
     Attributes:
-      name: For its address in the page.
-      title: Above it.
-      summary: Its main numbers in words, for those who do not see it.
-      caption: How to read it.
-      draw: Draws it for a width.
-      left_out: Names of what it omits, each with the reason.
+      summary: Its main numbers in words, for readers who do not see it.
+      draw: From a width in CSS pixels to a drawing.
+      left_out: (name, reason) of what it omits.
       tables: Names of the tables that hold its numbers.
     """
 
@@ -39,16 +36,7 @@ Block = Figure | TableView
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page.
-
-    Attributes:
-      name: For its address in the page.
-      title: Its heading.
-      lead: Paragraphs below that.
-      blocks: Figures and tables.
-      folded: Tables that open when asked for.
-      tables: Tables whose files belong to it.
-    """
+    """A part of the page, `name` in its address; `folded` tables open on request."""
 
     name: str
     title: str

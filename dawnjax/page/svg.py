@@ -1,8 +1,8 @@
-"""Drawing in SVG: shapes that take their colours from the page's style sheet, and axes.
+"""SVG drawings: shapes whose colours come from the page's style sheet, and axes.
 
-Colours are classes (`s1` to `s6` for series), so that one drawing serves light, dark and print, and
-so that a strict content security policy needs no inline style. Coordinates are rounded to a tenth,
-which keeps drawings small and the same on every machine.
+Colours are classes (`s1` to `s6` for series): one drawing serves light, dark and print, and a
+strict content security policy needs no inline style. Coordinates are rounded to a tenth, which
+keeps drawings small and equal on every machine.
 """
 
 import math
@@ -33,16 +33,14 @@ _CORNERS = {
 
 
 class Canvas:
-    """A drawing that grows shape by shape; text is escaped."""
+    """A drawing that grows shape by shape, in CSS pixels; text is escaped."""
 
     def __init__(self, width: float, height: float):
-        """Start an empty drawing of a size in CSS pixels."""
         self.width = width
         self.height = height
         self._parts: list[str] = []
 
     def line(self, x1: float, y1: float, x2: float, y2: float, style: str) -> None:
-        """Draws a straight line."""
         self._parts.append(f'<path class="{style}" d="M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}"/>')
 
     def path(
@@ -53,7 +51,7 @@ class Canvas:
         close: bool = False,
         title: Sequence[str] = (),
     ) -> None:
-        """Draw a line through points; `title` are the lines of its title."""
+        """Draw a line through points; `title` holds the lines of its tooltip."""
         if points:
             body = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
             self._add("path", f'class="{style}" d="M{body}{"Z" if close else ""}"', title)
@@ -61,7 +59,7 @@ class Canvas:
     def rectangle(
         self, x: float, y: float, width: float, height: float, style: str, title: Sequence[str] = ()
     ) -> None:
-        """Draw a rectangle from its upper left corner; `title` are the lines of its title."""
+        """Draw a rectangle from its upper left corner."""
         place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
         self._add("rect", f'class="{style}" {place}', title)
 
@@ -74,7 +72,7 @@ class Canvas:
         shape: str = "circle",
         title: Sequence[str] = (),
     ) -> None:
-        """Draw one of `MARKERS` with a radius of about `size`; `title` as for `path`."""
+        """Draw one of `MARKERS` with a radius of about `size`."""
         if shape == "circle":
             self._add("circle", f'class="{style}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}"', title)
         elif shape == "cross":
@@ -103,14 +101,14 @@ class Canvas:
         self._parts.append(f'<text{named} x="{_n(x)}" y="{_n(y)}">{escape(escaped(text))}</text>')
 
     def body(self) -> str:
-        """Shapes drawn so far, without the element around them."""
+        """Shapes drawn so far, without the `svg` element around them."""
         return "".join(self._parts)
 
 
 def document(canvas: Canvas, title: str, caption: str = "", theme: str = "") -> str:
-    """A drawing as a file of its own, with its title above and its caption below.
+    """A drawing as a file of its own, titled above and captioned below.
 
-    With `theme` empty, not `light` or `dark`, the file follows whoever shows it.
+    An empty `theme` follows the viewer's; else it is `light` or `dark`.
     """
     margin, line = 16, 18
     letters = int(canvas.width / text_width("x"))
@@ -136,8 +134,7 @@ def document(canvas: Canvas, title: str, caption: str = "", theme: str = "") -> 
 def style(theme: str = "") -> str:
     """Style sheet of drawings; with a theme, each colour is written out.
 
-    Not every program that shows an SVG knows variables of CSS, and an image in a page cannot ask
-    which theme the page has.
+    Some programs that show SVG lack CSS variables, and an image cannot ask for the page's theme.
     """
     sheet = (resources.files("dawnjax.page") / "templates" / "figure.css").read_text("utf-8")
     if not theme:
@@ -149,7 +146,7 @@ def style(theme: str = "") -> str:
 
 
 class Scale(NamedTuple):
-    """From values between `low` and `high` to coordinates between `start` and `end`."""
+    """Map from values in `low` to `high` to coordinates in `start` to `end`."""
 
     low: float
     high: float
@@ -158,7 +155,6 @@ class Scale(NamedTuple):
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Coordinate of a value."""
         if self.log:
             share = math.log(value / self.low) / math.log(self.high / self.low)
         else:
@@ -167,7 +163,7 @@ class Scale(NamedTuple):
 
 
 def linear(values: Sequence[float], start: float, end: float, *, zero: bool = False) -> Scale:
-    """Scale over values with a margin; from 0 on if `zero`."""
+    """Linear scale over values with a margin; from 0 on if `zero`."""
     low, high = min(values), max(values)
     if zero:
         low = min(0.0, low)
@@ -185,7 +181,7 @@ def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
 
 
 def ticks(scale: Scale, most: int = 6) -> list[float]:
-    """Round values over a scale: steps of 1, 2 or 5; at a log scale 1, 2, 5 of each ten."""
+    """At most `most` round values: steps of 1, 2 or 5, or 1, 2, 5 of each decade."""
     if scale.log:
         for mantissas in ((1, 2, 5), (1, 3), (1,)):
             values = _decades(scale, mantissas)
@@ -214,6 +210,7 @@ def time_ticks(scale: Scale, most: int = 6) -> list[float]:
     if not scale.log:
         for step in _TIME_STEPS:
             if (scale.high - scale.low) / step <= most:
+                # The small offset keeps a tick at the very end that rounding moved outside.
                 first = math.ceil(scale.low / step - 1e-9)
                 return [number * step for number in range(first, math.floor(scale.high / step) + 1)]
         return _steps(scale, most)
@@ -240,14 +237,12 @@ def _decades(scale: Scale, mantissas: Sequence[int]) -> list[float]:
 
 
 class Axis(NamedTuple):
-    """How an axis is drawn, and how its values are written.
+    """An axis, and the wording of its values.
 
     Attributes:
       label: With its unit.
       text: From a round value to its words.
       ticks: From a scale and a number to at most so many round values.
-      log: Whether equal ratios are equally far apart.
-      zero: Whether it begins at 0.
       exact: From any value to its words; `text` if None.
       name: Name of its values, without a unit; the label if empty.
     """
@@ -267,24 +262,25 @@ class Axis(NamedTuple):
         return linear(values, start, end, zero=self.zero)
 
     def named(self, value: float) -> str:
-        """Value in words, with its name before it."""
+        """A value in words after its name."""
         return f"{self.name or self.label}: {(self.exact or self.text)(value)}"
 
     @property
     def title(self) -> str:
-        """Label, which says so where the axis is logarithmic."""
+        """Label, with a note if the axis is logarithmic."""
         return f"{self.label} (logarithmic)" if self.log else self.label
 
 
 def draw_x_axis(
     canvas: Canvas, axis: Axis, scale: Scale, top: float, bottom: float, most: int
 ) -> None:
-    """Draw grid lines, at most so many values below, and the title under them."""
+    """Draw grid lines, at most `most` values below, and the title under them."""
     last_end = -math.inf
     for value in axis.ticks(scale, most):
         x, text = scale(value), axis.text(value)
         canvas.line(x, top, x, bottom, "grid")
         half = text_width(text) / 2
+        # Skip a label that would touch the one before it; its grid line stays.
         if x - half > last_end + 6:
             canvas.text(x, bottom + 16, text, "tick", anchor="middle")
             last_end = x + half
@@ -307,7 +303,7 @@ def text_width(text: str, size: float = FONT) -> float:
 
 
 def in_rows(names: Sequence[str], lead: float, width: float) -> list[tuple[float, int]]:
-    """Place the names of a key: (x, row) of each; `lead` is the room of a mark and a gap."""
+    """(x, row) of each name of a key; `lead` is the room of a mark and a gap."""
     places, at, row = [], 0.0, 0
     for name in names:
         wide = lead + text_width(name)
@@ -319,7 +315,7 @@ def in_rows(names: Sequence[str], lead: float, width: float) -> list[tuple[float
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move labels apart: near the wanted places, in their order, `gap` apart or more."""
+    """Move labels at least `gap` apart, near the wanted places and in their order."""
     order = sorted(range(len(places)), key=lambda index: (places[index], index))
     placed = [0.0] * len(places)
     last = low - gap
@@ -334,7 +330,7 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float, ...]]:
-    """Thin points to at most so many, evenly by number; keep the first and the last."""
+    """At most `most` points, evenly by number, with the first and the last."""
     if len(points) <= most:
         return list(points)
     step = (len(points) - 1) / (most - 1)
@@ -342,7 +338,7 @@ def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float,
 
 
 def _n(value: float) -> str:
-    """Coordinate with one decimal at most."""
     text = f"{value:.1f}"
     text = text.removesuffix(".0")
+    # A tiny negative rounds to -0, which would make equal drawings differ.
     return "0" if text == "-0" else text

@@ -1,6 +1,6 @@
-"""A table with one source for text, Markdown, CSV and JSON: named columns, rows of plain values.
+"""Table for text, Markdown, CSV and JSON: named columns, rows of plain values.
 
-`view.view` makes the HTML of one.
+`view.view` makes its HTML.
 """
 
 import csv
@@ -34,9 +34,9 @@ class Column:
     Attributes:
       name: Its key in JSON and its head in CSV, such as `mean_seconds`.
       label: Its head for people, such as `mean`; the name where it is empty.
-      unit: Of its numbers, such as `s`, `h`, `USD`; empty where they have none.
-      kind: One of `KINDS`; a `fraction` is 0 to 1, and in words percent.
-      digits: Of its numbers in words.
+      unit: Such as `s`, `h`, `USD`; empty for none.
+      kind: One of `KINDS`; a `fraction` is 0 to 1, shown in percent.
+      digits: Significant digits in words.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether its cells stand to the left."""
+        """True if its cells stand to the left."""
         return self.kind in ("text", "flag")
 
     @property
@@ -98,7 +98,7 @@ class Table:
             raise ValueError(f"{self.name}.{column.name} is a text column and {cell!r} no text")
 
     def column(self, name: str) -> list[Cell]:
-        """Cells of a column; KeyError if there is none of that name."""
+        """Cells of a column; KeyError for an unknown name."""
         names = [column.name for column in self.columns]
         if name not in names:
             raise KeyError(f"table {self.name!r} has no column {name!r}; it has {names}")
@@ -111,7 +111,7 @@ class Table:
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def to_json(self) -> dict[str, Any]:
-        """Table as plain JSON values, the rows as objects by column name."""
+        """Plain JSON values, the rows as objects by column name."""
         columns = [{name: getattr(column, name) for name in _COLUMN} for column in self.columns]
         return {
             "schema_version": SCHEMA_VERSION,
@@ -123,10 +123,9 @@ class Table:
         }
 
     def to_csv(self) -> str:
-        """Table as CSV (RFC 4180) under a head of column names; None is an empty cell.
+        """CSV (RFC 4180) under a head of column names; None is an empty cell.
 
-        Text that a spreadsheet would take for a formula is prefixed with `'`; numbers are not.
-        Control characters of a text are escaped.
+        A text that a spreadsheet would take for a formula is prefixed with `'`.
         """
         stream = io.StringIO()
         writer = csv.writer(stream)
@@ -135,7 +134,7 @@ class Table:
         return stream.getvalue()
 
     def to_text(self) -> str:
-        """Table for a terminal: aligned columns, notes below."""
+        """Aligned columns for a terminal, notes below."""
         heads, rows = self._in_words()
         widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
         lines = [
@@ -149,7 +148,7 @@ class Table:
         return "\n".join([*title, *lines, *(f"note: {note}" for note in self.notes)])
 
     def to_markdown(self) -> str:
-        """Table in Markdown, without its title; notes follow as a paragraph."""
+        """Markdown without the title; notes follow as a paragraph."""
         heads, rows = self._in_words()
         lines = [f"| {' | '.join(row)} |" for row in [heads, *rows]]
         lines.insert(1, "|" + "---|" * len(heads))
@@ -175,11 +174,8 @@ def of_words(
 ) -> Table:
     """Table of cells that are in words already, for a terminal or for Markdown.
 
-    Args:
-      heads: Of the columns; two may be equal.
-      rows: Their cells; a short row is filled up with empty ones.
-      texts: Places of the columns that stand to the left; those of numbers stand to the right.
-      notes: Lines below the table.
+    Two heads may be equal, a short row is filled up with empty cells, and `texts` are the places of
+    the left-aligned columns.
     """
     columns = tuple(
         # A head without words is a blank, for an empty label would be the column's name.
@@ -191,7 +187,7 @@ def of_words(
 
 
 def in_words(cell: Cell, column: Column) -> str:
-    """A cell for people, numbers with three digits or so; `-` where it is not known."""
+    """A cell for people, rounded to the column's digits; `-` where it is unknown."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -210,10 +206,7 @@ def in_words(cell: Cell, column: Column) -> str:
 def row_of(columns: Sequence[Column], *records: object, **cells: Cell) -> tuple[Cell, ...]:
     """Cells of one row, in the order of the columns.
 
-    A column that is not in `cells` has the attribute of its name, of the first record that has one.
-
-    Raises:
-      AttributeError: No record has a column.
+    A column not in `cells` is read from the first record with an attribute of its name.
     """
     return tuple(
         cells[column.name]
@@ -228,4 +221,5 @@ def _csv_cell(cell: Cell) -> str | int | float:
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"
+    # Texts come from submitters' files: a spreadsheet must not run them as formulas.
     return spreadsheet_cell(cell) if isinstance(cell, str) else cell

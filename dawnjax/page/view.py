@@ -17,12 +17,11 @@ MOST_REASONS = 12
 
 @dataclasses.dataclass(frozen=True)
 class CellView:
-    """A cell as it is shown.
+    """A cell as the page shows it: `number`, `text`, `date` or `null`.
 
     Attributes:
       small: A second line in small letters.
-      sort: Key of its order: a number as text, or empty for the text itself.
-      kind: `number`, `text`, `date` or `null`.
+      sort: Sort key: a number as text, or empty for the text itself.
       mark: Letter of the reason below the table; empty for none.
     """
 
@@ -34,18 +33,16 @@ class CellView:
 
 
 def number_cell(value: float, text: str, small: str = "") -> CellView:
-    """The cell of a number, sorted by its exact value."""
+    """Cell of a number, sorted by its exact value."""
     return CellView(text, small, sort=repr(value), kind="number")
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadView:
-    """The head of a column.
+    """Head of a column; `small` is its unit or kind.
 
     Attributes:
-      small: Its unit, or of which kind it is, in small letters.
-      number: Whether its cells are numbers, which stand to the right.
-      rank: `time` or `cost` where its cells are ranks, which a cut-off day changes; else empty.
+      rank: `time` or `cost` for ranks, which the page renumbers at a cut-off day; else empty.
     """
 
     text: str
@@ -56,15 +53,12 @@ class HeadView:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableView:
-    """A table as it is shown.
+    """A table as the page shows it; its files hold the source table's other rows and columns.
 
     Attributes:
-      name: Of the table it is from, whose files hold all rows and columns.
-      reasons: (letter, reason) of the cells without a number.
-      total: Rows of the table, of which `rows` may be a part.
-      sortable: Whether the page may sort and filter it.
+      total: Rows of the source table; `rows` may be a part.
       dates: The date of each row, where the table can be cut at a day; else empty.
-      header: The column whose cell names its row.
+      header: Place of the column that names the row.
     """
 
     name: str
@@ -80,7 +74,7 @@ class TableView:
 
 
 class Reasons:
-    """Letters for reasons, the same reason the same letter."""
+    """Letters for reasons; equal reasons share a letter."""
 
     def __init__(self) -> None:
         self._letters: dict[str, str] = {}
@@ -96,7 +90,7 @@ class Reasons:
         return self._letters[reason]
 
     def listed(self) -> tuple[tuple[str, str], ...]:
-        """Lists (letter, reason) in the order of the letters."""
+        """(letter, reason) in the order of the letters."""
         return tuple((letter, reason) for reason, letter in self._letters.items())
 
 
@@ -105,13 +99,7 @@ Record = Mapping[str, Any]
 
 
 class Naming(NamedTuple):
-    """The first cell of each row, which stands for several columns.
-
-    Attributes:
-      head: Of the cell.
-      columns: Names of the columns that it stands for.
-      cell: Makes it of a row.
-    """
+    """First cell of each row, in place of the columns named."""
 
     head: str
     columns: tuple[str, ...]
@@ -119,7 +107,7 @@ class Naming(NamedTuple):
 
 
 def shown(cell: Cell, column: Column) -> CellView:
-    """Cell in words, without the reason of a null."""
+    """A cell in words, without the reason of a null."""
     if cell is None:
         return CellView(words.NOT_KNOWN, kind="null")
     if isinstance(cell, bool):
@@ -143,18 +131,15 @@ def view(
     cells: Mapping[str, Callable[[Record], CellView]] | None = None,
     no_interval: str = "",
 ) -> TableView:
-    """View of a table. Columns `X_low`, `X_high` and `X_ends` are shown below `X`.
+    """View of a table; `X_low`, `X_high` and `X_ends` become a small line under `X`.
 
     Args:
-      table: From the analysis.
-      columns: Names of those to show, in this order; all if None.
+      columns: Columns to show, in this order; all if None.
       naming: The cell that names a row, in place of some columns.
       why: From a column and the row to why there is no number.
-      caption: Instead of the table's title.
-      keep: Which rows to show; all if None.
-      hide_empty: Columns that are left out where no row has a value.
-      cells: Makes the cells of a column in another way.
-      no_interval: Stands in the place of an interval where a row has none.
+      hide_empty: Columns to omit where no row has a value.
+      cells: Other makers of cells, by column.
+      no_interval: Text where a row has no interval.
     """
     by_name = {column.name: column for column in table.columns}
     intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
@@ -194,16 +179,16 @@ def view(
 
 
 def head(column: Column, small: str = "") -> HeadView:
-    """Head of a column; units that each cell shows are not repeated."""
+    """Head of a column, without a unit that each cell shows."""
     if column.unit not in UNITS_IN_CELLS:
         small = f"{column.unit} {small}".strip()
     return HeadView(column.label or column.name, small, not column.is_text)
 
 
 def interval(record: Record, name: str, column: Column) -> str:
-    """Ends of a column in words, such as `1.02 to 1.10`; empty where a row has none.
+    """Ends of a column in words; empty where a row has none.
 
-    What the ends are stands before them unless it is a 95 % interval: `range of 3: 1.02 to 1.10`.
+    Examples: `1.02 to 1.10` for a 95 % interval, `range of 3: 1.02 to 1.10` for other ends.
     """
     low, high = record[f"{name}_low"], record[f"{name}_high"]
     if not isinstance(low, int | float):

@@ -1,6 +1,6 @@
 """Numbers in words: times in s, min and h, three or four significant digits.
 
-Tables keep the exact numbers; these texts are for people alone.
+These texts are for people; tables keep the exact numbers.
 """
 
 import math
@@ -61,7 +61,7 @@ def percent(fraction: float, digits: int = 3) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number to so many significant digits, whole numbers in full: `4.57`, `16 640`, `82`."""
+    """A number to `digits` significant digits, whole numbers in full: `4.57`, `16 640`, `82`."""
     if isinstance(value, int):
         return grouped(value)
     if not math.isfinite(value):
@@ -72,6 +72,7 @@ def number(value: float, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}"
     if value == int(value) and abs(value) < 1e6:
         return grouped(int(value))
+    # Rounds what `repr` shows: in binary, 2.675 would round down to 2.67.
     exact = Decimal(repr(value))
     places = max(0, digits - 1 - exact.adjusted())
     rounded = exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)
@@ -79,7 +80,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def rounded(value: float, digits: int = 4) -> str:
-    """A number of so many significant digits, without a power of ten: `22,650`, `0.137`."""
+    """A number to `digits` significant digits, without a power of ten: `22,650`, `0.137`."""
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
@@ -92,12 +93,12 @@ def scaled(value: float, unit: str) -> str:
 
 
 def grouped(value: int) -> str:
-    """Whole number with its thousands apart."""
+    """A whole number with thin blanks between thousands, from 10 000 on."""
     return f"{value:,}".replace(",", _THIN) if abs(value) >= 10_000 else str(value)
 
 
 def plain(value: float) -> str:
-    """Round number as it stands on an axis, without zeros at its end: `98.5`, `0.2`."""
+    """A round number for an axis, without zeros at its end: `98.5`, `0.2`."""
     return f"{round(value, 10):,.10g}".replace(",", _THIN)
 
 
@@ -112,13 +113,13 @@ def count(amount: int, singular: str, plural: str = "") -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """Cuts the end of a text that is longer than so many letters."""
+    """Cut the end of a text that is longer than `length`."""
     text = " ".join(text.split())
     return text if len(text) <= length else text[: max(length - 1, 0)].rstrip() + "…"
 
 
 def squeezed(text: str, length: int) -> str:
-    """Cuts the middle of a text that is longer than so many letters; names differ at their ends."""
+    """Cut the middle of a text that is longer than `length`, because names differ at their ends."""
     text = " ".join(text.split())
     if len(text) <= length:
         return text
@@ -127,7 +128,7 @@ def squeezed(text: str, length: int) -> str:
 
 
 def squeezed_apart(names: Sequence[str], length: int) -> list[str]:
-    """Squeezes names to a length; names that would become equal are cut where they are equal."""
+    """Squeeze names to a length; cut names that would become equal where they agree."""
     short = [squeezed(name, length) for name in names]
     alike: dict[str, set[str]] = {}
     for name, cut in zip(names, short, strict=True):
@@ -141,7 +142,7 @@ def squeezed_apart(names: Sequence[str], length: int) -> list[str]:
 
 
 def _squeezed_from(name: str, place: int, length: int) -> str:
-    """Cuts a name so that what stands from a place on is seen as far as there is room."""
+    """Cut a name so that its part from `place` on stays visible as far as there is room."""
     rest = name[place:]
     if len(rest) >= length - 4:
         return "…" + shortened(rest, max(length - 1, 1))

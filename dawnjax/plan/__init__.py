@@ -1,1 +1,1 @@
-"""Hardware that is not here: what an experiment's programs would cost on it."""
+"""Estimates for absent hardware: an experiment's step time, epochs, time to accuracy and cost."""

@@ -1,4 +1,4 @@
-"""Warnings about predicted epochs that are not those of the planned run."""
+"""Warnings that predicted epochs may not hold for the planned run."""
 
 from collections.abc import Collection
 
@@ -12,14 +12,7 @@ _SAME_EPOCHS = {"global_batch_size", "batch_norm_group_size", "compute_dtype", "
 def caveats(
     experiment: Experiment, overrides: Collection[str], epochs: Epochs, global_batch: int
 ) -> list[str]:
-    """Reasons why the planned run may take other epochs than those of the prediction.
-
-    Args:
-      experiment: What is planned, with its flags.
-      overrides: Names of the flags that were given.
-      epochs: The prediction.
-      global_batch: Examples a step of the planned run.
-    """
+    """Reasons why the planned run, with the named flags overridden, may take other epochs."""
     if epochs.mean is None:
         return []
     found = []

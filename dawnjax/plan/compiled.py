@@ -1,4 +1,4 @@
-"""The programs of an experiment for a system: compiled in another process, and kept as extracts."""
+"""Programs of an experiment for a system: compiled in a separate process, kept as extracts."""
 
 import dataclasses
 import hashlib
@@ -27,13 +27,7 @@ _PACKAGES += ("nvidia-cuda-nvcc-cu12",)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One stage of a run.
-
-    Attributes:
-      steps: Its steps in the whole budget.
-      examples_per_step: The global batch.
-      train: A train step.
-    """
+    """One stage of a run: number of steps, global batch, and the extract of a train step."""
 
     steps: int
     examples_per_step: int
@@ -42,17 +36,13 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What an experiment runs on a system.
+    """Programs of an experiment on a system.
 
     Attributes:
-      stages: The stages of a run.
-      evaluate: One evaluation step.
-      eval_batches: Evaluation steps of an evaluation.
+      evaluate: One evaluation step; an evaluation has `eval_batches` of them.
       train_examples: Examples of an epoch.
-      model_flops_per_example: Of a train step; None where they are counted from data that are not
-        here.
-      parameters: Of the model.
-      data_note: Where counts and shapes are from.
+      model_flops_per_example: Of a train step; None where counting needs data that are not here.
+      data_note: Source of counts and shapes.
     """
 
     stages: tuple[Stage, ...]
@@ -65,16 +55,12 @@ class Programs:
 
     @property
     def memory_bytes(self) -> int:
-        """The most that a program needs on a device."""
+        """Bytes of a device that the largest program needs."""
         return max(self.evaluate.memory_bytes, *(s.train.memory_bytes for s in self.stages))
 
 
 def programs_from_json(fields: Mapping[str, Any]) -> Programs:
-    """The programs that `worker.py` answered.
-
-    Raises:
-      FieldError: A field is missing or of another type, or there is no stage.
-    """
+    """Programs in the answer of `worker.py`; FieldError for a wrong field or no stage."""
     programs = records.convert(fields, Programs, others=True)
     if not programs.stages:
         raise records.FieldError("it has no stages")
@@ -82,12 +68,11 @@ def programs_from_json(fields: Mapping[str, Any]) -> Programs:
 
 
 def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
-    """The programs of an experiment for a system: from the cache, or compiled now.
+    """Programs of an experiment for a system, from the cache or compiled now.
 
     Args:
       argv: Flags of the experiment, as of `dawnjax train`.
-      identity: Of the experiment and of the options that change a program.
-      system: The hardware.
+      identity: Hash of the experiment and of the options that change a program (`identity_of`).
 
     Raises:
       RunError: They cannot be compiled, or do not fit; one line says why.
@@ -96,7 +81,7 @@ def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
 
 
 def answer_of(argv: Sequence[str], identity: str, system: System) -> dict[str, Any]:
-    """As `compiled`, in the JSON values of `worker.compile_programs`."""
+    """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
     file = Path(CACHE_DIR).expanduser() / f"{_key(identity, system)}.json"
     try:
         answer = records.read_json(file, dict[str, Any])
@@ -159,7 +144,7 @@ _NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "results", "ru
 
 
 def _source_hash() -> str:
-    """Hash of the code that makes and counts a program."""
+    """Hash of the code that makes and counts a program; part of the cache's key."""
     digest = hashlib.sha256()
     top = Path(__file__).resolve().parent.parent
     for folder, _, names in sorted(os.walk(top, followlinks=True)):
@@ -174,11 +159,7 @@ def _source_hash() -> str:
 
 
 def identity_of(argv: Sequence[str]) -> str:
-    """Identity of what the flags ask for, and the options that change its programs.
-
-    Raises:
-      ConfigError: A flag is wrong.
-    """
+    """Identity of the experiment that the flags ask for, with options that change its programs."""
     from dawnjax.config.experiment_flags import parse_request
 
     request, positional = parse_request("plan", list(argv))

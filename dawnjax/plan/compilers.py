@@ -1,7 +1,8 @@
-"""Compilers for hardware that is not here: what they need, and the devices that they describe.
+"""Compilers for absent hardware: their libraries, and the devices that they describe.
 
-A TPU's compiler is libtpu, an NVIDIA GPU's is JAX's CUDA plugin with nvcc; neither needs a device.
-A process has one of them, whose environment must be set before JAX starts: `worker.py` runs in it.
+libtpu compiles for TPUs; JAX's CUDA plugin with nvcc compiles for NVIDIA GPUs. Neither needs a
+device. A process can load one, and its environment must be set before JAX starts, so `worker.py`
+runs in a process of its own.
 """
 
 import importlib.util
@@ -27,7 +28,7 @@ CHIPS_OF_A_BOARD = 4
 
 
 def environment(platform: str) -> dict[str, str]:
-    """The environment of a process in which a platform's compiler works without its hardware.
+    """Environment of a process in which a platform's compiler works without its hardware.
 
     Args:
       platform: `tpu` or `gpu`.
@@ -46,6 +47,7 @@ def environment(platform: str) -> dict[str, str]:
             raise RunError(f"libtpu is not here; {_INSTALL}")
         return {
             **base,
+            # libtpu would else ask the cloud's metadata server for its TPU and wait.
             "TPU_SKIP_MDS_QUERY": "1",
             "TPU_ACCELERATOR_TYPE": "v5litepod-4",
             "TPU_WORKER_HOSTNAMES": "localhost",
@@ -75,7 +77,7 @@ def _folder_of(package: str) -> Path | None:
 
 
 def described_devices(system: System) -> list[Any]:
-    """The devices of a system, as JAX describes them to a compiler.
+    """Devices of a system, as JAX describes them to a compiler.
 
     Raises:
       RuntimeError, ValueError: The compiler knows no such system or size.
@@ -92,6 +94,7 @@ def described_devices(system: System) -> list[Any]:
         )
         return list(described.devices)
     options: dict[str, Any] = {"chip_config_name": "megacore"} if accelerator.name == "v4" else {}
+    # The compiler assumes full boards of four chips and refuses smaller slices.
     if math.prod(system.shape) < CHIPS_OF_A_BOARD:
         options["chips_per_host_bounds"] = [*system.shape, 1, 1][:3]
     name = f"{accelerator.compiler}:{system.topology}"
@@ -99,14 +102,14 @@ def described_devices(system: System) -> list[Any]:
 
 
 def _give_cudnn_version() -> None:
-    """Lets JAX trace a call of cuDNN where that library is not: JAX asks it for its version."""
+    """Let JAX trace calls of cuDNN without the library: JAX asks for its version first."""
     from jax_cuda12_plugin import _versions  # pyright: ignore[reportMissingImports]
 
     _versions.cudnn_get_version = lambda: 10_000 * CUDNN_VERSION[0] + 100 * CUDNN_VERSION[1]
 
 
 def _target_config(compiler: str, device: Device) -> str:
-    """XLA's description of a GPU, as text of `stream_executor.GpuTargetConfigProto`."""
+    """GPU description in the text form of XLA's `stream_executor.GpuTargetConfigProto`."""
     columns = ("compiler", "description", "capability", "source")
     rows = data_tables.rows(Path(__file__).parent / "gpus.csv", columns)
     row = {row["compiler"]: row for _, row in rows}[compiler]

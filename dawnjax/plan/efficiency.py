@@ -1,16 +1,15 @@
-"""The part of a device's peaks that a program reaches, fitted on measured runs.
+"""Fraction of a device's peaks that a program reaches, fitted on measured runs.
 
-Four numbers for a kind of device, each with a meaning:
+Four numbers for a kind of device:
 
     products        part of the peak FLOP/s that matrix products and convolutions reach
     memory          part of the memory's peak bandwidth that ops reach
-    kernel_seconds  what each kernel costs besides
+    kernel_seconds  launch cost of each kernel
     host_seconds    waiting for the slowest host, for each doubling of the hosts
 
-An op takes the longer of its products' time and its memory's, and its kernel's cost. They are
-fitted by least squares on the logarithm of what was measured over what is predicted, with a weak
-prior each, so that few observations leave them where hardware of the kind is known to be. An
-observation of the very device that is planned weighs more than one of another of its platform. The
+An op takes the longer of its products' time and its memory's time, plus its kernel's cost. The fit
+is least squares on log(measured / predicted). A weak prior on each number keeps few observations
+near known hardware. Observations of the planned device weigh more than others of its platform. The
 spread of the residuals gives the interval of a prediction.
 """
 
@@ -41,15 +40,11 @@ SMALLEST_SPREAD = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """The efficiency of one kind of device.
+    """Fitted efficiency of one kind of device, as the module describes.
 
     Attributes:
-      products: Part of the peak FLOP/s, above 0 to 1.
-      memory: Part of the memory's bandwidth, above 0 to 1.
-      kernel_seconds: Seconds of each kernel besides.
-      host_seconds: Seconds of waiting a step, for each doubling of the hosts.
       spread: Standard deviation of the logarithm of a predicted time.
-      fitted_on: Names of the observations that it was fitted on.
+      fitted_on: Names of the observations.
     """
 
     products: float
@@ -61,19 +56,12 @@ class Efficiency:
 
 
 def peak_flops(device: Device, dtype: str) -> float:
-    """Peak FLOP/s of products of a dtype on a device.
-
-    Args:
-      device: The device.
-      dtype: As XLA names it.
-
-    Raises:
-      RunError: The device's data sheet gives none.
-    """
+    """Peak FLOP/s of products of a dtype as XLA names it; RunError if the data sheet has none."""
     name = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}.get(dtype, dtype)
     if name == "pred":  # the matrix units take no bits: they are converted first
         name = "bfloat16"
     if name == "float32":
+        # At default precision neither platform multiplies float32 in full.
         name = "bfloat16" if device.platform == "tpu" else "tensorfloat32"
     peak = device.peak(name) or (device.peak("float32") if name == "tensorfloat32" else None)
     if peak is None:
@@ -83,11 +71,7 @@ def peak_flops(device: Device, dtype: str) -> float:
 
 
 def compute_seconds(extract: Extract, device: Device, efficiency: Efficiency) -> dict[str, float]:
-    """Seconds that a program computes on a device, by class of op.
-
-    Raises:
-      RunError: The peak of a dtype is not known.
-    """
+    """Seconds that a program computes on a device, by class of op, without communication."""
     parts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
     bandwidth = device.memory_bytes_per_second * efficiency.memory
     for work in extract.work:
@@ -116,10 +100,8 @@ class Measured:
     """One observation to fit on.
 
     Attributes:
-      name: Its name.
-      chip: What it was measured on, as the compiler calls it.
-      seconds: What was measured.
-      predicted: Seconds that an efficiency predicts of the same.
+      chip: Device, as the compiler calls it.
+      predicted: Function from an efficiency to the seconds that it predicts.
     """
 
     name: str
@@ -129,15 +111,15 @@ class Measured:
 
 
 def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
-    """The efficiency of a device that fits what was measured.
+    """Efficiency that fits the observations; the priors where there are none.
 
     Args:
       platform: `tpu` or `gpu`.
       chip: The device, as the compiler calls it.
-      measured: Observations; without any, the priors are the result.
     """
     from scipy.optimize import least_squares
 
+    # Fit logarithms: errors are relative, and no number can become negative.
     centres = np.log([centre for centre, _ in _PRIORS[platform]])
     deviations = np.array([deviation for _, deviation in _PRIORS[platform]])
     residual = [SAME_DEVICE if row.chip == chip else OTHER_DEVICE for row in measured]
@@ -169,6 +151,7 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
         return of(found, math.log(2))  # a factor of two: nothing was measured
     errors = residuals(found)
     spread = float(np.sqrt((errors**2).sum() / max(1, len(errors) - 2)))
+    # Nothing measured on this device: the fit's own residuals would claim too much.
     if SAME_DEVICE not in residual:
         spread = max(spread, OTHER_DEVICE)
     return of(found, max(SMALLEST_SPREAD, spread))

@@ -2,9 +2,9 @@
 
     epochs(batch) = epochs(small batch) x (1 + batch / critical batch)
 
-Both numbers are fitted on official results of the same benchmark; a critical batch is then where
-the epochs have doubled. Without observations, the experiment's own results (`Observation`s) count,
-and without those nothing is known but the budget, which is a bound and no estimate.
+Both numbers are fitted on official results of the same benchmark; the epochs double at the critical
+batch. Without official results, the experiment's own `Observation`s count. Without those only the
+budget is known, which is a bound and no estimate.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv 1812.06162),
 equation 2.11, which gives the examples that a batch needs in this form.
@@ -24,10 +24,10 @@ class Epochs:
     Attributes:
       mean: The estimate; None where nothing is known.
       spread: Standard deviation of its logarithm.
-      basis: What it is from; without an estimate, why there is none.
-      critical_batch: Where a larger batch needs twice the epochs; None where it was not fitted.
-      batches: Global batches that they were counted at; empty if any batch may be asked for.
-      of_official_results: Whether it is fitted on results of another recipe and target.
+      basis: Source of the estimate, or the reason why there is none.
+      critical_batch: Batch that needs twice the epochs; None where it was not fitted.
+      batches: Global batches of the observations; empty if any batch may be asked for.
+      of_official_results: Whether another recipe and target gave the observations.
     """
 
     mean: float | None
@@ -40,15 +40,12 @@ class Epochs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Epochs by batch, fitted.
+    """Fitted epochs by batch; a batch outside smallest to largest is extrapolated.
 
     Attributes:
-      small_batch_epochs: Of a batch far below the critical one.
-      critical_batch: Examples; infinite where no batch that was observed needs more epochs.
+      small_batch_epochs: Epochs of a batch far below the critical one.
+      critical_batch: Examples; infinite where no observed batch needs more epochs.
       spread: Standard deviation of the logarithm of the residuals.
-      smallest_batch: The smallest that was observed: a smaller one is extrapolated.
-      largest_batch: The largest that was observed: a larger one is extrapolated.
-      observations: How many it was fitted on.
     """
 
     small_batch_epochs: float
@@ -59,7 +56,7 @@ class Curve:
     observations: int
 
     def at(self, batch: float) -> float:
-        """Epochs of a batch."""
+        """Epochs to the target at a batch of so many examples."""
         return self.small_batch_epochs * (1 + batch / self.critical_batch)
 
 
@@ -67,12 +64,7 @@ SMALLEST_SPREAD = 0.02
 
 
 def fit(batches: Sequence[int], epochs: Sequence[float]) -> Curve | None:
-    """Fits the curve on observed epochs; None without observations.
-
-    Args:
-      batches: Examples a step of each observation.
-      epochs: Epochs to the target of each.
-    """
+    """Fit the curve on batches (examples a step) and epochs to the target; None without any."""
     if not batches:
         return None
     from scipy.optimize import nnls
@@ -81,6 +73,7 @@ def fit(batches: Sequence[int], epochs: Sequence[float]) -> Curve | None:
     scale = sizes.max()
     # Relative errors: each row is divided by what was observed. Neither number is below zero.
     rows = np.stack([np.ones_like(sizes), sizes / scale], axis=1) / wanted[:, None]
+    # One batch size determines no slope: take the epochs as constant.
     if len(set(batches)) == 1:
         rows = rows[:, :1]
     found = nnls(rows, np.ones_like(wanted))[0]

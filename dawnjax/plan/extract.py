@@ -1,8 +1,8 @@
-"""The extract of a compiled program: its work, in bins of alike ops, and its collectives.
+"""Extract of a compiled program: its work, in bins of alike ops, and its collectives.
 
 An op takes the longer of its products' time and its memory's, so an extract sums the ops whose
-FLOPs a byte are alike (within a quarter of a factor of two) and loses at most 9 % of an op's time.
-It is a few kilobytes where the program's text has megabytes.
+FLOPs a byte are alike (within a quarter of a factor of two). The error is at most 9 % of an op's
+time, and megabytes of program text become a few kilobytes.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ BINS_PER_OCTAVE = 4
 
 
 class Work(NamedTuple):
-    """The ops of one kind and intensity, on one device; a row of a file.
+    """Ops of one kind and intensity, on one device; a row of a file.
 
     Attributes:
       dtype: Of the products' operands, as XLA names it; empty for ops without products.
-      flops: FLOPs of their products, as the hardware makes them (times the passes of a precision).
+      flops: FLOPs of their products, times the passes of a precision.
       num_bytes: Bytes read and written.
-      runs: How often such ops run: the kernels that are launched.
+      runs: Number of kernel launches.
     """
 
     dtype: str
@@ -31,15 +31,15 @@ class Work(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """The collectives of one kind, on one device; a row of a file.
+    """Collectives of one kind, on one device; a row of a file.
 
     Attributes:
       kind: As XLA names it, such as `all-reduce`.
       group_size: Devices of a group.
       num_bytes: Bytes of all of them, counted as `profile.hlo.Collective` does.
       runs: How often they run.
-      group_stride: How far apart a group's devices are: where it is a host's size or more, each is
-        on a host of its own.
+      group_stride: Distance between a group's devices; from a host's size on, each device is on a
+        different host.
     """
 
     kind: str
@@ -51,13 +51,7 @@ class Exchange(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extract:
-    """A compiled program of one device of a target.
-
-    Attributes:
-      work: Its ops.
-      exchanges: Its collectives.
-      memory_bytes: What the program needs at its peak: arguments, results, temporaries and code.
-    """
+    """Extract of a program on one device; `memory_bytes` is its peak, code included."""
 
     work: tuple[Work, ...]
     exchanges: tuple[Exchange, ...]
@@ -65,7 +59,7 @@ class Extract:
 
     @property
     def flops(self) -> float:
-        """FLOPs of products."""
+        """FLOPs of matrix products and convolutions."""
         return sum(work.flops for work in self.work)
 
     @property
@@ -75,14 +69,10 @@ class Extract:
 
 
 def extract_of(program: Program, memory_bytes: int) -> Extract:
-    """Sums a counted program.
-
-    Args:
-      program: What `profile.hlo.analyze` counted.
-      memory_bytes: As in `Extract`.
-    """
+    """Extract of a program that `profile.hlo.analyze` counted."""
     bins: dict[tuple[str, int], list[float]] = {}
     for op in program.ops.values():
+        # Collectives are priced by links and not by memory (`interconnect`).
         if op.name in program.collectives:
             continue
         flops = op.product_flops * op.passes

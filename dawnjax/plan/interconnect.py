@@ -1,13 +1,12 @@
 """Seconds of a collective on a torus of chips, behind a switch, and between hosts.
 
-An all-reduce sends every byte out of each device twice, all devices at once, so it lasts
+An all-reduce sends every byte out of each device twice, on all devices at once, so it lasts
 2 (n - 1) / n times its bytes over the bandwidth out of a device; a gather or a scatter once. An
-axis of a torus that does not wrap has half of that. Between hosts, the devices of a host share its
-network, each with its part of the bytes. To this comes a latency for each hop of a ring, or for
-each level of a tree.
+axis of a torus that does not wrap has half of that bandwidth. Devices of a host share its network.
+Each hop of a ring, or each level of a tree, adds a latency.
 
-The whole of it is counted as exposed: a compiler may hide some behind computation, so a step can be
-faster than predicted, by at most this share.
+All of it counts as exposed. A compiler may hide some behind computation, so a step can be faster
+than predicted by at most this share.
 
 Source: Thakur et al. 2005, "Optimization of Collective Communication Operations in MPICH", for the
 factors; Austin et al. 2025, "How to scale your model", chapter on sharding, for tori and the hop of
@@ -33,13 +32,14 @@ _ROUNDS = {"all-reduce": 2}
 
 
 def exchange_seconds(exchange: Exchange, system: System) -> float:
-    """Seconds that the collectives of one kind take in a step, if nothing hides them."""
+    """Seconds that the collectives of one kind take in a step if computation hides none."""
     if exchange.group_size < 2:
         return 0.0
     rounds = _ROUNDS.get(exchange.kind, 1)
     share = (exchange.group_size - 1) / exchange.group_size
     moved = rounds * share * exchange.num_bytes
     accelerator = system.accelerator
+    # Data sheets add up both directions; a ring is bound by one.
     out = accelerator.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
     if accelerator.device.platform == "tpu":
         if not _wraps(system):

@@ -1,9 +1,8 @@
 """Measured runs that a plan learns from: official results, and our own steps.
 
-`observations.csv` has a row each with its source; `extracts.json` has what our programs of that
-experiment, batch and system compile to, so that nothing is compiled to fit or to validate. An
-official result is of another program than ours (MXNet, TensorFlow or PyTorch of 2018): the
-difference is part of the error that `dawnjax plan --validate` shows.
+`observations.csv` has a row each with its source. `extracts.json` has the compiled programs, so
+that fitting and validation compile nothing. An official result ran another program than ours
+(MXNet, TensorFlow or PyTorch of 2018); `dawnjax plan --validate` shows that difference as error.
 """
 
 import dataclasses
@@ -23,13 +22,11 @@ EXTRACTS = FOLDER / "extracts.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedResult:
-    """What was measured of an experiment on a system.
+    """A measured experiment on a system.
 
     Attributes:
-      name: A short name.
-      system: The system.
       experiment: Ours, of the same model and data.
-      flags: That make it compute as the system did.
+      flags: Flags that make ours compute as the system did.
       global_batch: Examples a step.
       epochs: Mean epochs to the target over the trials; None of a step alone.
       trials: How many trials; 0 of a step alone.
@@ -39,7 +36,7 @@ class PublishedResult:
       evaluation_seconds: Median over all evaluations, from `eval_start` to `eval_stop`.
       time_to_accuracy_seconds: Mean over trials; None of a step alone.
       examples_per_second: Of the training step alone; None of an official result.
-      source: Where the figures are from.
+      source: Document or log of the figures.
     """
 
     name: str
@@ -58,7 +55,7 @@ class PublishedResult:
 
     @property
     def start_up_seconds(self) -> float | None:
-        """The rest of its time to accuracy: start and compilation, which v0.5's clock holds."""
+        """Rest of its time to accuracy: start and compilation, which v0.5's clock includes."""
         if not (self.time_to_accuracy_seconds and self.epochs and self.every_epochs):
             return None
         assert self.train_seconds_per_epoch and self.evaluation_seconds, self.name
@@ -68,7 +65,7 @@ class PublishedResult:
 
     @property
     def argv(self) -> list[str]:
-        """Flags of the experiment that was measured, normalized within each device."""
+        """Flags of the measured experiment, with normalization within each device."""
         per_device = self.global_batch // self.system.num_devices
         group = [f"--batch_norm_group_size={per_device}"] if "resnet" in self.experiment else []
         return [
@@ -80,13 +77,13 @@ class PublishedResult:
 
     @property
     def system_name(self) -> str:
-        """What is left out together when a prediction is validated: all of one system."""
+        """Key of validation, which leaves out all results of one system together."""
         return self.system.name
 
 
 @functools.cache
 def observations() -> tuple[PublishedResult, ...]:
-    """The rows of `observations.csv`."""
+    """Rows of `observations.csv`."""
     rows = data_tables.rows(FOLDER / "observations.csv", ("id", "system", "experiment", "source"))
     return tuple(
         PublishedResult(
@@ -114,6 +111,6 @@ def _number(text: str) -> float | None:
 
 @functools.cache
 def observed_programs() -> dict[str, Programs]:
-    """The programs of each observation, by its name."""
+    """Programs of each observation, by its name."""
     answers = records.read_json(EXTRACTS, dict[str, Any])["programs"]
     return {name: programs_from_json(answer) for name, answer in answers.items()}

@@ -1,4 +1,4 @@
-"""A plan as text: the systems, the parts of their steps, and why a row is missing."""
+"""A plan as text and JSON: systems, parts of their steps, and the reason for a missing row."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """One system and batch: a prediction, or the reason for there being none."""
+    """One system and batch: a prediction, or the reason why there is none."""
 
     system: str
     num_devices: int
@@ -25,7 +25,7 @@ class Planned:
 
 
 def order(row: Planned) -> tuple[float, float, int]:
-    """By time to accuracy, then by step; those without a prediction last."""
+    """Sort key: time to accuracy, then step; rows without a prediction come last."""
     if row.prediction is None:
         return math.inf, math.inf, row.num_devices
     time = row.prediction.time_to_accuracy_seconds
@@ -34,7 +34,7 @@ def order(row: Planned) -> tuple[float, float, int]:
 
 
 def to_json(row: Planned) -> dict[str, Any]:
-    """A row as plain JSON values."""
+    """Plain JSON values of a row."""
     if row.prediction is None:
         fields = dataclasses.asdict(row)
         del fields["prediction"]
@@ -43,7 +43,7 @@ def to_json(row: Planned) -> dict[str, Any]:
 
 
 def text(rows: Sequence[Planned]) -> str:
-    """The rows as tables, then what is the same of several rows once."""
+    """Tables of the rows; notes that several rows share follow once."""
     known = [row.prediction for row in rows if row.prediction]
     lines = []
     if known:
@@ -109,7 +109,7 @@ def _ends(interval: "Interval") -> str:
 
 
 def validation_text(checks: "Sequence[Check]") -> str:
-    """Predictions beside what was published, and how many are near."""
+    """Predictions beside published results, and the number that lie near."""
     rows = []
     for check in checks:
         times = map(words.about, (check.predicted, check.published))

@@ -1,4 +1,4 @@
-"""What an experiment would take on hardware that is not here: its step, its run, its cost.
+"""Prediction of an experiment on absent hardware: its step, its run, its cost.
 
     step = each op at the efficiency of its kind of device + collectives, all of them exposed
     time to accuracy = epochs x steps an epoch x step + evaluations
@@ -34,38 +34,37 @@ class Interval:
     high: float
 
     def times(self, factor: float) -> "Interval":
-        """The estimate and its ends times a number that is known."""
+        """The estimate and its ends times an exact factor."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
 
 def around(value: float, spread: float) -> Interval:
-    """An interval by the standard deviation of the logarithm."""
+    """Interval of two standard deviations (`spread`) of the logarithm on either side."""
     factor = math.exp(DEVIATIONS * spread)
     return Interval(value, value / factor, value * factor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What is predicted of an experiment on a system.
+    """Prediction of an experiment on a system.
 
     Attributes:
-      system: Its name.
       device: The product.
       num_devices: JAX devices.
       global_batch: Examples a step, of the last stage.
       step_seconds: A train step of the last stage.
       parts: Seconds of that step by class of op, and exposed communication.
       examples_per_second: Of that step.
-      mfu: Model FLOPs over time and peak; None without, as `reasons` says.
-      memory_bytes: What a device needs.
-      memory_limit_bytes: What it has.
+      mfu: Model FLOPs over time and peak; None with an entry in `reasons`.
+      memory_bytes: Peak bytes that a device needs.
+      memory_limit_bytes: Bytes that it has.
       evaluation_seconds: One evaluation of the whole split.
       epochs: To the target; None where nothing is known.
-      epochs_basis: What that is from.
+      epochs_basis: Source of the epochs.
       time_to_accuracy_seconds: None without epochs.
       cost_usd: None without a price or a time.
       reasons: Why something is None, by attribute.
-      notes: What a reader of the numbers should know.
+      notes: Cautions for readers of the numbers.
     """
 
     system: str
@@ -88,11 +87,7 @@ class Prediction:
 
 
 def step_parts(extract: Extract, system: System, efficiency: Efficiency) -> dict[str, float]:
-    """Seconds of one call of a program, by class of op, and its communication.
-
-    Raises:
-      RunError: The peak of a dtype is not known.
-    """
+    """Seconds of one call of a program, by class of op, and its communication."""
     parts = compute_seconds(extract, system.accelerator.device, efficiency)
     parts[COMMUNICATION] = sum(exchange_seconds(e, system) for e in extract.exchanges)
     parts[SLOWEST_HOST] = 0.0
@@ -104,7 +99,7 @@ def step_parts(extract: Extract, system: System, efficiency: Efficiency) -> dict
 def train_seconds(
     programs: Programs, system: System, efficiency: Efficiency, epochs: float
 ) -> float:
-    """Seconds of training for some epochs, through the stages of the run as far as they go."""
+    """Seconds of training for some epochs, through the stages of the run in order."""
     left = epochs * programs.train_examples
     seconds = 0.0
     for index, stage in enumerate(programs.stages):
@@ -118,7 +113,7 @@ def train_seconds(
 
 
 def evaluations_until(evaluation: Evaluation, epochs: float, steps_per_epoch: float) -> int:
-    """Evaluations of a run that ends at its target after some epochs; the last one is the end."""
+    """Evaluations of a run that reaches its target after some epochs, the last one included."""
     every = evaluation.every_steps / steps_per_epoch or evaluation.every_epochs
     if epochs <= evaluation.first_epoch:
         return 1
@@ -135,7 +130,7 @@ def run_seconds(
 ) -> float:
     """Seconds from the start of training to the evaluation that reaches the target.
 
-    A run whose target is near before its first evaluation goes on until that.
+    A run that comes near its target before the first evaluation trains until that evaluation.
     """
     epochs = max(epochs, evaluation.first_epoch)
     steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
@@ -159,16 +154,12 @@ def predict(
     usd_per_hour: float | None,
     price_note: str,
 ) -> Prediction:
-    """Predicts a run.
+    """Predict a run.
 
     Args:
-      programs: What it runs.
-      system: The hardware.
-      efficiency: Of its kind of device.
       evaluation: When the run evaluates.
-      epochs: To the target.
       usd_per_hour: Of the whole system; None where no price is known.
-      price_note: What the price is from, or why there is none.
+      price_note: Source of the price, or why there is none.
 
     Raises:
       RunError: It does not fit into a device's memory, or a peak is not known.
@@ -224,7 +215,7 @@ def predict(
 
 
 def _mfu(programs: Programs, system: System, step_seconds: float) -> tuple[float | None, str]:
-    """Model FLOPs of the last stage's step over its time and peak; None, and why."""
+    """Model FLOPs of the last stage's step over its time and peak; or None and the reason."""
     last = programs.stages[-1]
     products = max(last.train.work, key=lambda work: work.flops)
     if programs.model_flops_per_example is None:

@@ -1,4 +1,4 @@
-"""Price of a system an hour: as the user says, or by the dated list of prices."""
+"""Hourly price of a system: from the user, or from the dated list of prices."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,9 @@ from dawnjax.plan.systems import System
 
 
 def system_price(system: System, given: Mapping[str, float]) -> tuple[float | None, str]:
-    """USD an hour of a whole system, and what that is from; None with the reason.
+    """USD an hour of a whole system and the source of the price; None and the reason.
 
     Args:
-      system: The system.
       given: USD an hour of one device, by the system's name.
     """
     accelerator = system.accelerator

@@ -1,9 +1,9 @@
-"""The systems that a plan is for, `v3:8`, `v5e:16x16`, `h100:8`: each an accelerator and a number.
+"""Systems to plan for, `v3:8`, `v5e:16x16`, `h100:8`: each an accelerator and a number.
 
-The accelerators are in `accelerators.csv`: their device (a row of `machine/hardware.csv`), the
-torus that links their chips, and the network between hosts, each with its source. A number counts
-JAX devices: cores on a TPU v2, v3 and v7x, where a chip has two, and chips elsewhere. One with an
-`x` is the shape of the torus, in chips.
+`accelerators.csv` holds each accelerator's device (a row of `machine/hardware.csv`), the torus
+that links its chips, and the network between hosts, with sources. A number counts JAX devices:
+cores on a TPU v2, v3 and v7x, where a chip has two, and chips elsewhere. A size with an `x` is the
+shape of the torus, in chips.
 """
 
 import dataclasses
@@ -20,11 +20,10 @@ from dawnjax.machine.hardware import GIGA, Device, find_product
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """A kind of accelerator and how many of them are linked.
+    """A kind of accelerator and its links; a row of `accelerators.csv`.
 
     Attributes:
       name: As `--on` names it.
-      device: Its numbers.
       devices_per_chip: JAX devices of a chip.
       topology_axes: Axes of the torus of chips; 1 where a switch links the devices.
       wraps_from: An axis of at least this many chips is a ring.
@@ -32,9 +31,8 @@ class Accelerator:
       network_bytes_per_second: Between hosts, one direction, of each host; 0 where the torus links
         the hosts too.
       compiler: What the compiler calls the device.
-      most_devices: Of its largest slice, as Google's documentation has it; of GPUs what a plan
-        takes.
-      price: Name of a host of it in the list of prices; empty where none is listed.
+      most_devices: Largest slice in Google's documentation; for GPUs the largest that a plan takes.
+      price: Name of its host in the list of prices; empty where none is listed.
       source: Of all but the device's own numbers.
     """
 
@@ -53,34 +51,29 @@ class Accelerator:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
-    """An accelerator and how many of them.
-
-    Attributes:
-      accelerator: Of which kind.
-      shape: Chips along each axis of a TPU's torus; the number of devices of a GPU accelerator.
-    """
+    """An accelerator and its `shape`: chips along each axis of a torus, or the number of GPUs."""
 
     accelerator: Accelerator
     shape: tuple[int, ...]
 
     @property
     def num_devices(self) -> int:
-        """JAX devices."""
+        """Number of JAX devices."""
         return math.prod(self.shape) * self.accelerator.devices_per_chip
 
     @property
     def num_hosts(self) -> int:
-        """Hosts, the last of which may not be full."""
+        """Number of hosts; the last may not be full."""
         return math.ceil(self.num_devices / self.accelerator.devices_per_host)
 
     @property
     def name(self) -> str:
-        """The accelerator and the number of devices, such as `v3:32`; an unusual torus in chips."""
+        """Accelerator and number of devices, such as `v3:32`; an unusual torus in chips."""
         return f"{self.accelerator.name}:{self.num_devices if self._is_usual else self.topology}"
 
     @property
     def _is_usual(self) -> bool:
-        """Whether the number of devices alone gives this shape."""
+        """True if the number of devices alone implies this shape."""
         try:
             return _shape(self.accelerator, self.num_devices) == self.shape
         except ConfigError:
@@ -88,24 +81,20 @@ class System:
 
     @property
     def topology(self) -> str:
-        """The size as the compiler names it: chips, or for GPUs slices x hosts x devices."""
+        """Size as the compiler names it: chips, or for GPUs slices x hosts x devices."""
         if self.accelerator.device.platform == "tpu":
             return "x".join(map(str, self.shape))
         per_host = min(self.num_devices, self.accelerator.devices_per_host)
         return f"1x{self.num_hosts}x{per_host}"
 
     def of_size(self, num_devices: int) -> "System":
-        """The same accelerator with another number of devices.
-
-        Raises:
-          ConfigError: There is no such size.
-        """
+        """The same accelerator with another number of devices; ConfigError for a wrong size."""
         return System(accelerator=self.accelerator, shape=_shape(self.accelerator, num_devices))
 
 
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
-    """The accelerators of `accelerators.csv`, by name."""
+    """Rows of `accelerators.csv`, by name."""
     columns = ("name", "device", "compiler", "source")
     found = {}
     for _, row in data_tables.rows(Path(__file__).parent / "accelerators.csv", columns):
@@ -126,7 +115,7 @@ def accelerators() -> dict[str, Accelerator]:
 
 
 def parse_system(text: str) -> System:
-    """A system from its name.
+    """System of a name such as `v3:32` or `v5e:16x16`.
 
     Raises:
       ConfigError: The system is unknown, or has no such size.
@@ -158,7 +147,7 @@ def parse_system(text: str) -> System:
 
 
 def _shape(accelerator: Accelerator, num_devices: int) -> tuple[int, ...]:
-    """The usual torus of a number of devices: its axes as alike as can be, the longest last."""
+    """Usual torus of a number of devices: axes as equal as possible, the longest last."""
     name, most, per_chip = accelerator.name, accelerator.most_devices, accelerator.devices_per_chip
     given = f"--on={name}:{num_devices}"
     chips, rest = divmod(num_devices, per_chip)

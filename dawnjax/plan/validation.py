@@ -1,4 +1,4 @@
-"""Fits of plans to observations, and their predictions of the observations that are left out."""
+"""Fits of plans to observations, and predictions of observations that the fit leaves out."""
 
 import dataclasses
 import functools
@@ -22,11 +22,10 @@ TARGETS = {"imagenet_resnet50_mlperf": "top-1 0.749", "wmt_transformer_big": "BL
 
 @functools.cache
 def fitted_efficiency(name: str, without: str = "") -> Efficiency:
-    """The efficiency of a system's devices, fitted on all observations but those of one system.
+    """Efficiency of a system's devices, fitted on all observations except those of one system.
 
     Args:
-      name: The system.
-      without: The system that is left out; empty leaves none out.
+      without: Name of the system to leave out; empty leaves none out.
     """
     accelerator = accelerators()[name]
     rows = [
@@ -71,7 +70,6 @@ def estimated_epochs(experiment: str, global_batch: int) -> Epochs:
 
 
 def _measured(row: PublishedResult, programs: Programs) -> Measured:
-    """The observation's train step."""
     if row.examples_per_second is not None:
         seconds = row.global_batch / row.examples_per_second
     else:
@@ -88,15 +86,7 @@ def _measured(row: PublishedResult, programs: Programs) -> Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """A prediction beside what was published; the system's own results were not used for it.
-
-    Attributes:
-      name: The observation.
-      quantity: What is compared.
-      predicted: Seconds.
-      published: Seconds.
-      source: Of what was published.
-    """
+    """A prediction in seconds beside a published result, from other systems' results alone."""
 
     name: str
     quantity: str
@@ -110,13 +100,13 @@ class Check:
         return self.predicted / self.published - 1
 
     def is_within(self, bound: float) -> bool:
-        """Whether the prediction is within a factor of 1 + bound of what was published."""
+        """True if the prediction is within a factor of 1 + bound of the published value."""
         return abs(math.log1p(self.error)) <= math.log1p(bound)
 
 
 @functools.cache
 def checks() -> tuple[Check, ...]:
-    """Each official result, predicted from the observations of other systems alone."""
+    """Official results, each predicted from observations of other systems alone."""
     found = []
     for row in observations():
         if row.time_to_accuracy_seconds is None:
@@ -141,10 +131,10 @@ def checks() -> tuple[Check, ...]:
 
 
 def _time_to_accuracy(row: PublishedResult, eff: Efficiency) -> float | None:
-    """As v0.5's clock has it: start, compilation and the framework's evaluation included.
+    """Predicted time on v0.5's clock, which includes start, compilation and evaluation.
 
-    Their start is the median of other systems of the platform. What their evaluations take besides
-    computing is fitted on the same: a constant, and the reading of images, which hosts share.
+    Other systems of the platform give the start-up (their median) and the evaluation's cost beyond
+    computing: a constant, and the reading of images, which hosts share.
     """
     curve = fitted_epochs(row.experiment, row.system_name)
     others = [
@@ -174,9 +164,10 @@ def _time_to_accuracy(row: PublishedResult, eff: Efficiency) -> float | None:
 
 
 def _shared_by_hosts(hosts: Sequence[int], seconds: Sequence[float], wanted: int) -> float:
-    """Seconds at a number of hosts, of a constant and a part that hosts share; none below zero."""
+    """Seconds at a number of hosts: a fitted constant plus a part that hosts share."""
     from scipy.optimize import nnls
 
+    # Nonnegative least squares: few systems could else fit a negative time.
     terms = np.array([[1.0, 1.0 / count] for count in hosts])
     constant, shared = nnls(terms, np.maximum(seconds, 0.0))[0]
     return float(constant + shared / wanted)

@@ -1,9 +1,9 @@
-"""Compiles an experiment's programs for a system, in a process whose environment is that system's.
+"""Compile an experiment's programs for a system, in a process with that system's environment.
 
     python -m dawnjax.plan.worker < request.json
 
-It reads one JSON object, `{"argv": [...], "system": NAME}`, and prints one with the extracts of the
-train and the evaluation step, or with the `reason` for there being none.
+The request is `{"argv": [...], "system": NAME}`. The answer is one JSON object with the extracts
+of the train and evaluation steps, or with a `reason`.
 """
 
 import json
@@ -20,7 +20,7 @@ from dawnjax.plan.systems import System, parse_system
 
 
 def main() -> int:
-    """Answers the request; a failure of the compiler is an answer too."""
+    """Answer the request; a failure of the compiler is an answer too."""
     request = records.load_json(sys.stdin.read())
     try:
         answer = compile_programs(request["argv"], parse_system(request["system"]))
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def reason_of(message: str) -> str:
-    """One line of a compiler's message; of memory that is too small, by how much."""
+    """One line of a compiler's message; for too little memory, the bytes needed and present."""
     used = re.search(
         r"Used ([\d.]+)([KMGT])\w* of ([\d.]+)([KMGT])\w* hbm|"
         r"\(([\d.]+)([KMGT])\) exceeds available HBM \(([\d.]+)([KMGT])\)",
@@ -54,16 +54,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
-    """Compiles the train step of each stage, and the evaluation step, for a system.
-
-    Args:
-      argv: Flags of the experiment, as of `dawnjax train`.
-      system: The hardware.
-
-    Returns:
-      JSON values: `stages` with `steps`, `examples_per_step` and the `train` extract of each,
-      `evaluate`, `eval_batches`, `params`, and the seconds that compiling took.
-    """
+    """JSON fields of `compiled.Programs` and the seconds that compiling took."""
     import jax
 
     from dawnjax.config.experiment_flags import parse_request
@@ -78,6 +69,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     mesh = make_mesh(request.options.mesh, described_devices(system))
     started = time.perf_counter()
     shards = batch_shards(mesh)
+    # Rounded up as a run does it: every device takes an equal share.
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards
     stages = []
     splits_update = request.options.weight_update_sharding
@@ -110,7 +102,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
 
 
 def _model_flops(recipe: Any) -> float | None:
-    """Model FLOPs of an example in a train step; None where they are counted from the data."""
+    """Model FLOPs of an example in a train step; None where counting needs the data."""
     from dawnjax.input_pipeline.reading.dataset import DataError
 
     try:
@@ -120,7 +112,7 @@ def _model_flops(recipe: Any) -> float | None:
 
 
 def _spec_of(experiment: Any) -> tuple[Any, str]:
-    """The data's shapes and counts: of the data if they are here, else of the published set."""
+    """Shapes and counts of the data here, or else of the published set; and which it was."""
     from dawnjax.input_pipeline.reading.dataset import MissingDataError
 
     try:
@@ -132,7 +124,7 @@ def _spec_of(experiment: Any) -> tuple[Any, str]:
 
 
 def _longest(spec: Any) -> int:
-    """Places of the longest sequence of an evaluation example; 0 where it has none."""
+    """Length of the longest sequence of an evaluation example; 0 without sequences."""
     shapes = [shape for shape, _ in spec.example_shapes("eval").values()]
     return max((shape[0] for shape in shapes if len(shape) == 1), default=0)
 
@@ -176,6 +168,7 @@ def _extract(program: Any, rounds: int) -> dict[str, Any]:
     memory = program.memory_analysis()
     peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
     peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
+    # Donated arguments share memory with outputs and would count twice.
     peak -= memory.alias_size_in_bytes
     return records.plain(extract_of(analyze(program.as_text() or "", rounds), peak))
 

@@ -1,5 +1,4 @@
-"""The report: entries and runs on one HTML page that needs nothing else, and its tables as files.
+"""The report: entries and runs on one self-contained HTML page, and its tables as files.
 
-`inputs` reads, `privacy` leaves out what names machines and people, `sections` says what the page
-holds, `figures` draws, `page` writes. Nothing here imports JAX.
+`inputs` reads, `privacy` redacts, `contents` orders the sections, `writing` writes. No JAX here.
 """

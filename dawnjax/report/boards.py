@@ -22,15 +22,12 @@ LEAST_SORTED = 4
 
 @dataclasses.dataclass(frozen=True)
 class Board:
-    """One benchmark's leaderboard, of entries on the same data with one target.
+    """Leaderboard of one benchmark: entries on the same data with one target.
 
     Attributes:
-      title: Suite, round and benchmark; of ours the data; with the target where the benchmark's
-        entries have several.
+      title: Suite, round and benchmark; the data for our entries; the target if there are several.
       kind: `training` or `inference`.
-      by_time: Ranked by time.
-      by_cost: Ranked by cost.
-      entries: Those of the board by their source.
+      entries: Entries by their source.
     """
 
     title: str
@@ -51,12 +48,12 @@ def scope(suite: str, round: str, benchmark: str) -> str:
 
 
 def with_target(title: str, target: EntryTarget, targets: Collection[EntryTarget]) -> str:
-    """Name of a benchmark, with a target, where its entries have several."""
+    """Name of a benchmark; the target follows where its entries have several."""
     return title if len(targets) < 2 else f"{title} to {ranking.target_words(target)}"
 
 
 def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
-    """Makes the leaderboards of all benchmarks, training before inference."""
+    """Leaderboards of all benchmarks, training before inference."""
     keys = ranking.benchmarks(entries)
     keys.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
     made = []
@@ -86,9 +83,9 @@ _SAME_DATA = {"CIFAR10": "CIFAR-10", "ImageNet": "ImageNet", "SQuAD": "SQuAD"}
 
 
 def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
-    """Our runs on the data and to the target of a task of DAWNBench, as entries of that task.
+    """Our runs on a DAWNBench task's data and target, as entries of that task.
 
-    A run that began with another's parameters is no such run.
+    Fine-tuned runs are left out: they begin with trained parameters.
     """
     if not official or official[0].suite != "dawnbench" or official[0].kind != "training":
         return []
@@ -106,6 +103,7 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
                 and entry.target.metric == known.name
                 and entry.target.value is not None
                 and target.value is not None
+                # A fraction times 100 is seldom exact in binary.
                 and abs(entry.target.value * scale - target.value) < 1e-6
             )
             if is_same:
@@ -124,7 +122,7 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
 
 
 def inference_section(all_boards: Sequence[Board]) -> Section | None:
-    """Section of the leaderboards of inference."""
+    """Leaderboards by latency; None without inference entries."""
     chosen = [board for board in all_boards if board.kind == "inference"]
     if not chosen:
         return None
@@ -140,7 +138,7 @@ def inference_section(all_boards: Sequence[Board]) -> Section | None:
 
 
 def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) -> Section | None:
-    """Section of the leaderboards of training, and the two tables of all of them."""
+    """Leaderboards of training, and both tables that join all boards; None without a board."""
     if not all_boards:
         return None
     blocks = []
@@ -174,7 +172,7 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
 
 
 def board_view(board: Board) -> TableView:
-    """Makes the view of a leaderboard with both ranks; complete without any sorting."""
+    """View of a leaderboard with both ranks; readable without the page's script."""
     records = board.by_time.records()
     reasons = Reasons()
     columns = [*_ranked_columns(board, records, reasons), *_described_columns(board, records)]
@@ -201,7 +199,6 @@ _ColumnView = tuple[HeadView, Callable[[dict], CellView]]
 def _ranked_columns(
     board: Board, records: Sequence[dict], reasons: Reasons
 ) -> Iterator[_ColumnView]:
-    """Yields the columns of ranks, the entry, its time, compilation and cost."""
     by_cost = {_place(row): row for row in board.by_cost.records()}
     time_apart, cost_apart = _any_apart(records), _any_apart(list(by_cost.values()))
     training = board.kind == "training"
@@ -242,7 +239,6 @@ def _ranked_columns(
 
 
 def _described_columns(board: Board, records: Sequence[dict]) -> Iterator[_ColumnView]:
-    """Yields the columns of what an entry is: hardware, submitter, framework, date, trials."""
     yield HeadView("hardware"), lambda row: _text(hardware(board.entries[str(row["source"])]))
     if any(row["submitter"] for row in records):
         yield HeadView("submitter"), lambda row: _text(row["submitter"])
@@ -259,10 +255,7 @@ def _described_columns(board: Board, records: Sequence[dict]) -> Iterator[_Colum
 
 
 def _board_notes(board: Board, records: Sequence[dict]) -> tuple[str, ...]:
-    """Notes below a leaderboard.
-
-    The page shows remarks by letters below the table, and the rule once, above all boards.
-    """
+    """Notes that the page shows nowhere else: remarks have letters, and the rule stands above."""
     notes = [note for note in board.by_time.notes if "remark" not in note and note != ranking.RULE]
     several = sum(row["rank"] is not None for row in records) > 1
     if board.kind == "training" and several and not _any_apart(records):
@@ -278,7 +271,7 @@ def _any_priced(records: Sequence[dict]) -> bool:
 
 
 def cost_figure(board: Board, number: int) -> Figure | None:
-    """Draws cost against time of a training benchmark, if three entries or more have both."""
+    """Cost against time of a training benchmark; None for fewer than three entries with both."""
     rows = [row for row in board.by_time.records() if row["rank"] is not None]
     both = [row for row in rows if row["cost_usd"] and row["seconds"]]
     if board.kind != "training" or len(both) < 3:
@@ -326,7 +319,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
 
 
 def _joined(all_boards: Sequence[Board], by: str) -> Table:
-    """Joins all leaderboards to one table: the name of a benchmark never becomes a file name."""
+    """One table of all leaderboards; a benchmark's name is a cell and never a file name."""
     rows, notes = [], []
     columns: tuple[Column, ...] = ()
     for board in all_boards:
@@ -363,13 +356,12 @@ def _place(row: dict) -> tuple:
 
 
 def _any_apart(records: Sequence[dict]) -> bool:
-    """Whether an entry of a leaderboard is certainly before another."""
     spans = [(row["rank_from"], row["rank_to"]) for row in records if row["rank_from"] is not None]
     return any(span != (1, len(spans)) for span in spans)
 
 
 def _rank_cell(row: dict, mark: str, any_apart: bool) -> CellView:
-    """The cell of a rank, over the places that the entry might have where that says anything."""
+    """Rank, over the range of ranks that the intervals allow."""
     rank, first, last = row["rank"], row["rank_from"], row["rank_to"]
     if rank is None:
         return CellView("not ranked", kind="null", mark=mark)
@@ -378,7 +370,6 @@ def _rank_cell(row: dict, mark: str, any_apart: bool) -> CellView:
 
 
 def _timed(row: dict, reasons: Reasons, why: str) -> CellView:
-    """The cell of the time that ranks an entry, over its interval."""
     cell = _measured(row["seconds"], words.duration, reasons, why)
     low, high, kind = row["seconds_low"], row["seconds_high"], row["seconds_ends"]
     if cell.kind != "number" or low is None:

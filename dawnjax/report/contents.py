@@ -55,11 +55,10 @@ DEFINITIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """A report, ready to be written.
+    """Report, ready to be written.
 
     Attributes:
-      html: The page.
-      tables: All tables; the page may show a part of one.
+      tables: All tables, whole; the page may show a part of one.
     """
 
     html: str
@@ -73,13 +72,12 @@ def make(
     paper: tuple[Sequence[Table], Table] | None = None,
     title: str = "",
 ) -> Report:
-    """Makes the report of entries and runs; the same inputs make the same bytes.
+    """Make the report of entries and runs; the same inputs make the same bytes.
 
     Args:
-      inputs: What was read.
-      until: The last day of the entries that the leaderboards rank, `YYYY-MM-DD`.
-      paper: The paper's tables and their errata, if they are asked for.
-      title: Instead of one made from the suites.
+      until: Last day of the entries that the leaderboards rank, `YYYY-MM-DD`.
+      paper: The paper's tables and their errata.
+      title: Replaces the title made from the suites.
 
     Raises:
       ConfigError: `until` is no date.

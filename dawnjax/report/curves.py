@@ -39,10 +39,7 @@ _STEPS_BELOW = 5
 
 
 def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Groups entries by benchmark and target: (name, training entries with evaluations).
-
-    Entries with different targets are different groups.
-    """
+    """Training entries with evaluations, grouped by benchmark and target, with the group's name."""
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
         if entry.kind == "training" and any(trial.evaluations for trial in entry.trials):
@@ -57,7 +54,7 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
 
 
 def learning_section(entries: Sequence[Entry]) -> Section | None:
-    """Section of learning curves: against time, and against epochs for our own runs."""
+    """Learning curves against time and, for our own runs, against epochs; None without any."""
     groups = groups_of(entries)
     if not groups:
         return None
@@ -94,7 +91,7 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def thresholds_section(entries: Sequence[Entry]) -> Section | None:
-    """Section on the time to other targets than the entries' own."""
+    """Time to targets around the entries' own; None without evaluations."""
     blocks, rows = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
         target = group[0].target
@@ -125,7 +122,6 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def _threshold_rows(entry: Entry, times: Sequence[ThresholdTime]) -> list[tuple[Cell, ...]]:
-    """Rows of the table of thresholds: one for each threshold of an entry."""
     return [
         (
             *what(entry).values(),
@@ -169,14 +165,13 @@ def quality(value: float, target: EntryTarget) -> str:
 
 
 def _tick(value: float, target: EntryTarget) -> str:
-    """Round value of a metric for an axis."""
     if target.unit == "fraction":
         return f"{words.plain(100 * value)}%"
     return words.plain(value) + ("%" if target.unit == "percent" else "")
 
 
 def _unit_after(target: EntryTarget) -> str:
-    """Unit behind a value, unless it is a sign or the metric's own name."""
+    """Unit behind a value; empty for a sign, or where it is the metric's own name."""
     unit = _UNITS.get(target.unit, target.unit)
     return "" if unit in ("", "%", target.title) or not target.title else f" {unit}"
 
@@ -188,7 +183,7 @@ def metric_name(target: EntryTarget) -> str:
 
 
 def metric_label(target: EntryTarget) -> str:
-    """Label of an axis of a metric: its name, its unit, and whether lower is better."""
+    """Label of a metric's axis: name, unit, and a note where lower is better."""
     name = metric_name(target)
     unit = _UNITS.get(target.unit, target.unit)
     shown = f"{name} ({unit})" if unit not in ("", name) else name
@@ -200,7 +195,7 @@ _UNITS = {"fraction": "%", "percent": "%", "bleu": "BLEU", "1": ""}
 
 
 def target_label(target: EntryTarget) -> str:
-    """A target in words."""
+    """A target in words, such as its metric and value."""
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
@@ -208,7 +203,7 @@ def target_label(target: EntryTarget) -> str:
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
-    """Draws the learning curves of a group; None where no evaluation has its time or epoch."""
+    """Learning curves of a group; None where no evaluation has its time or epoch."""
     target = group[0].target
     lines, left_out, sentences = [], [], []
     behind = 0
@@ -251,7 +246,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
 def _curve_and_strands(
     entry: Entry, against: str
 ) -> tuple[list[tuple[float, ...]], list[tuple[tuple[float, float], ...]]]:
-    """The median of an entry's trials, empty where evaluations are few, and each trial's line."""
+    """Median over an entry's trials (empty for few evaluations), and each trial's line."""
     strands = _strands(entry, against)
     points = _curve(entry, against)
     if len(strands) <= MOST_STRANDS and sum(map(len, strands)) < _FEW * len(strands):
@@ -262,7 +257,7 @@ def _curve_and_strands(
 
 
 def _placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line], svg.Axis]:
-    """Lines and their horizontal axis: logarithmic where the lengths of runs differ much."""
+    """Lines and their x axis, logarithmic where the lengths of runs differ much."""
     firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
     lasts = [max(point[0] for point in line.every) for line in lines]
     log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
@@ -278,7 +273,6 @@ def _placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Lin
 
 
 def _quality_axis(target: EntryTarget) -> svg.Axis:
-    """Axis of a metric's values."""
     return svg.Axis(
         metric_label(target),
         lambda value: _tick(value, target),
@@ -337,7 +331,6 @@ def _threshold_view(
     times: Sequence[Sequence[ThresholdTime]],
     target: EntryTarget,
 ) -> TableView:
-    """View of the times of the fastest entries, with one column for each threshold."""
     rows = []
     compiled = any(mean_compile_seconds(entry) is not None for entry in group)
     for entry, entry_times in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
@@ -367,13 +360,14 @@ def _threshold_view(
 
 
 def _levels(target: EntryTarget) -> list[float]:
-    """Thresholds around the target, in round steps of its unit, one of them beyond it."""
+    """Round thresholds around the target, one of them beyond it."""
     if target.value is None:
         return []
     step = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}.get(target.unit.lower(), 0.0)
     step = step or abs(target.value) / 100 or 0.01
     sign = -1 if target.direction == "at_most" else 1
     levels = [target.value + sign * step * number for number in range(-_STEPS_BELOW, 2)]
+    # Sums of binary fractions would show as 0.7549999999999999.
     return [round(level, 9) for level in levels]
 
 
@@ -383,7 +377,6 @@ def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:
 
 
 def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]]:
-    """Lines of an entry's trials; none where there is one trial."""
     if len(entry.trials) < 2:
         return []
     strands = []
@@ -399,7 +392,6 @@ def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]
 
 
 def _from(line: plots.Line, start: float) -> plots.Line:
-    """Cuts off what is before a place on the x axis."""
     strands = (tuple(point for point in strand if point[0] >= start) for strand in line.strands)
     return line._replace(
         points=tuple(point for point in line.points if point[0] >= start),
@@ -408,7 +400,7 @@ def _from(line: plots.Line, start: float) -> plots.Line:
 
 
 def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: str) -> str:
-    """Beginning and end of the median in words, or why there is none."""
+    """First and last value of the median in words, or why there is no median."""
     trials = words.count(len(entry.trials), "trial")
     if not points:
         return f"{label(entry)}: {trials}, drawn one by one"
@@ -421,7 +413,6 @@ def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: 
 
 
 def _thinned_entry(entry: Entry) -> Entry:
-    """Thins an entry's evaluations to as many as a curve needs."""
     total = sum(len(trial.evaluations) for trial in entry.trials)
     if total <= MOST_EVALUATIONS:
         return entry
@@ -439,7 +430,7 @@ def _thinned_entry(entry: Entry) -> Entry:
 
 
 def _floor(lines: Sequence[plots.Line], target: EntryTarget) -> float | None:
-    """Start of the vertical axis, which leaves out the first steps on the way to the target."""
+    """Start of the y axis, which omits the first steps on the way to the target."""
     if target.value is None or target.direction != "at_least":
         return None
     values = sorted(point[1] for line in lines if line.label for point in line.every)

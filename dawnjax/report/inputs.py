@@ -23,9 +23,9 @@ class Inputs:
 
     Attributes:
       entries: Ours and official ones, in the order read.
-      runs: Our runs, each once: what an entry does not hold.
-      problems: What was not read, and why.
-      studies: The studies among the folders, with the figures of their arms.
+      runs: Our runs, each once, with the fields that an entry lacks.
+      problems: Paths that were not read, and why.
+      studies: Studies among the folders.
     """
 
     entries: tuple[Entry, ...]
@@ -36,14 +36,10 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class ReadStudy:
-    """A study that was read.
+    """A study with the figures of its arms.
 
     Attributes:
-      name: Of its folder.
-      study: What was asked for.
-      arms: The figures of its arms.
-      looks: What the looks at it cost (`looks.cost_of_looks`); None where nothing is compared or
-        the study is not over.
+      looks: Cost of its looks (`looks.cost_of_looks`); None for one arm or an unfinished study.
     """
 
     name: str
@@ -53,14 +49,13 @@ class ReadStudy:
 
 
 def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
-    """Reads files of entries, run directories and official results.
+    """Read files of entries, run directories and official results.
 
     Args:
-      paths: What `analysis.load` takes.
-      include_hosts: Whether host names, absolute paths and e-mail addresses stay.
+      include_hosts: Keep host names, absolute paths and e-mail addresses.
 
     Raises:
-      ConfigError: There is nothing at a path.
+      ConfigError: A path does not exist.
       RunError: Nothing could be read, or a file is damaged.
     """
     loaded, runs = load_with_runs(*paths)
@@ -81,10 +76,7 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
 
 
 def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
-    """Renames runs whose directories have one name: what differs between them is added.
-
-    Those that do not differ, or only in what was left out, are numbered.
-    """
+    """Rename runs whose directories share a name: add what differs, else a number."""
     by_name: dict[str, list[OurRun]] = {}
     for run in runs:
         by_name.setdefault(run.name, []).append(run)
@@ -101,7 +93,6 @@ def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
 
 
 def _what_differs(run: OurRun, alike: Sequence[OurRun]) -> Iterator[str]:
-    """Short descriptions of a run that others may lack, then numbers."""
     if len({other.result.experiment for other in alike}) > 1:
         yield run.result.experiment
     changes = [other.result.overrides for other in alike]
@@ -117,7 +108,6 @@ def _what_differs(run: OurRun, alike: Sequence[OurRun]) -> Iterator[str]:
 
 
 def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:
-    """The studies among folders, and what is wrong with those that cannot be read."""
     studies, damaged = [], []
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""Entries on a page: their short names, their hardware, and why a number of theirs is missing."""
+"""Labels of entries on a page, their hardware, and the reason for a missing number."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,16 +15,12 @@ _KEY = ("suite", "benchmark", "source")
 
 
 def key_of(entry: Entry) -> tuple[str, ...]:
-    """Cells by which the tables of the analysis tell entries apart."""
+    """Cells that identify an entry in the tables of `analysis`."""
     return f"{entry.suite} {entry.round}".strip(), entry.benchmark, entry.source
 
 
 def label(entry: Entry, *, benchmark: bool = False) -> str:
-    """Short name of an entry.
-
-    A DAWNBench entry is known by the name of its file, an MLPerf entry by who and what, one of ours
-    by its experiment and what was changed of it.
-    """
+    """Short name: an entry's file, its submitter and system, or our experiment and its changes."""
     if entry.suite == "dawnbench":
         name = entry.source.rsplit("/", 1)[-1] or entry.source
     elif entry.suite == "dawnjax":
@@ -38,7 +34,7 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
 
 
 def labels_apart(entries: Sequence[Entry]) -> list[str]:
-    """Names of entries that stand beside each other: what ours share is left out of them.
+    """Names of entries that stand together: what all of ours share is omitted.
 
     Names that are still equal get the first detail that differs, such as the framework or the day.
     """
@@ -54,7 +50,7 @@ def labels_apart(entries: Sequence[Entry]) -> list[str]:
 
 
 def labels_by_key(entries: Sequence[Entry]) -> dict[tuple[str, ...], str]:
-    """Names of entries by `key_of`, as `labels_apart` has them within each benchmark."""
+    """Names by `key_of`, distinct within each benchmark."""
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
@@ -76,7 +72,6 @@ _DETAILS: tuple[Callable[[Entry], str], ...] = (
 
 
 def _distinct(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
-    """Adds to names that several entries have the first detail that differs in all of them."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
@@ -94,7 +89,6 @@ def _distinct(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
 
 
 def _parts(entry: Entry) -> tuple[str, ...]:
-    """Parts of a label; a changed field has the last part of its name."""
     if entry.suite != "dawnjax":
         return (label(entry),)
     changed = re.split(r", (?=[\w.]+=)", entry.variant)
@@ -111,13 +105,11 @@ def entry_view(
     keep: Callable[[Record], bool] | None = None,
     no_interval: str = "",
 ) -> TableView:
-    """View of a table of entries: the columns that identify one are its label, over its source.
+    """View of a table of entries, whose identifying columns become one label over its source.
 
     Args:
-      table: With the columns `WHAT`.
-      entries: Those of the table.
-      columns: Names of further columns to show; all if None.
-      caption: As `view` takes it, and so are the others.
+      table: Has the columns `WHAT`.
+      columns: Further columns to show; all if None.
     """
     keyed = by_key(entries)
 
@@ -138,7 +130,7 @@ def entry_view(
 
 
 def entry_cell(entry: Entry | None, record: Record) -> CellView:
-    """Cell that names a row's entry."""
+    """Cell with an entry's label, over its source."""
     if entry is None:
         return CellView(str(record.get("system") or record["source"]), str(record["source"]))
     name = label(entry, benchmark=entry.suite != "dawnjax")
@@ -150,7 +142,7 @@ COMPILATION_HEAD = HeadView(COMPILATION.label, number=True)
 
 
 def compilation_cell(entry: Entry) -> CellView:
-    """Cell of an entry's compilation, which stands beside its time to accuracy."""
+    """Mean compile time before the clock starts, or why there is none."""
     seconds = mean_compile_seconds(entry)
     if seconds is None:
         return CellView(words.NOT_KNOWN, kind="null")
@@ -162,7 +154,7 @@ def compilation_cell(entry: Entry) -> CellView:
 
 
 def hardware(entry: Entry) -> str:
-    """Hardware of an entry, with its number where the entry's own text does not give it."""
+    """Hardware of an entry, with the number of devices where its own text lacks it."""
     if entry.suite == "dawnbench":
         return entry.hardware or entry.system
     many = f"{entry.num_accelerators} × " if entry.num_accelerators else ""
@@ -173,7 +165,7 @@ def hardware(entry: Entry) -> str:
 
 
 def why_null(entry: Entry | None, name: str) -> str:
-    """Reason why a cell of an entry's table has no number; empty where it is not known."""
+    """Reason why a cell of an entry's table has no number; empty where unknown."""
     if entry is None:
         return ""
     summary = entry.summary
@@ -208,5 +200,5 @@ def why_null(entry: Entry | None, name: str) -> str:
 
 
 def by_key(entries: Iterable[Entry]) -> dict[tuple[str, ...], Entry]:
-    """Entries by `key_of`; entries that were loaded together have different keys."""
+    """Entries by `key_of`, which is unique among entries that were loaded together."""
     return {key_of(entry): entry for entry in entries}

@@ -1,7 +1,4 @@
-"""Sections on our own runs, with what official results do not hold.
-
-Times to accuracy with compilation beside them, phases, first losses, versions.
-"""
+"""Sections on our own runs: time to accuracy beside compilation, phases, first losses, versions."""
 
 import statistics
 from collections.abc import Sequence
@@ -27,7 +24,7 @@ _RUN = (
 
 
 def runs_section(runs: Sequence[OurRun]) -> Section | None:
-    """Section with the result of each run."""
+    """Result of each run; None without runs."""
     if not runs:
         return None
     runs = _ordered(runs)
@@ -61,7 +58,7 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
 
 
 def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
-    """Section with first losses and versions: whether two runs were the same program."""
+    """First losses and versions, by which a reader sees whether two runs trained the same."""
     if not runs:
         return None
     runs = _ordered(runs)
@@ -90,7 +87,6 @@ def _variant(run: OurRun) -> str:
 
 
 def _named(run: OurRun) -> dict[str, Cell]:
-    """Cells of `_RUN`, by column."""
     variant = _variant(run) or "nothing"
     names = (run.result.experiment, variant, run.name, run.result.seed)
     return dict(zip((column.name for column in _RUN), names, strict=True))
@@ -163,7 +159,7 @@ def _result_row(run: OurRun) -> tuple[Cell, ...]:
 
 
 def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
-    """Time to the target, or `not reached`; None if the run reached it at an unknown time."""
+    """Time to the target, `not reached`, or None if the run reached it at an unknown time."""
     return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
 
 
@@ -266,7 +262,6 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
 
 
 def _why(name: str, row) -> str:
-    """Reason for a null that the run's `result.json` gives."""
     if name == "epochs_to_target":  # known where the time to accuracy is
         name = "time_to_accuracy_seconds"
     for reason in str(row["reasons"]).split("; "):

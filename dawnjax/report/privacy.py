@@ -50,15 +50,12 @@ _USER = re.compile(rf"[\w.+-]{{1,64}}@{re.escape(LEFT_OUT_HOST)}")
 
 
 class Redactor:
-    """Leaves out what names a machine or a person, in any nesting of plain values."""
+    """Removes what names a machine or a person, in any nesting of plain values."""
 
     def __init__(self, host_names: Iterable[str] = (), *, keep: bool = False):
-        """Makes a redactor.
-
-        Args:
-          host_names: Host names that the runs recorded, left out wherever they stand as a word, in
-            upper or lower case, with their domain or without it.
-          keep: Whether to leave everything but secrets as it is.
+        """Args:
+        host_names: Hosts of the runs, removed as words in any case, with or without their domain.
+        keep: Remove secrets alone.
         """
         self._keep = keep
         names = {name for name in host_names if len(name) > 1 and name != "localhost"}
@@ -74,7 +71,7 @@ class Redactor:
         )
 
     def text(self, text: str) -> str:
-        """Removes secrets, e-mail addresses, absolute paths, addresses and names of hosts."""
+        """Remove secrets, e-mail addresses, absolute paths, addresses and names of hosts."""
         text = without_secrets(text)
         if self._keep:
             return text
@@ -87,7 +84,7 @@ class Redactor:
         return _USER.sub(LEFT_OUT_HOST, text)
 
     def value(self, value: Any) -> Any:
-        """Redacts every text in dataclasses, dicts, tuples and lists."""
+        """Redact every text in dataclasses, dicts, tuples and lists."""
         if isinstance(value, str):
             return self.text(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):

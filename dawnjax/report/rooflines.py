@@ -1,4 +1,4 @@
-"""Section on what the ops of our runs reach of their device: rooflines, distributions over time."""
+"""Section on rooflines: the performance of our runs' ops, and its distribution over time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _OPS = (
 
 
 def rooflines_section(runs: Sequence[OurRun]) -> Section | None:
-    """Section with the first profiled run of each experiment and variant, on its first host."""
+    """Roofline of the first profiled run of each experiment and variant, on its first host."""
     kept, left_out = _chosen(runs)
     if not kept:
         return None

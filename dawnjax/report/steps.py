@@ -1,4 +1,4 @@
-"""Section on where the time of our runs' steps went, on every host, as their profiles say."""
+"""Section on the parts of our runs' steps, on every host, from their profiles."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ Host = Mapping[str, Any]
 
 
 def steps_section(runs: Sequence[OurRun]) -> Section | None:
-    """Section with the parts of a step, what each host used, and the ops that lose most."""
+    """Parts of a step, resources of each host, ops that lose most; None without profiles."""
     hosts = [(run, host) for run in runs for host in run.result.hosts if _parts_of(host)]
     if not hosts:
         return None
@@ -81,7 +81,7 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
 
 
 def _number(fields: Any, name: str) -> float | None:
-    """A number of a log, which may hold anything."""
+    """A log's number; None for anything else that the field may hold."""
     value: Any = fields.get(name) if isinstance(fields, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -89,7 +89,6 @@ def _number(fields: Any, name: str) -> float | None:
 
 
 def _parts_of(host: Any) -> tuple[float, ...]:
-    """Seconds of each of `PARTS`; empty without a profile."""
     utilization = host.get("utilization") if isinstance(host, Mapping) else None
     parts = utilization.get("parts_seconds") if isinstance(utilization, Mapping) else None
     seconds = [_number(parts, name) or 0.0 for name in PARTS]
@@ -152,7 +151,6 @@ def _reasons(host: Host) -> str:
 
 
 def _is_known(table: Table, column: Column) -> bool:
-    """Whether a column has a number; texts stay in the files."""
     return column.name in ("run", "host") or (
         column.kind != "text" and any(cell is not None for cell in table.column(column.name))
     )
@@ -187,7 +185,7 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
 
 
 def _losses(host: Host) -> list[tuple[str, float, float]]:
-    """Op, seconds a step and seconds lost against the roofline, the largest loss first."""
+    """(op, seconds a step, seconds lost against the roofline), the largest loss first."""
     utilization = host.get("utilization")
     rows = utilization.get("largest_losses") if isinstance(utilization, Mapping) else None
     found = []
@@ -222,7 +220,6 @@ def _losses_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
 
 
 def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
-    """The losses of the host of each run whose step is the longest."""
     slowest: dict[str, tuple[OurRun, Host]] = {}
     for run, host in hosts:
         before = slowest.get(run.name)

@@ -22,7 +22,7 @@ _QUESTIONS = {
 
 
 def studies_sections(studies: Sequence[ReadStudy]) -> list[Section]:
-    """A section for each study that has a trial."""
+    """One section for each study that has a trial."""
     return [
         _section(study, number)
         for number, study in enumerate(studies, 1)
@@ -61,7 +61,6 @@ def _section(read: ReadStudy, number: int) -> Section:
 
 
 def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
-    """The time of each trial that reached, with the arm's expected time and its interval."""
     rows = [
         Row(
             label=arm.arm,
@@ -97,7 +96,6 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
 
 
 def _reached(arm: ArmFigures) -> list[tuple[float, int]]:
-    """Time to accuracy and seed of each trial that has one."""
     rows = ((row["time_to_accuracy_seconds"], row["seed"]) for row in arm.rows)
     return [(seconds, seed) for seconds, seed in rows if seconds is not None]
 

@@ -1,4 +1,4 @@
-"""The beginning and the end of the page: its contents, conclusions and warnings."""
+"""First and last sections of the page: contents, conclusions and warnings."""
 
 import statistics
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ MOST_ENTRIES_NAMED = 3
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
-    """Numbers at the top of the page: (number, what it counts)."""
+    """Counts at the top of the page, each with its noun."""
     entries = inputs.entries
     training = [summary for _, summary in summaries(entries)]
     trials = sum(summary.trials for summary in training)
@@ -46,7 +46,7 @@ def _counted(amount: int, singular: str, plural: str) -> tuple[str, str]:
 
 
 def title_of(inputs: Inputs) -> str:
-    """Title of the page."""
+    """Title made from the suites of the entries."""
     suites = [SUITE_NAMES.get(s, s) for s in dict.fromkeys(e.suite for e in inputs.entries)]
     return "Time to accuracy: " + ", ".join(sorted(suites))
 
@@ -105,7 +105,7 @@ def conclusions(inputs: Inputs) -> list[str]:
 
 
 def warnings_section(inputs: Inputs) -> Section | None:
-    """Section of warnings and of what is not known; equal texts are one row."""
+    """Warnings and unknowns, equal texts in one row; None without any."""
     table = warnings_table(inputs.entries)
     overview = overview_table(inputs.entries)
     grouped: dict[tuple[str, str, str], list[str]] = {}
@@ -158,7 +158,7 @@ def warnings_section(inputs: Inputs) -> Section | None:
 
 
 def paper_section(tables: Sequence[Table], errata: Table) -> Section | None:
-    """Section of the paper's tables, published beside recomputed; its errata come first."""
+    """The paper's tables, published beside recomputed, after their errata."""
     counts: dict[str, int] = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
     for table in tables:
         for verdict in table.column("verdict"):
@@ -235,7 +235,6 @@ def summary_section(all_boards: Sequence[Board]) -> Section:
 
 
 def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
-    """Draws the time of each ranked training entry, one row for each benchmark."""
     rows = []
     for board in all_boards:
         ranked = [r for r in board.by_time.records() if r["rank"] is not None and r["seconds"]]
@@ -277,7 +276,7 @@ NO_PRICE = "no ranked entry has a price"
 
 
 def best_view(all_boards: Sequence[Board]) -> TableView | None:
-    """View of the fastest and the cheapest training entry of each benchmark."""
+    """Fastest and cheapest training entry of each benchmark; None without a board."""
     rows = []
     reasons = Reasons()
     compiled = any(

@@ -1,4 +1,4 @@
-"""Sections on systems: throughput against time to accuracy, scaling, and their number."""
+"""Sections on systems: throughput against time to accuracy, scaling, and counts."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ MOST_NUMBERED = 30
 
 
 def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
-    """Pairs the smallest system of each series with each larger one."""
+    """Pairs of the smallest system of each series with each larger one."""
     pairs = []
     for group in series(entries):
         ordered = sorted(
@@ -34,7 +34,7 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
 
 
 def speedups_section(entries: Sequence[Entry]) -> Section | None:
-    """Section on throughput against time to accuracy (arXiv 1806.01427, Table 7)."""
+    """Speedup in throughput against that in time to accuracy (arXiv 1806.01427, Table 7)."""
     pairs = pairs_of(entries)
     if not pairs:
         return None
@@ -69,12 +69,10 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def _side_cell(side: str, names: Mapping[tuple[str, ...], str]) -> Callable[[Record], CellView]:
-    """Cell of a system of a pair: the label of its entry, where a row has the entry's source."""
     return lambda row: CellView(names.get((row["benchmark"], row[side]), row[side]))
 
 
 def _speedups_figure(pairs: Sequence[tuple[Entry, Entry]]) -> Figure | None:
-    """Draws both speedups of each pair of systems; None where no pair has both."""
     points, left_out, sentences = [], [], []
     benchmarks = sorted({_benchmark(small) for small, _ in pairs})[: svg.SERIES]
     for small, large in pairs:
@@ -121,7 +119,7 @@ def _speedups_figure(pairs: Sequence[tuple[Entry, Entry]]) -> Figure | None:
 
 
 def scaling_section(entries: Sequence[Entry]) -> Section | None:
-    """Section on speedup and efficiency over the number of accelerators."""
+    """Speedup and efficiency over the number of accelerators; None without a series."""
     groups = series(entries)
     if not groups:
         return None
@@ -149,7 +147,6 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def _scaling_figure(groups: Sequence[Sequence[Entry]]) -> Figure:
-    """Draws the speedup of each series, as many as there are colours."""
     points, sentences, names = [], [], []
     for group in groups[: svg.SERIES]:
         series_points = scaling(group)
@@ -194,7 +191,7 @@ def _scaling_figure(groups: Sequence[Sequence[Entry]]) -> Figure:
 
 
 def counts_section(entries: Sequence[Entry]) -> Section | None:
-    """Section with the number of entries of each processor class and framework."""
+    """Number of entries of each processor class and framework."""
     if not entries:
         return None
     table = counts_table(entries)
@@ -211,7 +208,6 @@ def counts_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def _pivot(table: Table, field: str, caption: str) -> TableView:
-    """Counts entries of each suite and benchmark, with one column for each value of a field."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     totals: dict[str, int] = {}
     for record in table.records():

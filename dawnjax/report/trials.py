@@ -28,7 +28,7 @@ NO_INTERVAL = "no interval"
 
 
 def stability_section(entries: Sequence[Entry]) -> Section | None:
-    """Section on the variation over trials, if an entry has two or more."""
+    """Variation of the time over trials; None unless an entry has two."""
     table = stability_table(entries)
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
         return None
@@ -64,13 +64,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
 
 
 class _Strip(NamedTuple):
-    """A row of the figure of stability.
-
-    Attributes:
-      cv: Coefficient of variation of the times.
-      row: Each trial against the mean.
-      sentence: The same in words.
-    """
+    """Row of the stability figure, its CV to sort by, and a sentence for readers without sight."""
 
     cv: float
     row: Row
@@ -78,7 +72,6 @@ class _Strip(NamedTuple):
 
 
 def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
-    """Draws each trial against the mean of its entry; None where no two trials reached."""
     keyed, names = by_key(entries), labels_by_key(entries)
     strips, left_out = [], []
     for record in table.records():
@@ -114,7 +107,6 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
 
 
 def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any]) -> _Strip:
-    """An entry's trials that reached, as differences from their mean."""
     mean = summary.mean_seconds or 0.0
     low, high = record["mean_seconds_low"], record["mean_seconds_high"]
     # A bar is an interval and no range: dots show the range.
@@ -141,7 +133,7 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
 
 
 def epochs_section(entries: Sequence[Entry]) -> Section | None:
-    """Section on the variation of the epochs to the target and of the time per epoch."""
+    """Variation of the epochs to the target beside that of the time per epoch; None without any."""
     table = epochs_table(entries)
     several = [
         (entry, summary)
@@ -181,7 +173,7 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
 def _pairs_of_variations(
     several: Sequence[tuple[Entry, Summary]],
 ) -> tuple[list[Row], list[tuple[str, str]]]:
-    """Rows of (CV of the epochs, CV of the time per epoch), and what lacks one of the two."""
+    """Rows of (CV of the epochs, CV of the time per epoch), and (entry, reason) left out."""
     pairs, left_out = [], []
     names = labels_by_key([entry for entry, _ in several])
     for entry, summary in several:
@@ -208,7 +200,6 @@ def _pairs_of_variations(
 def _epochs_figure(
     pairs: Sequence[Row], left_out: Sequence[tuple[str, str]], cut: bool
 ) -> Figure | None:
-    """Draws the variation of epochs beside that of the time per epoch; `cut` if not of all."""
     if not pairs:
         return None
     sentences = "; ".join(
@@ -234,7 +225,7 @@ def _epochs_figure(
 
 
 def comparisons_section(entries: Sequence[Entry]) -> Section | None:
-    """Section that compares each entry with the next faster entry of its benchmark."""
+    """Each entry against the next faster one of its benchmark and target; None without a pair."""
     groups: dict[tuple[str, ...], list[tuple[float, Entry]]] = {}
     for entry, summary in summaries(entries):
         seconds, _ = ranking_seconds(entry)

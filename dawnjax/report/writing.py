@@ -1,4 +1,4 @@
-"""The files of a report: each whole or not at all, and nothing outside the directory."""
+"""Files of a report, each written atomically and inside the directory alone."""
 
 import json
 from collections.abc import Iterator
@@ -13,20 +13,17 @@ TABLES = "tables"
 
 
 def write(report: Report, directory: Path) -> list[Path]:
-    """Writes `index.html`, `tables/NAME.csv` and `tables/NAME.json`; other files stay.
+    """Write `index.html`, `tables/NAME.csv` and `tables/NAME.json`; keep other files.
 
-    The page is written last, so that a page is never there without its tables.
-
-    Returns:
-      The files, the page at the end.
+    Returns the paths. The page comes last, so that it never stands there without its tables.
 
     Raises:
       ConfigError: The directory is a file, or its `tables` leads elsewhere.
-      RunError: A file cannot be written.
     """
     tables = directory / TABLES
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"--out={directory} is a file; choose a directory")
+    # A link would let the report overwrite files outside of its directory.
     if tables.is_symlink() or (tables.exists() and not tables.is_dir()):
         raise ConfigError(f"{tables} is no directory of its own; choose another --out")
     written = []

@@ -1,4 +1,4 @@
-"""Trials that a comparison needs, before the first trial and after an undecided verdict."""
+"""Trials that a comparison needs, before its first trial or after an undecided verdict."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ MOST_TRIALS = 100_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Further trials of each side after a verdict that is undecided.
+    """Further trials of each side after an undecided verdict.
 
     Attributes:
       minimum: Trials without which no verdict is possible; None where one was.
@@ -21,8 +21,8 @@ class Advice:
         where more than `MOST_TRIALS` would be needed.
       if_as_measured: Trials that find a difference with that probability if the true ratio is the
         measured one; None where that lies within the margin.
-      false_verdicts: Chance that equal sides are found to differ now or after the larger number of
-        them: the second comparison is a second look.
+      false_verdicts: Chance that equal sides are found to differ, now or after the larger number of
+        trials: the second comparison is a second look.
     """
 
     minimum: int | None = None
@@ -31,7 +31,7 @@ class Advice:
     false_verdicts: float | None = None
 
     def text(self) -> str:
-        """The advice in words, with the error of following it; empty where there is none."""
+        """The advice in words, with its chance of a false verdict; empty without advice."""
         if self.minimum is not None:
             return (
                 f"no verdict without {self.minimum} more trials of each, the fewest that it takes"
@@ -52,14 +52,12 @@ class Advice:
 def advise(
     *, distance: float, error: float, freedom: float, trials: int, margin: float, alpha: float
 ) -> Advice:
-    """Further trials for a verdict that is undecided.
+    """Further trials for an undecided verdict.
 
     Args:
       distance: Logarithm of the ratio.
-      error: Its standard error.
-      freedom: Degrees of freedom of the error.
+      error: Its standard error, with `freedom` degrees of freedom.
       trials: Of the smaller side.
-      margin: What counts as equivalent.
       alpha: Level of the test of a difference.
     """
     variance, edge = error**2 * trials, math.log1p(margin)
@@ -81,8 +79,8 @@ def _stein(
 ) -> int | None:
     """Trials of each side after which a one-sided test finds a distance.
 
-    The quantiles are those of t with the freedom of the variance that is known so far: it may be
-    too small by chance, and normal quantiles would then ask for too few.
+    Quantiles are those of t with the present variance's freedom: that variance may be too small by
+    chance, and normal quantiles would then ask for too few trials.
 
     Source: C. Stein, "A Two-Sample Test for a Linear Hypothesis Whose Power is Independent of the
     Variance", Ann. Math. Statist. 16 (1945).
@@ -97,12 +95,12 @@ def _stein(
 def trials_needed(
     ratio: float, first_cv: float, second_cv: float, power: float = POWER
 ) -> int | None:
-    """Trials of each side that a t test needs to tell a ratio of means from 1.
+    """Trials of each side with which a t test finds a ratio of means.
 
     The smallest n, from `FEWEST_TRIALS` on, at which the two-sided 5 % test of the logarithms of
     log-normal times has the power. Its statistic follows the noncentral t distribution with
     noncentrality |ln(ratio)| / sqrt((s1² + s2²) / n), where s² = ln(1 + cv²), and
-    (n - 1) (s1² + s2²)² / (s1⁴ + s2⁴) degrees of freedom.
+    (n - 1) (s1² + s2²)² / (s1⁴ + s2⁴) degrees of freedom. None if n would exceed `MOST_TRIALS`.
 
     Source: J. Cohen, "Statistical Power Analysis for the Behavioral Sciences" (1988), chapter 2 (an
     effect of d = 0.5 needs 64 of each).
@@ -110,11 +108,7 @@ def trials_needed(
     Args:
       ratio: Of the true means, above 0.
       first_cv: Sample standard deviation over mean of the first side's times.
-      second_cv: Of the second side's.
-      power: Probability of telling them apart.
-
-    Returns:
-      None where more than `MOST_TRIALS` would be needed: the ratio is 1, or as good as that.
+      power: Probability of finding the difference.
 
     Raises:
       ValueError: An argument is out of its range.

@@ -1,6 +1,6 @@
-"""An estimate with two ends, and the intervals of means, differences and ratios of plain figures.
+"""Estimates with two ends: intervals of means, differences and ratios.
 
-SciPy loads where an interval is made: reading results does without it.
+SciPy loads when an interval is made, because reading results does not need it.
 """
 
 import dataclasses
@@ -26,12 +26,9 @@ class Interval:
     """An estimate and its two ends.
 
     Attributes:
-      value: The estimate.
-      low: Lower end; None where nothing can be said of it.
-      high: Upper end; None with `low`.
-      level: Chance that such an interval holds the truth; None where the ends are the least and the
-        greatest figure of trials that are too few, or where there are no ends.
-      trials: How many trials or rounds it rests on, of the smaller side.
+      low: Lower end; None, as `high`, where nothing can be said of it.
+      level: Chance that such an interval holds the truth; None for a range of few trials.
+      trials: Trials or rounds of the smaller side.
     """
 
     value: float
@@ -42,13 +39,13 @@ class Interval:
 
     @property
     def ends(self) -> str:
-        """The meaning of the ends: `95 %`, `range of 3`; empty where there are none."""
+        """Kind of the ends: `95 %`, `range of 3`; empty where there are none."""
         if self.low is None:
             return ""
         return f"range of {self.trials}" if self.level is None else percent(self.level)
 
     def leaves_out(self, value: float) -> bool:
-        """Whether an interval (no range) leaves out a value."""
+        """True if an interval leaves out a value; a range never does."""
         if self.level is None or self.low is None or self.high is None:
             return False
         return not self.low <= value <= self.high
@@ -64,7 +61,7 @@ class Interval:
         return f"{self.value:,.{digits}f}" + (f" ({ends})" if ends else "")
 
     def ends_text(self, digits: int = 3) -> str:
-        """Both ends, after what they are unless that is a 95 % interval; empty without ends."""
+        """Both ends; `range of 3` stands before them where they are no 95 % interval."""
         if self.low is None or self.high is None:
             return ""
         kind = "" if self.level == CONFIDENCE else f"{self.ends}: "
@@ -107,11 +104,7 @@ def freedom_of(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
 
 
 def mean(values: Figures) -> Interval:
-    """Mean of one sample with its t interval, or with the range of fewer than `FEWEST_TRIALS`.
-
-    Raises:
-      ValueError: There is no value.
-    """
+    """Mean of one sample with its t interval, or with the range of fewer than `FEWEST_TRIALS`."""
     figures, count = _figures(values), len(values)
     centre = float(figures.mean())
     if count < 2:
@@ -140,15 +133,13 @@ def difference(first: Figures, second: Figures) -> Interval:
 def paired_ratio(first: Figures, second: Figures) -> Interval:
     """Geometric mean of first / second over pairs, with the t interval of its logarithm.
 
-    Pairs are rounds in which both sides were measured in turn, so that a machine that changes its
-    speed changes both. Fewer than `FEWEST_TRIALS` pairs have the range of their ratios.
-
-    Raises:
-      ValueError: There is no pair, or a figure that is not above 0.
+    A pair is a round that measured both sides in turn, so a machine's change of speed cancels.
+    Fewer than `FEWEST_TRIALS` pairs have the range of their ratios.
     """
     sides = _figures(first), _figures(second)
     if not all((side > 0).all() and np.isfinite(side).all() for side in sides):
         raise ValueError("a figure of a pair is not above 0")
+    # Logarithms make first/second and second/first the same test.
     logarithms = np.log(sides[0]) - np.log(sides[1])
     of_logarithm = mean(logarithms.tolist())
     low, high = (

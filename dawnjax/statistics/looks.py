@@ -1,4 +1,4 @@
-"""Looks at trials that are still being added: what each may claim, and what unplanned looks cost.
+"""Looks at trials that are still being added: the level of each, and the cost of unplanned looks.
 
 A study that tests its trials at 5 % several times finds a difference between equal arms in more
 than 5 % of cases. Group-sequential bounds correct that: look k of K claims a difference only below
@@ -9,7 +9,7 @@ Source: K. K. G. Lan and D. L. DeMets, "Discrete Sequential Boundaries for Clini
 Biometrika 70 (1983), the first spending function; P. Armitage, C. K. McPherson and B. C. Rowe,
 "Repeated Significance Tests on Accumulating Data", J. R. Statist. Soc. A 132 (1969), the recursion;
 C. Jennison and B. W. Turnbull, "Group Sequential Methods" (2000), section 4.4, the use of nominal
-levels for t statistics. `benchmarks/study_stopping.py` measures what they hold.
+levels for t statistics. `benchmarks/study_stopping.py` measures the resulting error rates.
 """
 
 import functools
@@ -25,11 +25,7 @@ _LARGEST = 8.0
 
 
 def looks_of(seeds: int, looks: int) -> tuple[int, ...]:
-    """Trials of each arm at each look: evenly, the last at the study's end.
-
-    Args:
-      seeds: Trials of each arm.
-      looks: How often to look.
+    """Trials of each arm at each look, evenly spaced up to `seeds`.
 
     Raises:
       ValueError: The first look would have fewer trials than a verdict needs.
@@ -45,11 +41,10 @@ def looks_of(seeds: int, looks: int) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=256)
 def nominal_levels(at: tuple[int, ...], alpha: float = ALPHA) -> tuple[float, ...]:
-    """Two-sided level of each look.
+    """Two-sided level of each look, so that all looks together err with a chance of `alpha`.
 
     Args:
       at: Trials of each arm at each look, ascending; the last is the study's end.
-      alpha: Chance that any look finds a difference between equal arms.
     """
     from scipy import special
 
@@ -72,12 +67,7 @@ def nominal_levels(at: tuple[int, ...], alpha: float = ALPHA) -> tuple[float, ..
 
 @functools.lru_cache(maxsize=256)
 def false_verdicts(at: tuple[int, ...], levels: tuple[float, ...]) -> float:
-    """Chance that one look or more finds a difference between equal sides.
-
-    Args:
-      at: Trials of each side at each look, ascending.
-      levels: Two-sided level of each look.
-    """
+    """Chance that equal sides differ at one look or more, each with a two-sided level."""
     from scipy import special
 
     chance, earlier = 0.0, 0.0
@@ -110,7 +100,7 @@ def _bound(
     deviation: float,
     share: float,
 ) -> float:
-    """Bound that the walk passes with a chance of `share`, by bisection."""
+    """Bound that the walk passes with a chance of `share`."""
     low, high = 0.0, _LARGEST * deviation
     for _ in range(60):
         middle = (low + high) / 2
@@ -124,7 +114,7 @@ def _bound(
 def _continued(
     grid: np.ndarray | None, density: np.ndarray | None, step: float, bound: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Density of the walk within the bound after a step, if no look before stopped it."""
+    """Density of the walk within the bound after a step, if no earlier look stopped it."""
     inside = np.linspace(-bound, bound, _GRID)
     scale = math.sqrt(step)
     if grid is None or density is None:

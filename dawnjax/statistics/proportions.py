@@ -1,4 +1,4 @@
-"""Proportions of trials that reached, or of examples that are right."""
+"""Proportions of trials that reached the target, or of correct examples."""
 
 import math
 import statistics
@@ -14,9 +14,6 @@ def wilson(successes: int, trials: int) -> Interval:
 
     Source: E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference",
     JASA 22 (1927).
-
-    Raises:
-      ValueError: There is no trial, or more successes than trials.
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials")
@@ -38,12 +35,6 @@ def difference(first: int, first_trials: int, second: int, second_trials: int) -
 
     Source: R. G. Newcombe, "Interval estimation for the difference between independent
     proportions", Statistics in Medicine 17 (1998), method 10.
-
-    Args:
-      first: Successes of the first.
-      first_trials: Its trials.
-      second: Successes of the second.
-      second_trials: Its trials.
     """
     p, q = wilson(first, first_trials), wilson(second, second_trials)
     # A proportion has both ends.
@@ -56,7 +47,7 @@ def difference(first: int, first_trials: int, second: int, second_trials: int) -
 
 
 def fisher(first: int, first_trials: int, second: int, second_trials: int) -> float:
-    """Probability under equal proportions of counts as unlikely as these, Fisher's exact test.
+    """Probability, if proportions are equal, of counts as unlikely as these: Fisher's exact test.
 
     Source: R. A. Fisher, "The Logic of Inductive Inference", J. R. Statist. Soc. 98 (1935).
     """

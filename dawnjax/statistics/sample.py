@@ -1,4 +1,4 @@
-"""The trials of one side: times, successes, seeds, and the expected time."""
+"""Trials of one side: times, successes, seeds, and the expected time."""
 
 import dataclasses
 import functools
@@ -43,13 +43,9 @@ class Sample:
         seeds: Sequence[int | None] = (),
         first_losses: Sequence[Sequence[float]] = (),
     ) -> "Sample | None":
-        """Sample of trials; None if the time of a trial that did not reach is not known.
+        """Sample of times to accuracy (None if not reached) and of the trials' durations.
 
-        Args:
-          seconds: Time to accuracy of each trial; None if it did not reach.
-          total_seconds: How long each trial ran; None if not known.
-          seeds: Seed of each trial.
-          first_losses: Losses of each trial's first steps.
+        None if the duration of a trial that did not reach is unknown.
         """
         totals = [None] * len(seconds) if total_seconds is None else total_seconds
         amounts = [t if t is not None else total for t, total in zip(seconds, totals, strict=True)]
@@ -63,17 +59,16 @@ class Sample:
         )
 
     def __len__(self) -> int:
-        """Number of trials."""
         return len(self.amounts)
 
     @functools.cached_property
     def num_reached(self) -> int:
-        """Trials that reached."""
+        """Number of trials that reached."""
         return int(self.reached.sum())
 
     @property
     def has_failures(self) -> bool:
-        """Whether a trial did not reach."""
+        """True if a trial did not reach."""
         return self.num_reached < len(self)
 
     @property
@@ -98,7 +93,7 @@ class Sample:
 
     @functools.cached_property
     def mean_amount(self) -> float:
-        """Mean amount of all trials."""
+        """Mean amount of all trials, failures included."""
         return float(self.amounts.mean())
 
     @functools.cached_property
@@ -119,10 +114,10 @@ class Sample:
         return squares / (len(self) * max(1, len(self) - 1))
 
     def pairs(self, other: "Sample") -> list[tuple[int, int]]:
-        """Places of the trials of one seed in both samples; empty where the sides are no pairs.
+        """Places of equal seeds in both samples; empty where the sides are no pairs.
 
-        They are pairs where both have the same seeds, each once, and the first losses of every
-        seed agree: then the sides run the same mathematics, and differ in their machine alone.
+        Pairs need the same seeds, each once, with equal first losses: then both sides run the same
+        mathematics, and only their machines differ.
         """
         if len(self) != len(other) or not self.first_losses or not other.first_losses:
             return []
@@ -144,7 +139,7 @@ def largest_difference(first: Sequence[float], second: Sequence[float]) -> float
 
 
 def _finite(losses: Sequence[float]) -> list[float]:
-    """The losses before the first that is not finite, which is all that an entry's file holds."""
+    """Losses before the first that is not finite; a file of entries holds no others."""
     return list(itertools.takewhile(math.isfinite, losses))
 
 
@@ -165,8 +160,8 @@ def mean_interval(sample: Sample) -> Interval | None:
 def expected_interval(sample: Sample) -> Interval | None:
     """Expected time with its interval; None where no trial reached or there are fewer than two.
 
-    There is no end with fewer than `FEWEST_WITH_FAILURES` trials, nor where every trial reached:
-    nothing is known then of what a failure costs, and the interval would be the mean's.
+    No ends with fewer than `FEWEST_WITH_FAILURES` trials, nor where every trial reached: the cost
+    of a failure is then unknown, and the interval would be the mean's.
     """
     value = sample.expected
     if value is None or len(sample) < 2:
@@ -177,7 +172,7 @@ def expected_interval(sample: Sample) -> Interval | None:
 
 
 def time_interval(sample: Sample) -> Interval | None:
-    """The time by which a side is ranked: its mean where all trials reached, else its expected."""
+    """Time that ranks a side: its mean where all trials reached, else its expected time."""
     return expected_interval(sample) if sample.has_failures else mean_interval(sample)
 
 

@@ -16,14 +16,7 @@ from dawnjax.statistics.sample import Sample, expected_interval, mean_interval
 class Stability:
     """Estimates of one sample with their 95 % intervals, or the ranges of few trials.
 
-    The coefficient of variation has no interval: one that holds for normal times does not hold for
-    times with longer tails.
-
-    Attributes:
-      reached: Fraction of trials that reached; None without trials.
-      mean_seconds: Mean time to accuracy of those that reached (`sample.mean_interval`).
-      expected_seconds: Time of all trials over the number that reached
-        (`sample.expected_interval`).
+    The coefficient of variation has none: an interval for normal times fails for longer tails.
     """
 
     reached: Interval | None
@@ -34,12 +27,7 @@ class Stability:
 def stability_of(
     seconds: Sequence[float | None], total_seconds: Sequence[float | None]
 ) -> Stability:
-    """Stability of trials.
-
-    Args:
-      seconds: Time to accuracy of each trial; None if it did not reach.
-      total_seconds: How long each trial ran; None if not known.
-    """
+    """Stability of trials, from times to accuracy (None if not reached) and durations."""
     times = [time for time in seconds if time is not None]
     of_reached, of_all = Sample.of(times), Sample.of(seconds, total_seconds)
     return Stability(

@@ -1,4 +1,4 @@
-"""Is B faster than A: the ratio of two samples' expected times, its interval, and a verdict.
+"""Verdict on B beside A: the ratio of their expected times, its interval, and a word.
 
 The interval is the t interval of the logarithm of the ratio, with the variance of each expected
 time by linearization (`sample.Sample.influence`). Where all trials reached, that is the interval of
@@ -65,7 +65,7 @@ class Verdict:
 
     @property
     def is_slower(self) -> bool:
-        """Whether B takes longer, by more than chance explains, however little."""
+        """True if B takes longer by more than chance explains, within the margin or beyond it."""
         low = self.ratio and self.ratio.level is not None and self.ratio.low
         return self.word == ONLY_FIRST or bool(low and low > 1)
 
@@ -78,7 +78,7 @@ class Verdict:
         )
 
     def to_json(self) -> dict[str, object]:
-        """Plain JSON values, the ratio's parts beside the others."""
+        """Plain JSON values, with the ratio's parts beside the others."""
         record = dataclasses.asdict(self)
         ratio = self.ratio
         record |= {
@@ -99,22 +99,16 @@ def judge(
     alpha: float = ALPHA,
     may_be_equivalent: bool = True,
 ) -> Verdict:
-    """Compares the expected times of two samples.
+    """Compare the expected times of two samples.
 
     B is `equivalent` where the 90 % interval of the ratio lies between 1 / (1 + margin) and
     1 + margin (two one-sided tests at 5 %); else `faster` where the 95 % interval lies below 1, and
     `slower` where it lies above 1; else `undecided`.
 
     Args:
-      first: A.
-      second: B.
       margin: Above 0 and below 1.
       alpha: Chance that equal sides are found to differ; less where a study looks several times.
-      may_be_equivalent: Whether the sides may be called equivalent; looks before a study's last may
-        not do that.
-
-    Raises:
-      ValueError: The margin is out of its range.
+      may_be_equivalent: False at looks before a study's last, which may claim no equivalence.
     """
     [verdict] = judge_all(
         first, [second], margin, alpha_of=lambda _: alpha, may_be_equivalent=may_be_equivalent
@@ -131,21 +125,14 @@ def judge_all(
     left: int | None = None,
     may_be_equivalent: bool = True,
 ) -> list[Verdict]:
-    """Compares several samples with the first, so that the verdicts hold together.
+    """Compare several samples with the first, so that the verdicts hold together.
 
     If all are equal, one or more is found to differ in 5 % of cases; if all differ by the margin,
     one or more is found equivalent in 5 % of cases (Holm's procedure, for each of the two kinds).
 
     Args:
-      first: A.
-      others: Each is a B.
-      margin: Above 0 and below 1.
-      alpha_of: Level of a test while so many comparisons are open.
-      left: Comparisons that are open, these included; their number unless given.
-      may_be_equivalent: As in `judge`.
-
-    Raises:
-      ValueError: The margin is out of its range.
+      alpha_of: From a number of open comparisons to the level of a test.
+      left: Number of open comparisons; that of `others` unless given.
     """
     if not 0 < margin < 1:
         raise ValueError(f"a margin of {margin:g} is not between 0 and 1")
@@ -166,11 +153,7 @@ def p_different(first: Sample, second: Sample) -> float:
 
 
 def ratio_of_means(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Ratio of two means, second over first, with its interval or the range of few figures.
-
-    Args:
-      first: Positive figures, such as seconds a step of each trial.
-      second: The same of the second side.
+    """Ratio of two means of positive figures, second over first, with its interval or range.
 
     Raises:
       ValueError: A side has no figure.
@@ -185,16 +168,16 @@ def ratio_of_means(first: Sequence[float], second: Sequence[float]) -> Interval:
 def holm(
     p_values: Sequence[float], alpha_of: Callable[[int], float], left: int | None = None
 ) -> list[float]:
-    """The level that each p value is held to; a claim holds where the p value is at most that.
+    """Level for each p value; a claim holds where the p value is at most its level.
 
     Args:
-      p_values: Of the hypotheses that are tested.
-      alpha_of: Level of a test while so many hypotheses are open.
-      left: Hypotheses that are open, these included; their number unless given.
+      alpha_of: From a number of open hypotheses to the level of a test.
+      left: Number of open hypotheses; that of `p_values` unless given.
     """
     left = len(p_values) if left is None else left
     levels = [0.0] * len(p_values)
     is_open = True
+    # Holm steps down: after the first claim that fails, no later one may hold.
     for index in sorted(range(len(p_values)), key=lambda i: p_values[i]):
         levels[index] = alpha_of(max(1, left))
         is_open = is_open and p_values[index] <= levels[index]
@@ -221,7 +204,6 @@ class _Contrast:
 
     @property
     def p_different(self) -> float:
-        """Probability of such a difference between equal sides; 1 where there is no interval."""
         if self.p_reach is not None:
             return self.p_reach
         if self.distance is None or self.lacks:
@@ -240,7 +222,6 @@ class _Contrast:
         return interval.t_tail(self.freedom, distance / self.error)
 
     def ratio(self, alpha: float) -> Interval | None:
-        """The ratio with its interval, or with the range of trials that are too few."""
         if self.distance is None:
             return None
         value, few = math.exp(self.distance), min(map(len, self.sides))
@@ -256,7 +237,6 @@ class _Contrast:
     def verdict(
         self, margin: float, alpha: float, is_equivalent: bool, equivalence_alpha: float
     ) -> Verdict:
-        """The verdict at the levels that the comparison is held to."""
         ratio = self.ratio(alpha)
         word, why, advice = self._word(margin, alpha, is_equivalent, equivalence_alpha)
         excluded = bool(ratio and ratio.level is not None and (ratio.high or 0.0) < 1 + margin)
@@ -324,6 +304,7 @@ def _contrast(first: Sample, second: Sample) -> _Contrast:
     distance = logarithms[1] - logarithms[0]
     sizes = len(first), len(second)
     has_failures = first.has_failures or second.has_failures
+    # A failure's cost dominates the variance, which few trials cannot show.
     needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
     if min(sizes) < needed:
         why = f"{sizes[0]} and {sizes[1]} trials; a verdict needs {needed} of each"

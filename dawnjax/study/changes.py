@@ -1,4 +1,4 @@
-"""What changed between two sets of our runs: recipe, first losses, phases, parts of a step, ops."""
+"""Differences between two sets of our runs: recipe, first losses, phases, parts of a step, ops."""
 
 import csv
 import dataclasses
@@ -23,9 +23,7 @@ class Change:
     """A quantity of both sides.
 
     Attributes:
-      name: What it is, with its unit.
       first: Mean over the trials of A that have it; None where none has.
-      second: The same of B.
       ratio: Second over first, with its interval or the range of few trials; None where a side has
         none or is 0.
     """
@@ -36,7 +34,7 @@ class Change:
     ratio: Interval | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, the ratio's parts beside the others."""
+        """Plain JSON values, with the ratio's parts beside the others."""
         ratio = self.ratio
         return {
             "name": self.name,
@@ -51,13 +49,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpChange:
-    """A kind of op of both profiles: the ops of one name in one layer.
-
-    Attributes:
-      name: The ops' name without its number, and the layer.
-      first: Seconds a step in A; 0 where it has no such op.
-      second: The same of B.
-    """
+    """Seconds a step of the ops of one name in one layer; 0 on a side without such an op."""
 
     name: str
     first: float
@@ -70,10 +62,9 @@ class OpChange:
 
 
 def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
-    """Whether both sides train the same: by the experiments' identity and by first losses.
+    """True if both sides train the same, by identity and first losses; and the reason.
 
-    Returns:
-      True, False, or None where it cannot be said; and why.
+    None where that cannot be decided.
     """
     if not first.runs or not second.runs:
         return None, "not our runs: neither the experiment nor the first losses are known"
@@ -90,7 +81,7 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
 
 
 def changed_fields(first: Side, second: Side) -> list[str]:
-    """Fields of the experiment, and facts of the system, in which the sides differ."""
+    """Fields of the experiment and facts of the system that differ between the sides."""
     if not first.runs or not second.runs:
         return []
     before, after = (_facts(*side.runs[0]) for side in (first, second))
@@ -120,7 +111,7 @@ def _value(value: Any) -> str:
 
 
 def changes(first: Side, second: Side) -> list[Change]:
-    """Where the time went on both sides: compilation, steps, evaluations, epochs to the target."""
+    """Time of both sides: compilation, steps, evaluations, epochs to the target."""
     quantities: list[tuple[str, Callable[[RunResult], float | None]]] = [
         ("compilation, s", lambda run: run.compile_seconds),
         ("a step, ms", _step_milliseconds),
@@ -159,7 +150,7 @@ def _change(name: str, first: Sequence[float | None], second: Sequence[float | N
 
 
 def step_parts(first: Side, second: Side) -> list[Change]:
-    """The parts of a step by the profiles, in milliseconds, mean over hosts and trials.
+    """Parts of a step by the profiles, in milliseconds, mean over hosts and trials.
 
     Empty where a side has no profile.
     """
@@ -174,7 +165,6 @@ def step_parts(first: Side, second: Side) -> list[Change]:
 
 
 def _parts(results: Sequence[RunResult]) -> dict[str, list[float | None]]:
-    """For each part its milliseconds in each trial that was profiled."""
     parts: dict[str, list[float | None]] = {}
     for result in results:
         hosts = [(host or {}).get("utilization") or {} for host in result.hosts]
@@ -186,9 +176,9 @@ def _parts(results: Sequence[RunResult]) -> dict[str, list[float | None]]:
 
 
 def op_changes(first: Side, second: Side) -> list[OpChange]:
-    """The kinds of op that gained or lost most time a step, the largest difference first.
+    """Kinds of op that gained or lost most seconds a step, the largest difference first.
 
-    Ops are matched by layer and by name without its number, which differs from program to program.
+    Ops match by layer and by name without its number, which differs from program to program.
     Empty where a side has no profile of ops.
     """
     sides = [_op_seconds(side) for side in (first, second)]
@@ -203,7 +193,7 @@ def op_changes(first: Side, second: Side) -> list[OpChange]:
 
 
 def _op_seconds(side: Side) -> dict[str, float]:
-    """Seconds a step of each kind of op, the mean over the trials; of process 0 where profiled."""
+    """Seconds a step of each kind of op on process 0, the mean over profiled trials."""
     totals: dict[str, float] = {}
     trials = 0
     for directory, result in side.runs:

@@ -1,4 +1,4 @@
-"""What a study runs: its arms, its trials, and their order."""
+"""Design of a study: its arms, its trials, and their order."""
 
 import contextlib
 import dataclasses
@@ -87,35 +87,27 @@ class Arm:
 
     @property
     def folder(self) -> str:
-        """Its name as that of a folder."""
+        """Name of the arm's folder."""
         return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.")[:80]
 
 
 class PlannedTrial(NamedTuple):
-    """One trial of a study.
-
-    Attributes:
-      number: Its place in the order, from 0.
-      arm: What is trained.
-      seed: With which seed.
-    """
+    """One trial of a study; `number` is its place in the order, from 0."""
 
     number: int
     arm: Arm
     seed: int
 
     def directory(self, out: Path) -> Path:
-        """Its run directory in the study's folder."""
+        """Run directory within the study's folder."""
         return out / "trials" / self.arm.folder / f"seed_{self.seed}"
 
 
 def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) -> tuple[Arm, ...]:
-    """The arms of a study; the first is the one that the others are compared with.
+    """Arms of a study; the others are compared with the first.
 
     Args:
-      study: The study.
-      known: The techniques that its experiment declares.
-      experiment: The experiment.
+      known: Techniques that the experiment declares.
 
     Raises:
       ConfigError: A field does not go with the kind, or names nothing.
@@ -145,12 +137,13 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
 
 
 def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[PlannedTrial, ...]:
-    """All trials in their order: blocks that hold each arm once, in an order drawn for each.
+    """All trials in order: blocks that hold each arm once, in an order drawn for each block.
 
-    A machine that grows slower or faster in the course of a study favours no arm.
+    So no arm gains if a machine becomes slower or faster during the study.
     """
     random = np.random.default_rng(study.order_seed)
     trials: list[PlannedTrial] = []
+    # Drawn block by block, so that a study with more seeds begins with the same trials.
     for seed in range(study.first_seed, study.first_seed + study.seeds):
         for index in random.permutation(len(arms)):
             trials.append(PlannedTrial(len(trials), arms[index], seed))
@@ -234,14 +227,14 @@ def _factor(techniques: Sequence[Technique]) -> Iterator[Arm]:
 
 
 class Look(NamedTuple):
-    """A look at a study's trials: how many each arm had, and the level of its verdicts."""
+    """A look at a study: trials of each arm so far, and the two-sided level of its verdicts."""
 
     trials: int
     level: float
 
 
 class StudyRecord(TypedDict):
-    """The content of `study.json`: enough to read the study without its experiment's code."""
+    """Content of `study.json`: enough to read the study without its experiment's code."""
 
     schema_version: Literal[1]
     study: Study
@@ -250,25 +243,20 @@ class StudyRecord(TypedDict):
 
 
 class StudyFolder:
-    """The folder of a study: `study.json`, `result.json`, and the trials' run directories."""
+    """Folder of a study: `study.json`, `result.json`, and the trials' run directories."""
 
     def __init__(self, path: Path):
-        """Args:
-        path: The folder, which need not be there yet."""
         self.path = path
         self.file = path / "study.json"
 
     def read(self) -> StudyRecord | None:
-        """Read `study.json`; None where there is none.
-
-        Raises:
-          OSError, ValueError: The file cannot be read, or is no study's.
-        """
+        """Read `study.json`; None where there is none. Raises OSError or ValueError if damaged."""
         try:
             record = records.read_json(self.file, StudyRecord)
         except FileNotFoundError:
             return None
         check_fields(record["study"])
+        # The file may come from elsewhere, and its arms' names become folders.
         if len({arm.folder for arm in record["arms"]}) < max(1, len(record["arms"])):
             raise ValueError("its arms have no names of their own")
         if len(record["arms"]) * record["study"].seeds > MOST_TRIALS:
@@ -278,30 +266,23 @@ class StudyFolder:
         return record
 
     def looks_made(self) -> list[Look]:
-        """Looks at the study so far; none where there is no `study.json`.
-
-        Raises:
-          OSError, ValueError: As `read` does.
-        """
+        """Looks at the study so far; raises as `read` does."""
         record = self.read()
         return [] if record is None else record["looks_made"]
 
     def write(self, study: Study, arms: tuple[Arm, ...], looks_made: Sequence[Look]) -> None:
-        """Write `study.json`.
-
-        Raises:
-          RunError: It cannot be written.
-        """
+        """Write `study.json`."""
         record = StudyRecord(schema_version=1, study=study, arms=arms, looks_made=list(looks_made))
         records.write_json(self.file, records.plain(record), durable=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder, which must be there, against another process that runs the study.
+        """Hold the folder, which must exist, against another process that runs the study.
 
         Raises:
           RunError: Another process runs it.
         """
+        # The kernel drops the lock when the process dies, so a killed study leaves none behind.
         fd = records.open_append(self.path / ".lock")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -314,7 +295,7 @@ class StudyFolder:
             os.close(fd)
 
     def refuse_other(self, study: Study) -> None:
-        """Refuse to mix two studies; more seeds are the same study.
+        """Refuse to mix two studies; the same study with more seeds is no mix.
 
         Raises:
           ConfigError: The folder holds a study with another field, or something else.

@@ -1,4 +1,4 @@
-"""Figures of a study: the statistics of each arm, and the verdict on it beside the first arm."""
+"""Statistics of each arm of a study, and the verdict on it beside the first arm."""
 
 import dataclasses
 import math
@@ -17,27 +17,27 @@ from dawnjax.study.looks import Looks, Row, Rows
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmFigures:
-    """Statistics of an arm's trials; times are seconds. Those not yet run are in none of them.
+    """Statistics of an arm's finished trials; times are seconds.
 
     Attributes:
       arm: Its name.
-      flags: What makes it.
-      planned: Trials that the study has of it.
+      flags: Flags that make the arm.
+      planned: Trials of the arm in the study.
       trials: Trials that are over.
-      reached: Of these, those that reached the target.
+      reached: Trials that reached the target.
       mean_seconds: Mean time to accuracy of those that reached.
       cv: Their population standard deviation over their mean.
       expected_seconds: Time of all trials over the number that reached.
       low: Lower end of its interval; where all trials reached that is the mean's.
       high: Upper end.
-      ends: What the ends are: `95 %`, `range of 3`; empty where there are none.
+      ends: Kind of the ends: `95 %`, `range of 3`; empty where there are none.
       epochs_mean: Mean epochs to the target.
       examples_per_second: Mean of the trials' throughputs.
       exposed_communication: Mean share of a step that no computation hid; None without profiles.
       verdict: The arm beside the study's first (`Verdict.to_json`), with its `advice_text`; None
         for the first.
       rows: Each trial: seed, status, whether it reached, its time to accuracy, run directory.
-      machines: The systems that its trials ran on.
+      machines: Systems of its trials.
     """
 
     arm: str
@@ -62,13 +62,12 @@ class ArmFigures:
 def figures(
     study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, OurRun], out: Path
 ) -> list[ArmFigures]:
-    """The figures of each arm, or of each threshold, in the study's order.
+    """Figures of each arm, or of each threshold, in the study's order.
 
     Args:
-      study: The study.
-      arms: Its arms; the others are compared with the first.
-      runs: Its trials that are over (`reading.trials_over`).
-      out: Its folder.
+      arms: The others are compared with the first.
+      runs: Trials that are over (`reading.trials_over`).
+      out: The study's folder.
     """
     looks = Looks(study)
     if study.kind == "threshold":
@@ -95,7 +94,7 @@ def _arm(
     out: Path,
     threshold: float | None,
 ) -> tuple[ArmFigures, Rows]:
-    """The figures of an arm, and its trials by seed; none where how long one ran is not known."""
+    """Figures of an arm, and its trials by seed; no trials where the duration of one is unknown."""
     results = [run.result for run in runs.values()]
     seconds = [_seconds_to(result, threshold) for result in results]
     epochs = [_epochs_to(result, s) for result, s in zip(results, seconds, strict=True)]
@@ -150,7 +149,7 @@ def _metric(results: Sequence[RunResult]) -> str:
 
 
 def _seconds_to(result: RunResult, threshold: float | None) -> float | None:
-    """The time to the run's target, or to another value of its metric."""
+    """Time to the run's target, or to `threshold`."""
     if threshold is None:
         return result.time_to_accuracy_seconds
     target = result.target[0]
@@ -161,7 +160,7 @@ def _seconds_to(result: RunResult, threshold: float | None) -> float | None:
 
 
 def _epochs_to(result: RunResult, seconds: float | None) -> float | None:
-    """The epochs of the evaluation that ended then."""
+    """Epochs of the evaluation that ended at that time."""
     ends = (r["epoch"] for r in result.evaluations if r["seconds_since_run_start"] == seconds)
     return None if seconds is None else next(ends, None)
 

@@ -15,13 +15,7 @@ from dawnjax.study.design import Arm, Look, PlannedTrial, Study
 
 
 class Row(NamedTuple):
-    """A trial that is over.
-
-    Attributes:
-      seconds: Its time to accuracy, or how long it ran.
-      reached: Whether it reached its target.
-      first_losses: Losses of its first steps.
-    """
+    """A trial that is over; `seconds` is its time to accuracy, or its duration without one."""
 
     seconds: float
     reached: bool
@@ -33,15 +27,9 @@ Rows = dict[int, Row]
 
 
 class Looks:
-    """The looks of a study; with one, the end of it."""
+    """Looks of a study; a study with one look tests at its end."""
 
     def __init__(self, study: Study):
-        """Args:
-        study: The study.
-
-        Raises:
-          ConfigError: It looks before a verdict is possible.
-        """
         self._seeds = range(study.first_seed, study.first_seed + study.seeds)
         try:
             self.at = looks_of(study.seeds, study.looks) if study.looks > 1 else (study.seeds,)
@@ -54,15 +42,12 @@ class Looks:
         return nominal_levels(self.at)
 
     def verdicts(self, rows: Mapping[Arm, Rows]) -> dict[Arm, Verdict]:
-        """Verdict on each arm but the first; they hold together.
+        """Joint verdicts on all arms but the first.
 
-        A verdict is that of the look that decided its arm, or else of the last look so far. Before
-        the first look nothing is claimed, not even by a study of one look: whoever reads verdicts
-        while trials are added looks more often than the levels allow. Arms without a trial have no
-        verdict, nor has any arm while the first has none.
-
-        Args:
-          rows: The trials that are over, of each arm; the study's first arm is the first.
+        A verdict comes from the look that decided its arm, or else from the last look so far.
+        Nothing is claimed before the first look, even in a study of one look: reading verdicts
+        while trials arrive is an extra look. An arm lacks a verdict while it or the first arm has
+        no trial.
         """
         verdicts = self._after(rows, self.at[-1])
         first, *others = rows
@@ -74,15 +59,12 @@ class Looks:
         return verdicts
 
     def needs_no_more(self, rows: Mapping[Arm, Rows], trial: PlannedTrial) -> bool:
-        """Whether a look before a trial has decided its arm, so that it need not run.
+        """True if an earlier look has decided the trial's arm, so that it need not run.
 
         The first arm needs no more trials once all other arms are decided.
-
-        Args:
-          rows: As `verdicts` takes them.
-          trial: The trial.
         """
         place = self._seeds.index(trial.seed)
+        # Before the first look, every arm needs its trials.
         if place < self.at[0]:
             return False
         first, *others = rows
@@ -91,10 +73,10 @@ class Looks:
         return all(arm in verdicts and verdicts[arm].word != UNDECIDED for arm in arms)
 
     def _after(self, rows: Mapping[Arm, Rows], most: int) -> dict[Arm, Verdict]:
-        """Verdicts of the looks after at most so many trials of each arm.
+        """Verdicts of the looks after at most `most` trials of each arm.
 
-        Look k holds an arm to the level that k has when the 5 % are shared among the arms that are
-        still open: Holm's procedure on group-sequential bounds.
+        Look k tests an arm at its group-sequential level when the arms that are still open share
+        the 5 %: Holm's procedure on group-sequential bounds.
 
         Source: W. Maurer and F. Bretz, "Multiple Testing in Group Sequential Trials Using Graphical
         Approaches", Statistics in Biopharmaceutical Research 5 (2013).
@@ -116,6 +98,7 @@ class Looks:
                 [_sample(rows[arm], seeds) for arm in judged],
                 alpha_of=lambda left, number=number: nominal_levels(self.at, ALPHA / left)[number],
                 left=len(others) - len(decided),
+                # An early claim of equivalence would spend its own 5 % several times.
                 may_be_equivalent=count == self.at[-1],
             )
             verdicts |= dict(zip(judged, found, strict=True))
@@ -133,11 +116,9 @@ def _sample(rows: Rows, seeds: range | None = None) -> Sample:
 
 
 def looks_made(earlier: Sequence[Look], looks: Looks) -> list[Look]:
-    """Looks at a study so far, each as trials of an arm and level; of one number the widest level.
+    """Looks so far as (trials of an arm, level), those before an extension included.
 
-    Args:
-      earlier: The looks that were made before the study was extended.
-      looks: Those that it makes now.
+    The widest level counts where two looks have the same number of trials.
     """
     made: dict[int, float] = {}
     now = zip(looks.at, looks.levels, strict=True)
@@ -147,15 +128,14 @@ def looks_made(earlier: Sequence[Look], looks: Looks) -> list[Look]:
 
 
 def cost_of_looks(made: Sequence[Look], comparisons: int) -> dict[str, Any]:
-    """Chance of a false verdict in the looks at a study, if all of its arms are equal.
+    """Chance of a false verdict in the looks at a study whose arms are all equal.
 
     Args:
-      made: The looks (`looks_made`).
       comparisons: Arms beside the first.
 
     Returns:
-      `looks`, after how many trials of each arm; `false_verdicts`, the chance, at most: of a study
-      that was not extended 5 %.
+      `looks`: trials of each arm at each. `false_verdicts`: upper bound of the chance; 5 % for a
+      study that was not extended.
     """
     at = tuple(look.trials for look in made)
     levels = tuple(look.level / comparisons for look in made)
@@ -166,7 +146,7 @@ def cost_of_looks(made: Sequence[Look], comparisons: int) -> dict[str, Any]:
 
 
 def words_of_cost(cost: dict[str, Any]) -> list[str]:
-    """A sentence on the looks at a study where they make more than 5 % of verdicts false."""
+    """A sentence on the looks, if more than 5 % of equal arms would get a false verdict."""
     chance = cost["false_verdicts"]
     if chance <= 1.02 * ALPHA:  # The recursion of planned looks ends near 5 %.
         return []

@@ -1,4 +1,4 @@
-"""Reading a study: its design from `study.json`, its trials from their logs. Loads no JAX."""
+"""Read a study: its design from `study.json`, its trials from their logs. Loads no JAX."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dawnjax.study.looks import Row
 
 
 def read_trial(trial: PlannedTrial, out: Path) -> OurRun | None:
-    """What a trial has so far; None where it has not begun, or its log says too little."""
+    """A trial's run so far; None where it has not begun, or its log says too little."""
     if not RunDirectory(trial.directory(out)).experiment_file.exists():
         return None
     with contextlib.suppress(RunError):
@@ -23,16 +23,16 @@ def read_trial(trial: PlannedTrial, out: Path) -> OurRun | None:
 
 
 def trials_over(trials: Sequence[PlannedTrial], out: Path) -> dict[PlannedTrial, OurRun]:
-    """The trials that count, each with what it has."""
+    """Trials that are over, with their runs."""
     runs = {trial: read_trial(trial, out) for trial in trials}
     return {trial: run for trial, run in runs.items() if run is not None and is_over(run)}
 
 
 def is_over(run: OurRun | None) -> bool:
-    """Whether a trial counts: it reached, spent its budget, diverged, or failed.
+    """True if a trial counts: it reached, spent its budget, diverged, or failed.
 
-    A trial that was interrupted or killed goes on with the study. One that failed is a result: its
-    folder must be removed to try it again.
+    A trial that was interrupted or killed resumes with the study. A failed trial is a result;
+    remove its folder to repeat it.
     """
     return run is not None and run.result.status in (*FINAL_STATUSES, "failed")
 
@@ -46,7 +46,7 @@ def row_of(run: OurRun) -> Row | None:
 
 
 def read_study(path: Path) -> tuple[Study, tuple[Arm, ...]] | None:
-    """Read a study's folder; None where there is no `study.json`.
+    """Study and arms in a folder; None where there is no `study.json`.
 
     Raises:
       RunError: The file is damaged.

@@ -1,8 +1,8 @@
 """A study's trials on other machines: an array job of Slurm, or a manifest for Kubernetes.
 
-Each trial is `dawnjax study ... --trial=K`, and the engine counts K: the index of an array job, or
-of an Indexed Job. The machines share the study's folder; the command without `--trial` then makes
-the result.
+Each trial is `dawnjax study ... --trial=K`. The engine counts K: the index of an array job, or of
+an Indexed Job. The machines share the study's folder; the command without `--trial` then makes the
+result.
 """
 
 import re
@@ -21,16 +21,14 @@ COORDINATOR_PORT = 8476
 def submit_to_slurm(
     argv: Sequence[str], trials: int, out: Path, settings: Mapping[str, str]
 ) -> str:
-    """Submits an array job with a task for each trial; Slurm's files go to `slurm` in `out`.
+    """Submit an array job with a task for each trial and return its number.
+
+    Slurm's files go to `slurm` in `out`.
 
     Args:
       argv: The study's command line after `dawnjax study`.
-      trials: How many trials the study has.
-      out: The study's folder.
+      trials: Number of trials.
       settings: Parameters of submitit's executor: `slurm_partition=gpu`, `timeout_min=60`.
-
-    Returns:
-      The array job's number.
 
     Raises:
       ConfigError: submitit is not installed, or does not know a setting.
@@ -56,7 +54,6 @@ def submit_to_slurm(
 
 
 def _command(argv: Sequence[str], trial: int) -> Any:
-    """The function that submitit calls on the machine of a trial."""
     import submitit  # pyright: ignore[reportMissingImports]
 
     program = shlex.join([sys.executable, "-m", "dawnjax"])
@@ -64,15 +61,9 @@ def _command(argv: Sequence[str], trial: int) -> Any:
 
 
 def _script(program: str, argv: Sequence[str], trial: str) -> str:
-    """A shell's commands for a trial.
+    """Shell commands for a trial, with its number and its hosts' flags in `trial`.
 
-    Statuses 3 and 4 become 0: a trial that spent its budget or diverged is done, and an engine that
-    saw a failure would start it again.
-
-    Args:
-      program: The command that starts `dawnjax`.
-      argv: The study's command line after `dawnjax study`.
-      trial: The trial's number, then flags for its hosts.
+    Statuses 3 and 4 become 0: such a trial is over, and the engine would restart a failure.
     """
     run = f"{program} study {shlex.join(argv)} --trial={trial}"
     # A pod's first process, this shell, alone hears of a stop (SIGTERM). It listens before the
@@ -97,15 +88,13 @@ SETTINGS = ("image", "claim", "mount", "hosts", "name")
 def write_manifest(
     argv: Sequence[str], trials: int, out: Path, settings: Mapping[str, str]
 ) -> Path:
-    """Writes `kubernetes.json`, which `kubectl apply -f` takes; returns its path.
+    """Write `kubernetes.json`, which `kubectl apply -f` takes; return its path.
 
     Args:
       argv: The study's command line after `dawnjax study`; its paths are those in the container.
-      trials: How many trials the study has.
-      out: The study's folder.
-      settings: `image`; `claim`, a PersistentVolumeClaim mounted at `mount` (`/study` if not
-        given), for the study's folder; `hosts` of a trial, 1 if not given; `name`; and the
-        resources of a pod.
+      trials: Number of trials.
+      settings: `image`; `claim`, a PersistentVolumeClaim mounted at `mount` (default `/study`) for
+        the study's folder; `hosts` of a trial (default 1); `name`; and a pod's resources.
 
     Raises:
       ConfigError: A setting is missing or wrong.
@@ -132,7 +121,7 @@ def write_manifest(
 
 
 def _indexed_job(argv: Sequence[str], trials: int, settings: Mapping[str, str]) -> dict[str, Any]:
-    """A Job with one pod for each trial."""
+    """Job with one pod for each trial."""
     # The other pods of the job have other trials: a pod must not join them as its hosts.
     spec = _job(argv, trials, settings, '"$JOB_COMPLETION_INDEX" --processes.mode=off')
     return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
@@ -141,7 +130,7 @@ def _indexed_job(argv: Sequence[str], trials: int, settings: Mapping[str, str]) 
 def _job_set(
     argv: Sequence[str], trials: int, settings: Mapping[str, str], name: str, hosts: int
 ) -> dict[str, Any]:
-    """A JobSet with one job for each trial, whose pods are the trial's hosts."""
+    """JobSet with one job for each trial, whose pods are the trial's hosts."""
     coordinator = f'{name}-trial-"$DAWNJAX_TRIAL"-0.{name}:{COORDINATOR_PORT}'
     flags = f" --processes.mode=on --processes.coordinator_address={coordinator}"
     flags += f' --processes.num_processes={hosts} --processes.process_id="$JOB_COMPLETION_INDEX"'
@@ -158,7 +147,7 @@ def _job_set(
 
 
 def _job(argv: Sequence[str], pods: int, settings: Mapping[str, str], trial: str) -> dict[str, Any]:
-    """A job whose pods are numbered; a pod that dies is started again and resumes its trial."""
+    """Job of numbered pods; a pod that dies restarts and resumes its trial."""
     container: dict[str, Any] = {
         "name": "trial",
         "image": settings["image"],
@@ -174,6 +163,7 @@ def _job(argv: Sequence[str], pods: int, settings: Mapping[str, str], trial: str
         "completionMode": "Indexed",
         "completions": pods,
         "parallelism": pods,
+        # Shared by all pods of a job; preempted pods count as failures too.
         "backoffLimit": 3 * pods,
         "template": {"spec": pod},
     }

@@ -1,7 +1,7 @@
-"""Trials of a study beside each other on one machine, each in a process with devices of its own.
+"""Trials of a study at the same time on one machine, each in a process with its own devices.
 
-The slots share out what the machine has: its GPUs or its TPU chips, one each, or the cores of a
-CPU in equal parts. The study's own process then finds every trial over, and makes the result.
+Slots divide the machine: one GPU or TPU chip each, or equal parts of a CPU's cores. The study's
+main process then finds every trial over, and makes the result.
 """
 
 import concurrent.futures
@@ -22,12 +22,11 @@ _OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
 def run(
     argv: Sequence[str], trials: Iterable[PlannedTrial], slots: int, tell: Callable[[str], None]
 ) -> None:
-    """Runs trials, as many at once as there are slots.
+    """Run trials, as many at once as there are slots.
 
     Args:
-      argv: The study's command line after `dawnjax study`, without what asks for slots.
-      trials: Those that are not over.
-      slots: How many run at once.
+      argv: The study's command line after `dawnjax study`, without its flag for slots.
+      trials: Trials that are not over.
       tell: Called with a line for each trial that ends.
 
     Raises:
@@ -46,6 +45,7 @@ def run(
             with subprocess.Popen(
                 [*command, f"--trial={trial.number}"],
                 env={**os.environ, **environment},
+                # Progress of several trials at once would be unreadable; errors are kept.
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -76,7 +76,7 @@ def run(
 
 
 def places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
-    """What stands before the command of each slot, and what is in its environment."""
+    """Command prefix and environment variables of each slot."""
     gpus = devices.gpus()
     if gpus:
         _refuse_more(slots, len(gpus), "GPUs")

@@ -15,12 +15,9 @@ CHOICE = "#"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Side:
-    """The trials of one experiment on one system.
+    """Trials of one experiment on one system, under the path that the user gave.
 
     Attributes:
-      given: As the user named it.
-      entry: The trials.
-      sample: Their times, for statistics.
       runs: Our runs with their directories, in the order of their seeds; empty for official
         entries and for files of entries.
     """
@@ -32,19 +29,19 @@ class Side:
 
     @property
     def results(self) -> list[RunResult]:
-        """The result of each of our runs."""
+        """Result of each of our runs."""
         return [result for _, result in self.runs]
 
 
 def read_side(given: str) -> Side:
-    """Reads one side.
+    """Read one side of a comparison.
 
     Args:
       given: A run directory, a folder of them, a `.jsonl` file of entries or official results. With
         several entries at the path, `PATH#SOURCE` chooses the one of that source.
 
     Raises:
-      ConfigError: There is nothing at the path, or it holds several entries and none is chosen.
+      ConfigError: Nothing is at the path, or it holds several entries and none is chosen.
       RunError: Nothing could be read.
     """
     path, _, source = given.partition(CHOICE)
@@ -68,7 +65,7 @@ def read_side(given: str) -> Side:
 
 
 def _runs_of(path: Path, entry: Entry) -> tuple[tuple[Path, RunResult], ...]:
-    """The runs among the directories at a path that are an entry's trials."""
+    """Runs among the directories at a path that are an entry's trials."""
     if not path.is_dir() or entry.suite != "dawnjax":
         return ()
     wanted = {trial.run_id for trial in entry.trials}

@@ -1,4 +1,4 @@
-"""Running the trials of a study: each is an ordinary run with its own directory and clock."""
+"""Run the trials of a study: each is an ordinary run with its own directory and clock."""
 
 import shlex
 import subprocess
@@ -25,13 +25,13 @@ Told = Callable[[str], None]
 
 
 def flags_of(study: Study, arm: Arm) -> list[str]:
-    """The flags of `dawnjax train` for any trial of an arm."""
+    """Flags of `dawnjax train` for any trial of an arm."""
     profile = [] if study.kind == "scaling" else [NO_PROFILE]
     return [f"--experiment={study.experiment}", *profile, *study.flags, *arm.flags]
 
 
 def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
-    """What a trial runs.
+    """Request of a trial's run.
 
     Raises:
       ConfigError: A flag of the arm or the study is wrong; names the arm.
@@ -44,19 +44,11 @@ def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
 
 
 def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
-    """Runs one trial, or goes on with it.
-
-    Args:
-      study: The study.
-      trial: The trial.
-      out: The study's folder.
-
-    Returns:
-      How it ended: done, budget spent, diverged, interrupted, or failed.
+    """Run or resume one trial; return its exit status.
 
     Raises:
       ConfigError: The arm cannot be trained here at all.
-      RunError: The trial cannot go on; another worker may have it.
+      RunError: The trial cannot resume; another worker may have it.
     """
     if trial.arm.devices:
         return _launch(study, trial, out)
@@ -70,8 +62,9 @@ def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
 
 
 def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
-    """Runs a trial with its own number of devices, which a process chooses once."""
+    """Run a trial in a child process: a process chooses its number of devices only once."""
     each = trial.arm.devices // study.processes
+    # Counted without JAX: this process would otherwise hold the GPUs of its trials.
     there = len(devices.gpus())
     if devices.tpu_chips():
         raise ConfigError(
@@ -99,17 +92,10 @@ def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
 def run_all(
     study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], out: Path, tell: Told
 ) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
-    """Runs every trial that is not over and that no look made needless; one that fails stays.
+    """Run every trial that is not over, unless a look made it needless.
 
-    Args:
-      study: The study.
-      arms: Its arms; the first is what the others are compared with.
-      trials: Its trials, in order.
-      out: Its folder.
-      tell: Called with the name of each trial that begins.
-
-    Yields:
-      The trial, what it has, and why it failed; empty where it did not.
+    Yield the trial, its run, and the reason of a failure (empty without one). `tell` gets the name
+    of each trial that begins.
 
     Raises:
       ConfigError: An arm cannot be trained here at all.

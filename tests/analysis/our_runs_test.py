@@ -335,7 +335,7 @@ def rewrite(path, change):
 
 
 def without_check(event):
-    """Gives a whole line of what `encode_line` would refuse to write, such as NaN."""
+    """Whole line of what `encode_line` would refuse to write, such as NaN."""
     body = json.dumps(event, separators=(",", ":")).encode()[:-1]
     return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 

@@ -1,4 +1,4 @@
-"""How a process finds the others: flags, clusters' environments, and wrong ones."""
+"""Discovery of the other processes: flags, clusters' environments, and wrong ones."""
 
 import importlib.util
 

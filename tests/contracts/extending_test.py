@@ -1,4 +1,4 @@
-"""What a file of a user's own may bring: each file of docs/extending.md, run as it stands there."""
+"""Extensions in a user's file: each file of docs/extending.md, run as it stands there."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def regression(tmp_path_factory, compile_cache) -> tuple[Path, Path, list[str]]:
 
 @pytest.mark.compiles
 def test_the_least_squares_solution_is_found(regression):
-    """What a linear model can reach at best on the training data, by NumPy."""
+    """Best result of a linear model on the training data, by NumPy."""
     import sklearn.datasets
 
     data: Any = sklearn.datasets.load_diabetes(return_X_y=True)

@@ -117,13 +117,10 @@ def shortest_way(start: str, end: str, edges: Iterable[Edge]) -> list[str]:
 
 
 def circles(place: Callable[[str], str]) -> list[str]:
-    """The circles of imports between files or rooms, the shortest through each import.
+    """Circles of imports between files or rooms, the shortest through each import.
 
-    Args:
-      place: What a module counts as: itself, or its room.
-
-    Returns:
-      For each circle its places in their order, and the lines that import.
+    `place` maps a module to itself or to its room. A circle has its places in order, and the lines
+    that import.
     """
     lines = collections.defaultdict(list)
     for (module, imported), line in sorted(module_imports().items()):

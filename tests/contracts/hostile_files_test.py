@@ -18,7 +18,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.labelled_images import read_npz
 
 MEGABYTES, SECONDS = 300, 10
-"""What a file may cost the process that reads it."""
+"""Limits of time and memory for a process that reads a file."""
 
 
 @pytest.mark.processes

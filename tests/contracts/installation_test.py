@@ -58,14 +58,9 @@ def sdist(clone) -> Path:
 
 
 def make_environment(folder: Path, *install: str | Path) -> Path:
-    """Makes an environment that has this one's packages, DawnJAX excepted, and installs into it.
+    """Environment with this one's packages except DawnJAX, and `pip install` of the arguments.
 
-    Args:
-      folder: Where to make it.
-      install: pip's arguments that name what to install; nothing is if there are none.
-
-    Returns:
-      Its folder of programs.
+    Returns its folder of programs. Nothing is installed without arguments.
     """
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")

@@ -1,4 +1,4 @@
-"""What a command loads before it does anything: modules, not seconds, which the benchmark has."""
+"""Modules that a command loads at its start; the benchmark `start_up` measures seconds."""
 
 import json
 import subprocess

@@ -29,7 +29,7 @@ QUINTIC = CONFIG.newton_schulz_coefficients
 
 
 def mapped_singular_values(matrix, num_steps, coefficients=QUINTIC):
-    """What Newton-Schulz gives, from NumPy's decomposition in float64."""
+    """Result of Newton-Schulz, from NumPy's decomposition in float64."""
     a, b, c = coefficients
     left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
     values = values / np.sqrt((values**2).sum())

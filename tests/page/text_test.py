@@ -1,4 +1,4 @@
-"""What is shown and written of text from elsewhere: escapes, cells, secrets, names of machines."""
+"""Text from elsewhere as shown and written: escapes, cells, secrets, names of machines."""
 
 import csv
 import dataclasses

@@ -81,7 +81,7 @@ NO_TEXT = {
 
 @pytest.fixture
 def asked() -> Iterator[tuple[list[str], str]]:
-    """What the browser asked its proxy for, and the proxy's address: nothing leaves the machine."""
+    """Requests to the browser's proxy, and the proxy's address; nothing leaves the machine."""
     addresses: list[str] = []
 
     class Refuses(http.server.BaseHTTPRequestHandler):

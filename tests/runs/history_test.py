@@ -1,4 +1,4 @@
-"""What is known of a run whose log, or the end or a line of it, was lost: its checkpoint has it."""
+"""Runs whose log, its end or a line was lost: the checkpoint restores what it holds."""
 
 import pytest
 from made_logs import EXPERIMENT, Log, lost_log, recompiling_run

@@ -1,4 +1,4 @@
-"""What a result warns of, from its log."""
+"""Warnings of a result, from its log."""
 
 import pytest
 from made_logs import Log, interrupted_run, one_attempt

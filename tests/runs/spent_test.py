@@ -1,4 +1,4 @@
-"""What a trial took until its training ended, from logs whose answer is computed by hand."""
+"""Time of a trial until its training ended, from logs with answers computed by hand."""
 
 import pytest
 from made_logs import Log, lost_log

@@ -33,7 +33,7 @@ TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique(
 
 @pytest.fixture(autouse=True)
 def first_run_of_its_process(monkeypatch):
-    """What the tests of this file run is not counted against the runs of other tests."""
+    """Keep this file's runs out of the counts of other tests."""
     monkeypatch.setattr(dawnjax, "runs_before", 0)
 
 

@@ -11,15 +11,10 @@ _QUIET += ["--disable-component-update", "--disable-sync"]
 
 
 def opened(file: Path, folder: Path, *flags: str) -> str:
-    """Opens a file in Chromium; the test is skipped where there is none that runs.
+    """Document of a file in Chromium after its scripts ran, as HTML.
 
-    Args:
-      file: The page.
-      folder: For the browser's profile; a new one.
-      *flags: More flags of the browser.
-
-    Returns:
-      The document after its scripts ran, as HTML.
+    The test is skipped where no Chromium runs. `folder` holds the browser's profile and must be
+    new.
     """
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:

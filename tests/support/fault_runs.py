@@ -106,7 +106,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def is_before_the_program(pid: int) -> bool:
-    """Whether a process may still load Python itself: a signal then ends it, with no status."""
+    """True while a process may still load Python itself: a signal then ends it, with no status."""
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.NoSuchProcess:

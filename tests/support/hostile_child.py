@@ -1,7 +1,6 @@
-"""Runs commands, each in a fork of one light process, and says what each took.
+"""Run commands, each in a fork of one light process, and report the cost of each.
 
-Reads a command line, as a JSON list, from each line of standard input, and answers it with a JSON
-object.
+Each line of standard input is a command line as a JSON list; a JSON object answers it.
 """
 
 import importlib
@@ -27,21 +26,17 @@ LATE = {
     ),
     "report": ("commands.report", "analysis.paper", "report.contents", "report.writing"),
 }
-"""What a command imports when it runs, which it is not charged for."""
+"""Modules that a command imports when it runs, which it is not charged for."""
 
 SECONDS = 60
 """A command that takes longer is killed, so that a campaign ends."""
 
 
 def run(argv: list[str], output: Path) -> dict[str, object]:
-    """Runs a command in a fork.
-
-    Args:
-      argv: The command line, without `dawnjax`.
-      output: A file for what it prints.
+    """Run a command (without `dawnjax`) in a fork, printing to the file `output`.
 
     Returns:
-      Its `status`, `seconds`, `megabytes` (how much its resident memory grew) and `output`.
+      Its `status`, `seconds`, `megabytes` (growth of its resident memory) and `output`.
     """
     started = time.perf_counter()
     child = os.fork()

@@ -31,28 +31,22 @@ def write_run(
     cache: str = "",
     declared: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
+    """Write a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
     Args:
-      path: Its directory.
-      seed: Of the trial.
       seconds: When it reaches 0.95, a multiple of 5; None if it does not in 40 s.
       status: How it ends if it does not reach; None if its log has no end.
-      identity: Of the experiment.
       run_id: The path if empty.
       price: Of one of two hosts, an hour.
       num_devices: Of both hosts.
-      device_kind: Their name.
-      platform: `tpu`, `gpu` or `cpu`.
       mesh: One axis if None.
       versions: jax alone if None.
       interrupted: Whether an attempt of 12 s on the clock was killed 1,000 s before.
       data: The tag of its dataset; empty for none.
-      options: Run options beside the price.
       cores: Of process 0, in its log; none if None.
-      profile_seconds: How long a profile after the run takes; 0 takes none.
-      cache: Whether a program that took 5 s before the start was `cold` or `warm`; empty for none.
-      declared: What its log says of its data; None for a log of an earlier version.
+      profile_seconds: Duration of a profile after the run; 0 for none.
+      cache: `cold` or `warm` for a program that took 5 s before the start; empty for none.
+      declared: The log's facts on its data; None for a log of an earlier version.
     """
     log = Log().begin(0.0, price)
     step = 0

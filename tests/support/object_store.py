@@ -260,7 +260,7 @@ class ObjectStore:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent back."""
+    """HTTP answer of the server."""
 
     status: int
     body: bytes = b""

@@ -1,4 +1,4 @@
-"""What tests ask of a small record net in two forms: the same logits and gradients."""
+"""A small record net in two forms, for tests of equal logits and gradients."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What several tests look at and one of them makes: folders that all workers share."""
+"""Folders that one test makes and tests of all workers read."""
 
 import fcntl
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a run left behind, for the tests that compare runs."""
+"""Files of a finished run, for tests that compare runs."""
 
 import contextlib
 import json

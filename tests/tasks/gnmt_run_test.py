@@ -28,7 +28,7 @@ LEARNS = [
     *("--optimizer.base_learning_rate=1e-2", "--schedule.warmup_epochs=2"),
     *("--model.initial_bound=0.3", "--model.num_layers=2"),
 ]
-"""What lets the small translator say something: 320 steps."""
+"""Flags for 320 steps, after which the small translator produces words."""
 
 
 def test_it_learns_to_translate_words_in_their_places():

@@ -45,7 +45,7 @@ def last_evaluation(events: list[dict]) -> dict:
 
 
 def seconds_on_clock(events: list[dict]) -> float:
-    """Gives the time from the start of an attempt's clock to its last record, by hand."""
+    """Time from the start of an attempt's clock to its last record, by hand."""
     started = next(event["t"] for event in events if event["event"] == "run_start")
     return max(event["t"] for event in events) - started
 
@@ -239,7 +239,7 @@ def test_killed_in_the_middle_of_a_save(uninterrupted, tmp_path, compile_cache):
 
 @pytest.mark.processes
 def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
-    """What stands on the disk then: the log up to the evaluation, and older checkpoints."""
+    """Resume from the log up to the evaluation, and from an older checkpoint."""
     flags = ("--targets.0.value=100.0", "--checkpoint.every_steps=20")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(command(whole, compile_cache, *flags)).returncode == 0

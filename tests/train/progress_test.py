@@ -1,4 +1,4 @@
-"""What a person sees of a run."""
+"""Progress of a run as a person sees it."""
 
 import array
 import io

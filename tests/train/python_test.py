@@ -18,7 +18,7 @@ OPTIONS = RunOptions(tensorboard=False, profile=ProfileOptions(after_run=False))
 
 @pytest.fixture(autouse=True)
 def first_run_of_its_process(monkeypatch):
-    """What the tests of this file run is not counted against the runs of other tests."""
+    """Keep this file's runs out of the counts of other tests."""
     monkeypatch.setattr(dawnjax, "runs_before", 0)
 
 

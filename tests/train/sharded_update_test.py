@@ -40,13 +40,13 @@ OTHER_COLLECTIVES = ("all-to-all", "collective-permute", "reduce-scatter")
 
 
 def compiled(*flags: str) -> tuple[Recipe, str]:
-    """Gives the recipe of a small experiment on four devices, and its train program as text."""
+    """Recipe of a small experiment on four devices, and its train program as text."""
     text = train_text(training(4, *SMALL, *flags))
     return build(4, *SMALL, *flags)[0], re.sub(r"/\*.*?\*/", "", text)
 
 
 def collectives(text: str, kind: str) -> list[tuple[str, int, str]]:
-    """Gives computation, elements and source of each collective of a kind in a program."""
+    """Computation, elements and source of each collective of a kind in a program."""
     found, computation = [], ""
     for line in text.splitlines():
         if line and not line.startswith(" ") and "{" in line:
