@@ -88,7 +88,7 @@ def test_an_extended_study_says_what_its_looks_cost():
     made = []
     for seeds in (5, 10, 20, 40):
         made = looks_made(made, Looks(dataclasses.replace(STUDY, looks=1, seeds=seeds)))
-    assert made == [[5, 0.05], [10, 0.05], [20, 0.05], [40, 0.05]]
+    assert made == [(5, 0.05), (10, 0.05), (20, 0.05), (40, 0.05)]
     cost = cost_of_looks(made, 1)
     assert cost["looks"] == [5, 10, 20, 40] and 0.13 < cost["false_verdicts"] < 0.16
     [line] = words_of_cost(cost)
