@@ -267,6 +267,7 @@ def test_official_counts_of_table_1b(test_data):
     }
 
 
+@pytest.mark.compiles
 def test_official_counts_of_2018(test_data):
     entries = up_to(official_entries(test_data).where(kind="training"), "2018-09-28")
     others = [entry for entry in entries if entry.submitter != "Stanford DAWN"]

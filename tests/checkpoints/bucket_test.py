@@ -178,6 +178,7 @@ def test_a_bucket_that_is_lost_costs_saves_and_not_the_run(store, tmp_path, comp
     assert any(f"the newest checkpoint is of step {newest}" in w for w in result["warnings"])
 
 
+@pytest.mark.compiles
 def test_a_bucket_that_is_lost_at_any_request_costs_that_save_alone(store, monkeypatch):
     """In this process, which has asked no other store: the clients keep its address."""
     for name, value in store.environment().items():

@@ -24,7 +24,14 @@ from dawnjax.train_step import execution_of, make_recipe
 pytestmark = pytest.mark.compiles
 
 
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Its cells have the most ops of all networks to compile.
+        pytest.param(name, marks=pytest.mark.processes if "amoebanet" in name else ())
+        for name in experiment_names()
+    ],
+)
 def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
     name, tmp_path, compile_cache, capsys
 ):

@@ -351,7 +351,7 @@ def test_one_writer_at_a_time(directory: pathlib.Path) -> None:
 CHILD = textwrap.dedent("""
     import os, pathlib, resource, signal, sys
     from dawnjax.input_pipeline.preparation import image_writer, writing
-    from tests.dataset_test import some_examples
+    from tests.input_pipeline.dataset_test import some_examples
 
     directory, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     write, done = writing.write_synced, 0

@@ -184,8 +184,10 @@ def test_an_image_does_not_depend_on_its_batch(config):
     whole = np.asarray(run(jnp.arange(12)))
     assert not (whole == images).all()
     chosen = np.array([7, 0, 11, 3])
-    np.testing.assert_array_equal(run(jnp.asarray(chosen)), whole[chosen])
-    np.testing.assert_array_equal(run(jnp.asarray([5])), whole[[5]])
+    # The same draws and pixels; a program for another number of images may round the last bit of a
+    # float32 value of order 1 otherwise (some processors do).
+    for part in (chosen, np.array([5])):
+        np.testing.assert_allclose(run(jnp.asarray(part)), whole[part], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("config", [EVERYTHING, RECORD])

@@ -58,6 +58,7 @@ def model() -> bytes:
     return train_vocabulary(sentences(300, 0), 330)
 
 
+@pytest.mark.compiles
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_any_text_comes_back_as_it_was(text):
@@ -134,6 +135,7 @@ def test_rows_have_room_in_proportion():
     assert packing.row_lengths(np.array([10, 14]), np.array([9, 9]), 64) == (64, 48)
 
 
+@pytest.mark.compiles
 def test_three_percent_of_padding_on_real_text(test_data, tmp_path):
     folder = test_data / "translation" / "multi30k"
     corpus = parallel_text_sources.Corpus(

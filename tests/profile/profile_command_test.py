@@ -208,6 +208,7 @@ def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):
         trace.write_bytes(whole)
 
 
+@pytest.mark.compiles
 def test_fresh_steps_are_profiled_without_a_run(tmp_path, capsys):
     flags = [f"--run_dir={tmp_path}", "--profile.seconds=0.1", "--profile.twin=false"]
     assert main(["profile", *SMALL, *flags, "--figures=false"]) == 0

@@ -167,6 +167,7 @@ addEventListener("load", () => setTimeout(() => {
 </script>"""
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", [3, pytest.param(len(PAYLOADS), marks=pytest.mark.long)])
 def test_no_text_of_a_result_runs_in_a_browser(count, tmp_path, campaign, asked):
     """Every text of entries and runs is a payload. Escaping alone must hold, and the policy alone.

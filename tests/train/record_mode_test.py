@@ -33,6 +33,7 @@ def record(tmp_path_factory) -> tuple[Path, dict]:
     return path, json.loads(path.read_text())
 
 
+@pytest.mark.compiles
 def test_a_run_as_one_program_is_the_loops_run(record, tmp_path):
     run_dir = tmp_path / "run"
     flags = ["--profile.after_run=false", "--tensorboard=false", "--compile_cache_dir=none"]
