@@ -62,8 +62,13 @@ def test_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The flag of the cache of compiled programs that the tests of all workers share."""
-    directory = str(shared_folder(tmp_path_factory) / "compiled")
+    """The flag of the cache of compiled programs that the tests of all workers share.
+
+    `DAWNJAX_TEST_CACHE` names a folder that is kept from one suite to the next; a change of a
+    program's text, of jaxlib or of XLA's flags is another entry.
+    """
+    kept = os.environ.get("DAWNJAX_TEST_CACHE")
+    directory = kept or str(shared_folder(tmp_path_factory) / "compiled")
     compilation.configure(directory)
     compilation.DEFAULT_CACHE_DIR = directory  # what a command without the flag takes
     return f"--compile_cache_dir={directory}"
