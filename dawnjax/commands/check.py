@@ -192,13 +192,8 @@ def _result_faults(
             expected = earlier
     # Through JSON, so that both sides have lists for tuples and the same floats.
     expected = records.load_json(json.dumps(expected))
-    # A result may be as old as a log without declarations.
-    may_lack = () if expected["metrics"] else ("metrics", "example_unit")
-    may_lack += () if expected["data"] else ("data",)
     for name in sorted(expected.keys() | written.keys()):
         if name not in written:
-            if name in may_lack:
-                continue
             faults.append(f"result.json lacks {name!r}")
         elif name not in expected:
             faults.append(f"result.json has {name!r}, which no result has")

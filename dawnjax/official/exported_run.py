@@ -50,8 +50,7 @@ class ExportedRun:
     @property
     def num_hosts(self) -> int:
         """Machines of the last attempt."""
-        devices = self.of("devices")[-1]
-        return devices.get("num_hosts", devices["num_processes"])
+        return self.of("devices")[-1]["num_hosts"]
 
     @property
     def date(self) -> str:

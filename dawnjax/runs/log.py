@@ -113,7 +113,7 @@ class RunLog:
             raise RunError(f"cannot write {path}: {error.strerror}") from None
         self.attempt = max((event["attempt"] for event in earlier), default=0) + 1
         self.events = condense(earlier)
-        self._sequence = max([len(lines), *(event.get("sequence", 0) for event in lines)])
+        self._sequence = max((event["sequence"] for event in lines), default=0)
         self._number = self.attempt  # in `events`, where a past may come before this attempt
 
     def append(self, event: str, *, durable: bool = False, **fields: Any) -> None:
@@ -280,9 +280,7 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
             if passing_marks > MOST_MARKS and event is not None:
                 # More than a day of heartbeats: the lines so far become few events.
                 ordered, wrong = in_sequence(lines, last)
-                last = max(
-                    [last, *(line.event.get("sequence") or 0 for line in lines if line.event)]
-                )
+                last = max([last, *(line.event["sequence"] for line in lines if line.event)])
                 events, faults = condense(events + ordered), faults + wrong
                 lines, passing_marks = [], 0
     except OSError as error:
@@ -306,7 +304,7 @@ class _Moment(TypedDict):
     event: str
     attempt: int
     t: float
-    sequence: NotRequired[int]
+    sequence: int
     step: NotRequired[int]
     steps: NotRequired[int]
     status: NotRequired[str]

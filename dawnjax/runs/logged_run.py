@@ -81,8 +81,7 @@ class LoggedAttempt:
         if record is None or devices is None:
             return None
         price = record["run_options"].get("price_per_hour_usd")
-        hosts = devices.get("num_hosts", devices["num_processes"])
-        return price * hosts if _is_price(price) else None
+        return price * devices["num_hosts"] if _is_price(price) else None
 
     @property
     def price_fault(self) -> str:

@@ -77,13 +77,13 @@ def _filled_in(
         logged = next((a for a in attempts if any(_key(event) in keys for event in a)), [])
         attempts = [attempt for attempt in attempts if attempt is not logged]
         is_lost = end > max((event["t"] for event in logged), default=0.0)
-        filled.append(part + _after(logged, end, part))
+        filled.append(part + _after(logged, part))
     return filled + attempts, is_lost
 
 
-def _after(logged: Sequence[Event], end: float, part: Sequence[Event]) -> list[Event]:
+def _after(logged: Sequence[Event], part: Sequence[Event]) -> list[Event]:
     """Events after a past; of a condensed `train` event, only the steps after it."""
-    last = max(event.get("sequence", 0) for event in part)
+    last = max(event["sequence"] for event in part)
     saved = max((event["step"] for event in part if event["event"] == "train"), default=0)
     return [
         # A condensed event sums all steps of its attempt, those of the past included.
@@ -91,15 +91,8 @@ def _after(logged: Sequence[Event], end: float, part: Sequence[Event]) -> list[E
         if event["event"] == "train"
         else event
         for event in logged
-        if _is_after(event, last, end)
+        if event["sequence"] > last
     ]
-
-
-def _is_after(event: Event, sequence: int, t: float) -> bool:
-    """True if an attempt's event comes after a past: by its number if both have one."""
-    if sequence and "sequence" in event:
-        return event["sequence"] > sequence
-    return event["t"] > t
 
 
 def _key(event: Event) -> tuple[str, float, str]:

@@ -2,7 +2,6 @@
 
 `sequence` counts from 1 over all attempts. A line cut short by a kill or a full disk was never
 whole, so the next line takes its number. A whole line that is damaged or missing now leaves a gap.
-In logs without numbers a damaged line counts as cut short if the next attempt starts after it.
 """
 
 from collections.abc import Iterable
@@ -56,36 +55,32 @@ def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], lis
         if line.event is None:
             damaged.append(line)
             continue
-        number = line.event.get("sequence")
-        if number is None or (last == 0 and placed):  # before lines were numbered, or just after
-            is_torn = line.event["event"] == "attempt_start"
-            lost = 0 if is_torn else len(damaged)
-        else:
-            # A line that was never whole leaves its number to this one.
-            is_torn, lost = number == last + 1, 0
+        number = line.event["sequence"]
+        # A line that was never whole leaves its number to this one.
+        is_torn = number == last + 1
         faults += [LineFault(bad.number, "torn" if is_torn else "damaged") for bad in damaged]
         before, damaged = len(damaged), []
-        if number in seen:
+        is_first = number not in seen
+        if not is_first:
             is_copy = line.event == seen[number]
             kind = "doubled" if is_copy else "numbered as another line"
             faults.append(LineFault(line.number, kind))
             if is_copy:
                 continue
-            number, lost = None, 1  # one of the two is not of this log
-        elif number is not None:
+            # One of the two is not of this log: it stays behind the line it was written after.
+            number = placed[-1].sequence
+        else:
             seen[number] = line.event
             if number < last:
                 faults.append(LineFault(line.number, "out of order"))
             last = max(last, number)
-        place = number or (placed[-1].sequence if placed else 0)
-        placed.append(_Placed(place, line, number is not None, lost, before))
-    # What is not numbered stays behind the line that it was written after.
+        placed.append(_Placed(number, line, is_first, before))
     events: list[Event] = []
-    last, is_numbered = after, after > 0
+    last = after
     for item in sorted(placed, key=lambda item: item.sequence):
-        event, lost = item.line.event, item.lost
+        event, lost = item.line.event, 1
         assert event is not None
-        if item.is_numbered and (is_numbered or not events):
+        if item.is_first:
             lost = item.sequence - last - 1
             missing = lost - item.damaged
             if missing > 0:
@@ -94,7 +89,7 @@ def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], lis
         if lost > 0:
             events.append(_lost(lost, item.sequence - 1, events[-1] if events else None, event))
         events.append(event)
-        last, is_numbered = item.sequence, is_numbered or item.is_numbered
+        last = item.sequence
     whole = [line for line in damaged if line.is_ended]
     faults += [LineFault(bad.number, "damaged" if bad.is_ended else "torn") for bad in damaged]
     if whole and events:
@@ -103,12 +98,11 @@ def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], lis
 
 
 class _Placed(NamedTuple):
-    """A line and its place: `lost` of the damaged lines before it were whole."""
+    """A line and its place, after `damaged` lines; `is_first` of those with its number."""
 
     sequence: int
     line: Line
-    is_numbered: bool
-    lost: int
+    is_first: bool
     damaged: int
 
 

@@ -5,21 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.runs.past import Event
-from dawnjax.runs.stages import Span, make_spans
+from dawnjax.runs.stages import Span
 
 
 def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
     """Steps of each stage of a logged experiment; one stage where nothing changes."""
-    if "spans" in record:
-        fields = [field.name for field in dataclasses.fields(Span)]
-        return tuple(Span(**{name: span[name] for name in fields}) for span in record["spans"])
-    experiment = record["experiment"]  # an older log, whose run had one stage
-    return make_spans(
-        (),
-        [experiment["global_batch_size"]],
-        experiment.get("num_epochs", 1),
-        record["num_train_examples"],
-    )
+    fields = [field.name for field in dataclasses.fields(Span)]
+    return tuple(Span(**{name: span[name] for name in fields}) for span in record["spans"])
 
 
 def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:

@@ -43,11 +43,10 @@ class RunResult:
       initialized_from: The run whose parameters it began with, whose training is in no time of
         this run; empty where it began anew.
       metrics: What evaluations measure, each as it was declared: name, title, unit, range and
-        direction of better values. Empty if the log is from before they were logged.
-      example_unit: What an example is called, in the plural; empty in such a log.
+        direction of better values.
+      example_unit: What an example is called, in the plural.
       data: What the data are, as the dataset declared it: `name`, `benchmark` (the published set
-        that they are; empty for all others), `evidence`, counts and fingerprint. Empty in such a
-        log.
+        that they are; empty for all others), `evidence`, counts and fingerprint.
       best: The best value of each target's metric over all evaluations.
       time_to_accuracy_seconds: From `run_start` to the end of the first evaluation that reached
         the target, without the gaps between attempts; None if not reached, or if a lost line of the
@@ -272,9 +271,9 @@ def summarize(events: Sequence[Event]) -> RunResult:
         target=experiment["targets"],
         target_note=experiment["target_note"],
         initialized_from=str(experiment.get("initial_state", "")),
-        metrics=record.get("metrics", []),
-        example_unit=record.get("example_unit", ""),
-        data=record.get("data", {}),
+        metrics=record["metrics"],
+        example_unit=record["example_unit"],
+        data=record["data"],
         best=_best(experiment["targets"], evaluations),
         time_to_accuracy_seconds=known("time_to_accuracy_seconds", tta, no_time),
         elapsed_seconds_to_accuracy=known("elapsed_seconds_to_accuracy", elapsed, no_time),

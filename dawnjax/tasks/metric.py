@@ -139,8 +139,7 @@ KNOWN_METRICS = {
     "top5Accuracy": TOP_5_ACCURACY,
     "f1Score": Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0),
 }
-"""Metrics of results that declare none, by their names there: logs of DawnJAX from before logs had
-declarations, and DAWNBench's entries."""
+"""Metrics of results that declare none, by their names there, such as DAWNBench's entries."""
 
 
 def declared_metrics(declarations: Iterable[dict[str, Any]]) -> Mapping[str, Metric]:
@@ -150,5 +149,4 @@ def declared_metrics(declarations: Iterable[dict[str, Any]]) -> Mapping[str, Met
       FieldError: A declaration has an unknown or missing field, or one of another kind.
     """
     metrics = [metric_from_json(fields) for fields in records.convert(declarations, list[Any])]
-    # A log from before declarations were logged has none.
-    return {metric.name: metric for metric in metrics} or KNOWN_METRICS
+    return {metric.name: metric for metric in metrics}

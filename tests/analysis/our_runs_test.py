@@ -248,17 +248,21 @@ def test_an_ending_of_a_name_says_nothing(tmp_path):
     assert entry.target.metric == "pixel_accuracy" and entry.target.unit == "mm"
 
 
-def test_a_result_from_before_declarations_were_logged_is_valid(tmp_path, capsys):
-    for name, path in (
-        ("new", measuring_mse(tmp_path / "new", [0.5, 0.25])),
-        ("old", write_run(tmp_path / "old")),
-    ):
-        written = our_runs.read_run(path).result.to_json()
-        del written["metrics"], written["example_unit"]
-        (path / "result.json").write_text(json.dumps(written))
-        run_command("check", [str(path)])
-        lacks = "result.json lacks 'metrics'" in capsys.readouterr().out
-        assert lacks == (name == "new")
+@pytest.mark.parametrize("name", ["metrics", "example_unit", "data"])
+def test_a_result_or_a_log_without_its_declarations_is_refused(tmp_path, capsys, name):
+    path = write_run(tmp_path / "a")
+    written = our_runs.read_run(path).result.to_json()
+    del written[name]
+    (path / "result.json").write_text(json.dumps(written))
+    assert run_command("check", [str(path)]) == 1
+    assert f"result.json lacks '{name}'" in capsys.readouterr().out
+
+    def change(event):
+        if event["event"] == "experiment":
+            del event[name]
+
+    with pytest.raises(RunError, match=f"a field of the log is missing .*KeyError: '{name}'"):
+        our_runs.read_run(rewrite(path, change))
 
 
 def test_a_batch_that_changes_in_the_run_is_none_with_the_reason(tmp_path):
@@ -349,7 +353,7 @@ def without_check(event):
         ("evaluation", "t", 1e300, "its event 'evaluation' is at 1e\\+300 s"),
         ("evaluation", "metrics", {"top_1_accuracy": 5.0}, "top_1_accuracy is 5.0 at step 10"),
         ("evaluation", "metrics", {"top_1_accuracy": -1.0}, "outside of 0 to 1"),
-        ("evaluation", "metrics", {"bleu": 101.0}, "bleu is 101.0 at step 10, outside of 0 to 100"),
+        ("evaluation", "metrics", {"loss": -1.0}, "loss is -1.0 at step 10, outside of 0 to inf"),
         ("devices", "mesh", None, "cannot be summarized"),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_class_of_a_person_s_own_names_no_benchmark():
 
 def test_runs_on_other_data_stand_on_another_board(tmp_path):
     for number, name in enumerate(["CIFAR-10", "CIFAR-10", "12 + 12 images, not CIFAR-10", ""]):
-        told = {"name": name, "benchmark": "", "evidence": ""} if name else None
+        told = {"name": name, "benchmark": "", "evidence": ""}
         write_run(
             tmp_path / str(number), seed=number, seconds=10.0, identity=name or "i", declared=told
         )

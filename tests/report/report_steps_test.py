@@ -66,12 +66,10 @@ def report_of(path: Path, hosts, straggler=None):
     end = kept.pop()
     summary = {**end, "event": "host_summary", "hosts": hosts, "straggler": straggler}
     with log.open("wb") as file:
-        for number, event in enumerate([*kept, summary, end]):
+        for number, event in enumerate([*kept, summary, end], 1):
             event = {name: value for name, value in event.items() if name not in ("status", "seal")
                      or event["event"] == "attempt_end"}  # fmt: skip
-            if "n" in event:
-                event["n"] = number
-            file.write(encode_line(event))
+            file.write(encode_line({**event, "sequence": number}))
     return contents.make(inputs.read([run]))
 
 

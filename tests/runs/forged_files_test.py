@@ -130,7 +130,8 @@ def test_a_line_of_the_wrong_kind_is_told(tmp_path, event):
     run = write_run(tmp_path / "run")
     honest = {"event": "evaluation", "attempt": 1, "t": 20.0, "boot_seconds": None}
     honest |= {"step": 30, "epoch": 1.0, "metrics": {}, "reached": False, "unix_seconds": 1.0}
-    with log_path(run, 0).open("ab") as file:
+    with log_path(run, 0).open("r+b") as file:
+        honest["sequence"] = len(file.readlines()) + 1
         file.write(sealed({**honest, **event}))
     faults, notes = check.check_run(run)
     assert any(
@@ -151,7 +152,7 @@ def checkpoint(path) -> dict:
     (folder / "d").mkdir(parents=True)
     (folder / "d" / "data").write_bytes(b"arrays")
     (folder / "_METADATA").write_bytes(b"{}")
-    event = {"event": "checkpoint", "attempt": 1, "t": 1.0, "step": 7}
+    event = {"event": "checkpoint", "attempt": 1, "sequence": 1, "t": 1.0, "step": 7}
     return {
         "manifest_version": MANIFEST_VERSION,
         "step": 7,
@@ -220,7 +221,7 @@ def test_a_checkpoint_of_1200_folders_is_damaged(tmp_path):
 
 
 def test_what_a_checkpoint_holds_of_the_log_is_checked():
-    event = {"event": "checkpoint", "attempt": 1, "t": 1.0, "step": 7}
+    event = {"event": "checkpoint", "attempt": 1, "sequence": 1, "t": 1.0, "step": 7}
     assert is_moment(event)
     for wrong in (None, [], {}, {**event, "step": "7"}, {**event, "event": deep(3)}):
         assert not is_moment(wrong)

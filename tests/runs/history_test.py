@@ -138,7 +138,7 @@ def test_an_attempt_in_progress_reads_its_own_log_as_others_do(tmp_path):
 
 def test_a_past_that_is_none_is_a_damaged_line(tmp_path):
     path = tmp_path / "log.jsonl"
-    event = {"event": "restored", "attempt": 1, "t": 0.5, "step": 1}
+    event = {"event": "restored", "attempt": 1, "sequence": 1, "t": 0.5, "step": 1}
     for past in (5, "text", [1], [{"event": "phase"}], {"a": 1}):
         path.write_bytes(encode_line({**event, "past": past}))
         assert read_events(path) == ([], [(1, "damaged")])
@@ -188,15 +188,13 @@ def test_a_lost_log_keeps_its_cost():
     assert unpriced.reasons["allocated_cost_usd"].endswith("in attempt 1")
 
 
-def read_without(path, log, lost, *, numbered=True) -> tuple[list, list]:
-    """Reads a log of which some lines are gone, or damaged where it has no numbers."""
-    lines = []
-    for number, event in enumerate(log.events, 1):
-        number_of_line = {"sequence": number} if numbered else {}
-        fields = {"schema_version": 1, "process_index": 0, "xla_options": [], "run_options": {}}
-        lines.append(encode_line({**fields, **event, **number_of_line}))
-    kept = [line if n not in lost else b"" if numbered else b"x\n" for n, line in enumerate(lines)]
-    path.write_bytes(b"".join(kept))
+def read_without(path, log, lost) -> tuple[list, list]:
+    """Reads a log of which some lines are gone."""
+    fields = {"schema_version": 1, "process_index": 0, "xla_options": [], "run_options": {}}
+    lines = [
+        encode_line({**fields, **event}) for n, event in enumerate(log.events) if n not in lost
+    ]
+    path.write_bytes(b"".join(lines))
     return read_events(path)
 
 
@@ -216,7 +214,6 @@ def two_attempts() -> Log:
 
 # Places of two_attempts: 4 run_start, 5 phase, 6 train, 7 host_sample, 8 checkpoint, 9 train,
 # 10 phase, 11 evaluation, 12 host_sample; 17 restored, 19 evaluation.
-@pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize(
     ("lost", "seconds", "reason"),
     [
@@ -232,13 +229,9 @@ def two_attempts() -> Log:
         ({19}, 6.0, ""),
     ],
 )
-def test_a_time_is_told_only_where_no_lost_line_could_change_it(
-    tmp_path, lost, seconds, reason, numbered
-):
-    if not numbered and max(lost) == 12:
-        return  # a damaged line before an attempt counts as torn where lines have no numbers
-    events, faults = read_without(tmp_path / "log.jsonl", two_attempts(), lost, numbered=numbered)
-    assert len(faults) == (1 if numbered else len(lost)) and not faults[0].is_harmless
+def test_a_time_is_told_only_where_no_lost_line_could_change_it(tmp_path, lost, seconds, reason):
+    events, faults = read_without(tmp_path / "log.jsonl", two_attempts(), lost)
+    assert len(faults) == 1 and not faults[0].is_harmless
     result = summarize(events)
     assert result.time_to_accuracy_seconds == seconds
     assert result.reasons.get("time_to_accuracy_seconds", "").endswith(reason)
@@ -255,14 +248,3 @@ def test_the_end_of_an_attempt_that_is_lost_leaves_the_clock_unknown(tmp_path):
     assert result.time_to_accuracy_seconds is result.total_seconds_to_accuracy is None
     assert "when that attempt ended is not known" in result.reasons["time_to_accuracy_seconds"]
     assert [row["seconds_since_run_start"] for row in result.evaluations] == [6.0]
-
-
-def test_a_log_from_before_lines_were_numbered_goes_on_with_numbers(tmp_path):
-    path = tmp_path / "log.jsonl"
-    read_without(path, Log().begin(0.0), set(), numbered=False)
-    log = RunLog(path, RunClock())
-    log.append("warning", message="numbered")
-    log.append("warning", message="too")
-    log.close()
-    events, faults = read_events(path)
-    assert faults == [] and [e.get("sequence") for e in events] == [None] * 4 + [5, 6]

@@ -34,7 +34,7 @@ def test_events_come_back_in_order_with_their_attempt(tmp_path):
 
 def test_a_log_of_another_version_is_refused(tmp_path):
     path = tmp_path / "log.jsonl"
-    record = {"event": "attempt_start", "attempt": 1, "t": 0.5, **START}
+    record = {"event": "attempt_start", "attempt": 1, "sequence": 1, "t": 0.5, **START}
     path.write_bytes(encode_line(record))
     assert len(read_events(path)[0]) == 1
     path.write_bytes(encode_line({**record, "schema_version": 99}))
@@ -63,13 +63,20 @@ def test_a_torn_last_line_is_found_and_spoils_no_other(tmp_path):
 
 
 def test_every_flipped_bit_of_a_line_is_detected():
-    line = encode_line({"event": "checkpoint", "attempt": 1, "t": 1.5, "step": 7}).rstrip(b"\n")
-    assert decode_line(line) == {"event": "checkpoint", "attempt": 1, "t": 1.5, "step": 7}
+    event = {"event": "checkpoint", "attempt": 1, "sequence": 1, "t": 1.5, "step": 7}
+    line = encode_line(event).rstrip(b"\n")
+    assert decode_line(line) == event
     for position in range(len(line)):
         for bit in range(8):
             flipped = bytearray(line)
             flipped[position] ^= 1 << bit
             assert decode_line(bytes(flipped)) is None, (position, bit)
+
+
+def test_a_line_without_a_number_is_damaged(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(encode_line({"event": "checkpoint", "attempt": 1, "t": 1.5, "step": 7}))
+    assert read_events(path) == ([], [(1, "damaged")])
 
 
 def test_nan_and_infinities_stay_json(tmp_path):

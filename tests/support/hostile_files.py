@@ -307,15 +307,21 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "log of 100,000 evaluations of ours": (
         "report",
         run_of(
-            log=lambda: (
-                line("evaluation", step=1, epoch=1.0, metrics={"a": 1.0}, reached=False) * 150_000
+            log=lambda: b"".join(
+                line("evaluation", step=1, epoch=1.0, metrics={"a": 1.0}, reached=False, sequence=n)
+                for n in range(1, 150_001)
             )
         ),
         "",
     ),
     "log of 250,000 heartbeats": (
         "check",
-        run_of(log=lambda: line("host_sample", cpu_seconds=1.0, memory_bytes=1) * 250_000),
+        run_of(
+            log=lambda: b"".join(
+                line("host_sample", cpu_seconds=1.0, memory_bytes=1, sequence=n)
+                for n in range(1, 250_001)
+            )
+        ),
         "",
     ),
     "log of 500,000 damaged lines": (

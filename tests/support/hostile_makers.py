@@ -135,7 +135,7 @@ def entry(num_evaluations: int, **fields: object) -> bytes:
 
 def line(event: str, **fields: object) -> bytes:
     """A line of a log of ours, its checksum right."""
-    return encode_line({"event": event, "attempt": 1, "t": 1.0, **fields})
+    return encode_line({"event": event, "attempt": 1, "t": 1.0, "sequence": 1, **fields})
 
 
 def line_of(event: str, field: str, text: bytes) -> bytes:

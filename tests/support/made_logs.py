@@ -1,6 +1,7 @@
 """Logs for tests, made event by event at moments that a reader can add up."""
 
 from dawnjax.runs.past import with_past
+from dawnjax.tasks.metric import TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric
 
 EXPERIMENT = {
     "name": "x",
@@ -8,6 +9,9 @@ EXPERIMENT = {
     "targets": [{"metric": "top_1_accuracy", "value": 0.9, "direction": "at_least"}],
     "target_note": "",
 }
+METRICS = (TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric("nats an example"))
+SPAN = {"index": 0, "first_step": 0, "last_step": 80, "first_example": 0, "global_batch_size": 10}
+"""Eight epochs."""
 
 
 class Log:
@@ -17,7 +21,7 @@ class Log:
         self.events, self.attempt, self.start = [], 0, 0.0
         self.boot_id = boot_id
 
-    def begin(self, start, price=None, hosts=None):
+    def begin(self, start, price=None, hosts=2):
         self.attempt, self.start = self.attempt + 1, start
         self.add("attempt_start", 0.5, run_id="r", boot_id=self.boot_id, versions={})
         self.add(
@@ -29,7 +33,11 @@ class Log:
             seed=0,
             num_train_examples=100,
             num_eval_examples=20,
+            data={"name": "made data", "benchmark": "", "evidence": "no data of a benchmark"},
             run_options={"price_per_hour_usd": price},
+            metrics=[metric.to_json() for metric in METRICS],
+            example_unit="examples",
+            spans=[{**SPAN, "values": {}}],
         )
         self.add(
             "devices",
@@ -38,7 +46,7 @@ class Log:
             platform="cpu",
             num_devices=2,
             num_processes=2,
-            **({} if hosts is None else {"num_hosts": hosts}),
+            num_hosts=hosts,
             mesh={},
         )
         self.add("phase", 0.5, name="setup")
@@ -49,6 +57,7 @@ class Log:
             {
                 "event": event,
                 "attempt": self.attempt,
+                "sequence": max((earlier["sequence"] for earlier in self.events), default=0) + 1,
                 "t": t,
                 "boot_seconds": self.start + t,
                 "unix_seconds": 1e9 + self.start + t,
@@ -113,7 +122,7 @@ def recompiling_run(reached=0.9):
     return log.add("attempt_end", 33.0, status="reached", step=30)
 
 
-def lost_log(price=None, hosts=None, accuracy=0.5):
+def lost_log(price=None, hosts=2, accuracy=0.5):
     """Run start at 8, an evaluation at 12, a save at 20: the events that its checkpoint holds."""
     log = Log().begin(0.0, price, hosts)
     log.add("run_start", 8.0).add("phase", 8.0, name="train").train(12.0, 10, 10)

@@ -46,7 +46,7 @@ def write_run(
       cores: Of process 0, in its log; none if None.
       profile_seconds: Duration of a profile after the run; 0 for none.
       cache: `cold` or `warm` for a program that took 5 s before the start; empty for none.
-      declared: The log's facts on its data; None for a log of an earlier version.
+      declared: The log's facts on its data; those of made data if None.
     """
     log = Log().begin(0.0, price)
     step = 0
