@@ -1,0 +1,140 @@
+"""`dawnjax runs`: a user's own runs, the newest first."""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from rich.console import Console
+
+from dawnjax.analysis.our_entries import target_of
+from dawnjax.analysis.our_run import OurRun
+from dawnjax.analysis.our_runs import find_run_directories, read_run
+from dawnjax.config import command_line
+from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.page import words
+from dawnjax.page.boxes import boxed
+from dawnjax.page.table import Column, Table, row_of
+from dawnjax.report.curves import quality, target_label
+from dawnjax.runs.log import log_path
+from dawnjax.runs.logged_run import HEARTBEAT_SECONDS
+from dawnjax.text import escaped
+
+SILENT_SECONDS = 30 * HEARTBEAT_SECONDS
+"""A log without an end that nothing was added to for so long has no process any more."""
+
+_COLUMNS = (
+    Column("run", "run"),
+    Column("experiment", "experiment"),
+    Column("changed", "changed"),
+    Column("seed", "seed", kind="integer"),
+    Column("target", "target"),
+    Column("state", "state"),
+    Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
+    Column("best", "best quality"),
+    Column("total_seconds", "whole process", "s", "number"),
+    Column("last_written", "last written (UTC)"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedRun:
+    """A run of a folder, with the path there and the moment of its log's last line."""
+
+    path: str
+    run: OurRun
+    unix_seconds: float
+
+    @property
+    def state(self) -> str:
+        """The result's status; `stopped` where the log has no end and nobody writes it."""
+        status = self.run.result.status
+        is_silent = time.time() - self.unix_seconds > SILENT_SECONDS
+        return "stopped" if status == "running" and is_silent else status
+
+
+def main(argv: list[str]) -> int:
+    flag_values = flags.FlagValues()
+    flags.DEFINE_boolean("json", False, "Print JSON, one object a line.", flag_values=flag_values)
+    folders = command_line.parse(
+        "runs",
+        flag_values,
+        argv,
+        "dawnjax runs [FOLDER] [--json]",
+        "Lists the runs in a folder (`runs` without one), the newest first: target, state, time\n"
+        "to accuracy, and which fields their flags changed. A run is `stopped` where its log has\n"
+        "no end and nobody writes it: the command that began it resumes it.",
+    )
+    if len(folders) > 1:
+        raise ConfigError(f"one folder is listed, and {len(folders)} were given")
+    folder = Path(folders[0] if folders else "runs")
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}; name the one that holds your runs")
+    listed, problems = read_folder(folder)
+    for problem in problems:
+        print(escaped(f"dawnjax runs: left out: {problem}"), file=sys.stderr)
+    if not listed and not problems:
+        raise ConfigError(f"{folder} holds no run: no folder in it has an experiment.json")
+    table = runs_table(listed)
+    if flag_values["json"].value:
+        for record in table.records():
+            print(json.dumps(record))
+    elif sys.stdout.isatty():
+        Console(highlight=False).print(boxed(_narrow(table)))
+    else:
+        print(table.to_text())
+    return ExitStatus.FAILED if problems else ExitStatus.DONE
+
+
+def read_folder(folder: Path) -> tuple[list[ListedRun], list[str]]:
+    """Read the runs of a folder, the newest first, and the reason for each that cannot be read."""
+    listed, problems = [], []
+    for path in find_run_directories(folder):
+        try:
+            run = read_run(path)
+            written = log_path(path, 0).stat().st_mtime
+        except (RunError, OSError) as error:
+            problems.append(str(error))
+            continue
+        inside = path.relative_to(folder)
+        listed.append(ListedRun(str(inside) if inside.parts else run.name, run, written))
+    return sorted(listed, key=lambda one: (-one.unix_seconds, one.path)), problems
+
+
+def runs_table(listed: list[ListedRun]) -> Table:
+    return Table(name="runs", title="", columns=_COLUMNS, rows=tuple(map(_row, listed)))
+
+
+def _row(one: ListedRun) -> tuple[Any, ...]:
+    result = one.run.result
+    target = target_of(result)
+    best = result.best.get(target.metric)
+    seconds = result.time_to_accuracy_seconds
+    return row_of(
+        _COLUMNS,
+        result,
+        run=one.path,
+        changed=", ".join(f"{name}={value}" for name, value in sorted(result.overrides.items())),
+        target=target_label(target).removeprefix("target "),
+        state=one.state,
+        time_to_accuracy_seconds=words.NOT_REACHED
+        if seconds is None and not result.reached
+        else seconds,
+        best=None if best is None else quality(best, target),
+        last_written=time.strftime("%Y-%m-%d %H:%M", time.gmtime(one.unix_seconds)),
+    )
+
+
+def _narrow(table: Table) -> Table:
+    """The columns that a person looks for first: the rest does not fit a terminal."""
+    kept = ("run", "experiment", "changed", "target", "state", "time_to_accuracy_seconds")
+    names = [name for name in kept if name != "changed" or any(table.column(name))]
+    places = [index for index, column in enumerate(table.columns) if column.name in names]
+    return dataclasses.replace(
+        table,
+        columns=tuple(table.columns[index] for index in places),
+        rows=tuple(tuple(row[index] for index in places) for row in table.rows),
+    )

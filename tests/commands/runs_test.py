@@ -1,0 +1,62 @@
+"""`dawnjax runs`: what it lists, in which order, and how it names what it cannot read."""
+
+import json
+import os
+
+import pytest
+from made_runs import write_run
+
+from dawnjax.__main__ import main
+from dawnjax.runs.log import log_path
+
+
+def _written_at(path, unix_seconds):
+    log = log_path(path, 0)
+    os.utime(log, (unix_seconds, unix_seconds))
+
+
+def test_runs_stand_with_the_newest_first_and_their_state(tmp_path, capsys):
+    _written_at(write_run(tmp_path / "old", seconds=10.0, seed=4), 1_700_000_000)
+    _written_at(write_run(tmp_path / "deep" / "new", seconds=None), 1_800_000_000)
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    new, old = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (new["run"], new["state"]) == ("deep/new", "not_reached")
+    assert new["time_to_accuracy_seconds"] == "not reached"
+    assert (old["run"], old["state"], old["seed"]) == ("old", "reached", 4)
+    assert old["time_to_accuracy_seconds"] == 10.0
+    assert old["last_written"] == "2023-11-14 22:13"
+
+
+def test_a_log_without_end_that_nobody_writes_is_stopped(tmp_path, capsys):
+    write_run(tmp_path / "live", seconds=None, status=None)
+    _written_at(write_run(tmp_path / "dead", seconds=None, status=None), 1_700_000_000)
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    states = {
+        row["run"]: row["state"] for row in map(json.loads, capsys.readouterr().out.split("\n")[:2])
+    }
+    assert states == {"live": "running", "dead": "stopped"}
+
+
+def test_a_damaged_run_is_named_and_the_others_are_listed(tmp_path, capsys):
+    write_run(tmp_path / "good")
+    broken = write_run(tmp_path / "broken")
+    (broken / "experiment.json").write_text("[]")
+    assert main(["runs", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "good" in captured.out and "broken" not in captured.out
+    assert captured.err.count("\n") == 1 and "broken" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "there is no folder nowhere"),
+        (["a", "b"], "one folder is listed"),
+        (["."], "holds no run"),
+    ],
+)
+def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
