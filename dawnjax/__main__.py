@@ -16,6 +16,7 @@ COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
     "record": ("record", "whole runs as one program each; their time is not a time to accuracy"),
     "list": ("list_experiments", "list the experiments: task, target, data, what was seen where"),
+    "new": ("new", "write a complete file of an experiment of your own, to begin from"),
     "runs": ("runs", "list your own runs in a folder: target, state, time to accuracy"),
     "launch": ("launch", "run a command as several processes on this machine"),
     "profile": ("profile", "where the time of a step goes: communication, utilization, roofline"),

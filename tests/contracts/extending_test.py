@@ -22,7 +22,7 @@ from dawnjax.train_step import make_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
-NAMES = ("data", "model", "optimizer", "task")
+NAMES = ("data", "model", "linen", "optimizer", "task")
 TEXTS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 FILES: dict[str, str] = dict(zip(NAMES, TEXTS, strict=True))
 QUICK = ["--tensorboard=false", "--profile.after_run=false"]
@@ -135,49 +135,10 @@ def test_a_changed_file_is_told_where_the_run_is_evaluated(regression, tmp_path,
     assert "was changed since the run" in capsys.readouterr().err
 
 
-LINEN = """
-import dataclasses
-
-import jax.numpy as jnp
-from flax import linen as nn
-from flax import nnx
-
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.digits import Digits
-
-
-class Net(nn.Module):
-    classes: int
-
-    @nn.compact
-    def __call__(self, images, train: bool):
-        hidden = nn.Dense(64)(images.reshape(len(images), -1))
-        hidden = nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9)(hidden))
-        hidden = nn.Dropout(0.1, deterministic=not train)(hidden)
-        return nn.Dense(self.classes)(hidden)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LinenNet:
-    TAG = "linen_net"
-
-    def build(self, *, image_shape, num_classes, rngs):
-        module = nnx.bridge.ToNNX(Net(num_classes), rngs=rngs)
-        return module.lazy_init(jnp.zeros((1, *image_shape)), train=False)
-
-
-EXPERIMENT = Experiment(
-    name="linen", model=LinenNet(), data=Digits(), optimizer=Adam(base_learning_rate=0.01),
-    schedule=WarmupCosine(), num_epochs=8, global_batch_size=60,
-    targets=(Target(value=0.93),), evaluation=Evaluation(every_epochs=8),
-)
-"""
-
-
 @pytest.mark.compiles
 def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
     file, run_dir = tmp_path / "linen.py", tmp_path / "run"
-    file.write_text(LINEN)
+    file.write_text(FILES["linen"])
     argv = ["train", f"--experiment={file}", f"--run_dir={run_dir}", *QUICK, compile_cache]
     assert main(argv) == 0
     run = read_run(run_dir, experiment_file=str(file))
@@ -191,7 +152,7 @@ def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
     ("text", "said"),
     [
         (
-            LINEN.replace(".lazy_init(jnp.zeros((1, *image_shape)), train=False)", ""),
+            FILES["linen"].replace(".lazy_init(image, train=False)", ""),
             r"has no parameters to train; a Linen module has them after module.lazy_init\(...\)",
         ),
         (FILES["task"].replace("metrics = (", "metrics = 5, ("), "must be a tuple of Metric"),

@@ -1,0 +1,68 @@
+"""`dawnjax new`: a complete file of an own experiment, to begin from."""
+
+import re
+from importlib import resources
+from pathlib import Path
+
+from absl import flags
+
+from dawnjax import records
+from dawnjax.config import command_line
+from dawnjax.errors import ConfigError, ExitStatus
+
+_TEMPLATES = {
+    ("classification", "nnx"): "classification.py",
+    ("classification", "linen"): "classification_linen.py",
+    ("regression", "nnx"): "regression.py",
+}
+"""File in `dawnjax.config.templates` by task and model."""
+
+
+def main(argv: list[str]) -> int:
+    tasks, models = (list(dict.fromkeys(key[place] for key in _TEMPLATES)) for place in (0, 1))
+    flag_values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "task", "classification", tasks,
+        "classification: a model of your own on the digits that come with DawnJAX; regression: "
+        "data, model and task, all your own.",
+        flag_values=flag_values,
+    )  # fmt: skip
+    flags.DEFINE_enum(
+        "model", "nnx", models, "The library of the model: Flax NNX or Linen.",
+        flag_values=flag_values,
+    )  # fmt: skip
+    names = command_line.parse(
+        "new",
+        flag_values,
+        argv,
+        "dawnjax new NAME [--task=classification|regression] [--model=nnx|linen]",
+        "Writes NAME.py: an experiment in one file, with classes of its own, that trains as it\n"
+        "stands in a few seconds. docs/extending.md explains each part.",
+    )
+    if len(names) != 1:
+        raise ConfigError(f"one name is needed, and {len(names)} were given: dawnjax new NAME")
+    path = Path(names[0] if names[0].endswith(".py") else f"{names[0]}.py")
+    _write(path, _text(path.stem, flag_values["task"].value, flag_values["model"].value))
+    print(f"wrote {path}; train it with\n\n    dawnjax train {path}")
+    return ExitStatus.DONE
+
+
+def _text(name: str, task: str, model: str) -> str:
+    """Text of a template whose experiment has this name."""
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", name) is None:
+        raise ConfigError(
+            f"{name!r} cannot name an experiment: up to 80 letters, digits and '_' are needed, "
+            "with a letter first"
+        )
+    if (task, model) not in _TEMPLATES:
+        raise ConfigError(f"there is no file for --task={task} with --model={model}; leave out one")
+    text = (resources.files("dawnjax.config.templates") / _TEMPLATES[task, model]).read_text()
+    return re.sub(r'(?m)^    name="\w+"', f'    name="{name}"', text)
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() or path.is_symlink():
+        raise ConfigError(f"{path} exists already; choose another name")
+    if not path.parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent}")
+    records.write(path, text)
