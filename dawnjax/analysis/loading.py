@@ -91,7 +91,7 @@ class Entries(tuple[Entry, ...]):
             import pandas  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ConfigError(
-                "a DataFrame needs pandas: pip install 'dawnjax[notebook]'; .records() does not"
+                "a DataFrame needs pandas: pip install -e '.[notebook]'; .records() does not"
             ) from None
         frame = pandas.DataFrame(self.records(rows))
         # pandas would make floats of integers beside None, and objects of None alone.

@@ -54,7 +54,7 @@ def reason_of(error: Exception, directory: str) -> str:
     store, _, rest = directory.partition("://")
     bucket = rest.partition("/")[0]
     if isinstance(error, ImportError):
-        extra = " (pip install 'dawnjax[gcs]')" if store == "gs" else ""
+        extra = " (pip install -e '.[gcs]')" if store == "gs" else ""
         return f"{store}:// needs the package {_PACKAGES.get(store, 'of that store')}{extra}"
     if isinstance(error, FileNotFoundError):
         return f"there is no bucket {bucket}"

@@ -16,7 +16,7 @@ from dawnjax.machine import data_tables
 from dawnjax.machine.hardware import Device
 from dawnjax.plan.systems import System
 
-_INSTALL = "install what compiles for absent hardware: pip install 'dawnjax[plan]'"
+_INSTALL = "install what compiles for absent hardware: pip install -e '.[plan]'"
 
 KIB, MIB = 2**10, 2**20
 

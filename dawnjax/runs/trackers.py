@@ -35,7 +35,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
         if name not in ENGINES:
             raise ConfigError(f"tracker={name} is not known; there are {', '.join(ENGINES)}")
         if importlib.util.find_spec(name) is None:
-            raise ConfigError(f"tracker={name} is not installed: pip install 'dawnjax[{name}]'")
+            raise ConfigError(f"tracker={name} is not installed: pip install -e '.[{name}]'")
 
 
 class Trackers:

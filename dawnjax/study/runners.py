@@ -38,7 +38,7 @@ def submit_to_slurm(
         import submitit  # pyright: ignore[reportMissingImports]
         from submitit.core.utils import FailedJobError  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError("--runner=slurm needs submitit: pip install 'dawnjax[slurm]'") from None
+        raise ConfigError("--runner=slurm needs submitit: pip install -e '.[slurm]'") from None
     try:
         executor = submitit.AutoExecutor(folder=out / "slurm", cluster="slurm")
         executor.update_parameters(

@@ -45,5 +45,5 @@ def _sacrebleu() -> Any:
     try:
         import sacrebleu
     except ImportError:
-        raise ConfigError("BLEU needs sacreBLEU: pip install 'dawnjax[text]'") from None
+        raise ConfigError("BLEU needs sacreBLEU: pip install -e '.[text]'") from None
     return sacrebleu

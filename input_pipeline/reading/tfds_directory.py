@@ -107,7 +107,7 @@ def import_tfds(version: pathlib.Path) -> Any:
 def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
     return DataError(
         f"{version}: reading TensorFlow Datasets needs packages that are not installed ({error}): "
-        "pip install 'dawnjax[tfds]'"
+        "pip install -e '.[tfds]'"
     )
 
 

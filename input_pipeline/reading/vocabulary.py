@@ -141,5 +141,5 @@ def _sentencepiece() -> Any:
     try:
         import sentencepiece
     except ImportError:
-        raise DataError("a vocabulary needs SentencePiece: pip install 'dawnjax[text]'") from None
+        raise DataError("a vocabulary needs SentencePiece: pip install -e '.[text]'") from None
     return sentencepiece

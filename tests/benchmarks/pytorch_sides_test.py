@@ -62,7 +62,7 @@ def test_both_sides_of_recommendation_have_one_network_and_metric():
 @pytest.mark.parity
 def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
     from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
     from dawnjax.models.gnmt import GNMT
@@ -109,7 +109,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
 @pytest.mark.parity
 def test_both_sides_of_gnmt_draw_their_parameters_alike():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
 
     model = dataclasses.replace(theirs.EXPERIMENT.model, num_layers=3, width=32)
@@ -130,7 +130,7 @@ def test_both_sides_of_gnmt_draw_their_parameters_alike():
 @pytest.mark.parity
 def test_both_sides_of_gnmt_take_the_same_steps():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
     from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
     from dawnjax.models.gnmt import GNMT

@@ -22,7 +22,7 @@ each_task = pytest.mark.parametrize("name", TABLE)
 @pytest.fixture(autouse=True)
 def scores(name):
     if name in ("translation", "gnmt"):
-        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from dawnjax.statistics.interval import Interval
 TOP = Path(__file__).resolve().parents[2]
 TOP_PAGES = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = [*TOP_PAGES, *sorted((TOP / "docs").glob("*.md"))]
+SOURCES = ("dawnjax", "models", "input_pipeline", "experiments", "benchmarks")
 SHOWN = set(re.findall(r"<!-- table (\w+) -->", "".join(page.read_text() for page in PAGES)))
 
 
@@ -23,6 +25,27 @@ def test_tables_hold_what_the_result_files_hold(page):
     text = page.read_text()
     assert text.count("<!-- table ") == text.count(tables.END)
     assert tables.filled(text) == text, "python -m benchmarks tables writes it anew"
+
+
+INSTALLED = "-e '.[{}]'"
+"""How every text installs an extra: in a clone, until there is a release to name instead."""
+
+
+def test_every_text_installs_extras_in_the_one_way():
+    extras = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [path for folder in SOURCES for path in (TOP / folder).rglob("*.py")]
+    lines = [
+        match[1]
+        for path in [*PAGES, *sources]
+        for match in re.finditer(r"pip install ([^`\n]*\[[^`\n]*\]'?)", path.read_text())
+    ]
+    assert len(lines) > 20
+    for line in lines:
+        names = re.findall(r"\[([\w,.{}]+)\]", line)
+        wanted = " ".join(INSTALLED.format(name) for name in names)
+        assert line.removeprefix("-q ") == wanted, line
+        known = (name for name in names if name not in ("...", "{name}"))
+        assert {part for name in known for part in name.split(",")} <= set(extras), line
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -16,7 +16,7 @@ TOP = Path(__file__).parents[2]
 
 def test_the_site_builds_strictly(tmp_path):
     if importlib.util.find_spec("mkdocs") is None:
-        pytest.skip("mkdocs is not installed: pip install 'dawnjax[docs]'")
+        pytest.skip("mkdocs is not installed: pip install -e '.[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -36,7 +36,7 @@ def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
     name, tmp_path, compile_cache, capsys
 ):
     if isinstance(load_experiment(name).data, ParallelText):
-        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     run_dir = tmp_path / "run"
     status = main(
         [

@@ -452,7 +452,7 @@ def test_damaged_tfds(tfds_directory: pathlib.Path, tmp_path: pathlib.Path) -> N
 
 def test_tfds_not_installed(tfds_directory: pathlib.Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(DataError, match=r"pip install 'dawnjax\[tfds\]'"):
+    with pytest.raises(DataError, match=r"pip install -e '\.\[tfds\]'"):
         Cifar10(data_dir=str(tfds_directory)).spec()
 
 

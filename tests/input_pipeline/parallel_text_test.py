@@ -17,7 +17,7 @@ from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.input_pipeline.preparation import image_writer, packing, parallel_text_sources
 from dawnjax.input_pipeline.reading.dataset import DataError, num_bytes
 
-pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
+pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install -e '.[text]')")
 from dawnjax.input_pipeline.reading.vocabulary import END, PAD, Vocabulary, train_vocabulary
 
 WORDS = [

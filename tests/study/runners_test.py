@@ -191,7 +191,7 @@ def test_wrong_settings_are_one_line(flags, said, tmp_path, capsys):
 def test_slurm_without_submitit_says_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
     assert main([*TINY, f"--out={tmp_path / 's'}", "--runner=slurm"]) == 2
-    assert "pip install 'dawnjax[slurm]'" in capsys.readouterr().err
+    assert "pip install -e '.[slurm]'" in capsys.readouterr().err
 
 
 CONFIG = """

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
 from dawnjax.tasks.bleu import Scoring, corpus_bleu
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
 from first_steps import run_steps
 from task_table import TABLE, copied_run
 from trained import result_of

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
-pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install -e '.[text]')")
+pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
 from first_steps import build, run_steps, train_text, training
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
