@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import RunError
-from dawnjax.runs import stage_rates
+from dawnjax.runs import goodput, stage_rates
 from dawnjax.runs.log import SCHEMA_VERSION, Event
 from dawnjax.runs.logged_run import (
     HEARTBEAT_SECONDS,
@@ -67,6 +67,9 @@ class RunResult:
       compile_cache: For each program of the compile phase whether it was `cold` (compiled), `tuned`
         (compiled, with a GPU's searches for kernels read back), `warm` (read back) or `off`
         (compiled, without a cache) when the run first had it.
+      goodput: Share of all wall time since the first start in which steps were made that count.
+      wall_seconds: The parts of that wall time, gaps between attempts included; `steps` are those
+        that count, `lost_steps` those that no save held. Empty where they are not known.
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
       first_losses: The losses of the first ten steps.
@@ -122,6 +125,8 @@ class RunResult:
     compile_seconds_before_run_start: float | None
     compile_seconds_in_time_to_accuracy: float | None
     compile_cache: dict[str, str]
+    goodput: float | None
+    wall_seconds: dict[str, float]
     interruptions: int
     phases: dict[str, float]
     first_losses: list[float]
@@ -213,6 +218,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         examples = batch * sum(event["steps"] for event in events_of(events, "train"))
     start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
     host_summary = last_event(attempts[-1].events, "host_summary")
+    wall, no_wall = goodput.wall_seconds(run)
     reasons: dict[str, str] = {}
 
     def known(name: str, value: float | None, reason: str) -> float | None:
@@ -291,6 +297,8 @@ def summarize(events: Sequence[Event]) -> RunResult:
             "compile_seconds_in_time_to_accuracy", compiled_within, no_time
         ),
         compile_cache=_compile_cache(attempts),
+        goodput=known("goodput", wall["steps"] / sum(wall.values()) if wall else None, no_wall),
+        wall_seconds=wall,
         interruptions=len(attempts) - 1,
         phases=phases,
         first_losses=_first_losses(events),

@@ -1,0 +1,100 @@
+"""Goodput: the share of all wall time in which steps were made that count.
+
+Wall time runs from the start of the first process to the last event, gaps between attempts
+included. Steps count if the newest state holds them: those that an attempt made after the save from
+which a later one began are lost, and were made again.
+
+Source: the name and the division of the time: ML Goodput Measurement for MaxText
+(github.com/AI-Hypercomputer/ml-goodput-measurement), which calls lost steps "wasted progress".
+"""
+
+from collections.abc import Sequence
+
+from dawnjax.runs.logged_run import LoggedAttempt, LoggedRun, events_of, last_event
+from dawnjax.runs.past import Event
+
+PARTS = (
+    "steps",
+    "lost_steps",
+    "input_wait",
+    "setup",
+    "compile",
+    "restore",
+    "evaluation",
+    "checkpoint",
+    "profile",
+    "other",
+    "gaps",
+)
+"""Of the wall time, whole and without overlap."""
+
+_PHASES = {"eval": "evaluation"}
+"""Parts that are called otherwise than their phase."""
+
+
+def wall_seconds(run: LoggedRun) -> tuple[dict[str, float], str]:
+    """Seconds of each of `PARTS`, or nothing and the reason."""
+    if run.lost_log or run.lost_lines:
+        return {}, "lines of the log are lost: which steps were made when is not known"
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for place, attempt in enumerate(run.attempts):
+        phases = attempt.phase_seconds()
+        train = phases.pop("train")
+        for name, value in phases.items():
+            seconds[_PHASES.get(name, name)] += value
+        later = run.attempts[place + 1 :]
+        for name, value in _of_train_phase(attempt, train, later).items():
+            seconds[name] += value
+        if later:
+            gap = _gap_seconds(attempt, later[0])
+            if gap is None:
+                return {}, f"the clocks of attempts {attempt.number} and {later[0].number} disagree"
+            seconds["gaps"] += gap
+    return {name: round(value, 6) for name, value in seconds.items()}, ""
+
+
+def _of_train_phase(
+    attempt: LoggedAttempt, seconds: float, later: Sequence[LoggedAttempt]
+) -> dict[str, float]:
+    """Parts of an attempt's seconds in the train phase; `later` are the attempts after it."""
+    last = last_event(attempt.events, "train")
+    if last is None:
+        return {"lost_steps" if _began(later) else "other": seconds}
+    first, made = _first_step(attempt), sum(e["steps"] for e in events_of(attempt.events, "train"))
+    recorded = min(seconds, attempt.phase_seconds(last["t"])["train"])
+    waited = min(recorded, last["input_wait_seconds"])
+    # A later attempt may begin from an older save than the one after this attempt.
+    kept = min([first + made, *(_first_step(other) for other in _began(later))])
+    share = max(0, kept - first) / made if made else 0.0
+    after = seconds - recorded  # steps of a killed process that it did not record
+    return {
+        "steps": share * (recorded - waited),
+        "lost_steps": (1 - share) * (recorded - waited) + (after if _began(later) else 0.0),
+        "input_wait": waited,
+        "other": 0.0 if _began(later) else after,
+    }
+
+
+def _began(attempts: Sequence[LoggedAttempt]) -> list[LoggedAttempt]:
+    """Attempts that came to have a state: others neither keep nor lose a step."""
+    return [a for a in attempts if any(e["event"] in ("restored", "train") for e in a.events)]
+
+
+def _first_step(attempt: LoggedAttempt) -> int:
+    restored = last_event(attempt.events, "restored")
+    return 0 if restored is None else restored["step"]
+
+
+def _gap_seconds(attempt: LoggedAttempt, following: LoggedAttempt) -> float | None:
+    """Seconds between the last event of an attempt and the start of the next process."""
+    end: Event = max(attempt.events, key=lambda event: event["t"])
+    start = following.start
+    if not start:
+        return None
+    one_boot = attempt.start.get("boot_id") == start.get("boot_id") is not None
+    clock = "boot_seconds" if one_boot else "unix_seconds"
+    if None in (start.get(clock), end.get(clock)):
+        return None
+    gap = start[clock] - start["t"] - end[clock]
+    # Two readings of one clock may differ by less than the resolution of a log.
+    return max(gap, 0.0) if gap > -1.0 else None
