@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
     if len(names) != 1:
         raise ConfigError(f"one name is needed, and {len(names)} were given: dawnjax new NAME")
     path = Path(names[0] if names[0].endswith(".py") else f"{names[0]}.py")
-    _write(path, _text(path.stem, flag_values["task"].value, flag_values["model"].value))
+    task, model = (str(flag_values[name].value) for name in ("task", "model"))
+    _write(path, _text(path.stem, task, model))
     print(f"wrote {path}; train it with\n\n    dawnjax train {path}")
     return ExitStatus.DONE
 

@@ -12,6 +12,7 @@ from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.page.view import CellView, Naming, view
 from dawnjax.report.curves import quality
 from dawnjax.runs.clock import PHASES
+from dawnjax.runs.goodput import PARTS
 
 MOST_BARS = 30
 
@@ -29,13 +30,13 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
         return None
     runs = _ordered(runs)
     results = _results_table(runs)
-    phases = _phases_table(runs)
+    phases, wall = _phases_table(runs), _wall_table(runs)
     names = ["data", "seed", "status", "time_to_accuracy_seconds", "epochs_to_target"]
     names += ["compile_seconds", "compile_cache"]
     if any(run.result.interruptions for run in runs):
         names.append("compile_seconds_in_time_to_accuracy")
     names += ["total_seconds_to_accuracy", "train_seconds", "epochs", "best"]
-    names += ["examples_per_second", "cost_usd"]
+    names += ["examples_per_second", "goodput", "cost_usd"]
     # The change stands below the run's name, which saves a column.
     name = Naming(
         "run",
@@ -51,9 +52,9 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
             "it. After a restart, compilation counts in the time to accuracy. The time from the "
             "start of the program includes both.",
         ),
-        blocks=(shown, _phases_figure(runs)),
-        folded=(view(phases),),
-        tables=(results, phases),
+        blocks=tuple(block for block in (shown, _wall_figure(runs)) if block is not None),
+        folded=(view(wall), view(phases)),
+        tables=(results, wall, phases),
     )
 
 
@@ -112,6 +113,7 @@ _RESULTS = (
     Column("best", "best quality"),
     Column("best_value", "best quality, value", kind="number"),
     Column("examples_per_second", "examples a second", kind="number"),
+    Column("goodput", "goodput", kind="fraction"),
     Column("cost_usd", "cost", "USD", "number"),
     Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
     Column("interruptions", "interruptions", kind="integer"),
@@ -129,6 +131,8 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
         notes=(
             "Examples a second: of the train steps alone, without evaluation."
             + "".join(f" Examples of {name} are {unit}." for name, unit in sorted(units)),
+            "Goodput: share of all wall time, gaps between attempts included, in which steps that "
+            "count were made.",
             "Cost: time to accuracy at the price given; that of the whole process is in the file.",
             "Cache of programs: cold where at least one was compiled, warm where all were read "
             "back, tuned where a GPU's searches for kernels were. Whole run: what was trained "
@@ -184,6 +188,30 @@ def _phases_table(runs: Sequence[OurRun]) -> Table:
     )
 
 
+def _wall_table(runs: Sequence[OurRun]) -> Table:
+    names = {name: name.replace("_", " ") for name in PARTS}
+    return Table(
+        name="wall_time",
+        title="Wall time since the first start",
+        columns=(
+            *_RUN,
+            Column("goodput", "goodput", kind="fraction"),
+            *(Column(f"{name}_seconds", label, "s", "number") for name, label in names.items()),
+        ),
+        rows=tuple(
+            (
+                *_named(run).values(),
+                run.result.goodput,
+                *(run.result.wall_seconds.get(name) for name in PARTS),
+            )
+            for run in runs
+        ),
+        notes=(
+            "Lost steps: made, and made again because no save held them. Gaps: no process ran.",
+        ),
+    )
+
+
 def _losses_table(runs: Sequence[OurRun]) -> Table:
     steps = max((len(run.result.first_losses) for run in runs), default=0)
     rows = []
@@ -221,44 +249,57 @@ def _versions_table(runs: Sequence[OurRun]) -> Table:
     )
 
 
-def _phases_figure(runs: Sequence[OurRun]) -> Figure:
+def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
+    """Parts of the wall time as bars; None where no run's are known."""
     groups: dict[tuple[str, str], list[OurRun]] = {}
     for run in runs:
         groups.setdefault((run.result.experiment, _variant(run)), []).append(run)
     each = len(runs) <= MOST_BARS
-    bars = []
+    bars, left_out = [], []
     for (experiment, variant), group in groups.items():
         name = " ".join(filter(None, [experiment, variant]))
         for label, members in [(run.name, [run]) for run in group] if each else [(name, group)]:
+            unknown = [run for run in members if not run.result.wall_seconds]
+            if unknown:
+                left_out.append((label, unknown[0].result.reasons.get("goodput", "not known")))
+                continue
             parts = tuple(
-                statistics.fmean(float(run.result.phases.get(phase, 0.0)) for run in members)
-                for phase in PHASES
+                statistics.fmean(run.result.wall_seconds[part] for run in members) for part in PARTS
             )
-            bars.append(Row(label, name if each else "", parts, words.duration(sum(parts))))
-    left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
+            share = words.percent(parts[PARTS.index("steps")] / sum(parts))
+            bars.append(
+                Row(label, name if each else "", parts, f"{words.duration(sum(parts))}, {share}")
+            )
+    left_out += [(bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:]]
     bars = bars[:MOST_BARS]
+    if not bars:
+        return None
     axis = svg.Axis("time", words.duration, svg.time_ticks, zero=True)
     sentences = "; ".join(
         f"{bar.label}: "
         + ", ".join(
             f"{name} {words.duration(value)}"
-            for name, value in zip(PHASES, bar.values, strict=True)
+            for name, value in zip(_PART_NAMES, bar.values, strict=True)
             if value
         )
         for bar in bars
     )
     return Figure(
-        name="phases",
-        title="Where the seconds of each run went",
+        name="wall_time",
+        title="Where the wall time of each run went",
         summary=sentences + ".",
         caption=(
-            "All seconds from the start of the program to its end, restarts included."
+            "All seconds from the first start to the end, restarts and the gaps before them "
+            "included; in percent the goodput, the share of steps that count."
             + ("" if each else " Means over the runs of an experiment.")
         ),
-        draw=lambda width: draw_bars(bars, PHASES, axis, width),
-        left_out=left_out,
-        tables=("phases",),
+        draw=lambda width: draw_bars(bars, _PART_NAMES, axis, width),
+        left_out=tuple(left_out),
+        tables=("wall_time",),
     )
+
+
+_PART_NAMES = tuple(part.replace("_", " ") for part in PARTS)
 
 
 def _why(name: str, row) -> str:

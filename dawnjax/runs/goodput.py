@@ -14,15 +14,15 @@ from dawnjax.runs.logged_run import LoggedAttempt, LoggedRun, events_of, last_ev
 from dawnjax.runs.past import Event
 
 PARTS = (
-    "steps",
-    "lost_steps",
-    "input_wait",
     "setup",
     "compile",
     "restore",
+    "steps",
     "evaluation",
     "checkpoint",
     "profile",
+    "lost_steps",
+    "input_wait",
     "other",
     "gaps",
 )
@@ -36,7 +36,7 @@ def wall_seconds(run: LoggedRun) -> tuple[dict[str, float], str]:
     """Seconds of each of `PARTS`, or nothing and the reason."""
     if run.lost_log or run.lost_lines:
         return {}, "lines of the log are lost: which steps were made when is not known"
-    seconds = dict.fromkeys(PARTS, 0.0)
+    seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
     for place, attempt in enumerate(run.attempts):
         phases = attempt.phase_seconds()
         train = phases.pop("train")
