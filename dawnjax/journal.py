@@ -138,7 +138,7 @@ class Journal:
     def summarize(self, result: RunResult) -> None:
         """Keep the figures of the result that the trackers get at the end."""
         names = ("status", "time_to_accuracy_seconds", "total_seconds_to_accuracy")
-        names += ("epochs_to_target", "examples_per_second", "cost_usd")
+        names += ("epochs_to_target", "examples_per_second", "goodput", "cost_usd")
         values = {name: getattr(result, name) for name in names}
         self._summary = {name: value for name, value in values.items() if value is not None}
 
