@@ -13,14 +13,22 @@ from dawnjax.text import escaped
 
 _USAGE = (
     "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] [--perfetto=FILE] | "
-    "--experiment=NAME [--FLAG=VALUE...]"
+    "RUN_DIR --again [--FLAG=VALUE...] | --experiment=NAME [--FLAG=VALUE...]"
 )
 _DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
 
 With RUN_DIR it reads a profile that a run left there: the one after the run, or the last window
-inside it, or the one that --window names. With --experiment it makes a few fresh steps, as
-`dawnjax train` would, and profiles them (--run_dir says where to; --profile.seconds how long). CSV
-and SVG are written next to each profile. --experiment=NAME --help lists its flags."""
+inside it, or the one that --window names. With --again it restores the run's newest checkpoint and
+profiles further steps as a window of their own, such as when the first profile was disturbed; the
+run's log and result stay as they are. With --experiment it makes a few fresh steps, as `dawnjax
+train` would, and profiles them (--run_dir says where to; --profile.seconds how long). CSV and SVG
+are written next to each profile. --again --help and --experiment=NAME --help list their flags."""
+
+_OPTIONS_AGAIN = (
+    "mesh", "weight_update_sharding", "steps_per_call", "data_placement", "checkpoint",
+    "compile_cache_dir", "keep_freed_memory", "processes", "profile",
+)  # fmt: skip
+"""The run options of steps that a profile makes again."""
 
 
 def main(argv: list[str]) -> int:
@@ -36,6 +44,10 @@ def main(argv: list[str]) -> int:
         "window", "", "The window to show, such as steps_20_24; empty takes the last or after_run."
     )
     text("perfetto", "", "A file (.json.gz) for one timeline of all hosts, their clocks aligned.")
+    if "--again" in rest:
+        rest.remove("--again")
+        command_line.parse("profile", flag_values, figure_flags, _USAGE, _DESCRIPTION)
+        return _again(rest, bool(flag_values["figures"].value))
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
         command_line.parse("profile", flag_values, figure_flags, _USAGE, _DESCRIPTION)
         return _fresh(rest, bool(flag_values["figures"].value))
@@ -59,6 +71,32 @@ def _fresh(argv: list[str], with_figures: bool) -> int:
 
     run_dir, is_first = profile_experiment(request)
     return show(run_dir, with_figures) if is_first else ExitStatus.DONE
+
+
+def _again(argv: list[str], with_figures: bool) -> int:
+    from dawnjax.checkpointed.earlier_run import add_run_flags, read_run
+    from dawnjax.config.flag_tree import FlagTree
+    from dawnjax.config.run_options import RunOptions
+
+    flag_values = flags.FlagValues()
+    add_run_flags(flag_values)
+    options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS_AGAIN)
+    options.define(flag_values)
+    paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
+    if len(paths) != 1:
+        raise ConfigError(f"--again takes one run directory, and {len(paths)} were given")
+    data_dir, file = (str(flag_values[name].value) for name in ("data_dir", "experiment"))
+    run, chosen = read_run(Path(paths[0]), data_dir, file), options.value(flag_values)
+    chosen.validate()
+    # Imported here: wrong use is answered before JAX is loaded to compute.
+    from dawnjax.capture.fresh_profile import profile_again
+
+    run_dir, is_first = profile_again(run, chosen)
+    return show(run_dir, with_figures, _newest_again(run_dir)) if is_first else ExitStatus.DONE
+
+
+def _newest_again(run_dir: Path) -> str:
+    return [name for name in windows_of(run_dir) if name.startswith("again_")][-1]
 
 
 def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
