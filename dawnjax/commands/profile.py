@@ -40,6 +40,8 @@ def main(argv: list[str]) -> int:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     figures_help = "Write SVG figures next to each profile."
     flags.DEFINE_boolean("figures", True, figures_help, flag_values=flag_values)
+    again_help = "Profile further steps from the run's newest checkpoint."
+    flags.DEFINE_boolean("again", False, again_help, flag_values=flag_values)
     text(
         "window", "", "The window to show, such as steps_20_24; empty takes the last or after_run."
     )
