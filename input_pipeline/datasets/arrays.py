@@ -28,7 +28,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     DataSpec,
     Split,
 )
-from dawnjax.input_pipeline.reading.image_set import channel_statistics, check_labels
+from dawnjax.input_pipeline.reading.image_set import channel_statistics, check_classes, check_images
 
 Examples = dict[str, np.ndarray]
 """The arrays of a split, by name."""
@@ -99,31 +99,28 @@ class ImageArrays(Arrays):
         return {"image": examples["image"], "label": examples["label"].astype(np.int32)}
 
     def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DatasetSpec:
-        has_names = type(self).classes is not ImageArrays.classes
-        num_classes = len(self.classes()) if has_names else 2**31
         for split, examples in splits.items():
             where = f"{type(self).__name__}.arrays({split!r}):"
             if set(examples) != {"image", "label"}:
                 names = ", ".join(map(repr, examples))
                 raise DataError(f"{where} {names} given; wanted 'image' and 'label'")
             image, label = examples["image"], examples["label"]
+            check_images(f"{where} 'image' is", image)
             shape = splits["train"]["image"].shape[1:]
-            if image.dtype != np.uint8 or image.ndim != 4 or image.shape[1:] != shape:
-                raise DataError(
-                    f"{where} 'image' is {image.dtype} {image.shape}; wanted uint8 [n, height, "
-                    "width, channels], all of one size"
-                )
+            if image.shape[1:] != shape:
+                raise DataError(f"{where} 'image' is {image.shape[1:]}, those to train on {shape}")
             if label.dtype.kind not in "iu" or label.ndim != 1:
                 raise DataError(f"{where} 'label' is {label.dtype} {label.shape}; wanted integers")
-            check_labels(f"{where} 'label':", label, num_classes)
-        most = max(int(examples["label"].max()) for examples in splits.values())
+        labels: dict[Split, np.ndarray] = {s: splits[s]["label"] for s in ("train", "eval")}
+        names = self.classes() if type(self).classes is not ImageArrays.classes else None
+        num_classes = check_classes(f"{type(self).__name__}.arrays:", labels, names)
         mean, std = channel_statistics(splits["train"]["image"])
         height, width, channels = splits["train"]["image"].shape[1:]
         return DatasetSpec(
             num_train_examples=len(splits["train"]["label"]),
             num_eval_examples=len(splits["eval"]["label"]),
             image_shape=(height, width, channels),
-            num_classes=num_classes if has_names else most + 1,
+            num_classes=num_classes,
             mean=mean,
             std=std,
             fingerprint=fingerprint,

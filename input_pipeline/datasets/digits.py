@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.reading import class_subset
 from dawnjax.input_pipeline.reading.dataset import DataError, DatasetSpec, Declaration, Split
 
@@ -101,7 +102,7 @@ def _read_table() -> np.ndarray:
         raise DataError("digits come with scikit-learn, which is not installed: pip install it")
     path = pathlib.Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     try:
-        text = gzip.decompress(path.read_bytes())
+        text = gzip.decompress(records.read_plain(path))
         table = np.fromstring(text.replace(b"\n", b","), dtype=np.uint8, sep=",")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error}); reinstall scikit-learn") from error

@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
@@ -172,8 +173,11 @@ class Shard:
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
-            size = path.stat().st_size
-            header = np.fromfile(path, "<i4", HEADER_BYTES // 4)
+            with records.open_plain(path) as file:
+                header = np.frombuffer(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"), "<i4")
+                size = file.seek(0, 2)
+        except records.BoundError as error:
+            raise DataError(f"{path}: {error}") from None
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from None
         if size < HEADER_BYTES:

@@ -48,7 +48,7 @@ class Ratings:
 
 def read_ratings(path: pathlib.Path) -> Ratings:
     """Ratings in any of the forms, plain or packed."""
-    text = text_files.read_bytes(path, MOST_BYTES)
+    text = text_files.read_content(path, MOST_BYTES)
     first_line = 1
     if text.startswith(_HEADER):
         text, first_line = text[text.find(b"\n") + 1 :], 2
@@ -148,7 +148,7 @@ def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray
     last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]
     table = rated(pairs[:, 0], pairs[:, 1], len(items))
     found: dict[int, np.ndarray] = {}
-    text = text_files.read_bytes(path, MOST_BYTES)
+    text = text_files.read_content(path, MOST_BYTES)
     for number, line in enumerate(text.rstrip().split(b"\n"), 1):
         where = f"{path}:{number}"
         head, *rest = line.strip().split(b"\t")

@@ -112,7 +112,7 @@ def _contents(
     eval_pairs = _eval_pairs(corpus)
     # The vocabulary sees no text to evaluate: that would leak it into training.
     if corpus.vocabulary_file is not None:
-        model = text_files.read_bytes(corpus.vocabulary_file, vocabulary.MOST_BYTES)
+        model = text_files.read_content(corpus.vocabulary_file, vocabulary.MOST_BYTES)
     else:
         say(
             f"training a vocabulary of {corpus.vocabulary_size:,} tokens on {2 * len(sources):,} "
@@ -134,7 +134,7 @@ def _contents(
         num_empty_pairs=num_read - len(sources),
         eval_text_md5=tuple(
             hashlib.md5(
-                text_files.read_bytes(path, sentence_pairs.MOST_BYTES), usedforsecurity=False
+                text_files.read_content(path, sentence_pairs.MOST_BYTES), usedforsecurity=False
             ).hexdigest()
             for path in (corpus.eval_source, corpus.eval_target)
             if path is not None

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import records
 from dawnjax.input_pipeline.datasets.squad import (
     KIND,
     TEXTS_FILE,
@@ -41,7 +40,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 def read_passages(path: pathlib.Path) -> Passages:
     """Questions of a file, plain or packed; articles are sorted by their titles."""
-    body = _load(path)
+    body = text_files.read_json(path, MOST_BYTES, _MOST_MARKS)
     articles = _field(body, "data", list, f"{path}")
     if not articles:
         raise DataError(f"{path}: holds no articles")
@@ -119,20 +118,6 @@ def _field(owner: Any, name: str, kind: type, where: str) -> Any:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _load(path: pathlib.Path) -> Any:
-    content = text_files.read_bytes(path, MOST_BYTES)
-    if not content.strip():
-        raise DataError(f"{path}: is empty")
-    try:
-        return records.load_json(content, _MOST_MARKS)
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
-    except records.BoundError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def prepare(

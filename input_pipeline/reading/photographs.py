@@ -5,12 +5,13 @@
 - TensorFlow Datasets: ArrayRecord files with features `image` and `label`, read without TensorFlow.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ SIDE = 256
 
 LARGEST_BYTES = 64 * 2**20
 """Of the file of one photograph."""
+
+_NO_CLASSES = frozenset(
+    ("lost+found", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information")
+)
+"""Folders that file systems, archivers and servers put beside a person's own."""
 
 _EVAL_FOLDERS = ("val", "validation", "eval", "test")
 
@@ -112,11 +118,26 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
 
 def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
     """Names of the class folders in a folder, sorted; one or more."""
-    entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
-    classes = tuple(sorted(entry.name for entry in entries if entry.is_dir()))
+    with _named(folder):
+        classes = tuple(entry.name for entry in _entries(folder) if entry.is_dir())
     if not classes:
         raise DataError(f"{folder}: has no class folders")
     return classes
+
+
+def _entries(folder: str | pathlib.Path) -> list[os.DirEntry[str]]:
+    """Entries of a folder, sorted, without hidden ones and those that hold nobody's images."""
+    # os.scandir and text: a million pathlib.Path objects take half a minute to make.
+    found = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    return sorted((e for e in found if e.name not in _NO_CLASSES), key=lambda entry: entry.name)
+
+
+@contextlib.contextmanager
+def _named(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # a link that leads to itself, or no right to read
+        raise DataError(f"{error.filename or folder}: cannot be read ({error.strerror})") from None
 
 
 def list_folder(
@@ -127,25 +148,23 @@ def list_folder(
     files: list[str] = []
     labels: list[int] = []
     own_listing = hashlib.sha256(json.dumps(classes).encode())
-    # os.scandir and text: a million pathlib.Path objects take half a minute to make.
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.name.startswith("."):
-            continue
-        if not entry.is_dir():
-            raise DataError(f"{entry.path}: lies outside the class folders of {folder}")
-        if entry.name not in numbers:
-            raise DataError(f"{entry.path}: is of no class that {folder.parent / 'train'} has")
-        names = []
-        for file in sorted(os.scandir(entry.path), key=lambda file: file.name):
-            if file.name.startswith("."):
-                continue
-            if not file.is_file():
-                raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
-            files.append(file.path)
-            labels.append(numbers[entry.name])
-            names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
-        for digest in (listing, own_listing):
-            digest.update("".join(names).encode())
+    with _named(folder):
+        for entry in _entries(folder):
+            if not entry.is_dir():
+                raise DataError(f"{entry.path}: lies outside the class folders of {folder}")
+            if entry.name not in numbers:
+                raise DataError(f"{entry.path}: is of no class that {folder.parent / 'train'} has")
+            names = []
+            for file in _entries(entry.path):
+                if not file.is_file():
+                    raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
+                files.append(file.path)
+                labels.append(numbers[entry.name])
+                names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
+            if split == "train" and not names:
+                raise DataError(f"{entry.path}: has no images; remove the folder, or fill it")
+            for digest in (listing, own_listing):
+                digest.update("".join(names).encode())
 
     def read(index: int) -> tuple[bytes, str]:
         try:

@@ -29,7 +29,7 @@ def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], l
 
 
 def _read_lines(path: pathlib.Path) -> list[str]:
-    text = text_files.read_text(path, MOST_BYTES)
+    text = text_files.read(path, MOST_BYTES)
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 

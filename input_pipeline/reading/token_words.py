@@ -9,6 +9,7 @@ import json
 import pathlib
 
 from dawnjax import records
+from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 FILE = "vocabulary.json"
@@ -35,14 +36,12 @@ KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
 def read_words(directory: pathlib.Path) -> Words:
     path = directory / FILE
     try:
-        fields = records.load_json(records.read_plain(path))
-    except FileNotFoundError:
+        fields = text_files.read_json(path, records.MOST_BYTES)
+    except MissingDataError:
         raise MissingDataError(
             f"{path}: data.vocabulary=file needs this file; `dawnjax prepare "
             "--dataset=token_shards --vocabulary_size=N` makes it"
         ) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'is no JSON'}") from None
     counts = fields.get("bytes_of_token") if isinstance(fields, dict) else None
     if not isinstance(counts, list) or not all(type(n) is int and n >= 0 for n in counts):
         raise DataError(f"{path}: bytes_of_token must be a list of whole numbers from 0")
