@@ -154,7 +154,7 @@ def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def class_names_of(where: str, names: np.ndarray) -> tuple[str, ...]:
-    """Names of classes in an array of texts, or of bytes as Python 2 wrote them, from label 0 on."""
+    """Names of classes in an array of texts, or of bytes as Python 2 wrote them."""
     if names.ndim != 1 or names.dtype.kind not in "US":
         raise DataError(f"{where} classes are {names.dtype} {names.shape}; wanted texts [n]")
     try:
