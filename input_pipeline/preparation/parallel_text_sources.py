@@ -24,7 +24,11 @@ from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers
 from dawnjax.input_pipeline.reading import sentence_pairs, text_files, vocabulary
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.manifest import Manifest
-from dawnjax.input_pipeline.reading.sentence_pairs import evaluated_arrays, read_pairs
+from dawnjax.input_pipeline.reading.sentence_pairs import (
+    MOST_EVAL_LINE_BYTES,
+    evaluated_arrays,
+    read_pairs,
+)
 
 ROW_LENGTHS = (8, 510)
 """Shortest and longest row: segments are stored as uint8, and a sentence has two tokens or more."""
@@ -88,7 +92,8 @@ def _training_pairs(corpus: Corpus) -> Pairs:
 
 def _eval_pairs(corpus: Corpus) -> Pairs:
     if corpus.eval_source is not None and corpus.eval_target is not None:
-        sources, targets = read_pairs(corpus.eval_source, corpus.eval_target)
+        files = (corpus.eval_source, corpus.eval_target)
+        sources, targets = read_pairs(*files, MOST_EVAL_LINE_BYTES)
     elif corpus.tfds is not None:
         names = [corpus.tfds.eval_split] if corpus.tfds.eval_split else ["validation", "test"]
         sources, targets = corpus.tfds.read(*names)

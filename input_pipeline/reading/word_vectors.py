@@ -13,6 +13,9 @@ from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 MOST_BYTES = 16 * 2**30
 _MOST_LINE_BYTES = 2**16
+MOST_VALUES = 4096
+"""Of a word; published vectors have 25 to 1,024."""
+
 _FORM = "wanted `word v1 ... vN`, separated by single blanks"
 
 
@@ -35,6 +38,8 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
                     + (f" and {width} in line 1" if number > 1 else "")
                     + f"; {_FORM}"
                 )
+            if count > MOST_VALUES:
+                raise DataError(f"{path}:{number}: {count} values; at most {MOST_VALUES} are read")
             word, _, values = line.partition(b" ")
             if word in wanted and word not in found:
                 found[word] = _values(values, f"{path}:{number}")
