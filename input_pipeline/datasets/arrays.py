@@ -21,14 +21,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dawnjax.input_pipeline.reading import overlap
 from dawnjax.input_pipeline.reading.dataset import (
     ArraysSpec,
     DataError,
     DatasetSpec,
     DataSpec,
+    Declaration,
     Split,
 )
 from dawnjax.input_pipeline.reading.image_set import channel_statistics, check_classes, check_images
+
+MOST_COMPARED = 1_000_000
+"""Of larger data it is not counted how many examples are in both splits: 1 s before each run."""
 
 Examples = dict[str, np.ndarray]
 """The arrays of a split, by name."""
@@ -77,7 +82,22 @@ class Arrays:
             train_shapes=shapes["train"],
             eval_shapes=shapes["eval"],
             fingerprint=fingerprint,
+            declaration=self._declaration(splits, list(splits["train"]), "examples"),
         )
+
+    def _declaration(
+        self, splits: dict[Split, Examples], names: list[str], unit: str
+    ) -> Declaration:
+        """Declaration of the splits, compared by the arrays of some names."""
+        name, both = self.TAG.replace("_", " "), [splits["train"], splits["eval"]]
+        forms = [
+            [(key, it[key].dtype, it[key].shape[1:]) for key in names if key in it] for it in both
+        ]
+        few = sum(len(examples[names[0]]) for examples in both) <= MOST_COMPARED
+        if forms[0] != forms[1] or not few:
+            return Declaration(name=name)
+        sides = [overlap.rows(*(examples[key] for key in names)) for examples in both]
+        return Declaration(name=name, overlap=overlap.shared(sides[0], sides[1], unit))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +144,7 @@ class ImageArrays(Arrays):
             mean=mean,
             std=std,
             fingerprint=fingerprint,
+            declaration=self._declaration(splits, ["image"], "images"),
         )
 
 

@@ -18,7 +18,13 @@ import numpy as np
 from dawnjax.input_pipeline.datasets import published
 from dawnjax.input_pipeline.datasets.published import declare_text
 from dawnjax.input_pipeline.reading import vocabulary
-from dawnjax.input_pipeline.reading.dataset import DataError, Split, TextSpec, directory_of
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    Overlap,
+    Split,
+    TextSpec,
+    directory_of,
+)
 from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 
 VOCABULARY_FILE = "vocabulary.model"
@@ -35,6 +41,7 @@ class TextFacts:
       num_empty_pairs: Training pairs with an empty side, left out.
       num_too_long_pairs: Training pairs with a side longer than a row, left out.
       eval_text_md5: Of the text of both sides to evaluate; of files alone.
+      overlap: Pairs in both splits, both sides equal.
     """
 
     num_pairs_read: int
@@ -51,6 +58,7 @@ class TextFacts:
     num_target_tokens: int
     vocabulary_size: int
     eval_text_md5: tuple[str, ...]
+    overlap: Overlap | None = None
 
     def summary(self) -> str:
         rows = self.num_train_examples
@@ -186,7 +194,7 @@ def spec_of(manifest: Manifest[TextFacts]) -> TextSpec:
     return TextSpec(
         end=vocabulary.END,
         fingerprint=manifest.fingerprint(),
-        declaration=declare_text(facts.num_pairs_read, facts.eval_text_md5),
+        declaration=declare_text(facts.num_pairs_read, facts.eval_text_md5, facts.overlap),
         **{name: getattr(facts, name) for name in names},
     )
 

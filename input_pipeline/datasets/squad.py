@@ -22,6 +22,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
     MissingDataError,
+    Overlap,
     Split,
     directory_of,
 )
@@ -44,12 +45,16 @@ Counts = dict[Literal["articles", "passages", "questions"], int]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionFacts:
-    """Counts of prepared questions, and `references_digest` of those to evaluate."""
+    """Counts of prepared questions, and `references_digest` of those to evaluate.
+
+    `overlap` counts questions in both splits about the same passage.
+    """
 
     train: Counts
     eval: Counts
     num_types: int
     eval_references: str
+    overlap: Overlap | None = None
 
     def summary(self) -> str:
         parts = [
@@ -127,7 +132,7 @@ class Squad:
             _encoded(directory, manifest),
             width,
             manifest.fingerprint(*more),
-            self._declare(manifest.facts),
+            dataclasses.replace(self._declare(manifest.facts), overlap=manifest.facts.overlap),
         )
 
     def published_spec(self) -> QuestionsSpec:

@@ -21,7 +21,7 @@ from dawnjax.input_pipeline.preparation.writing import (
     write_manifest,
     write_synced,
 )
-from dawnjax.input_pipeline.reading import image_set, manifest
+from dawnjax.input_pipeline.reading import image_set, manifest, overlap
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_set import (
     FILES,
@@ -96,6 +96,11 @@ def describe(
         classes=classes,
         class_counts={split: class_counts(labels[split], len(classes)) for split in SPLITS},
         statistics={split: channel_statistics(arrays[f"{split}_images.npy"]) for split in SPLITS},
+        overlap=overlap.shared(
+            overlap.rows(arrays["train_images.npy"]),
+            overlap.rows(arrays["eval_images.npy"]),
+            "images",
+        ),
     )
     return KIND.make(dataset, facts, arrays, source)
 

@@ -7,7 +7,7 @@ side longer than a row, is left out and counted; no pair to evaluate ever is.
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from dawnjax.input_pipeline.preparation import packing
 from dawnjax.input_pipeline.preparation.parallel_text_tfds import TfdsPairs
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers, write_files
-from dawnjax.input_pipeline.reading import sentence_pairs, text_files, vocabulary
-from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading import overlap, sentence_pairs, text_files, vocabulary
+from dawnjax.input_pipeline.reading.dataset import DataError, overlap_line
 from dawnjax.input_pipeline.reading.manifest import Manifest
 from dawnjax.input_pipeline.reading.sentence_pairs import (
     MOST_EVAL_LINE_BYTES,
@@ -134,6 +134,7 @@ def _contents(
     evaluated, references = evaluated_arrays(*eval_pairs, words)
     arrays |= {f"eval_{side}.npy": array for side, array in evaluated.items()}
     facts = TextFacts(
+        overlap=overlap.shared(_contents_of(pairs), _contents_of(eval_pairs), "pairs"),
         **counts,
         num_pairs_read=num_read,
         num_empty_pairs=num_read - len(sources),
@@ -151,6 +152,11 @@ def _contents(
     )
     text = "".join(line + "\n" for line in references).encode()
     return facts, {**arrays, VOCABULARY_FILE: model, REFERENCES_FILE: text}
+
+
+def _contents_of(pairs: Pairs) -> Iterator[bytes]:
+    for pair in zip(*pairs, strict=True):
+        yield "\n".join(pair).encode()
 
 
 def _packed_rows(
@@ -217,7 +223,9 @@ def _prepare(request: Request) -> str:
         corpus, values["out"], overwrite=request.overwrite, say=progress.say
     )
     done = f"{DONE[outcome]} in {progress.seconds:.1f} s"
-    return f"{values['out']}: {done}: {manifest.facts.summary()}"
+    facts = manifest.facts
+    note = overlap_line(facts.overlap, "\nnote: ")
+    return f"{values['out']}: {done}: {facts.summary()}{note}"
 
 
 PREPARATION = Preparation(

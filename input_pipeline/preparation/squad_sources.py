@@ -13,6 +13,7 @@ import hashlib
 import json
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from dawnjax.input_pipeline.datasets.squad import (
 )
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers, write_files
-from dawnjax.input_pipeline.reading import text_files
-from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading import overlap, text_files
+from dawnjax.input_pipeline.reading.dataset import DataError, overlap_line
 from dawnjax.input_pipeline.reading.manifest import Manifest
 from dawnjax.input_pipeline.reading.questions import Passages, Question, encode
 from dawnjax.input_pipeline.reading.tokens import covering, spans_of
@@ -142,8 +143,14 @@ def prepare(
         eval=_counts(splits["eval"]),
         num_types=len(types) - 1,
         eval_references=references_digest(asked),
+        overlap=overlap.shared(_asked(splits["train"]), _asked(splits["eval"]), "questions"),
     )
     return write_files(out, KIND, facts, contents, overwrite=overwrite)
+
+
+def _asked(passages: Passages) -> Iterator[bytes]:
+    for question in passages.questions:
+        yield f"{question.text}\n{passages.contexts[question.passage]}".encode()
 
 
 def _counts(passages: Passages) -> Counts:
@@ -171,7 +178,9 @@ def _prepare(request: Request) -> str:
     evaluated = pathlib.Path(given).expanduser()
     manifest, outcome = prepare(train, evaluated, out, overwrite=request.overwrite)
     seconds = request.progress.seconds
-    return f"{out}: {DONE[outcome]} in {seconds:.1f} s: {manifest.facts.summary()}"
+    facts = manifest.facts
+    note = overlap_line(facts.overlap, "\nnote: ")
+    return f"{out}: {DONE[outcome]} in {seconds:.1f} s: {facts.summary()}{note}"
 
 
 PREPARATION = Preparation(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.dataset import DataError, Overlap, Split
 from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
@@ -40,12 +40,14 @@ class ImageFacts:
       classes: Name of each class; a label is a position in it.
       class_counts: Images of each class, in each split; empty where labels were not counted.
       statistics: Of each split that was measured.
+      overlap: Images in both splits; None where they were not compared.
     """
 
     num_examples: dict[Split, int]
     classes: tuple[str, ...]
     class_counts: dict[Split, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     statistics: dict[Split, Statistics] = dataclasses.field(default_factory=dict)
+    overlap: Overlap | None = None
 
     def summary(self) -> str:
         return f"{' + '.join(f'{self.num_examples[split]:,}' for split in SPLITS)} examples"

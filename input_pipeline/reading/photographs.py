@@ -44,11 +44,13 @@ class Photographs:
       labels: int32 [n], positions in the source's classes; some sources read them on demand.
       read: Returns the file at a position, and its name for messages.
       listing: Hash of all names and sizes; empty where the source has no files of them.
+      sizes: int64 [n], bytes of each file; None where the source has no files of them.
     """
 
     labels: np.ndarray | RowsOnDemand
     read: Callable[[int], tuple[bytes, str]]
     listing: str = ""
+    sizes: np.ndarray | None = None
 
     def decoded(self, index: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
         """One photograph as `decode` makes it; a DataError names the file."""
@@ -147,6 +149,7 @@ def list_folder(
     numbers = {name: number for number, name in enumerate(classes)}
     files: list[str] = []
     labels: list[int] = []
+    sizes: list[int] = []
     own_listing = hashlib.sha256(json.dumps(classes).encode())
     with _named(folder):
         for entry in _entries(folder):
@@ -160,7 +163,8 @@ def list_folder(
                     raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
                 files.append(file.path)
                 labels.append(numbers[entry.name])
-                names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
+                sizes.append(file.stat().st_size)
+                names.append(json.dumps([split, entry.name, file.name, sizes[-1]]))
             if split == "train" and not names:
                 raise DataError(f"{entry.path}: has no images; remove the folder, or fill it")
             for digest in (listing, own_listing):
@@ -174,7 +178,8 @@ def list_folder(
         except OSError as error:
             raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None
 
-    return Photographs(np.array(labels, np.int32), read, own_listing.hexdigest())
+    listed = own_listing.hexdigest()
+    return Photographs(np.array(labels, np.int32), read, listed, np.array(sizes, np.int64))
 
 
 def _open_tfds(version: pathlib.Path, wanted: Sequence[Split]) -> Source:

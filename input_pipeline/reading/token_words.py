@@ -8,7 +8,6 @@ import dataclasses
 import json
 import pathlib
 
-from dawnjax import records
 from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
@@ -16,6 +15,9 @@ FILE = "vocabulary.json"
 
 MOST_TOKENS = 2**16
 """Tokens are stored as uint16."""
+
+MOST_BYTES = 4 * 2**20
+"""Of the file, with 64 bytes for each token."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
 def read_words(directory: pathlib.Path) -> Words:
     path = directory / FILE
     try:
-        fields = text_files.read_json(path, records.MOST_BYTES)
+        fields = text_files.read_json(path, MOST_BYTES)
     except MissingDataError:
         raise MissingDataError(
             f"{path}: data.vocabulary=file needs this file; `dawnjax prepare "
