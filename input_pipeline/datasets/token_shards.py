@@ -48,7 +48,7 @@ WHOLE_BYTES = 2**28
 
 SAMPLES, SAMPLE_BYTES = 64, 4096
 
-MOST_COMPARED_TOKENS = 2**24
+MOST_COMPARED_BYTES = 2**25
 """Of both streams: up to this, passages of the splits are compared; of more, whole shards."""
 
 _WORDS = {
@@ -183,7 +183,8 @@ class TokenShards:
 
 
 def _overlap(train: "Stream", evaluated: "Stream") -> Overlap | None:
-    if train.num_tokens + evaluated.num_tokens <= MOST_COMPARED_TOKENS:
+    num_bytes = TOKEN_BYTES * (train.num_tokens + evaluated.num_tokens)
+    if num_bytes <= min(MOST_COMPARED_BYTES, WHOLE_BYTES):
         return overlap.shared_passages([train[:]], [evaluated[:]])
 
     def contents(stream: Stream) -> Iterator[bytes]:
