@@ -256,7 +256,8 @@ class Shard:
         """Tokens, uint16 [num_tokens], mapped."""
         if not self.num_tokens:
             return np.zeros(0, "<u2")
-        return np.memmap(self.path, "<u2", "r", HEADER_BYTES, (self.num_tokens,))
+        with records.open_plain(self.path) as file:
+            return np.memmap(file, "<u2", "r", HEADER_BYTES, (self.num_tokens,))
 
 
 class Stream:
