@@ -81,7 +81,10 @@ def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> by
     """Content of a plain file; `BoundError` if it is no plain file or exceeds `most_bytes`."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = b"" if size > most_bytes else file.read(most_bytes + 1)
+        # Not `most_bytes` at once: Python makes room for as many, before it reads.
+        data = b"" if size > most_bytes else file.read(size + 1)
+        while size < len(data) <= most_bytes and (more := file.read(2**16)):
+            data += more
     size = max(size, len(data))  # it may grow meanwhile, and /proc says 0
     if size > most_bytes:
         raise BoundError(f"has {size:,} bytes; at most {most_bytes:,} are read")

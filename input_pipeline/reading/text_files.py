@@ -87,16 +87,22 @@ def lines(path: pathlib.Path, most_bytes: int, most_line_bytes: int) -> Iterator
             yield line if number else _unmarked(path, line)
 
 
-def read_json(path: pathlib.Path, most_bytes: int, most_marks: int = records.MOST_MARKS) -> Any:
+def read_json(
+    path: pathlib.Path,
+    most_bytes: int,
+    most_marks: int = records.MOST_MARKS,
+    bytes_a_mark: int = 2**62,
+) -> Any:
     """Plain values of a JSON text; raises what `read_content` does, and a DataError with the line.
 
-    `records.load_json` says which values are refused.
+    `records.load_json` says which values are refused. A text of `bytes_a_mark` bytes or more for
+    each of its marks may have more than `most_marks`.
     """
     content = read_content(path, most_bytes)
     if not content.strip():
         raise DataError(f"{path}: is empty")
     try:
-        return records.load_json(content, most_marks)
+        return records.load_json(content, max(most_marks, len(content) // bytes_a_mark))
     except UnicodeDecodeError:
         raise DataError(f"{path}: is not UTF-8") from None
     except json.JSONDecodeError as error:
