@@ -207,5 +207,8 @@ def _read_vocabulary(directory: pathlib.Path) -> vocabulary.Vocabulary:
 
 @functools.lru_cache(maxsize=2)
 def _read_references(directory: pathlib.Path) -> tuple[str, ...]:
-    content = KIND.read(directory).content(directory, REFERENCES_FILE)
-    return tuple(content.decode("utf8").removesuffix("\n").split("\n"))
+    manifest = KIND.read(directory)
+    lines = manifest.text(directory, REFERENCES_FILE).removesuffix("\n").split("\n")
+    if len(lines) != manifest.facts.num_eval_examples:
+        raise DataError(f"{directory / REFERENCES_FILE}: damaged (other counts than the arrays)")
+    return tuple(lines)

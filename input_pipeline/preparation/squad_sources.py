@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.squad import (
     KIND,
     TEXTS_FILE,
     TYPES_FILE,
     Counts,
     QuestionFacts,
+    Texts,
 )
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers, write_files
@@ -133,15 +135,15 @@ def prepare(
     arrays, types = encode(splits["train"], splits["eval"])
     del arrays["train_offsets"]  # nothing reads them
     asked = splits["eval"].questions
-    texts = {
-        "contexts": splits["eval"].contexts,
-        "ids": [question.id for question in asked],
-        "questions": [question.text for question in asked],
-        "answers": [[text for _, text in question.answers] for question in asked],
-    }
+    texts = Texts(
+        contexts=splits["eval"].contexts,
+        ids=[question.id for question in asked],
+        questions=[question.text for question in asked],
+        answers=[[text for _, text in question.answers] for question in asked],
+    )
     contents: dict[str, np.ndarray | bytes] = {f"{name}.npy": arrays[name] for name in arrays}
     contents[TYPES_FILE] = "".join(f"{word}\n" for word in types[1:]).encode()
-    contents[TEXTS_FILE] = json.dumps(texts, ensure_ascii=False).encode()
+    contents[TEXTS_FILE] = json.dumps(records.plain(texts), ensure_ascii=False).encode()
     facts = QuestionFacts(
         train=_counts(splits["train"]),
         eval=_counts(splits["eval"]),

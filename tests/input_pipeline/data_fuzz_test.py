@@ -30,7 +30,8 @@ from dawnjax.input_pipeline.reading import (
     tfds_directory,
     token_words,
 )
-from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.image_set import SPLITS
 from dawnjax.input_pipeline.reading.photographs import open_source
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 
@@ -58,8 +59,8 @@ def prepared(folder: Path) -> bytes:
     """A manifest beside its files."""
 
     def examples() -> image_writer.Examples:
-        images = {split: np.zeros((4, 2, 2, 3), np.uint8) for split in image_set.SPLITS}
-        labels = {split: np.arange(4) % 2 for split in image_set.SPLITS}
+        images: dict[Split, np.ndarray] = {s: np.zeros((4, 2, 2, 3), np.uint8) for s in SPLITS}
+        labels: dict[Split, np.ndarray] = {s: np.arange(4) % 2 for s in SPLITS}
         return image_writer.Examples(
             classes=("a", "b"), images=images, labels=labels, source={"kind": "arrays"}
         )
@@ -166,7 +167,10 @@ def fuzz_one(
 ) -> None:
     @seed(SEED)
     @settings(
-        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=count,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
     @given(EDITS)
     def try_one(edits: list[tuple[float, int, bytes]]) -> None:

@@ -115,6 +115,10 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         ":1: user '9007199254740993' is 2**53 or more",
     ),
     "negatives of 5,000 digits": (NEGATIVES, negatives, "wanted (user,item)"),
+    **{
+        f"{name} of a name of 5,000 digits": (line, lambda _: Path("9" * 5000), "name too long")
+        for name, line in {**READERS, "images": IMAGES}.items()
+    },
     "questions of 60 MB of lists": (QUESTIONS, file_of("a", lambda: LISTS), "commas"),
     "questions 100,000 lists deep": (QUESTIONS, file_of("a", lambda: DEEP), "nested"),
     "questions with a number of 5,000 digits": (
