@@ -1,6 +1,7 @@
 """The command line: `dawnjax COMMAND [PATH...] --flags`, or `python -m dawnjax`."""
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -173,6 +174,15 @@ def _run(name: str, argv: list[str]) -> int:
         return ExitStatus.FAILED
     except BrokenPipeError:
         return ExitStatus.FAILED
+    except OSError as error:
+        # A name of the user's that nothing can be asked of, not even whether it exists.
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES):
+            raise
+        print(
+            escaped(f"dawnjax {name}: {str(error.filename)[:200]}: {error.strerror}"),
+            file=sys.stderr,
+        )
+        return ExitStatus.WRONG_USE
 
 
 def _version() -> str:

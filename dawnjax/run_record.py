@@ -11,7 +11,7 @@ from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.input_pipeline.reading.dataset import AnySpec, overlap_line
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
@@ -72,6 +72,9 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
         if is_changed(record, log.path):
             warnings.append(f"{directory.experiment_file} was changed since the run began")
         warnings += [f"{fault} in {log.path.name}" for fault in log.faults]
+        declaration = getattr(spec, "declaration", None)
+        if line := overlap_line(declaration and declaration.overlap, "the data: "):
+            warnings.append(line)
         end = last_event(log.events, "attempt_end")
         # Process 0 decides: the log of another may lack the end, or be lost with its disk.
         status = processes.same_text("" if end is None else end["status"])

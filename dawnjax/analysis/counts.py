@@ -2,10 +2,12 @@
 
 import csv
 import dataclasses
+import io
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.official.naming import framework_family
 from dawnjax.page.table import Column, Table
@@ -45,13 +47,13 @@ def read_entry_list(path: Path) -> list[ListedEntry]:
     """Read a list of MLPerf entries: tab-separated, the fields of `ListedEntry` by name."""
     names = [field.name for field in dataclasses.fields(ListedEntry)]
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            missing = [name for name in names if name not in (reader.fieldnames or ())]
-            if missing:
-                raise RunError(f"{path} lacks the column {missing[0]!r}")
-            return [ListedEntry(**{name: row[name] or "" for name in names}) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = io.StringIO(records.read_plain(path).decode("utf-8-sig"), newline="")
+        reader = csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+        missing = [name for name in names if name not in (reader.fieldnames or ())]
+        if missing:
+            raise RunError(f"{path} lacks the column {missing[0]!r}")
+        return [ListedEntry(**{name: row[name] or "" for name in names}) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error, records.BoundError) as error:
         raise RunError(f"cannot read {path}: {error}") from None
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.execution import Execution
 from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.runs.directory import RunDirectory, read_record, source_of
 from dawnjax.runs.log import log_path
 from dawnjax.tasks.task import Setting
 from dawnjax.text import escaped
@@ -74,14 +73,13 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
         raise ConfigError(f"{directory.path}: {fault}; put back the file that was exchanged")
     classes = classes_of_file(experiment_file) if experiment_file else {}
     source = record.get("source")
-    if source and experiment_file:
-        text = Path(experiment_file).read_bytes()
-        if hashlib.sha256(text).hexdigest() != source["sha256"]:
-            print(
-                f"dawnjax: warning: {experiment_file} was changed since the run: its text differs "
-                f"from that in {directory.experiment_file}",
-                file=sys.stderr,
-            )
+    own: Any = source_of(Path(experiment_file)) if source and experiment_file else source
+    if source and own["sha256"] != source["sha256"]:
+        print(
+            f"dawnjax: warning: {experiment_file} was changed since the run: its text differs "
+            f"from that in {directory.experiment_file}",
+            file=sys.stderr,
+        )
     if not isinstance(record.get("experiment"), dict):
         raise ConfigError(f"{directory.experiment_file} holds no experiment; restore it")
     experiment = from_json(Experiment, record["experiment"], classes)

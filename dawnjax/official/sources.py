@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.preparation import archives
 from dawnjax.input_pipeline.reading.dataset import DataError
@@ -103,9 +104,11 @@ def _read(path: Path, limit: int) -> bytes:
             raise Refused("is no plain file but a link, a pipe or a device; not read")
         if status.st_size > limit:
             raise Refused(f"has {status.st_size:,} bytes; at most {limit:,} are read")
-        with path.open("rb") as file:
+        with records.open_plain(path) as file:
             # The file may have grown since its size was read.
             data = file.read(limit + 1)
+    except records.BoundError as error:
+        raise Refused(f"{error}; not read") from None
     except OSError as error:
         raise Refused(f"cannot be read: {error.strerror}") from None
     if len(data) > limit:

@@ -16,6 +16,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan import compilers
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.systems import System
+from dawnjax.runs.directory import source_of
 
 CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 900
@@ -165,6 +166,6 @@ def identity_of(argv: Sequence[str]) -> str:
     request, positional = parse_request("plan", list(argv))
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}")
-    own = request.experiment_file.read_text() if request.experiment_file else ""
+    own = source_of(request.experiment_file)["text"] if request.experiment_file else ""
     options = (request.options.mesh, request.options.weight_update_sharding)
     return f"{request.experiment.recipe_fields()} {options} {own}"

@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from dawnjax import records
 from dawnjax.errors import RunError
 
 LARGEST_PLANE_BYTES = 2**30
@@ -151,7 +152,10 @@ def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
                 "that are read; profile fewer steps"
             )
         # Mapped, so that unwanted planes are never read into memory.
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with (
+            records.open_plain(path) as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
             is_empty = True
             for start, end in _plane_spans(data, path):
                 is_empty = False

@@ -1,9 +1,11 @@
 """Bounded reading of strangers' files.
 
-Only plain files are opened, because a pipe has no end. Size is checked before a read. JSON values
-are counted in the text's bytes, because the 3 bytes `[],` become an object of 80.
+Only plain files are opened, because a pipe has no end, and no sparse ones, which hold far more than
+they take. Size is checked before a read. JSON values are counted in the text's bytes, because the 3
+bytes `[],` become an object of 80.
 """
 
+import errno
 import gzip
 import json
 import math
@@ -25,26 +27,64 @@ MOST_DIGITS = 20
 MOST_BYTES = 16 * 2**20
 """Of a JSON file, where its reader names no other limit."""
 
+LARGEST_HOLE = 64 * 2**20
+MOST_HOLES = 20
+"""A larger file with more than this many times its data is sparse; no program leaves such a file
+that has finished to write it."""
+
 
 class BoundError(ValueError):
     """A file is larger, deeper or of another kind than its reader accepts; one line."""
 
 
 def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a plain file to read; `BoundError` for a folder, a pipe (without a wait) or a device."""
-    # O_NONBLOCK does not matter to a plain file; the open of a pipe would wait for its writer.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise BoundError("is no plain file")
-    return os.fdopen(fd, "rb")
+    """Open a plain file to read; `BoundError` for a folder, a pipe (without a wait) or a device.
+
+    `BoundError` also for a sparse file.
+    """
+    try:
+        # O_NONBLOCK does not matter to a plain file; the open of a pipe would wait for its writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:  # a stranger's record may name a file so
+        raise BoundError("has a name with a zero byte") from None
+    file = os.fdopen(fd, "rb")
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise BoundError("is no plain file")
+        size = status.st_size
+        if size > LARGEST_HOLE and (data := _data_bytes(fd, size)) * MOST_HOLES < size:
+            raise BoundError(f"is sparse: {data:,} bytes of data in a file of {size:,} bytes")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _data_bytes(fd: int, size: int) -> int:
+    """Bytes of a file outside its holes; more than enough of them are not counted."""
+    data = end = 0
+    try:
+        while end < size and data * MOST_HOLES < size:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+            data += end - start
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # the last hole has begun
+            return size  # this file system knows no holes
+    finally:
+        os.lseek(fd, 0, os.SEEK_SET)
+    return data
 
 
 def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
     """Content of a plain file; `BoundError` if it is no plain file or exceeds `most_bytes`."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = b"" if size > most_bytes else file.read(most_bytes + 1)
+        # Not `most_bytes` at once: Python makes room for as many, before it reads.
+        data = b"" if size > most_bytes else file.read(size + 1)
+        while size < len(data) <= most_bytes and (more := file.read(2**16)):
+            data += more
     size = max(size, len(data))  # it may grow meanwhile, and /proc says 0
     if size > most_bytes:
         raise BoundError(f"has {size:,} bytes; at most {most_bytes:,} are read")

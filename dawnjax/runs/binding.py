@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import hash_of
 from dawnjax.runs.log import decode_line
@@ -48,11 +49,13 @@ def _openings(log: Path) -> list[Event]:
     """First events of the attempts in a log, those of a restored past left out."""
     marks = (b'{"event":"attempt_start"', b'{"event":"experiment"')
     try:
-        with log.open("rb") as file:
+        with records.open_plain(log) as file:
             pieces = iter(lambda: file.readline(_LARGEST_LINE_BYTES), b"")
             lines = [
                 decode_line(piece.rstrip(b"\n")) for piece in pieces if piece.startswith(marks)
             ]
+    except records.BoundError as error:
+        raise RunError(f"{log} {error}") from None
     except OSError as error:
         raise RunError(f"cannot read {log}: {error.strerror}") from None
     return [event for event in lines if event is not None]

@@ -138,7 +138,7 @@ def source_of(file: Path) -> dict[str, str]:
     """Read an experiment's file without running it: `name`, `text`, and `sha256` of its UTF-8."""
     try:
         # Read by Python's own rule for encodings, so that the kept text is the one that ran.
-        data = file.read_bytes()
+        data = records.read_plain(file)
         text = data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
     except (OSError, SyntaxError, ValueError) as error:
         raise ConfigError(f"cannot read the experiment file {file}: {error}") from None

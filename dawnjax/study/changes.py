@@ -2,12 +2,15 @@
 
 import csv
 import dataclasses
+import io
 import re
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
+from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.runs.summary import RunResult
 from dawnjax.statistics.interval import Interval
@@ -203,10 +206,13 @@ def _op_seconds(side: Side) -> dict[str, float]:
         if not name or not file.is_file():
             continue
         trials += 1
-        with file.open(newline="", encoding="utf-8", errors="replace") as lines:
-            for row in csv.DictReader(lines):
+        try:
+            lines = records.read_plain(file).decode()
+            for row in csv.DictReader(io.StringIO(lines, newline="")):
                 kind = _kind(row)
                 totals[kind] = totals.get(kind, 0.0) + float(row["seconds"])
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            raise RunError(f"{file} is no table of ops ({error}); profile the run again") from None
     return {name: seconds / trials for name, seconds in totals.items()}
 
 

@@ -21,14 +21,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dawnjax.input_pipeline.reading import overlap
 from dawnjax.input_pipeline.reading.dataset import (
     ArraysSpec,
     DataError,
     DatasetSpec,
     DataSpec,
+    Declaration,
     Split,
 )
-from dawnjax.input_pipeline.reading.image_set import channel_statistics, check_labels
+from dawnjax.input_pipeline.reading.image_set import channel_statistics, check_classes, check_images
+
+MOST_COMPARED = 1_000_000
+"""Of larger data it is not counted how many examples are in both splits: 1 s before each run."""
 
 Examples = dict[str, np.ndarray]
 """The arrays of a split, by name."""
@@ -77,7 +82,22 @@ class Arrays:
             train_shapes=shapes["train"],
             eval_shapes=shapes["eval"],
             fingerprint=fingerprint,
+            declaration=self._declaration(splits, list(splits["train"]), "examples"),
         )
+
+    def _declaration(
+        self, splits: dict[Split, Examples], names: list[str], unit: str
+    ) -> Declaration:
+        """Declaration of the splits, compared by the arrays of some names."""
+        name, both = self.TAG.replace("_", " "), [splits["train"], splits["eval"]]
+        forms = [
+            [(key, it[key].dtype, it[key].shape[1:]) for key in names if key in it] for it in both
+        ]
+        few = sum(len(examples[names[0]]) for examples in both) <= MOST_COMPARED
+        if forms[0] != forms[1] or not few:
+            return Declaration(name=name)
+        sides = [overlap.rows(*(examples[key] for key in names)) for examples in both]
+        return Declaration(name=name, overlap=overlap.shared(sides[0], sides[1], unit))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,34 +119,32 @@ class ImageArrays(Arrays):
         return {"image": examples["image"], "label": examples["label"].astype(np.int32)}
 
     def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DatasetSpec:
-        has_names = type(self).classes is not ImageArrays.classes
-        num_classes = len(self.classes()) if has_names else 2**31
         for split, examples in splits.items():
             where = f"{type(self).__name__}.arrays({split!r}):"
             if set(examples) != {"image", "label"}:
                 names = ", ".join(map(repr, examples))
                 raise DataError(f"{where} {names} given; wanted 'image' and 'label'")
             image, label = examples["image"], examples["label"]
+            check_images(f"{where} 'image' is", image)
             shape = splits["train"]["image"].shape[1:]
-            if image.dtype != np.uint8 or image.ndim != 4 or image.shape[1:] != shape:
-                raise DataError(
-                    f"{where} 'image' is {image.dtype} {image.shape}; wanted uint8 [n, height, "
-                    "width, channels], all of one size"
-                )
+            if image.shape[1:] != shape:
+                raise DataError(f"{where} 'image' is {image.shape[1:]}, those to train on {shape}")
             if label.dtype.kind not in "iu" or label.ndim != 1:
                 raise DataError(f"{where} 'label' is {label.dtype} {label.shape}; wanted integers")
-            check_labels(f"{where} 'label':", label, num_classes)
-        most = max(int(examples["label"].max()) for examples in splits.values())
+        labels: dict[Split, np.ndarray] = {s: splits[s]["label"] for s in ("train", "eval")}
+        names = self.classes() if type(self).classes is not ImageArrays.classes else None
+        num_classes = check_classes(f"{type(self).__name__}.arrays:", labels, names)
         mean, std = channel_statistics(splits["train"]["image"])
         height, width, channels = splits["train"]["image"].shape[1:]
         return DatasetSpec(
             num_train_examples=len(splits["train"]["label"]),
             num_eval_examples=len(splits["eval"]["label"]),
             image_shape=(height, width, channels),
-            num_classes=num_classes if has_names else most + 1,
+            num_classes=num_classes,
             mean=mean,
             std=std,
             fingerprint=fingerprint,
+            declaration=self._declaration(splits, ["image"], "images"),
         )
 
 

@@ -18,6 +18,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
     MissingDataError,
+    Overlap,
     Split,
     directory_of,
 )
@@ -105,7 +106,11 @@ class MovieLens:
             facts,
             self.num_eval_negatives or facts.num_eval_negatives,
             manifest.fingerprint(drawn if self.num_eval_negatives else "given"),
-            Declaration(name=f"{self.corpus}, by its counts" if known else "ratings"),
+            Declaration(
+                name=f"{self.corpus}, by its counts" if known else "ratings",
+                # A user who rates an item twice was refused when the ratings were prepared.
+                overlap=Overlap(shared=0, compared=facts.num_users, unit="held-out ratings"),
+            ),
         )
 
     def published_spec(self) -> InteractionsSpec:

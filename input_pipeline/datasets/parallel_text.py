@@ -18,7 +18,13 @@ import numpy as np
 from dawnjax.input_pipeline.datasets import published
 from dawnjax.input_pipeline.datasets.published import declare_text
 from dawnjax.input_pipeline.reading import vocabulary
-from dawnjax.input_pipeline.reading.dataset import DataError, Split, TextSpec, directory_of
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    Overlap,
+    Split,
+    TextSpec,
+    directory_of,
+)
 from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 
 VOCABULARY_FILE = "vocabulary.model"
@@ -35,6 +41,7 @@ class TextFacts:
       num_empty_pairs: Training pairs with an empty side, left out.
       num_too_long_pairs: Training pairs with a side longer than a row, left out.
       eval_text_md5: Of the text of both sides to evaluate; of files alone.
+      overlap: Pairs in both splits, both sides equal.
     """
 
     num_pairs_read: int
@@ -51,6 +58,7 @@ class TextFacts:
     num_target_tokens: int
     vocabulary_size: int
     eval_text_md5: tuple[str, ...]
+    overlap: Overlap | None = None
 
     def summary(self) -> str:
         rows = self.num_train_examples
@@ -186,7 +194,7 @@ def spec_of(manifest: Manifest[TextFacts]) -> TextSpec:
     return TextSpec(
         end=vocabulary.END,
         fingerprint=manifest.fingerprint(),
-        declaration=declare_text(facts.num_pairs_read, facts.eval_text_md5),
+        declaration=declare_text(facts.num_pairs_read, facts.eval_text_md5, facts.overlap),
         **{name: getattr(facts, name) for name in names},
     )
 
@@ -199,5 +207,8 @@ def _read_vocabulary(directory: pathlib.Path) -> vocabulary.Vocabulary:
 
 @functools.lru_cache(maxsize=2)
 def _read_references(directory: pathlib.Path) -> tuple[str, ...]:
-    content = KIND.read(directory).content(directory, REFERENCES_FILE)
-    return tuple(content.decode("utf8").removesuffix("\n").split("\n"))
+    manifest = KIND.read(directory)
+    lines = manifest.text(directory, REFERENCES_FILE).removesuffix("\n").split("\n")
+    if len(lines) != manifest.facts.num_eval_examples:
+        raise DataError(f"{directory / REFERENCES_FILE}: damaged (other counts than the arrays)")
+    return tuple(lines)

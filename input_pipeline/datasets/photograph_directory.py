@@ -2,22 +2,23 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dawnjax.input_pipeline.datasets.published import PublishedImages, declare_images
-from dawnjax.input_pipeline.reading import image_set, manifest, tfds_directory
+from dawnjax.input_pipeline.reading import image_set, manifest, overlap, tfds_directory
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     DatasetSpec,
     Declaration,
     MissingDataError,
+    Overlap,
     Split,
 )
 from dawnjax.input_pipeline.reading.image_files import decode_square
 from dawnjax.input_pipeline.reading.image_set import ImageFacts, ImageManifest, class_counts
-from dawnjax.input_pipeline.reading.photographs import SIDE, Source, open_source
+from dawnjax.input_pipeline.reading.photographs import SIDE, Photographs, Source, open_source
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 _counted: dict[pathlib.Path, dict[Split, str]] = {}
@@ -35,7 +36,19 @@ def _facts(source: Source) -> ImageFacts:
         num_examples={split: len(part.labels) for split, part in source.splits.items()},
         classes=source.classes,
         class_counts=counted,
+        overlap=_overlap(source.splits["train"], source.splits["eval"]),
     )
+
+
+def _overlap(train: Photographs, evaluated: Photographs) -> Overlap | None:
+    if train.sizes is None or evaluated.sizes is None:
+        return None
+
+    def reader(photographs: Photographs) -> Callable[[int], bytes]:
+        return lambda index: photographs.read(index)[0]
+
+    sizes, readers = (train.sizes, evaluated.sizes), (reader(train), reader(evaluated))
+    return overlap.shared_files(sizes, readers, "images")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +93,7 @@ class PhotographDirectory:
             source = self._open_source(("train", "eval"))
             _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
             facts, fingerprint = _facts(source), source.listing
-        declaration = Declaration(name=f"images of {self.title}")
+        declaration = Declaration(name=f"images of {self.title}", overlap=facts.overlap)
         if self.published is not None:
             declaration = declare_images(self.published, facts)
         return DatasetSpec(

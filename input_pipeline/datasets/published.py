@@ -24,6 +24,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     DatasetSpec,
     Declaration,
     MissingDataError,
+    Overlap,
     Split,
     TextSpec,
 )
@@ -96,19 +97,23 @@ def images_spec(
 
 def declare_images(published: PublishedImages, facts: ImageFacts) -> Declaration:
     """Declaration of a dataset of images after a comparison with a published set."""
-    difference = _difference(published, facts)
+    difference, overlap = _difference(published, facts), facts.overlap
     if difference:
         counts = facts.num_examples
         return Declaration(
             name=f"{counts['train']:,} + {counts['eval']:,} images in {len(facts.classes):,} "
             f"classes, not {published.benchmark}",
             evidence=difference,
+            overlap=overlap,
         )
     compared = "counts of both splits and of each class, names of the classes"
     if published.statistics is not None:
         compared += ", mean and deviation of the pixels of both splits"
     return Declaration(
-        name=published.benchmark, benchmark=published.benchmark, evidence=f"equal: {compared}"
+        name=published.benchmark,
+        benchmark=published.benchmark,
+        evidence=f"equal: {compared}",
+        overlap=overlap,
     )
 
 
@@ -172,7 +177,9 @@ NEWSTEST2014_MD5 = ("dabf51a9c02b2235632f3cee75c72d49", "f6c3818b477e4a25cad68b6
 """Of the text of newstest2014, English and German, 3,003 lines."""
 
 
-def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
+def declare_text(
+    num_train_pairs: int, eval_md5: Sequence[str], overlap: Overlap | None = None
+) -> Declaration:
     """Declaration of parallel text, by all pairs that were read and the MD5 of its eval files."""
     name = f"parallel text of {num_train_pairs:,} pairs"
     if num_train_pairs not in WMT_TRAIN_PAIRS:
@@ -185,8 +192,10 @@ def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
             f"equal: the number of training pairs of {WMT_TRAIN_PAIRS[num_train_pairs]} and the "
             "text of newstest2014; the training text is not compared"
         )
-        return Declaration(name=WMT_BENCHMARK, benchmark=WMT_BENCHMARK, evidence=evidence)
-    return Declaration(name=f"{name}, not {WMT_BENCHMARK}", evidence=why)
+        return Declaration(
+            name=WMT_BENCHMARK, benchmark=WMT_BENCHMARK, evidence=evidence, overlap=overlap
+        )
+    return Declaration(name=f"{name}, not {WMT_BENCHMARK}", evidence=why, overlap=overlap)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
     MissingDataError,
+    Overlap,
     Split,
     directory_of,
 )
@@ -44,12 +45,16 @@ Counts = dict[Literal["articles", "passages", "questions"], int]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionFacts:
-    """Counts of prepared questions, and `references_digest` of those to evaluate."""
+    """Counts of prepared questions, and `references_digest` of those to evaluate.
+
+    `overlap` counts questions in both splits about the same passage.
+    """
 
     train: Counts
     eval: Counts
     num_types: int
     eval_references: str
+    overlap: Overlap | None = None
 
     def summary(self) -> str:
         parts = [
@@ -71,6 +76,17 @@ KIND = Kind(
         *("eval_offsets.npy", "ranks.npy", "characters.npy", TYPES_FILE, TEXTS_FILE),
     ),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """Content of `eval_texts.json`; ids, questions and answers in the order of the questions."""
+
+    contexts: list[str]
+    ids: list[str]
+    questions: list[str]
+    answers: list[list[str]]
+
 
 PUBLISHED = QuestionFacts(
     train={"articles": 442, "passages": 18_896, "questions": 87_599},
@@ -127,7 +143,7 @@ class Squad:
             _encoded(directory, manifest),
             width,
             manifest.fingerprint(*more),
-            self._declare(manifest.facts),
+            dataclasses.replace(self._declare(manifest.facts), overlap=manifest.facts.overlap),
         )
 
     def published_spec(self) -> QuestionsSpec:
@@ -183,7 +199,7 @@ class Squad:
         path = pathlib.Path(self.word_vectors).expanduser()
         elsewhere = pathlib.Path(os.environ.get("DAWNJAX_DATA", "data")) / path
         path = elsewhere if not path.exists() and elsewhere.exists() else path
-        types = manifest.content(directory, TYPES_FILE).decode().split("\n")
+        types = manifest.text(directory, TYPES_FILE).split("\n")
         # Type 0 is padding, and no word of the file.
         vectors, _ = read_vectors(path, types[:-1])
         return np.concatenate([np.zeros_like(vectors[:1]), vectors])
@@ -222,13 +238,15 @@ def _encoded(directory: pathlib.Path, manifest: Manifest[QuestionFacts]) -> Enco
 @functools.lru_cache(maxsize=2)
 def _read_texts(directory: pathlib.Path, selection: Selection) -> EvaluatedTexts:
     manifest = KIND.read(directory)
-    content = manifest.content(directory, TEXTS_FILE)
+    content, encoded = manifest.content(directory, TEXTS_FILE), _encoded(directory, manifest)
     try:
-        texts = records.load_json(content, 10 * records.MOST_MARKS)
-    except ValueError:
-        raise DataError(f"{directory / TEXTS_FILE}: damaged (no JSON)") from None
-    encoded = _encoded(directory, manifest)
-    return texts_of(texts["contexts"], texts["questions"], texts["answers"], encoded, selection)
+        texts = records.decode(content, Texts, 10 * records.MOST_MARKS)
+    except ValueError as error:
+        raise DataError(f"{directory / TEXTS_FILE}: damaged ({error})") from None
+    wanted = [len(encoded["eval_context_ends"])] + 3 * [len(encoded["eval_passage"])]
+    if [len(getattr(texts, field.name)) for field in dataclasses.fields(Texts)] != wanted:
+        raise DataError(f"{directory / TEXTS_FILE}: damaged (other counts than the arrays)")
+    return texts_of(texts.contexts, texts.questions, texts.answers, encoded, selection)
 
 
 def texts_of(

@@ -17,15 +17,19 @@ import dataclasses
 import hashlib
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.reading import overlap
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
     MissingDataError,
+    Overlap,
     Shapes,
     Spec,
     Split,
@@ -43,6 +47,15 @@ WHOLE_BYTES = 2**28
 """Of a split's files: up to this, a run reads them whole before its clock starts."""
 
 SAMPLES, SAMPLE_BYTES = 64, 4096
+
+MOST_COMPARED_BYTES = 2**25
+"""Of both streams: up to this, passages of the splits are compared; of more, whole shards."""
+
+_WORDS = {
+    part: re.compile(rf"(?<![a-z]){part}(?:{more})?(?![a-z])", re.IGNORECASE)
+    for part, more in (("train", "ing"), ("val", "id|idation"))
+}
+"""Whole words alone: `retrieval_train_000001.bin` is no file of the split `val`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +124,7 @@ class TokenShards:
             self.sequence_length,
             words,
             digest.hexdigest()[:16],
-            Declaration(name=self.corpus),
+            Declaration(name=self.corpus, overlap=_overlap(train, evaluated)),
         )
 
     def published_spec(self) -> TokenSpec:
@@ -147,10 +160,13 @@ class TokenShards:
 
     def _stream(self, split: Split) -> "Stream":
         directory = directory_of(self.corpus, self.data_dir)
-        part = "train" if split == "train" else "val"
-        # Whole words alone: `retrieval_train_000001.bin` is no file of the split `val`.
-        word = re.compile(rf"(?<![A-Za-z]){part}(?:id|idation|ing)?(?![A-Za-z])")
-        paths = sorted(path for path in directory.glob("*.bin") if word.search(path.name))
+        part, other = ("train", "val") if split == "train" else ("val", "train")
+        paths = sorted(path for path in directory.glob("*.bin") if _WORDS[part].search(path.name))
+        both = [path for path in paths if _WORDS[other].search(path.name)]
+        if both:
+            raise DataError(
+                f"{both[0]}: has both train and val in its name; a shard is of one split: rename it"
+            )
         if not paths:
             raise MissingDataError(
                 f"{directory}: no file *{part}*.bin is there; "
@@ -166,14 +182,29 @@ class TokenShards:
         return stream
 
 
+def _overlap(train: "Stream", evaluated: "Stream") -> Overlap | None:
+    num_bytes = TOKEN_BYTES * (train.num_tokens + evaluated.num_tokens)
+    if num_bytes <= min(MOST_COMPARED_BYTES, WHOLE_BYTES):
+        return overlap.shared_passages([train[:]], [evaluated[:]])
+
+    def contents(stream: Stream) -> Iterator[bytes]:
+        for shard in stream.shards:
+            yield b"".join(part.tobytes() for _, part in shard.parts())
+
+    return overlap.shared(contents(train), contents(evaluated), "shards")
+
+
 class Shard:
     """File of tokens whose header and size were checked."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
-            size = path.stat().st_size
-            header = np.fromfile(path, "<i4", HEADER_BYTES // 4)
+            with records.open_plain(path) as file:
+                header = np.frombuffer(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"), "<i4")
+                size = file.seek(0, 2)
+        except records.BoundError as error:
+            raise DataError(f"{path}: {error}") from None
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from None
         if size < HEADER_BYTES:
@@ -194,8 +225,14 @@ class Shard:
 
     def check_and_hash(self, words: Words, digest: Any) -> None:
         """Refuse tokens outside the vocabulary, and add the tokens to a hash."""
+        digest.update(str(self.num_tokens).encode())
+        for start, part in self.parts():
+            self.check(part, start, words)
+            digest.update(part.tobytes())
+
+    def parts(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the first place and the tokens of each part that is read before a run."""
         tokens = self.tokens()
-        digest.update(str(tokens.size).encode())
         step = SAMPLE_BYTES // TOKEN_BYTES
         if tokens.nbytes <= WHOLE_BYTES:
             step = 2**20
@@ -204,9 +241,7 @@ class Shard:
             # Billions of tokens are not read before a run; `Stream` checks the rest row by row.
             starts = sorted({tokens.size * place // SAMPLES for place in range(SAMPLES)})
         for start in starts:
-            part = tokens[start : start + step]
-            self.check(part, start, words)
-            digest.update(part.tobytes())
+            yield start, tokens[start : start + step]
 
     def check(self, part: np.ndarray, start: int, words: Words) -> None:
         """Refuse a part of the tokens, which begins at `start`, outside the vocabulary."""
@@ -221,7 +256,8 @@ class Shard:
         """Tokens, uint16 [num_tokens], mapped."""
         if not self.num_tokens:
             return np.zeros(0, "<u2")
-        return np.memmap(self.path, "<u2", "r", HEADER_BYTES, (self.num_tokens,))
+        with records.open_plain(self.path) as file:
+            return np.memmap(file, "<u2", "r", HEADER_BYTES, (self.num_tokens,))
 
 
 class Stream:
@@ -234,7 +270,7 @@ class Stream:
         self._maps = [shard.tokens() for shard in shards]
 
     def __getitem__(self, span: slice) -> np.ndarray:
-        start, stop = span.start, min(span.stop, self.num_tokens)
+        start, stop, _ = span.indices(self.num_tokens)
         parts = []
         while start < stop:
             place = int(np.searchsorted(self.ends, start, side="right"))

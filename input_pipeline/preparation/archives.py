@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Literal, Protocol
 
+from dawnjax import records
 from dawnjax.input_pipeline.preparation.tar_members import tar_members
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.reading.zip_files import (
@@ -85,8 +86,10 @@ def kind_of(path: pathlib.Path) -> Kind:
             return "folder"
         if not path.is_file():
             raise MissingDataError(f"{path}: no such file or folder")
-        with path.open("rb") as file:
+        with records.open_plain(path) as file:
             start = file.read(512)
+    except records.BoundError as error:
+        raise DataError(f"{path}: {error}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     for magic, offset, kind in _MAGIC:
@@ -125,18 +128,23 @@ def _folder_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
     for folder, folders, files in os.walk(path, onerror=_raise, followlinks=True):
         folders.sort()
+        for name in folders:
+            # A link to a folder above would be walked for ever.
+            target = os.path.realpath(os.path.join(folder, name))
+            if os.path.commonpath([target, os.path.realpath(folder)]) == target:
+                raise DataError(f"{os.path.join(folder, name)}: is a link to a folder above it")
+            budget.count(name)
         for file in sorted(files):
             location = pathlib.Path(folder, file)
             name = location.relative_to(path).as_posix()
             budget.count(name)
 
             def read(location: pathlib.Path = location, name: str = name) -> bytes:
-                status = location.stat()
-                # Opening a pipe would wait for its writer for ever.
-                if not stat.S_ISREG(status.st_mode):
-                    raise DataError(f"{location}: is not a plain file")
-                budget.spend(name, status.st_size)
-                return location.read_bytes()
+                budget.spend(name, location.stat().st_size)
+                try:
+                    return records.read_plain(location, limits.member_bytes)
+                except records.BoundError as error:
+                    raise DataError(f"{location}: {error}") from None
 
             yield Member(path, name, read)
 
@@ -180,7 +188,7 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
 
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
-    with path.open("rb") as file:
+    with records.open_plain(path) as file:
         stream = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
         for member in tar_members(stream.read):
             name = _safe_name(path, member.name)

@@ -13,7 +13,6 @@ Source: https://www.cs.toronto.edu/~kriz/cifar.html for the layout of the origin
 
 import contextlib
 import hashlib
-import io
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator
@@ -21,12 +20,14 @@ from typing import Literal
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets import cifar10_tfds, published
 from dawnjax.input_pipeline.datasets.cifar10 import CLASSES
 from dawnjax.input_pipeline.preparation import archives, image_writer
 from dawnjax.input_pipeline.preparation.image_writer import Examples
 from dawnjax.input_pipeline.preparation.pickled_batches import read_pickled_batch
 from dawnjax.input_pipeline.preparation.request import Preparation, Request, report_images
+from dawnjax.input_pipeline.reading import npy_files
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_files import decode_image
 
@@ -72,7 +73,7 @@ def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> 
     splits = readers[form](path, members, progress)
     source = {"kind": f"{_FORM_NAMES[form]} ({kind})"}
     if kind != "folder":
-        with path.open("rb") as file:
+        with records.open_plain(path) as file:
             source["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
     return _examples(splits, source)
 
@@ -214,7 +215,7 @@ def _read_arrays(
             raise DataError(f"{path}: has {name} in two places")
         content = member.read()
         with _naming(member):
-            arrays[name] = _read_npy(content)
+            arrays[name] = npy_files.array_of(content)
     missing = [name for name in _ARRAYS if name not in arrays]
     if missing:
         raise DataError(f"{path}: lacks {', '.join(missing)}")
@@ -239,30 +240,6 @@ def _read_arrays(
         splits[split] = images, labels
         progress(len(labels))
     return splits
-
-
-def _read_npy(content: bytes) -> np.ndarray:
-    """Array in an .npy file; its size is compared with the file before it is made."""
-    file = io.BytesIO(content)
-    try:
-        version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, fortran, dtype = read_header(file)
-    except Exception:
-        # A damaged header is parsed as Python and fails in many ways.
-        raise DataError("is no .npy file") from None
-    if dtype.hasobject:
-        raise DataError("holds Python objects, which are not read")
-    expected = dtype.itemsize
-    for length in shape:
-        expected *= length
-    if expected != len(content) - file.tell():
-        raise DataError(f"is cut short: {len(content) - file.tell():,} of {expected:,} bytes")
-    array = np.frombuffer(content, dtype, offset=file.tell())
-    return array.reshape(shape, order="F" if fortran else "C")
 
 
 def _check_labels(labels: np.ndarray) -> None:

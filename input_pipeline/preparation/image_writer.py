@@ -7,11 +7,13 @@ are never touched.
 import contextlib
 import dataclasses
 import fcntl
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.preparation.writing import (
     Outcome,
     held,
@@ -19,7 +21,7 @@ from dawnjax.input_pipeline.preparation.writing import (
     write_manifest,
     write_synced,
 )
-from dawnjax.input_pipeline.reading import image_set, manifest
+from dawnjax.input_pipeline.reading import image_set, manifest, overlap
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_set import (
     FILES,
@@ -28,7 +30,8 @@ from dawnjax.input_pipeline.reading.image_set import (
     ImageFacts,
     ImageManifest,
     channel_statistics,
-    check_labels,
+    check_classes,
+    check_images,
     class_counts,
 )
 
@@ -86,13 +89,18 @@ def describe(
     arrays: Mapping[str, np.ndarray],
     source: dict[str, str],
 ) -> ImageManifest:
+    labels: dict[Split, np.ndarray] = {split: arrays[f"{split}_labels.npy"] for split in SPLITS}
+    check_classes(f"{dataset}:", labels, classes)
     facts = ImageFacts(
-        num_examples={split: len(arrays[f"{split}_labels.npy"]) for split in SPLITS},
+        num_examples={split: len(labels[split]) for split in SPLITS},
         classes=classes,
-        class_counts={
-            split: class_counts(arrays[f"{split}_labels.npy"], len(classes)) for split in SPLITS
-        },
+        class_counts={split: class_counts(labels[split], len(classes)) for split in SPLITS},
         statistics={split: channel_statistics(arrays[f"{split}_images.npy"]) for split in SPLITS},
+        overlap=overlap.shared(
+            overlap.rows(arrays["train_images.npy"]),
+            overlap.rows(arrays["eval_images.npy"]),
+            "images",
+        ),
     )
     return KIND.make(dataset, facts, arrays, source)
 
@@ -125,7 +133,8 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with named_write_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            marker = stack.enter_context(path.open("ab"))
+            marker = records.open_append(path)
+            stack.callback(os.close, marker)
         try:
             # The lock dies with its process, so a killed one does not block the next.
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,14 +159,11 @@ def _arrays(examples: Examples) -> dict[str, np.ndarray]:
     arrays = {}
     for split in SPLITS:
         images, labels = examples.images[split], examples.labels[split]
-        if images.ndim != 4 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
-            raise DataError(
-                f"{split}: images {images.dtype} {images.shape} with labels {labels.shape}; "
-                "wanted uint8 [n, height, width, channels] and [n]"
-            )
+        check_images(f"{split}: images", images)
+        if labels.shape != images.shape[:1]:
+            raise DataError(f"{split}: {len(images)} images with labels {labels.shape}; wanted [n]")
         if not len(images):
             raise DataError(f"{split}: no images")
-        check_labels(f"{split} labels:", labels, len(examples.classes))
         arrays[f"{split}_images.npy"] = np.ascontiguousarray(images)
         arrays[f"{split}_labels.npy"] = labels.astype("<i4")
     return arrays

@@ -27,9 +27,12 @@ from dawnjax.input_pipeline.reading.interactions import is_rated, rated
 from dawnjax.input_pipeline.reading.manifest import Manifest
 
 MOST_BYTES = 4 * 2**30
+LARGEST_NUMBER = 2**53
+"""Of a user, an item or a time: up to it float64, in which they are read, holds whole numbers."""
+
 _HEADER = b"userId,movieId,rating,timestamp"
 _FIELDS = "user, item, rating and time"
-_HELD_OUT = re.compile(rb"\(?(\d+),(\d+)\)?")
+_HELD_OUT = re.compile(rb"\(?(\d{1,16}),(\d{1,16})\)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Ratings:
 
 def read_ratings(path: pathlib.Path) -> Ratings:
     """Ratings in any of the forms, plain or packed."""
-    text = text_files.read_bytes(path, MOST_BYTES)
+    text = text_files.read_content(path, MOST_BYTES)
     first_line = 1
     if text.startswith(_HEADER):
         text, first_line = text[text.find(b"\n") + 1 :], 2
@@ -65,6 +68,8 @@ def read_ratings(path: pathlib.Path) -> Ratings:
     except ValueError:
         table = np.empty((0, 0))
     whole = table.shape[1] == 4 and np.isfinite(table).all()
+    # Larger whole numbers are rounded to even ones: two users would become one.
+    whole = whole and bool((abs(table[:, [0, 1, 3]]) < LARGEST_NUMBER).all())
     whole = whole and bool((table[:, [0, 1, 3]] == table[:, [0, 1, 3]].astype(np.int64)).all())
     # A line without text is none to NumPy: the numbers of lines would be wrong.
     if not whole or (table[:, :2] < 0).any() or len(table) != text.rstrip().count(b"\n") + 1:
@@ -81,9 +86,12 @@ def _bad_line(path: pathlib.Path, text: bytes, separator: bytes, first_line: int
         if len(fields) != 4:
             return DataError(f"{where}: {len(fields)} fields; wanted {_FIELDS}")
         for name, field in zip(("user", "item", "time"), (*fields[:2], fields[3]), strict=True):
-            if not re.fullmatch(rb" *\d{1,15}(\.0*)? *", field):
-                shown = field[:40].decode("ascii", "replace")
+            shown = field[:40].decode("ascii", "replace")
+            if not re.fullmatch(rb" *\d+(\.0*)? *", field):
                 return DataError(f"{where}: {name} {shown!r} is no whole number")
+            if float(field) >= LARGEST_NUMBER:
+                rule = "times in seconds" if name == "time" else f"number the {name}s anew"
+                return DataError(f"{where}: {name} {shown!r} is 2**53 or more; {rule}")
         try:
             is_finite = bool(np.isfinite(float(fields[2])))
         except ValueError:
@@ -148,12 +156,12 @@ def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray
     last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]
     table = rated(pairs[:, 0], pairs[:, 1], len(items))
     found: dict[int, np.ndarray] = {}
-    text = text_files.read_bytes(path, MOST_BYTES)
+    text = text_files.read_content(path, MOST_BYTES)
     for number, line in enumerate(text.rstrip().split(b"\n"), 1):
         where = f"{path}:{number}"
         head, *rest = line.strip().split(b"\t")
         match = _HELD_OUT.fullmatch(head)
-        if match is None or not rest or not all(re.fullmatch(rb"\d{1,15}", word) for word in rest):
+        if match is None or not rest or not all(re.fullmatch(rb"\d{1,16}", word) for word in rest):
             raise DataError(f"{where}: wanted (user,item), then TAB and a number for each negative")
         user, item = (int(group) for group in match.groups())
         row = int(np.searchsorted(users, user))

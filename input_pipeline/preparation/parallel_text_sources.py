@@ -7,7 +7,7 @@ side longer than a row, is left out and counted; no pair to evaluate ever is.
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -21,10 +21,14 @@ from dawnjax.input_pipeline.preparation import packing
 from dawnjax.input_pipeline.preparation.parallel_text_tfds import TfdsPairs
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers, write_files
-from dawnjax.input_pipeline.reading import sentence_pairs, text_files, vocabulary
-from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading import overlap, sentence_pairs, text_files, vocabulary
+from dawnjax.input_pipeline.reading.dataset import DataError, overlap_line
 from dawnjax.input_pipeline.reading.manifest import Manifest
-from dawnjax.input_pipeline.reading.sentence_pairs import evaluated_arrays, read_pairs
+from dawnjax.input_pipeline.reading.sentence_pairs import (
+    MOST_EVAL_LINE_BYTES,
+    evaluated_arrays,
+    read_pairs,
+)
 
 ROW_LENGTHS = (8, 510)
 """Shortest and longest row: segments are stored as uint8, and a sentence has two tokens or more."""
@@ -88,7 +92,8 @@ def _training_pairs(corpus: Corpus) -> Pairs:
 
 def _eval_pairs(corpus: Corpus) -> Pairs:
     if corpus.eval_source is not None and corpus.eval_target is not None:
-        sources, targets = read_pairs(corpus.eval_source, corpus.eval_target)
+        files = (corpus.eval_source, corpus.eval_target)
+        sources, targets = read_pairs(*files, MOST_EVAL_LINE_BYTES)
     elif corpus.tfds is not None:
         names = [corpus.tfds.eval_split] if corpus.tfds.eval_split else ["validation", "test"]
         sources, targets = corpus.tfds.read(*names)
@@ -112,7 +117,7 @@ def _contents(
     eval_pairs = _eval_pairs(corpus)
     # The vocabulary sees no text to evaluate: that would leak it into training.
     if corpus.vocabulary_file is not None:
-        model = text_files.read_bytes(corpus.vocabulary_file, vocabulary.MOST_BYTES)
+        model = text_files.read_content(corpus.vocabulary_file, vocabulary.MOST_BYTES)
     else:
         say(
             f"training a vocabulary of {corpus.vocabulary_size:,} tokens on {2 * len(sources):,} "
@@ -129,12 +134,13 @@ def _contents(
     evaluated, references = evaluated_arrays(*eval_pairs, words)
     arrays |= {f"eval_{side}.npy": array for side, array in evaluated.items()}
     facts = TextFacts(
+        overlap=overlap.shared(_contents_of(pairs), _contents_of(eval_pairs), "pairs"),
         **counts,
         num_pairs_read=num_read,
         num_empty_pairs=num_read - len(sources),
         eval_text_md5=tuple(
             hashlib.md5(
-                text_files.read_bytes(path, sentence_pairs.MOST_BYTES), usedforsecurity=False
+                text_files.read_content(path, sentence_pairs.MOST_BYTES), usedforsecurity=False
             ).hexdigest()
             for path in (corpus.eval_source, corpus.eval_target)
             if path is not None
@@ -146,6 +152,11 @@ def _contents(
     )
     text = "".join(line + "\n" for line in references).encode()
     return facts, {**arrays, VOCABULARY_FILE: model, REFERENCES_FILE: text}
+
+
+def _contents_of(pairs: Pairs) -> Iterator[bytes]:
+    for pair in zip(*pairs, strict=True):
+        yield "\n".join(pair).encode()
 
 
 def _packed_rows(
@@ -212,7 +223,9 @@ def _prepare(request: Request) -> str:
         corpus, values["out"], overwrite=request.overwrite, say=progress.say
     )
     done = f"{DONE[outcome]} in {progress.seconds:.1f} s"
-    return f"{values['out']}: {done}: {manifest.facts.summary()}"
+    facts = manifest.facts
+    note = overlap_line(facts.overlap, "\nnote: ")
+    return f"{values['out']}: {done}: {facts.summary()}{note}"
 
 
 PREPARATION = Preparation(

@@ -15,7 +15,8 @@ from dawnjax.input_pipeline.preparation.request import (
     report_images,
 )
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
-from dawnjax.input_pipeline.reading.labelled_images import read_npz
+from dawnjax.input_pipeline.reading.image_set import check_classes
+from dawnjax.input_pipeline.reading.labelled_images import class_names_of, read_npz
 from dawnjax.input_pipeline.reading.photographs import SIDE, open_source
 
 _FOLDERS: dict[Split, str] = {"train": "train", "eval": "test"}
@@ -94,13 +95,10 @@ def _read_npz(path: pathlib.Path) -> image_writer.Examples:
 def _classes(
     path: pathlib.Path, arrays: Mapping[str, np.ndarray], labels: Mapping[Split, np.ndarray]
 ) -> tuple[str, ...]:
-    if "classes" in arrays:
-        return tuple(str(name) for name in arrays["classes"].tolist())
-    used = np.unique(np.concatenate(list(labels.values())))
-    if used.size and used[0] > 0:
-        # Counted from 1, they would make a class 0 that has no image.
-        raise DataError(f"{path}: labels begin at {used[0]}; they must count from 0")
-    return tuple(str(label) for label in range(int(used[-1]) + 1 if used.size else 1))
+    names = class_names_of(f"{path}:", arrays["classes"]) if "classes" in arrays else None
+    # Checked before the names are made: a label of 2**62 would make as many.
+    num_classes = check_classes(f"{path}:", labels, names)
+    return tuple(str(label) for label in range(num_classes)) if names is None else names
 
 
 IMAGENET = Preparation(

@@ -5,6 +5,7 @@ second call resumes behind the last whole line, if the source has the same names
 """
 
 import concurrent.futures
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ from typing import IO
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.preparation.image_writer import (
     describe,
     only_writer,
@@ -23,8 +25,9 @@ from dawnjax.input_pipeline.preparation.writing import (
     held,
     named_write_errors,
     write_manifest,
+    write_synced,
 )
-from dawnjax.input_pipeline.reading import image_set, manifest
+from dawnjax.input_pipeline.reading import image_set, manifest, npy_files
 from dawnjax.input_pipeline.reading.dataset import Split
 from dawnjax.input_pipeline.reading.image_set import ImageManifest
 from dawnjax.input_pipeline.reading.photographs import Photographs, Source
@@ -32,6 +35,14 @@ from dawnjax.input_pipeline.reading.photographs import Photographs, Source
 JOURNAL_FILE = "prepare_journal"
 ROWS_AT_ONCE = 512
 """Images in a part: 100 MB of squares of 256 pixels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Line of the journal: so many rows of a split are on disk."""
+
+    split: Split
+    rows: int
 
 
 def write(
@@ -58,15 +69,12 @@ def write(
         with named_write_errors(directory):
             (directory / manifest.FILE).unlink(missing_ok=True)
             done = _begin_or_resume(directory, source, side)
-            with (directory / JOURNAL_FILE).open("a") as journal:
+            with os.fdopen(records.open_append(directory / JOURNAL_FILE), "a") as journal:
                 for split, photographs in source.splits.items():
                     _write_split(
                         directory, split, photographs, side, done.get(split, 0), journal, progress
                     )
-            arrays = {
-                name: np.load(directory / name, mmap_mode="r", allow_pickle=False)
-                for name in image_set.FILES
-            }
+            arrays = {name: npy_files.map_array(directory / name) for name in image_set.FILES}
         made_from = {"kind": source.kind, "listing": source.listing}
         wanted = describe(dataset, source.classes, arrays, made_from)
         write_manifest(directory, wanted)
@@ -82,31 +90,36 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
         if index == 0 and line != header:
             break
         if index > 0:
-            record = json.loads(line)
-            done[record["split"]] = record["rows"]
+            try:
+                record = records.decode(line, _Part)
+            except ValueError:
+                break
+            if record.split not in source.splits or record.rows < 1:
+                break
+            done[record.split] = record.rows
     else:
-        names = [f"{split}_images.npy" for split in source.splits]
-        if done and all((directory / name).exists() for name in names):
+        files = [directory / f"{split}_images.npy" for split in source.splits]
+        if done and all(file.is_file() and not file.is_symlink() for file in files):
             return done
     for split, photographs in source.splits.items():
         count = len(photographs.labels)
-        np.lib.format.open_memmap(
-            directory / f"{split}_images.npy",
-            "w+",
-            np.uint8,
-            (count, side, side, 3),
-            # The version that `manifest.npy_blocks` writes: checksums cover the header.
-            version=(1, 0),
-        ).flush()
-        np.save(directory / f"{split}_labels.npy", np.asarray(photographs.labels).astype("<i4"))
-    (directory / JOURNAL_FILE).write_text(header + "\n")
+        images = directory / f"{split}_images.npy"
+        images.unlink(missing_ok=True)  # a link would be followed
+        # The version that `manifest.npy_blocks` writes: checksums cover the header.
+        version = (1, 0)
+        shape = (count, side, side, 3)
+        np.lib.format.open_memmap(images, "w+", np.uint8, shape, version=version).flush()
+        labels = np.asarray(photographs.labels).astype("<i4")
+        write_synced(directory / f"{split}_labels.npy", manifest.npy_blocks(labels))
+    records.write(directory / JOURNAL_FILE, header + "\n")
     return {}
 
 
 def _whole_lines(path: pathlib.Path) -> Iterator[str]:
     """Whole lines of a journal; a kill can leave the last one torn."""
-    if path.exists():
-        for line in path.read_text(errors="replace").splitlines(keepends=True):
+    if path.is_file():
+        text = records.read_plain(path).decode(errors="replace")
+        for line in text.splitlines(keepends=True):
             if line.endswith("\n"):
                 yield line.rstrip("\n")
 
@@ -121,7 +134,7 @@ def _write_split(
     progress: Callable[[int], None],
 ) -> None:
     path = directory / f"{split}_images.npy"
-    images = np.load(path, mmap_mode="r+", allow_pickle=False)
+    images = np.lib.format.open_memmap(path, "r+")
     count = len(photographs.labels)
     # OpenCV lets other threads run while it decodes.
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
@@ -132,7 +145,7 @@ def _write_split(
                 images[row] = square
             # Pixels before the journal's line, which vouches for them.
             images.flush()
-            journal.write(json.dumps({"split": split, "rows": rows.stop}) + "\n")
+            journal.write(json.dumps(records.plain(_Part(split, rows.stop))) + "\n")
             journal.flush()
             os.fsync(journal.fileno())
             progress(len(rows))

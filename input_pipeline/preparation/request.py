@@ -9,7 +9,7 @@ from typing import Any
 
 from dawnjax.input_pipeline.datasets.published import PublishedImages, declare_images
 from dawnjax.input_pipeline.preparation.writing import Outcome
-from dawnjax.input_pipeline.reading.dataset import directory_of
+from dawnjax.input_pipeline.reading.dataset import directory_of, overlap_line
 from dawnjax.input_pipeline.reading.image_set import ImageManifest, image_shape
 
 SECONDS_BETWEEN_LINES = 2.0
@@ -111,6 +111,7 @@ def report_images(
         f"{len(facts.classes)} classes, from {manifest.source['kind']}, in "
         f"{request.progress.seconds:.1f} s; train mean {mean}, std {std}"
     )
+    line += overlap_line(facts.overlap, "\nnote: ")
     declaration = None if published is None else declare_images(published, facts)
     if published is None or declaration is None or declaration.benchmark:
         return line

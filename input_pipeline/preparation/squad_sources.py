@@ -13,6 +13,7 @@ import hashlib
 import json
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,24 +25,29 @@ from dawnjax.input_pipeline.datasets.squad import (
     TYPES_FILE,
     Counts,
     QuestionFacts,
+    Texts,
 )
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers, write_files
-from dawnjax.input_pipeline.reading import text_files
-from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading import overlap, text_files
+from dawnjax.input_pipeline.reading.dataset import DataError, overlap_line
 from dawnjax.input_pipeline.reading.manifest import Manifest
 from dawnjax.input_pipeline.reading.questions import Passages, Question, encode
 from dawnjax.input_pipeline.reading.tokens import covering, spans_of
 
 MOST_BYTES = 2**30
-_MOST_MARKS = 200_000_000
+_MOST_MARKS = 2_000_000
+_BYTES_A_MARK = 16
+"""SQuAD's own files have 17 and 23 bytes for each comma, colon and bracket; the larger limit holds.
+Empty lists have two, and make 30 times their bytes."""
+
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 """JSON can escape it alone, as `\\ud83d`; it is no character, and UTF-8 cannot hold it."""
 
 
 def read_passages(path: pathlib.Path) -> Passages:
     """Questions of a file, plain or packed; articles are sorted by their titles."""
-    body = _load(path)
+    body = text_files.read_json(path, MOST_BYTES, _MOST_MARKS, _BYTES_A_MARK)
     articles = _field(body, "data", list, f"{path}")
     if not articles:
         raise DataError(f"{path}: holds no articles")
@@ -121,20 +127,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _load(path: pathlib.Path) -> Any:
-    content = text_files.read_bytes(path, MOST_BYTES)
-    if not content.strip():
-        raise DataError(f"{path}: is empty")
-    try:
-        return records.load_json(content, _MOST_MARKS)
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
-    except records.BoundError as error:
-        raise DataError(f"{path}: {error}") from None
-
-
 def prepare(
     train: pathlib.Path, evaluated: pathlib.Path, out: pathlib.Path, *, overwrite: bool = False
 ) -> tuple[Manifest[QuestionFacts], Outcome]:
@@ -143,22 +135,28 @@ def prepare(
     arrays, types = encode(splits["train"], splits["eval"])
     del arrays["train_offsets"]  # nothing reads them
     asked = splits["eval"].questions
-    texts = {
-        "contexts": splits["eval"].contexts,
-        "ids": [question.id for question in asked],
-        "questions": [question.text for question in asked],
-        "answers": [[text for _, text in question.answers] for question in asked],
-    }
+    texts = Texts(
+        contexts=splits["eval"].contexts,
+        ids=[question.id for question in asked],
+        questions=[question.text for question in asked],
+        answers=[[text for _, text in question.answers] for question in asked],
+    )
     contents: dict[str, np.ndarray | bytes] = {f"{name}.npy": arrays[name] for name in arrays}
     contents[TYPES_FILE] = "".join(f"{word}\n" for word in types[1:]).encode()
-    contents[TEXTS_FILE] = json.dumps(texts, ensure_ascii=False).encode()
+    contents[TEXTS_FILE] = json.dumps(records.plain(texts), ensure_ascii=False).encode()
     facts = QuestionFacts(
         train=_counts(splits["train"]),
         eval=_counts(splits["eval"]),
         num_types=len(types) - 1,
         eval_references=references_digest(asked),
+        overlap=overlap.shared(_asked(splits["train"]), _asked(splits["eval"]), "questions"),
     )
     return write_files(out, KIND, facts, contents, overwrite=overwrite)
+
+
+def _asked(passages: Passages) -> Iterator[bytes]:
+    for question in passages.questions:
+        yield f"{question.text}\n{passages.contexts[question.passage]}".encode()
 
 
 def _counts(passages: Passages) -> Counts:
@@ -186,7 +184,9 @@ def _prepare(request: Request) -> str:
     evaluated = pathlib.Path(given).expanduser()
     manifest, outcome = prepare(train, evaluated, out, overwrite=request.overwrite)
     seconds = request.progress.seconds
-    return f"{out}: {DONE[outcome]} in {seconds:.1f} s: {manifest.facts.summary()}"
+    facts = manifest.facts
+    note = overlap_line(facts.overlap, "\nnote: ")
+    return f"{out}: {DONE[outcome]} in {seconds:.1f} s: {facts.summary()}{note}"
 
 
 PREPARATION = Preparation(

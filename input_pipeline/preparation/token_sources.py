@@ -24,7 +24,7 @@ _PIECE_BYTES = 2**16
 
 def documents_of(path: pathlib.Path, separation: str) -> list[str]:
     """Documents of a text: all of it, or the parts between `blank_lines`."""
-    text = text_files.read_text(path, MOST_BYTES)
+    text = text_files.read(path, MOST_BYTES)
     if not text:
         raise DataError(f"{path}: is empty")
     if separation == "none":
@@ -98,12 +98,19 @@ def _write_all(directory: pathlib.Path, files: dict[str, bytes], *, overwrite: b
         raise DataError(f"{directory}: holds other shards ({others[0].name}); choose another")
     for name in sorted(known):
         path = directory / name
-        if path.exists() and path.read_bytes() != files.get(name) and not overwrite:
+        if path.exists() and not overwrite and not _holds(path, files.get(name, b"")):
             raise DataError(f"{path}: holds other content; give --overwrite to replace it")
     for name in known - set(files):
         (directory / name).unlink(missing_ok=True)
     for name, content in files.items():
         records.write(directory / name, content)
+
+
+def _holds(path: pathlib.Path, content: bytes) -> bool:
+    try:
+        return records.read_plain(path, len(content)) == content
+    except (OSError, records.BoundError):
+        return False
 
 
 PREPARATION = Preparation(

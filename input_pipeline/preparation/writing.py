@@ -98,11 +98,14 @@ def write_manifest(directory: pathlib.Path, manifest: Manifest[Any]) -> None:
 
 
 def write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:
-    with named_write_errors(path), path.open("wb") as file:
-        for block in blocks:
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a file in place, which may be larger than memory; a link there is replaced."""
+    with named_write_errors(path):
+        path.unlink(missing_ok=True)
+        with path.open("xb") as file:
+            for block in blocks:
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

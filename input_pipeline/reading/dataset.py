@@ -30,6 +30,24 @@ class MissingDataError(DataError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Examples to evaluate that the training split holds too: `shared` of `compared`.
+
+    `unit` names them in words, such as `images`.
+    """
+
+    shared: int
+    compared: int
+    unit: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.shared:,} of {self.compared:,} {self.unit} to evaluate are in the training "
+            "split too"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaration:
     """A dataset's statement of its content, after it looked at itself.
 
@@ -38,11 +56,13 @@ class Declaration:
       benchmark: The published set, such as `ImageNet`, if counts and fingerprint are that set's
         (`published.py`); empty for all other data.
       evidence: The parts that were compared, or why these are not the benchmark's data.
+      overlap: Of the splits; None where they were not compared.
     """
 
     name: str
     benchmark: str = ""
     evidence: str = "no published set of a benchmark is compared with it"
+    overlap: Overlap | None = None
 
 
 class DataSpec(Protocol):
@@ -199,13 +219,18 @@ def declared(dataset: Any, spec: DataSpec) -> dict[str, Any]:
     # A class in a person's own file names no benchmark's data: its code decides what it returns.
     if said.benchmark and type(dataset).__module__.split(".")[:2] != __name__.split(".")[:2]:
         evidence = "its dataset is a class of its own file, which no published set is compared with"
-        said = Declaration(name=said.name, evidence=evidence)
+        said = dataclasses.replace(said, benchmark="", evidence=evidence)
     return {
         **dataclasses.asdict(said),
         "num_train_examples": spec.num_train_examples,
         "num_eval_examples": spec.num_eval_examples,
         "fingerprint": spec.fingerprint,
     }
+
+
+def overlap_line(overlap: Overlap | None, start: str) -> str:
+    """Line about examples in both splits, or an empty text; it begins with `start`."""
+    return f"{start}{overlap}" if overlap is not None and overlap.shared else ""
 
 
 def num_bytes(spec: DataSpec) -> int:

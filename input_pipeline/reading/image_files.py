@@ -4,43 +4,50 @@ OpenCV fills the rest of a truncated file with grey, and allocates an image of w
 header states. So the file's structure is checked first.
 """
 
+import re
 import struct
 import zlib
 
 import numpy as np
 
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.jpeg_verdict import VERDICTS
 
 _PNG_START = b"\x89PNG\r\n\x1a\n"
 _JPEG_START = b"\xff\xd8\xff"
-_JPEG_END = b"\xff\xd9"
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+"""In compressed data 0 follows a byte 255, or a restart mark, which is part of the data."""
+
+_JPEG_END = 0xD9
+_JPEG_WITHOUT_LENGTH = (0x01, 0xD8)
 
 # Frame headers, which hold the size: SOF0 to SOF15; three codes among them mean other things.
 # Source: ITU-T T.81, table B.1.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_JPEG_START_OF_SCAN = 0xDA
-
 
 LARGEST_PIXELS = 2**26
 """The most pixels that are decoded: 200 MB as RGB."""
 
 _MOST_MARKERS = 100_000
-"""Before the frame header of a JPEG."""
+"""Segments of a JPEG, each scan being one."""
 
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
     """Decode a JPEG or PNG file of a known size to 8-bit RGB, uint8 [height, width, 3]."""
     size = image_size(content)
-    if size != (height, width):
-        raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
-    return _decode(content, size)[:, :, ::-1]
+    if size in ((height, width), (width, height)):
+        image = _decode(content, size)[:, :, ::-1]
+        size = image.shape[:2]  # it may have been turned
+        if size == (height, width):
+            return image
+    raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
 
 
 def decode_square(content: bytes, side: int) -> np.ndarray:
     """Decode the middle square of an image of any size, resized: uint8 [side, side, 3].
 
-    Grey, CMYK and 16-bit images become 8-bit RGB; transparency and orientation marks are dropped. A
-    DataError names no file.
+    Grey, CMYK and 16-bit images become 8-bit RGB; transparency is dropped, and an orientation mark
+    turns the image. A DataError names no file.
     """
     import cv2
 
@@ -81,7 +88,7 @@ def image_size(content: bytes) -> tuple[int, int]:
 
 
 def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.ndarray:
-    """Image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up."""
+    """Image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up; upright."""
     import cv2  # here because every command would pay for the import, and few decode
 
     reduced = {
@@ -90,9 +97,12 @@ def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.nda
         4: cv2.IMREAD_REDUCED_COLOR_4,
         8: cv2.IMREAD_REDUCED_COLOR_8,
     }
-    flags = reduced[reduction] | cv2.IMREAD_IGNORE_ORIENTATION
-    image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
-    if image is None or image.shape != (*(-(-length // reduction) for length in size), 3):
+    data = np.frombuffer(content, np.uint8)
+    image, complaint = VERDICTS.decode(lambda: cv2.imdecode(data, reduced[reduction]))
+    if complaint:
+        raise DataError(f"is cut short or damaged (the decoder: {complaint})")
+    wanted = sorted(-(-length // reduction) for length in size)
+    if image is None or sorted(image.shape[:2]) != wanted or image.shape[2:] != (3,):
         raise DataError("cannot be decoded")
     return image
 
@@ -119,22 +129,26 @@ def _png_size(content: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
-    """(height, width) from the frame header; the end mark must be there."""
-    # Some cameras add bytes after the end mark.
-    if _JPEG_END not in content[-64:]:
-        raise DataError("is cut short")
-    position = 2
+    """(height, width) from the frame header; the end mark of the image must be there.
+
+    Bytes after the end mark do not count: telephones put a film there.
+    """
+    size, position = None, 2
     for _ in range(_MOST_MARKERS):
-        if position + 9 > len(content):
+        marker = _JPEG_MARKER.search(content, position)
+        kind = _JPEG_END if marker is None else content[marker.end() - 1]
+        if marker is None or kind == _JPEG_END or marker.end() + 2 > len(content):
             break
-        mark, kind, length = struct.unpack_from(">BBH", content, position)
-        if mark != 0xFF or kind == _JPEG_START_OF_SCAN:
-            break
-        if kind == 0xFF:
-            position += 1  # fill byte before a marker
+        position = marker.end()
+        if kind in _JPEG_WITHOUT_LENGTH:
             continue
-        if kind in _JPEG_FRAMES:
-            height, width = struct.unpack_from(">HH", content, position + 5)
-            return height, width
-        position += 2 + length
-    raise DataError("is damaged: no frame header")
+        if kind in _JPEG_FRAMES and size is None and position + 7 <= len(content):
+            height, width = struct.unpack_from(">HH", content, position + 3)
+            size = height, width
+        position += struct.unpack_from(">H", content, position)[0]
+    marker = _JPEG_MARKER.search(content, position)
+    if marker is None or content[marker.end() - 1] != _JPEG_END:
+        raise DataError("is cut short")
+    if size is None:
+        raise DataError("is damaged: no frame header")
+    return size

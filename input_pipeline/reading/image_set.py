@@ -9,14 +9,20 @@ eval_labels.npy    int32 [num_eval_examples]
 import dataclasses
 import math
 import pathlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.dataset import DataError, Overlap, Split
 from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
 FILES = tuple(f"{split}_{part}.npy" for split in SPLITS for part in ("images", "labels"))
+
+MOST_COLOURS = 4
+"""Channels of a photograph; an axis of so few that comes first is no height."""
+
+MOST_CLASSES = 2**20
 
 LARGEST_VERIFIED_BYTES = 2**31
 """Images in a larger file stay unread when a run begins: 2 GiB."""
@@ -34,12 +40,14 @@ class ImageFacts:
       classes: Name of each class; a label is a position in it.
       class_counts: Images of each class, in each split; empty where labels were not counted.
       statistics: Of each split that was measured.
+      overlap: Images in both splits; None where they were not compared.
     """
 
     num_examples: dict[Split, int]
     classes: tuple[str, ...]
     class_counts: dict[Split, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     statistics: dict[Split, Statistics] = dataclasses.field(default_factory=dict)
+    overlap: Overlap | None = None
 
     def summary(self) -> str:
         return f"{' + '.join(f'{self.num_examples[split]:,}' for split in SPLITS)} examples"
@@ -109,6 +117,55 @@ def check_labels(where: str, labels: np.ndarray, num_classes: int) -> None:
             f"{where} label {labels[wrong[0]]} of example {wrong[0]} is out of range "
             f"0 to {num_classes - 1}"
         )
+
+
+def check_images(where: str, images: np.ndarray) -> None:
+    """Refuse arrays that are no images, or have their channels before height and width."""
+    shape = images.shape
+    if images.dtype != np.uint8 or images.ndim != 4 or 0 in shape[1:]:
+        raise DataError(
+            f"{where} {images.dtype} {shape}; wanted uint8 [n, height, width, channels]"
+        )
+    if shape[1] <= MOST_COLOURS < min(shape[2:]):
+        raise DataError(
+            f"{where} {shape}, which looks like [n, channels, height, width]; wanted [n, height, "
+            "width, channels]: transpose(0, 2, 3, 1)"
+        )
+
+
+def check_classes(
+    where: str, labels: Mapping[Split, np.ndarray], names: Sequence[str] | None
+) -> int:
+    """Number of classes; refuse labels that `names` lacks, and classes without a training image.
+
+    Without names, the labels are the classes: they count from 0 and leave none out.
+    """
+    for split in SPLITS:
+        check_labels(
+            f"{where} {split}", labels[split], MOST_CLASSES if names is None else len(names)
+        )
+    trained = np.unique(labels["train"])
+    missing = np.flatnonzero(trained != np.arange(len(trained)))
+    lacking = int(missing[0]) if missing.size else len(trained)
+    if names is not None:
+        if lacking < len(names):
+            raise DataError(
+                f"{where} no image to train on is of class {names[lacking]!r} (label {lacking}); "
+                "leave the class out"
+            )
+    elif missing.size and not lacking:
+        raise DataError(f"{where} labels begin at {trained[0]}; they must count from 0")
+    elif missing.size:
+        raise DataError(
+            f"{where} no image to train on has label {lacking}, but {trained[-1]} is one; labels "
+            "must leave none out"
+        )
+    unknown = np.setdiff1d(labels["eval"], trained)
+    if unknown.size:
+        raise DataError(
+            f"{where} label {unknown[0]} is to be evaluated, but no image to train on has it"
+        )
+    return len(trained)
 
 
 def class_counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:

@@ -6,20 +6,20 @@
   `NAME_data.npy` (the PATH) beside `NAME_labels.npy`, as CIFAR-10.1 comes.
 """
 
+import collections
 import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import image_set, tfds_directory
+from dawnjax.input_pipeline.reading import image_set, npy_files, tfds_directory
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.reading.image_files import decode_image, decode_square
 from dawnjax.input_pipeline.reading.photographs import class_folders, list_folder, open_tfds_splits
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.input_pipeline.reading.zip_files import refuse_zip_bomb
+from dawnjax.input_pipeline.reading.zip_files import unpacked
 
 Decode = Callable[[bytes], np.ndarray]
 
@@ -141,25 +141,30 @@ def _read_tfds(
 
 def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """All arrays of an .npz; raises DataError where it cannot be read or lacks one of `names`."""
-    arrays = dict(_loaded(path))
+    arrays = {}
+    for member, content in unpacked(path):
+        try:
+            arrays[member.removesuffix(".npy")] = npy_files.array_of(content)
+        except DataError as error:
+            raise DataError(f"{path}: {member} {error}") from None
     missing = [name for name in names if name not in arrays]
     if missing:
         raise DataError(f"{path}: has no array {missing[0]!r}, only {', '.join(arrays)}")
     return arrays
 
 
-def _loaded(path: pathlib.Path) -> Any:
+def class_names_of(where: str, names: np.ndarray) -> tuple[str, ...]:
+    """Names of classes in an array of texts, or of bytes as Python 2 wrote them."""
+    if names.ndim != 1 or names.dtype.kind not in "US":
+        raise DataError(f"{where} classes are {names.dtype} {names.shape}; wanted texts [n]")
     try:
-        if path.suffix == ".npz":
-            refuse_zip_bomb(path)
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        return {name: loaded[name] for name in loaded.files} if path.suffix == ".npz" else loaded
-    except DataError:
-        raise
-    except Exception as error:  # NumPy and zipfile raise many kinds on damaged files
-        text = getattr(error, "strerror", None) or str(error)
-        reason = " ".join(text.split())[:200] or type(error).__name__
-        raise DataError(f"{path}: cannot be read ({reason})") from None
+        decoded = [name.decode() if isinstance(name, bytes) else name for name in names.tolist()]
+    except UnicodeDecodeError:
+        raise DataError(f"{where} a name of its classes is not UTF-8") from None
+    again = [name for name, count in collections.Counter(decoded).items() if count > 1 or not name]
+    if again:
+        raise DataError(f"{where} the class name {again[0]!r} is empty or stands twice")
+    return tuple(decoded)
 
 
 def _read_arrays(path: pathlib.Path) -> LabelledImages:
@@ -170,8 +175,8 @@ def _read_arrays(path: pathlib.Path) -> LabelledImages:
         if not path.name.endswith("_data.npy"):
             raise DataError(f"{path}: give NAME_data.npy, beside which NAME_labels.npy lies")
         beside = path.with_name(path.name.removesuffix("_data.npy") + "_labels.npy")
-        images, labels, names = _loaded(path), _loaded(beside), None
-    classes = None if names is None else tuple(str(name) for name in names.tolist())
+        images, labels, names = npy_files.map_array(path), npy_files.map_array(beside), None
+    classes = None if names is None else class_names_of(f"{path}:", names)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, not whole numbers [n]")
     if classes is not None and labels.size and not 0 <= labels.min() <= labels.max() < len(classes):

@@ -5,12 +5,13 @@
 - TensorFlow Datasets: ArrayRecord files with features `image` and `label`, read without TensorFlow.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ SIDE = 256
 LARGEST_BYTES = 64 * 2**20
 """Of the file of one photograph."""
 
+_NO_CLASSES = frozenset(
+    ("lost+found", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information")
+)
+"""Folders that file systems, archivers and servers put beside a person's own."""
+
 _EVAL_FOLDERS = ("val", "validation", "eval", "test")
 
 
@@ -38,11 +44,13 @@ class Photographs:
       labels: int32 [n], positions in the source's classes; some sources read them on demand.
       read: Returns the file at a position, and its name for messages.
       listing: Hash of all names and sizes; empty where the source has no files of them.
+      sizes: int64 [n], bytes of each file; None where the source has no files of them.
     """
 
     labels: np.ndarray | RowsOnDemand
     read: Callable[[int], tuple[bytes, str]]
     listing: str = ""
+    sizes: np.ndarray | None = None
 
     def decoded(self, index: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
         """One photograph as `decode` makes it; a DataError names the file."""
@@ -112,11 +120,26 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
 
 def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
     """Names of the class folders in a folder, sorted; one or more."""
-    entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
-    classes = tuple(sorted(entry.name for entry in entries if entry.is_dir()))
+    with _named(folder):
+        classes = tuple(entry.name for entry in _entries(folder) if entry.is_dir())
     if not classes:
         raise DataError(f"{folder}: has no class folders")
     return classes
+
+
+def _entries(folder: str | pathlib.Path) -> list[os.DirEntry[str]]:
+    """Entries of a folder, sorted, without hidden ones and those that hold nobody's images."""
+    # os.scandir and text: a million pathlib.Path objects take half a minute to make.
+    found = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    return sorted((e for e in found if e.name not in _NO_CLASSES), key=lambda entry: entry.name)
+
+
+@contextlib.contextmanager
+def _named(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # a link that leads to itself, or no right to read
+        raise DataError(f"{error.filename or folder}: cannot be read ({error.strerror})") from None
 
 
 def list_folder(
@@ -126,26 +149,26 @@ def list_folder(
     numbers = {name: number for number, name in enumerate(classes)}
     files: list[str] = []
     labels: list[int] = []
+    sizes: list[int] = []
     own_listing = hashlib.sha256(json.dumps(classes).encode())
-    # os.scandir and text: a million pathlib.Path objects take half a minute to make.
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.name.startswith("."):
-            continue
-        if not entry.is_dir():
-            raise DataError(f"{entry.path}: lies outside the class folders of {folder}")
-        if entry.name not in numbers:
-            raise DataError(f"{entry.path}: is of no class that {folder.parent / 'train'} has")
-        names = []
-        for file in sorted(os.scandir(entry.path), key=lambda file: file.name):
-            if file.name.startswith("."):
-                continue
-            if not file.is_file():
-                raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
-            files.append(file.path)
-            labels.append(numbers[entry.name])
-            names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
-        for digest in (listing, own_listing):
-            digest.update("".join(names).encode())
+    with _named(folder):
+        for entry in _entries(folder):
+            if not entry.is_dir():
+                raise DataError(f"{entry.path}: lies outside the class folders of {folder}")
+            if entry.name not in numbers:
+                raise DataError(f"{entry.path}: is of no class that {folder.parent / 'train'} has")
+            names = []
+            for file in _entries(entry.path):
+                if not file.is_file():
+                    raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
+                files.append(file.path)
+                labels.append(numbers[entry.name])
+                sizes.append(file.stat().st_size)
+                names.append(json.dumps([split, entry.name, file.name, sizes[-1]]))
+            if split == "train" and not names:
+                raise DataError(f"{entry.path}: has no images; remove the folder, or fill it")
+            for digest in (listing, own_listing):
+                digest.update("".join(names).encode())
 
     def read(index: int) -> tuple[bytes, str]:
         try:
@@ -155,7 +178,8 @@ def list_folder(
         except OSError as error:
             raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None
 
-    return Photographs(np.array(labels, np.int32), read, own_listing.hexdigest())
+    listed = own_listing.hexdigest()
+    return Photographs(np.array(labels, np.int32), read, listed, np.array(sizes, np.int64))
 
 
 def _open_tfds(version: pathlib.Path, wanted: Sequence[Split]) -> Source:

@@ -16,10 +16,21 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 MOST_BYTES = 2**34
 """Of a file of sentences, unpacked; those of WMT have 1 GB."""
 
+MOST_LINE_BYTES = 2**16
+MOST_EVAL_LINE_BYTES = 4096
+"""Of a sentence to translate: attention takes memory by the square of the longest one's tokens. No
+sentence of WMT's test sets has 1,200 bytes."""
 
-def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], list[str]]:
+FEWEST_LINE_BYTES = 4
+"""Mean of a file of more than a million lines; blank lines cost far more memory than they have
+bytes."""
+
+
+def read_pairs(
+    source: pathlib.Path, target: pathlib.Path, most_line_bytes: int = MOST_LINE_BYTES
+) -> tuple[list[str], list[str]]:
     """Lines of two files, equal in number."""
-    sides = _read_lines(source), _read_lines(target)
+    sides = _read_lines(source, most_line_bytes), _read_lines(target, most_line_bytes)
     if len(sides[0]) != len(sides[1]):
         raise DataError(
             f"{source} has {len(sides[0]):,} lines and {target} {len(sides[1]):,}; line n of the "
@@ -28,9 +39,20 @@ def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], l
     return sides
 
 
-def _read_lines(path: pathlib.Path) -> list[str]:
-    text = text_files.read_text(path, MOST_BYTES)
-    return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+def _read_lines(path: pathlib.Path, most_line_bytes: int) -> list[str]:
+    text = text_files.read(path, MOST_BYTES)
+    count = text.count("\n")
+    if count > 10**6 and len(text) < FEWEST_LINE_BYTES * count:
+        raise DataError(f"{path}: {count:,} lines of {len(text):,} characters are no sentences")
+    lines = [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+    for number, line in enumerate(lines, 1):
+        # A character has at most four bytes: most lines need not be encoded to be counted.
+        if 4 * len(line) > most_line_bytes and (size := len(line.encode())) > most_line_bytes:
+            raise DataError(
+                f"{path}: line {number} has {size:,} bytes, and a sentence at most "
+                f"{most_line_bytes:,}; split it"
+            )
+    return lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +73,7 @@ def read_test_set(
     source: pathlib.Path, target: pathlib.Path, words: vocabulary.Vocabulary
 ) -> EvaluatedText:
     """Read two files of text as a split to evaluate, in an existing vocabulary."""
-    sources, targets = read_pairs(source, target)
+    sources, targets = read_pairs(source, target, MOST_EVAL_LINE_BYTES)
     if not sources:
         raise DataError(f"{source}: no sentence pairs")
     digest = hashlib.sha256("\n".join([*sources, *targets]).encode())

@@ -1,10 +1,18 @@
-"""Texts of strangers, read whole: plain, .gz or .xz by content, and of bounded size."""
+"""The one reader of strangers' texts: plain, .gz or .xz by content, of bounded size, without mark.
 
+Every text that a person gives is read here, so that a byte-order mark, a pipe, a packed bomb or a
+wrong encoding is met alike whatever the text means.
+"""
+
+import contextlib
 import gzip
 import io
+import json
 import lzma
 import pathlib
 import zlib
+from collections.abc import Iterator
+from typing import Any
 
 from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
@@ -18,14 +26,32 @@ _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _XZ_MEMORY = 132 * 2**20
 """Enough for the highest preset of xz, which asks for 65 MiB."""
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some editors begin a file with it. It is no part of the text: left in, it would become the first
-letter of the first word."""
+_MARK = b"\xef\xbb\xbf"
+"""Byte-order mark with which some editors begin a file. It is no part of the text: left in, it
+would become the first letter of the first word."""
+
+_OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Of UTF-16."""
 
 
-def read_bytes(path: pathlib.Path, most_bytes: int) -> bytes:
-    """Content of a text, unpacked, without a byte-order mark; at most `most_bytes`."""
+@contextlib.contextmanager
+def named_errors(path: pathlib.Path) -> Iterator[None]:
+    """Make a `DataError` that names the file of each way in which it cannot be read."""
     try:
+        yield
+    except records.BoundError as error:
+        raise DataError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise MissingDataError(f"{path}: no such file") from None
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
+        raise DataError(f"{path}: cannot be read (a damaged or incomplete .gz or .xz)") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def read_content(path: pathlib.Path, most_bytes: int) -> bytes:
+    """Content of a text, unpacked, without a byte-order mark; at most `most_bytes`."""
+    with named_errors(path):
         content = records.read_plain(path, most_bytes)
         most = min(most_bytes, LARGEST_SMALL_TEXT + MAX_EXPANSION * len(content))
         if content.startswith(_GZIP):
@@ -37,26 +63,55 @@ def read_bytes(path: pathlib.Path, most_bytes: int) -> bytes:
                 raise EOFError
         else:
             most = most_bytes
-    except records.BoundError as error:
-        raise DataError(f"{path}: {error}") from None
-    except FileNotFoundError:
-        raise MissingDataError(f"{path}: no such file") from None
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
-        raise DataError(f"{path}: cannot be read (a damaged or incomplete .gz or .xz)") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     if len(content) > most:
         raise DataError(
             f"{path}: unpacks to more than {most:,} bytes, which no text does; unpack it first"
         )
-    return content.removeprefix(BYTE_ORDER_MARK)
+    return _unmarked(path, content)
 
 
-def read_text(path: pathlib.Path, most_bytes: int) -> str:
-    """Text of a file in UTF-8; raises what `read_bytes` does, and a DataError with the line."""
-    content = read_bytes(path, most_bytes)
+def read(path: pathlib.Path, most_bytes: int) -> str:
+    """Text of a file in UTF-8; raises what `read_content` does, and a DataError with the line."""
+    content = read_content(path, most_bytes)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}: line {line} is not UTF-8") from None
+
+
+def lines(path: pathlib.Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
+    """Yield the lines of a plain file, one in memory at a time, without a byte-order mark."""
+    with named_errors(path):
+        for number, line in enumerate(records.lines(path, most_bytes, most_line_bytes)):
+            yield line if number else _unmarked(path, line)
+
+
+def read_json(
+    path: pathlib.Path,
+    most_bytes: int,
+    most_marks: int = records.MOST_MARKS,
+    bytes_a_mark: int = 2**62,
+) -> Any:
+    """Plain values of a JSON text; raises what `read_content` does, and a DataError with the line.
+
+    `records.load_json` says which values are refused. A text of `bytes_a_mark` bytes or more for
+    each of its marks may have more than `most_marks`.
+    """
+    content = read_content(path, most_bytes)
+    if not content.strip():
+        raise DataError(f"{path}: is empty")
+    try:
+        return records.load_json(content, max(most_marks, len(content) // bytes_a_mark))
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
+    except records.BoundError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _unmarked(path: pathlib.Path, content: bytes) -> bytes:
+    if content.startswith(_OTHER_MARKS):
+        raise DataError(f"{path}: is UTF-16; save it as UTF-8")
+    return content.removeprefix(_MARK)

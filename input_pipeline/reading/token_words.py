@@ -8,13 +8,16 @@ import dataclasses
 import json
 import pathlib
 
-from dawnjax import records
+from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 FILE = "vocabulary.json"
 
 MOST_TOKENS = 2**16
 """Tokens are stored as uint16."""
+
+MOST_BYTES = 4 * 2**20
+"""Of the file, with 64 bytes for each token."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,14 +38,12 @@ KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
 def read_words(directory: pathlib.Path) -> Words:
     path = directory / FILE
     try:
-        fields = records.load_json(records.read_plain(path))
-    except FileNotFoundError:
+        fields = text_files.read_json(path, MOST_BYTES)
+    except MissingDataError:
         raise MissingDataError(
             f"{path}: data.vocabulary=file needs this file; `dawnjax prepare "
             "--dataset=token_shards --vocabulary_size=N` makes it"
         ) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'is no JSON'}") from None
     counts = fields.get("bytes_of_token") if isinstance(fields, dict) else None
     if not isinstance(counts, list) or not all(type(n) is int and n >= 0 for n in counts):
         raise DataError(f"{path}: bytes_of_token must be a list of whole numbers from 0")

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dawnjax import records
+from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
-from dawnjax.input_pipeline.reading.text_files import BYTE_ORDER_MARK
 
 MOST_BYTES = 16 * 2**30
 _MOST_LINE_BYTES = 2**16
+MOST_VALUES = 4096
+"""Of a word; published vectors have 25 to 1,024."""
+
 _FORM = "wanted `word v1 ... vN`, separated by single blanks"
 
 
@@ -26,9 +28,7 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
     found: dict[bytes, np.ndarray] = {}
     width = 0
     try:
-        for number, line in enumerate(records.lines(path, MOST_BYTES, _MOST_LINE_BYTES), 1):
-            if number == 1:
-                line = line.removeprefix(BYTE_ORDER_MARK)
+        for number, line in enumerate(text_files.lines(path, MOST_BYTES, _MOST_LINE_BYTES), 1):
             line = line.rstrip()  # some files end each line with a blank
             count = line.count(b" ")
             width = width or count
@@ -38,17 +38,15 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
                     + (f" and {width} in line 1" if number > 1 else "")
                     + f"; {_FORM}"
                 )
+            if count > MOST_VALUES:
+                raise DataError(f"{path}:{number}: {count} values; at most {MOST_VALUES} are read")
             word, _, values = line.partition(b" ")
             if word in wanted and word not in found:
                 found[word] = _values(values, f"{path}:{number}")
-    except FileNotFoundError:
+    except MissingDataError:
         raise MissingDataError(
             f"data.word_vectors: {path}: no such file; name a file of vectors in GloVe's text form"
         ) from None
-    except records.BoundError as error:
-        raise DataError(f"{path}: {error}") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     if not found:
         raise DataError(f"{path}: has a vector of none of the {len(words):,} words; {_FORM}")
     vectors, known = np.zeros((len(words), width), np.float16), 0

@@ -3,7 +3,9 @@
 import io
 import pathlib
 import zipfile
+from collections.abc import Iterator
 
+from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 MOST_MEMBERS = 100_000
@@ -26,7 +28,7 @@ class ZipBytes(io.BufferedReader):
         most_name_bytes: int = MOST_NAME_BYTES,
         most_member_bytes: int = MOST_MEMBER_BYTES,
     ) -> None:
-        super().__init__(io.FileIO(path))
+        super().__init__(records.open_plain(path).detach())
         self._path, self._most_members = path, most_members
         self._most_name_bytes, self._most_member_bytes = most_name_bytes, most_member_bytes
 
@@ -44,9 +46,25 @@ class ZipBytes(io.BufferedReader):
         return data
 
 
-def refuse_zip_bomb(path: pathlib.Path) -> None:
-    """Refuse, by a DataError, a zip that unpacks to far more than its size or has many members."""
-    with ZipBytes(path) as file, zipfile.ZipFile(file) as archive:
-        unpacked = sum(info.file_size for info in archive.infolist())
-    if unpacked > _LARGEST_SMALL + _MOST_EXPANSION * path.stat().st_size:
-        raise DataError(f"{path}: expands to {unpacked:,} bytes, more than a data set may")
+def unpacked(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each file in a zip; a DataError names the zip.
+
+    A zip that unpacks to far more than its size, or has many members, is refused.
+    """
+    try:
+        # Its arrays may be larger than a file of another archive.
+        with ZipBytes(path, most_member_bytes=2**62) as file, zipfile.ZipFile(file) as archive:
+            infos = archive.infolist()
+            size = sum(info.file_size for info in infos)
+            if size > _LARGEST_SMALL + _MOST_EXPANSION * path.stat().st_size:
+                raise DataError(f"{path}: expands to {size:,} bytes, more than a data set may")
+            for info in infos:
+                with archive.open(info) as member:
+                    # One byte more makes zipfile compare the checksum at the end.
+                    yield info.filename, member.read(info.file_size + 1)
+    except DataError:
+        raise
+    except Exception as error:  # zipfile raises many kinds on damaged files
+        text = getattr(error, "strerror", None) or str(error)
+        reason = " ".join(text.split())[:200] or type(error).__name__
+        raise DataError(f"{path}: cannot be read ({reason})") from None

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hostile_data
 import numpy as np
 import pytest
 from hostile_files import CASES, SAMPLE, command, honest_batch
@@ -23,7 +24,12 @@ MEGABYTES, SECONDS = 300, 10
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    "names", [SAMPLE, pytest.param(tuple(CASES), marks=pytest.mark.long)], ids=["sample", "all"]
+    "names",
+    [
+        (*SAMPLE, *hostile_data.SAMPLE),
+        pytest.param((*CASES, *hostile_data.CASES), marks=pytest.mark.long),
+    ],
+    ids=["sample", "all"],
 )
 def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     hostile = campaign(
@@ -43,7 +49,7 @@ def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     )
     assert child.stdin and child.stdout
     for name in names:
-        kind, make, said = CASES[name]
+        kind, make, said = {**CASES, **hostile_data.CASES}[name]
         folder = tmp_path / "case"
         folder.mkdir()
         path = make(folder)

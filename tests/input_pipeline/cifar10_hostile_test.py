@@ -143,7 +143,7 @@ def test_linked_folders_are_followed(tmp_path: pathlib.Path) -> None:
     assert read_source(tmp_path / "here").images["train"].shape == (20, 32, 32, 3)
     # One that leads in circles ends, too.
     (tmp_path / "disk" / "train" / "round").symlink_to(tmp_path / "disk")
-    assert "'train/round/test/airplane/0000.png' lies apart" in refusal(tmp_path / "here")
+    assert "train/round: is a link to a folder above it" in refusal(tmp_path / "here")
 
 
 def test_sparse_files_are_refused(tmp_path: pathlib.Path) -> None:
@@ -161,7 +161,7 @@ def test_sparse_files_are_refused(tmp_path: pathlib.Path) -> None:
 def test_pipe_in_a_folder_does_not_block(tmp_path: pathlib.Path) -> None:
     (tmp_path / "train" / "cat").mkdir(parents=True)
     os.mkfifo(tmp_path / "train" / "cat" / "0001.png")
-    assert "0001.png: is not a plain file" in refusal(tmp_path)
+    assert "0001.png: is no plain file" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.digits import Digits, stratified_split
 from dawnjax.input_pipeline.reading.dataset import DataError
 
@@ -98,13 +99,13 @@ def test_damaged_package_file_is_named(tmp_path: pathlib.Path, monkeypatch, dama
 
 
 def test_each_run_of_a_process_reads_the_file_on_its_own_clock(monkeypatch) -> None:
-    reads, read_bytes = [], pathlib.Path.read_bytes
+    reads, read_plain = [], records.read_plain
 
     def counted(path: pathlib.Path) -> bytes:
         reads.append(path.name)
-        return read_bytes(path)
+        return read_plain(path)
 
-    monkeypatch.setattr(pathlib.Path, "read_bytes", counted)
+    monkeypatch.setattr(records, "read_plain", counted)
     for run in (1, 2):
         Digits().spec()
         assert reads == ["digits.csv.gz"] * (run - 1)

@@ -149,10 +149,10 @@ def test_images_in_memory_have_what_a_classifier_needs(tmp_path):
 
     class Plain(ImageArrays):
         def arrays(self, split):
-            return {"image": np.full((4, 2, 3, 1), 7, np.uint8), "label": np.array([0, 1, 4, 2])}
+            return {"image": np.full((4, 2, 3, 1), 7, np.uint8), "label": np.array([0, 1, 3, 2])}
 
     # No names: the labels' numbers. A channel of one level is divided by 1.
-    assert Plain().classes() == ("0", "1", "2", "3", "4") and Plain().spec().std == (1.0,)
+    assert Plain().classes() == ("0", "1", "2", "3") and Plain().spec().std == (1.0,)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,6 @@ def test_images_in_memory_have_what_a_classifier_needs(tmp_path):
         ({"image": np.zeros((4, 2, 3), np.uint8)}, r"'image' is uint8 \(4, 2, 3\); wanted uint8"),
         ({"image": np.zeros((4, 2, 3, 1))}, "'image' is float64"),
         ({"label": np.zeros(4)}, "'label' is float64"),
-        ({"label": np.array([0, 1, -1, 0])}, "'label': label -1 of example 2 is out of range"),
         (
             {"weight": np.ones(4, bool)},
             "'image', 'label', 'weight' given; wanted 'image' and 'label'",
@@ -175,6 +174,26 @@ def test_images_in_memory_that_do_not_fit(change, message):
             return {"image": image, "label": np.arange(4), **change}
 
     with pytest.raises(DataError, match=r"Wrong.arrays\('train'\): " + message):
+        Wrong().spec()
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluated", "message"),
+    [
+        ([0, 1, -1, 0], [0], "train label -1 of example 2 is out of range"),
+        ([1, 2, 3, 4], [1], "labels begin at 1; they must count from 0"),
+        ([0, 10, 20, 30], [0], "has label 1, but 30 is one"),
+        ([0, 1, 2, 2**30], [0], "label 1073741824 of example 3 is out of range"),
+        ([0, 0, 1, 1], [2], "label 2 is to be evaluated, but no image to train on has it"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(train, evaluated, message):
+    class Wrong(ImageArrays):
+        def arrays(self, split):
+            label = np.array(train if split == "train" else evaluated)
+            return {"image": np.zeros((len(label), 2, 3, 1), np.uint8), "label": label}
+
+    with pytest.raises(DataError, match=message):
         Wrong().spec()
 
 
@@ -273,7 +292,7 @@ def test_an_npz_of_images(tmp_path, capsys):
         "test_x": GREY[:4],
         "test_y": [2, 1, 0, 0],
     }
-    np.savez(source, **parts, classes=np.array(["zero", "one", "two"]))
+    np.savez(source, **parts, classes=np.array([b"zero", b"one", b"two"]))
     assert prepare_images(source, out, "--name=letters") == 0
     assert "9 train and 4 eval images 6x5x1 in 3 classes, from arrays" in capsys.readouterr().out
     data = Images(name="letters", data_dir=str(out))
@@ -296,7 +315,7 @@ def test_an_npz_of_images(tmp_path, capsys):
     [
         ({"test_y": None}, "has no array 'test_y', only train_x, train_y, test_x"),
         ({"train_y": np.zeros(9)}, "train_y is float64; wanted integers"),
-        ({"train_y": np.arange(8)}, "train: images uint8 (9, 6, 5, 1) with labels (8,)"),
+        ({"train_y": np.arange(8)}, "train: 9 images with labels (8,)"),
         ({"test_x": GREY[:4, :5]}, "train_x has images (6, 5, 1), test_x (5, 5, 1)"),
         (
             {"train_y": np.arange(9) % 3 + 1, "test_y": np.arange(4) % 3 + 1},
@@ -304,7 +323,17 @@ def test_an_npz_of_images(tmp_path, capsys):
         ),
         ({"classes": np.array(["zero"])}, "label 1 of example 1 is out of range 0 to 0"),
         ({"train_x": GREY / 255}, "images float64"),
-        ({"train_x": np.array([{}] * 9)}, "cannot be read (Object arrays cannot be loaded"),
+        ({"train_y": np.arange(9) % 3 * 10}, "no image to train on has label 1, but 20 is one"),
+        ({"train_y": np.full(9, 2**62)}, "label 4611686018427387904 of example 0 is out of range"),
+        ({"train_y": np.arange(9) % 2}, "label 2 is to be evaluated, but no image to train on"),
+        ({"classes": np.array(list("abcd"))}, "no image to train on is of class 'd' (label 3)"),
+        ({"classes": np.array(list("aab"))}, "the class name 'a' is empty or stands twice"),
+        ({"classes": np.arange(3)}, "classes are int64 (3,); wanted texts [n]"),
+        (
+            {"train_x": np.zeros((9, 3, 8, 8), np.uint8), "test_x": np.zeros((4, 3, 8, 8), "u1")},
+            "(9, 3, 8, 8), which looks like [n, channels, height, width]",
+        ),
+        ({"train_x": np.array([{}] * 9)}, "train_x.npy holds Python objects"),
     ],
 )
 def test_an_npz_that_does_not_fit_is_one_line(tmp_path, capsys, change, message):

@@ -23,6 +23,7 @@ LATE = {
         "commands.prepare",
         "input_pipeline.preparation.cifar10_sources",
         "input_pipeline.preparation.parallel_text_sources",
+        "input_pipeline.reading.vocabulary",
     ),
     "report": ("commands.report", "analysis.paper", "report.contents", "report.writing"),
 }

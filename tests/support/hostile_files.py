@@ -6,7 +6,6 @@ import lzma
 import pickle
 import struct
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 from hostile_makers import (
@@ -17,6 +16,7 @@ from hostile_makers import (
     RESULT,
     START,
     STOP,
+    Maker,
     black,
     deep_folders,
     doubled,
@@ -42,8 +42,6 @@ from hostile_makers import (
     zeros,
     zip_of,
 )
-
-Maker = Callable[[Path], Path]
 
 CASES: dict[str, tuple[str, Maker, str]] = {
     # What it is: the command that reads it, how it is made, and what the command's line says.
@@ -369,6 +367,8 @@ SAMPLE = (
 
 def command(kind: str, path: Path, out: Path) -> list[str]:
     """The command line that reads a hostile file."""
+    if " " in kind:
+        return kind.format(path=path, out=out).split()
     if kind in ("check", "evaluate"):
         return [kind, str(path)]
     if kind == "import":

@@ -16,6 +16,8 @@ from made_logs import EXPERIMENT
 from dawnjax.config.config_json import identity_of
 from dawnjax.runs.log import encode_line
 
+Maker = Callable[[Path], Path]
+
 RESULT = "v0.5.0/someone/submission/results/sys/resnet/result_0.txt"
 START = b':::MLLOG {"key": "run_start", "time_ms": 1600000000000, "metadata": {}}\n'
 STOP = (

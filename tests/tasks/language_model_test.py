@@ -275,7 +275,7 @@ def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
     with pytest.raises(DataError, match="vocabulary.json: data.vocabulary=file needs this file"):
         data.spec()
     for content, line in (
-        (b"{", "is no JSON"),
+        (b"{", "vocabulary.json:1: no JSON"),
         (b"[]", "bytes_of_token must be a list of whole numbers from 0"),
         (b'{"bytes_of_token": [1, -1], "separator": 0}', "bytes_of_token must be a list"),
         (b'{"bytes_of_token": [1], "separator": 0}', "has 1 tokens; wanted 2 to 65536"),

@@ -1,0 +1,196 @@
+"""Data files made to exhaust time or memory, or to end in a traceback, each of them small on disk.
+
+A row has the command that reads it, `{path}` and `{out}` in it, how it is made, and what the line
+says.
+"""
+
+import gzip
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from hostile_makers import DEEP, LISTS, Maker, file_of, sparse, zeros
+
+TEXT = (
+    "prepare --dataset=parallel_text --train_source={path} --train_target={path} "
+    "--eval_source={path} --eval_target={path} --vocabulary_size=300 --row_length=64 --out={out}"
+)
+RATINGS = "prepare --dataset=movielens --from={path} --out={out}"
+NEGATIVES = "prepare --dataset=movielens --from={path}.csv --eval_negatives={path} --out={out}"
+TOKENS = "prepare --dataset=token_shards --from={path} --validation={path} --out={out}"
+QUESTIONS = "prepare --dataset=squad --from={path} --eval_from={path} --out={out}"
+IMAGES = "prepare --dataset=images --name=mine --from={path} --out={out}"
+READERS = {"text": TEXT, "ratings": RATINGS, "tokens": TOKENS, "questions": QUESTIONS}
+
+
+FIRST = np.zeros((9, 3, 8, 8), np.uint8)
+
+
+def pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "a.npz")
+    return folder / "a.npz"
+
+
+def lines_in_gzip(line: bytes) -> Callable[[], bytes]:
+    return lambda: gzip.compress(line * (16 * 2**20 // len(line)))
+
+
+def npz(**changes: object) -> Callable[[], bytes]:
+    def make() -> bytes:
+        stream = io.BytesIO()
+        images, labels = np.zeros((9, 4, 4, 1), np.uint8), np.arange(9) % 3
+        arrays = {"train_x": images, "train_y": labels, "test_x": images, "test_y": labels}
+        np.savez_compressed(stream, **{**arrays, **changes})  # type: ignore[arg-type]
+        return stream.getvalue()
+
+    return make
+
+
+def questions(**fields: object) -> Callable[[], bytes]:
+    """A file of one question, with other fields in it."""
+    answer = {"answer_start": 0, "text": "a"}
+    asked = {"id": "1", "question": "b", "answers": [answer], **fields}
+    body = {"data": [{"title": "T", "paragraphs": [{"context": "a b", "qas": [asked]}]}]}
+    return lambda: json.dumps(body).encode()
+
+
+def negatives(folder: Path) -> Path:
+    path = folder / "a"
+    (folder / "a.csv").write_bytes(b"1,1,5,1\n1,2,5,2\n2,1,5,1\n2,3,5,2\n")
+    path.write_bytes(b"(" + b"1" * 5000 + b",2)\t3\n")
+    return path
+
+
+def linked_folders(*links: tuple[str, str]) -> Maker:
+    """Folders of images, in which links lead to places by their relative path."""
+
+    def make(folder: Path) -> Path:
+        for split in ("train", "val"):
+            (folder / split / "cat").mkdir(parents=True)
+            (folder / split / "cat" / "1.jpg").write_bytes(b"no image")
+        for name, target in links:
+            (folder / name).symlink_to(target)
+        return folder
+
+    return make
+
+
+def folder_of_pipe(folder: Path) -> Path:
+    linked_folders()(folder)
+    os.mkfifo(folder / "train" / "cat" / "0.jpg")
+    return folder
+
+
+CASES: dict[str, tuple[str, Maker, str]] = {
+    **{f"{name} from a pipe": (line, pipe, "no plain file") for name, line in READERS.items()},
+    "images from a pipe": (IMAGES, pipe, "no plain file"),
+    **{
+        f"{name} from a sparse file of 3 GB": (
+            line,
+            lambda folder: sparse(folder / "a"),
+            "bytes",
+        )
+        for name, line in READERS.items()
+    },
+    "images from a sparse file": (IMAGES, lambda folder: sparse(folder / "a.npz"), "is sparse"),
+    **{
+        f"{name} from a .gz of 1 GB": (line, file_of("a", lambda: zeros(1024)), "unpacks to")
+        for name, line in READERS.items()
+    },
+    "text of blank lines in a .gz": (TEXT, file_of("a", lines_in_gzip(b"\n")), "no sentences"),
+    "text of short lines in a .gz": (TEXT, file_of("a", lines_in_gzip(b"ab\n")), "no sentences"),
+    "text of one line of 10 MB": (TEXT, file_of("a", lambda: b"a b " * 2_500_000), "split it"),
+    "text in UTF-16": (TEXT, file_of("a", lambda: "ab\n".encode("utf-16")), "UTF-16"),
+    "ratings of 5,000 digits": (
+        RATINGS,
+        file_of("a", lambda: b"1,2,3,4\n" + b"9" * 5000 + b",2,3,4\n"),
+        "is 2**53 or more",
+    ),
+    "ratings of users beyond 2**53": (
+        RATINGS,
+        file_of("a", lambda: b"9007199254740993,1,5,1\n9007199254740992,1,5,2\n"),
+        ":1: user '9007199254740993' is 2**53 or more",
+    ),
+    "negatives of 5,000 digits": (NEGATIVES, negatives, "wanted (user,item)"),
+    **{
+        f"{name} of a name of 5,000 digits": (line, lambda _: Path("9" * 5000), "name too long")
+        for name, line in {**READERS, "images": IMAGES}.items()
+    },
+    "questions of 60 MB of lists": (QUESTIONS, file_of("a", lambda: LISTS), "commas"),
+    "questions 100,000 lists deep": (QUESTIONS, file_of("a", lambda: DEEP), "nested"),
+    "questions with a number of 5,000 digits": (
+        QUESTIONS,
+        file_of("a", lambda: b'{"data": ' + b"9" * 5000 + b"}"),
+        "digits",
+    ),
+    "a question that is a list": (QUESTIONS, file_of("a", questions(question=[])), "wanted a text"),
+    "an answer that is a number": (QUESTIONS, file_of("a", questions(answers=[3])), "no object"),
+    "an answer beyond its context": (
+        QUESTIONS,
+        file_of("a", questions(answers=[{"answer_start": 10**18, "text": "a"}])),
+        "is not at answer_start",
+    ),
+    "a question with half of a pair": (
+        QUESTIONS,
+        file_of("a", questions(question="\ud83d")),
+        "question '1': the field 'question' holds one half of a surrogate pair",
+    ),
+    "a label of 2**62": (
+        IMAGES,
+        file_of("a.npz", npz(train_y=np.full(9, 2**62))),
+        "label 4611686018427387904 of example 0",
+    ),
+    "labels without a sign, beyond 2**63": (
+        IMAGES,
+        file_of("a.npz", npz(train_y=np.full(9, 2**64 - 1, np.uint64))),
+        "label 18446744073709551615 of example 0",
+    ),
+    "labels from 1": (
+        IMAGES,
+        file_of("a.npz", npz(train_y=np.arange(9) % 3 + 1, test_y=np.arange(9) % 3 + 1)),
+        "labels begin at 1",
+    ),
+    "channels first": (
+        IMAGES,
+        file_of(
+            "a.npz",
+            npz(train_x=FIRST, test_x=FIRST),
+        ),
+        "[n, channels, height, width]",
+    ),
+    "a link to itself as a class": (
+        IMAGES,
+        linked_folders(("train/dog", "dog")),
+        "train/dog: cannot be read",
+    ),
+    "a link to the folder above as a class": (
+        IMAGES,
+        linked_folders(("train/dog", "..")),
+        "is no file",
+    ),
+    "a link to itself as an image": (
+        IMAGES,
+        linked_folders(("train/cat/2.jpg", "2.jpg")),
+        "train/cat/2.jpg: cannot be read",
+    ),
+    "a pipe as an image": (IMAGES, folder_of_pipe, "0.jpg: is no file"),
+    "a link round in folders of CIFAR-10": (
+        "prepare --dataset=cifar10 --from={path} --out={out}",
+        linked_folders(("train/dog", "..")),
+        "is a link to a folder above it",
+    ),
+}
+"""Hostile data by name."""
+
+SAMPLE = (
+    "text from a pipe",
+    "images from a pipe",
+    "questions from a sparse file of 3 GB",
+    "text of one line of 10 MB",
+    "negatives of 5,000 digits",
+    "a label of 2**62",
+    "a link to itself as a class",
+)
