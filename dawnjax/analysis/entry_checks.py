@@ -10,7 +10,7 @@ from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.official import mlperf_rounds
 from dawnjax.official.outcome import Imported, Refused, printable
-from dawnjax.results.entries import SUITES, Entry, summary_of
+from dawnjax.results.entries import MAX_SCALING_FACTOR, SUITES, Entry, summary_of
 
 _CHOICES = {
     "suite": SUITES,
@@ -49,6 +49,8 @@ def check(entry: Entry) -> None:
         fault = ""
         if where in _CHOICES and value not in _CHOICES[where]:
             fault = f"choose {' or '.join(_CHOICES[where])}"
+        elif where == "scaling_factor" and not 1 <= value <= MAX_SCALING_FACTOR:
+            fault = f"it must be from 1 to {MAX_SCALING_FACTOR:g}"
         elif isinstance(value, int | float) and not abs(value) < _LARGEST:  # nor is NaN below it
             fault = "it must be finite"
         elif isinstance(value, int | float) and value < 0 and _AMOUNT.search(where):
@@ -69,8 +71,10 @@ def with_summary_of_trials(entry: Entry) -> Entry:
     """
     if not entry.trials and entry.summary is None:
         return entry
-    drops = mlperf_rounds.drops(entry.benchmark) if entry.suite == "mlperf_training" else 1
-    summary = summary_of(entry.trials, entry.cost_per_hour_usd, drops)
+    drops, factor = 1, 1.0
+    if entry.suite == "mlperf_training":
+        drops, factor = mlperf_rounds.drops(entry.benchmark), entry.scaling_factor
+    summary = summary_of(entry.trials, entry.cost_per_hour_usd, drops, factor)
     given = {} if entry.summary is None else dataclasses.asdict(entry.summary)
     computed = dataclasses.asdict(summary)
     different = [

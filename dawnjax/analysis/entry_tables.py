@@ -83,6 +83,8 @@ def overview_table(entries: Iterable[Entry]) -> Table:
         Column("reached", "reached", kind="integer"),
         Column("mean_seconds", "mean time to accuracy", "s", "number"),
         Column("score_seconds", "MLPerf score", "s", "number"),
+        Column("unscaled_score_seconds", "MLPerf score, unscaled", "s", "number"),
+        Column("scaling_factor", "factor of the score", "x", "number"),
         COMPILATION,
         Column("cold_trials", "of cold trials", kind="integer"),
         Column("warm_compile_seconds", "warm compilation", "s", "number"),
@@ -107,6 +109,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
                 cold_trials=len(compile_seconds(entry, "cold")),
                 warm_compile_seconds=sum(warm) / len(warm) if warm else None,
                 warm_trials=len(warm),
+                scaling_factor=entry.scaling_factor if entry.suite == "mlperf_training" else None,
                 mean_cost_usd=summary.cost_usd,
                 warnings=len(entry.warnings),
             )
@@ -119,7 +122,8 @@ def overview_table(entries: Iterable[Entry]) -> Table:
         notes=(
             "Mean time and mean cost: over the trials that reached. MLPerf score: without the "
             "fastest and the slowest trial (of unet3d, four at each end); a trial that did not "
-            "reach counts as the slowest.",
+            "reach counts as the slowest. The factor is that of the entry's scaling.json; the "
+            "unscaled score is the one before it.",
             "Compilation: before the clock, the mean of the cold trials (at least one program was "
             "compiled) and of the warm ones (all were read from the cache of compiled programs).",
         ),

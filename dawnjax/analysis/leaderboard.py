@@ -201,6 +201,17 @@ def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     return _Row(entry, seconds, cost, price_source, why, _interval(entry))
 
 
+def scaled_score(entry: Entry) -> str:
+    """Score before and after an MLPerf round's factor, in words; empty where it stays."""
+    summary = entry.summary
+    if entry.scaling_factor == 1 or summary is None or summary.score_seconds is None:
+        return ""
+    return (
+        f"score {summary.unscaled_score_seconds:.2f} s x {entry.scaling_factor:.4g}, as the review "
+        f"of the round scaled it: {summary.score_seconds:.2f} s"
+    )
+
+
 def _inferred(entry: Entry) -> str:
     """Number of trials read otherwise than their logs say, and the reading; empty if none was."""
     how = [trial.inferred for trial in entry.trials if trial.inferred]
@@ -217,6 +228,9 @@ def _interval(entry: Entry) -> Interval | None:
 def _amounts(row: _Row, by: str) -> Sample | None:
     trials = row.entry.trials
     sample = row.entry.sample
+    if sample is not None and row.entry.scaling_factor != 1:
+        # The rules scale the score, so trials are tested at the same scale as they are ranked.
+        sample = Sample(sample.amounts * row.entry.scaling_factor, sample.reached)
     if by == "time":
         return sample
     costs = [trial.cost_usd for trial in trials if trial.cost_usd is not None]
@@ -276,7 +290,7 @@ def _cells(
     remark = row.why_unranked
     if rank is None and not remark:
         remark = row.price_source if row.cost is None else "time not known"
-    remark = "; ".join(filter(None, [remark, _inferred(entry)]))
+    remark = "; ".join(filter(None, [remark, scaled_score(entry), _inferred(entry)]))
     return row_of(
         columns,
         row,

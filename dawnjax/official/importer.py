@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import RunError
-from dawnjax.official import dawnbench, mlperf, sources, text
+from dawnjax.official import dawnbench, mlperf, mlperf_rounds, sources, text
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
 from dawnjax.official.outcome import Imported, Refused, SourceRefused, printable
 from dawnjax.official.sources import SourceFile
@@ -15,11 +15,14 @@ from dawnjax.results.entries import Entry
 
 _DAWNBENCH_FOLDERS = ("train", "inference")
 _DESCRIPTIONS = ("entry.json", "submission.json")
+_SCALING = "scaling.json"
 MAX_EVALUATIONS = 400_000
 """Of all that is imported at once; those of MLPerf v0.5 are some 20,000."""
 
 MAX_HELD_BYTES = 64 * 2**20
 """Of a source's descriptions and tables, which wait for what belongs to them."""
+
+_SCALING_BYTES = 64 * 2**10
 
 _LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 
@@ -95,7 +98,8 @@ def _measured(entry: Entry) -> tuple[Any, ...]:
         dataclasses.replace(trial, file=posixpath.basename(trial.file)) for trial in entry.trials
     )
     name = posixpath.basename(entry.source)
-    return entry.suite, entry.kind, entry.benchmark, name, trials, entry.inference
+    kind = entry.suite, entry.kind, entry.benchmark, name, entry.scaling_factor
+    return *kind, trials, entry.inference
 
 
 class Source:
@@ -112,6 +116,7 @@ class Source:
         self._logs: dict[str, list[tuple[str, TrialLog]]] = {}
         self._bad_logs: dict[str, int] = {}
         self._descriptions: dict[str, bytes | Refused] = {}
+        self._scalings: dict[str, tuple[str, bytes | Refused]] = {}
         self._unused: dict[str, str] = {}
 
     def add(self, file: SourceFile) -> None:
@@ -119,7 +124,12 @@ class Source:
         folder, base = posixpath.split(file.context)
         stem, ending = posixpath.splitext(base)
         parent = posixpath.basename(folder).lower()
-        if base in _DESCRIPTIONS or (ending == ".json" and parent == "systems"):
+        if base == _SCALING and not file.alone:
+            data = _read(file, _SCALING_BYTES)
+            self._hold(data)
+            self._scalings[folder] = file.name, data
+            self._unused[file.context] = file.name
+        elif base in _DESCRIPTIONS or (ending == ".json" and parent == "systems"):
             data = _read(file, sources.DESCRIPTION_BYTES)
             if _describes_dawnbench(data, parent in _DAWNBENCH_FOLDERS):
                 self._add_dawnbench(file, stem, ending, data)
@@ -129,6 +139,12 @@ class Source:
                 self._unused[file.context] = file.name
         elif mlperf.RESULT_FILE.fullmatch(base):
             self._add_log(file, _read(file, sources.LOG_BYTES))
+        elif mlperf.PERHAPS_RESULT_FILE.fullmatch(base):
+            data = _read(file, sources.LOG_BYTES)
+            if file.alone or isinstance(data, Refused) or b":::ML" in data:
+                self._add_log(file, data)
+            else:
+                self.other_files.append(file.name)
         elif ending in (".json", ".tsv"):
             data = _read(file, _LIMITS[ending])  # once: a member of an archive gives its bytes once
             is_entry = _is_table(data) if ending == ".tsv" else _describes_dawnbench(data, False)
@@ -195,7 +211,8 @@ class Source:
             if isinstance(data, Refused):
                 raise data
             self.num_log_bytes += len(data)
-            trial = read_trial(data)
+            benchmark = posixpath.basename(above)
+            trial = read_trial(data, benchmark, mlperf_rounds.round_in(above))
             self.num_evaluations += len(trial.evaluations)
             if self.num_evaluations > MAX_EVALUATIONS:
                 raise SourceRefused(f"more than {MAX_EVALUATIONS:,} evaluations in its logs")
@@ -238,10 +255,25 @@ class Source:
         logs.sort(key=lambda item: mlperf.file_order(item[0]))
         context = self._contexts[folder]
         try:
+            factor = self._scaling_factor(context)
             system = self._system(context)
-            self.entries.append(mlperf.read_entry(folder, context, logs, system))
+            self.entries.append(mlperf.read_entry(folder, context, logs, system, factor))
         except Refused as refused:
             self._reject(folder, refused)
+
+    def _scaling_factor(self, context: str) -> float:
+        """Factor by which the round's review scaled the score of a folder; 1 without a file."""
+        if context not in self._scalings:
+            return 1.0
+        file, data = self._scalings[context]
+        self._unused.pop(f"{context}/{_SCALING}", None)
+        try:
+            if isinstance(data, Refused):
+                raise data
+            return mlperf.scaling_factor(data)
+        except Refused as refused:
+            reason = f"{refused.reason}; the score depends on it, so the entry is not imported"
+            raise Refused(reason, refused.line, file) from None
 
     def _system(self, context: str) -> mlperf.System:
         warnings: list[str] = []

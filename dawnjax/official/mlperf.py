@@ -5,6 +5,7 @@ v0.5   <submitter>/<submission>/submission.json
        <submitter>/<submission>/results/<system>/<benchmark>/result_N.txt
 later  <submitter>/systems/<system>.json
        <submitter>/results/<system>/<benchmark>/result_N.txt
+       <submitter>/results/<system>/<benchmark>/scaling.json
 """
 
 import dataclasses
@@ -15,11 +16,22 @@ from typing import Any
 from dawnjax.official import mlperf_rounds, naming
 from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
-from dawnjax.official.text import count, words
-from dawnjax.results.entries import Entry, EntryTarget, Trial, day_of, reaches, summary_of
+from dawnjax.official.text import count, finite, load_object, words
+from dawnjax.results.entries import (
+    MAX_SCALING_FACTOR,
+    Entry,
+    EntryTarget,
+    Trial,
+    day_of,
+    reaches,
+    summary_of,
+)
 
 RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
+
+PERHAPS_RESULT_FILE = re.compile(r"result_[\w.-]{1,120}\.txt", re.ASCII)
+"""`result_run2.txt`, `result_1_<id>_<id>.txt`: a log if it has records, by MLPerf's summarizer."""
 
 # What `input_batch_size` of v0.5 holds, by the reference implementation that a framework's
 # submissions came from. Source: each derived size against learning rates, iterations an epoch and
@@ -42,9 +54,16 @@ class System:
 
 
 def read_entry(
-    source: str, context: str, logs: list[tuple[str, TrialLog]], system: System
+    source: str,
+    context: str,
+    logs: list[tuple[str, TrialLog]],
+    system: System,
+    scaling_factor: float = 1.0,
 ) -> Entry:
-    """Make the entry of a folder of logs; `Refused` if they mix benchmarks or versions."""
+    """Make the entry of a folder of logs; `Refused` if they mix benchmarks or versions.
+
+    `scaling_factor` multiplies the score, by the folder's `scaling.json`.
+    """
     versions = sorted({log.version for _, log in logs})
     names = sorted({log.benchmark for _, log in logs})
     if len(versions) > 1 or len(names) > 1:
@@ -52,7 +71,7 @@ def read_entry(
         raise Refused(f"its logs are of several kinds: {', '.join(map(quoted, what))}")
     folders = context.split("/")
     warnings, reasons = list(system.warnings), dict[str, str]()
-    benchmark = names[0] or printable(folders[-1], 60)
+    benchmark = names[0] or mlperf_rounds.benchmark_of(printable(folders[-1], 60))
     if not names[0]:
         warnings.append(f"the logs name no benchmark; the folder does: {quoted(benchmark)}")
     if not mlperf_rounds.is_known(benchmark):
@@ -63,10 +82,15 @@ def read_entry(
     _note_trials(benchmark, round_name, logs, target, warnings)
     machine = _machine(versions[0], logs, system, reasons)
     batch, unit = _batch(versions[0], benchmark, logs, machine, reasons, warnings)
-    rules = sorted({log.epoch_rule for _, log in logs})
-    reasons["epochs"] = f"counted by rule {', '.join(rules)}"
+    reasons["epochs"] = _epochs_reason(logs)
     if "cost_per_hour_usd" not in reasons:
         reasons["cost_per_hour_usd"] = "MLPerf results have no price"
+    summary = summary_of(trials, None, mlperf_rounds.drops(benchmark), scaling_factor)
+    if scaling_factor != 1 and summary.score_seconds is not None:
+        warnings.append(
+            f"score {summary.score_seconds:.2f} s is {summary.unscaled_score_seconds:.2f} s x "
+            f"{scaling_factor:g}, the factor of its scaling.json"
+        )
     start = min(log.start_unix_seconds for _, log in logs)
     descriptions = logs[0][1].descriptions
     division = str(system.fields.get("division", "")) or descriptions.get("submission_division", "")
@@ -79,16 +103,34 @@ def read_entry(
         division=division if division in ("closed", "open") else "",
         status=_status(system, descriptions),
         date=day_of(start),
-        model=mlperf_rounds.model(benchmark) if division == "closed" else "",
+        model=mlperf_rounds.model(benchmark, round_name) if division == "closed" else "",
         target=target,
         global_batch_size=batch,
         global_batch_unit=unit,
+        scaling_factor=scaling_factor,
         trials=trials,
-        summary=summary_of(trials, drops=mlperf_rounds.drops(benchmark)),
+        summary=summary,
         warnings=tuple(dict.fromkeys(warnings)),
         reasons=reasons,
         **machine,
     )
+
+
+def scaling_factor(data: bytes) -> float:
+    """Factor of a `scaling.json`; `Refused` if it holds none that the rules allow.
+
+    Source: mlcommons/logging 4.1.68, result_summarizer.py (reads it) and rcp_checker.py (writes it:
+    mean epochs of the reference / those of the entry, never below 1).
+    """
+    fields, twice = load_object(data)
+    factor = finite(fields.get("scaling_factor"))
+    if twice or factor is None:
+        raise Refused("does not hold one finite number as scaling_factor")
+    if not 1 <= factor <= MAX_SCALING_FACTOR:
+        raise Refused(
+            f"scaling_factor is {factor:g}; MLPerf's are from 1, for a score that stays, up to 1.19"
+        )
+    return factor
 
 
 def file_order(name: str) -> tuple[Any, ...]:
@@ -97,6 +139,14 @@ def file_order(name: str) -> tuple[Any, ...]:
     base = name.rsplit("/", 1)[-1][:200]
     parts = re.split(r"([0-9]+)", base)
     return (*(int(part) if index % 2 else part for index, part in enumerate(parts)), name)
+
+
+def _epochs_reason(logs: list[tuple[str, TrialLog]]) -> str:
+    """Rules by which epochs were counted, and why some trials have none."""
+    rules = sorted({log.epoch_rule for _, log in logs if log.epochs is not None})
+    whys = dict.fromkeys(log.epoch_reason for _, log in logs if log.epochs is None)
+    counted = [f"counted by rule {', '.join(rules)}"] if rules else []
+    return "; ".join([*counted, *filter(None, whys)]) or "the logs do not tell the epochs"
 
 
 def _trial(file: str, log: TrialLog) -> Trial:
@@ -133,16 +183,18 @@ def _target(
     logged = sorted({value for _, log in logs for value in log.targets})
     if version != "v0.5" and logs[0][1].descriptions.get("submission_division") == "open":
         # The open division trains to a target of its own, which the rules do not know.
-        unit = mlperf_rounds.target(benchmark, round_name, None).unit
-        if len(logged) == 1:
-            return EntryTarget(metric="eval_accuracy", value=logged[0], unit=unit)
-        reasons["target.value"] = "the open division's target is the submitter's own; not logged"
-        return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
+        own = mlperf_rounds.target(benchmark, round_name, None)
+        value = logged[0] if len(logged) == 1 else None
+        if value is None:
+            whose = "the open division's target is the submitter's own; not logged"
+            reasons["target.value"] = whose
+        return dataclasses.replace(own, value=value)
     if version != "v0.5":
         values = [e.value for _, log in logs for e in log.evaluations]
         target = mlperf_rounds.target(benchmark, round_name, max(values, default=None))
         if target.value is None:
-            reasons["target.value"] = "not one number of the rules that is known here"
+            whole = mlperf_rounds.whole_target(benchmark)
+            reasons["target.value"] = whole or "not one number of the rules that is known here"
         return target
     unit = mlperf_rounds.unit_in_v05(benchmark)
     if len(logged) != 1:
@@ -174,10 +226,10 @@ def _note_trials(
         if not log.evaluations:
             warnings.append(f"{short}: ends in success without an evaluation")
         elif not any(reaches(e.value, target.value, target.direction) for e in log.evaluations):
-            best = max(e.value for e in log.evaluations)
+            best, word = (max, "largest") if target.direction == "at_least" else (min, "smallest")
             warnings.append(
                 f"{short}: ends in success, but no evaluation reaches {target.value:g} "
-                f"(the largest is {best:g})"
+                f"(the {word} is {best(e.value for e in log.evaluations):g})"
             )
 
 

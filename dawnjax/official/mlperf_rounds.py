@@ -1,18 +1,32 @@
-"""Rules of the rounds of MLPerf Training by benchmark: quality, number of trials, drops.
+"""Rules of the rounds of MLPerf Training by benchmark: quality, number of trials, drops, epochs.
 
 v0.5 writes its targets into the logs; later rounds have them in their rules alone. The numbers are
 in `mlperf_benchmarks.csv` and `mlperf_targets.csv`. A benchmark without a target there has two
-targets at once, or one that the log does not hold.
+targets at once, or one that the log does not hold. `mlperf_epochs.csv` has the unit of the labels
+of evaluations.
 
 Source: mlcommons/logging 4.1.68, as each row says; mlcommons/training_results_v0.5 for v0.5.
 """
 
+import dataclasses
 import functools
 import re
 from pathlib import Path
 
 from dawnjax.machine import data_tables
 from dawnjax.results.entries import EntryTarget
+
+_ALIASES = {"mask": "maskrcnn"}
+"""Names of a benchmark in some logs. Google's of v0.6 say `mask`, as MLPerf's summarizer knows."""
+
+_FIRST_RETINANET = (2, 0)
+"""Round from which `ssd` is RetinaNet on OpenImages; v5.0 renamed it `retinanet`."""
+
+_CURVES = {
+    "stable_diffusion": ("FID", "at_most", "two at once: FID at most 90 and CLIP at least 0.15"),
+}
+"""By benchmark with several metrics: the metric shown, its direction, and the whole target.
+Source: mlcommons/logging 4.1.68, compliance_checker/training_5.0.0/closed_stable_diffusion.yaml."""
 
 
 @functools.cache
@@ -29,12 +43,65 @@ def _targets() -> tuple[dict[str, str], ...]:
     return tuple(row for _, row in data_tables.rows(path, filled))
 
 
+@functools.cache
+def _epoch_rules() -> tuple[dict[str, str], ...]:
+    path = Path(__file__).with_name("mlperf_epochs.csv")
+    filled = ("benchmark", "first_round", "rule", "source")
+    return tuple(row for _, row in data_tables.rows(path, filled))
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochRule:
+    """Meaning of the labels of evaluations in a benchmark's logs from v0.6 on.
+
+    Attributes:
+      name: `labels` (whole epochs, from 0 or 1), `amount` (epochs trained), `fraction` (parts of an
+        epoch, from 0 or 1), `label_samples` (examples, under the name of an epoch), `samples`
+        (examples) or `none`.
+      examples: Training examples of an epoch; None where the rule needs none.
+      reason: Why there is no number, for `none`.
+    """
+
+    name: str
+    examples: int | None = None
+    reason: str = ""
+
+
+def epoch_rule(benchmark: str, round_name: str) -> EpochRule:
+    """Rule for epochs of a benchmark in a round; an empty round is enough if no round differs."""
+    rows = _in_round([row for row in _epoch_rules() if row["benchmark"] == benchmark], round_name)
+    if not rows:
+        return EpochRule("none", reason="no rule says what the labels of this benchmark count")
+    if len({row["rule"] for row in rows}) > 1:
+        reason = "labels count epochs in some rounds and samples in others; no folder names a round"
+        return EpochRule("none", reason=reason)
+    examples = int(rows[0]["examples"]) if rows[0]["examples"] else None
+    return EpochRule(rows[0]["rule"], examples, rows[0]["reason"])
+
+
 def is_known(benchmark: str) -> bool:
     return benchmark in _benchmarks()
 
 
-def model(benchmark: str) -> str:
+def benchmark_of(logged: str) -> str:
+    """Benchmark's one name for a name in a log."""
+    return _ALIASES.get(logged, logged)
+
+
+def curve_metric(benchmark: str) -> str:
+    """Metric shown of a benchmark that logs several; empty for all others."""
+    return _CURVES[benchmark][0] if benchmark in _CURVES else ""
+
+
+def whole_target(benchmark: str) -> str:
+    """Target in words of a benchmark that has several at once; empty for all others."""
+    return _CURVES[benchmark][2] if benchmark in _CURVES else ""
+
+
+def model(benchmark: str, round_name: str = "") -> str:
     """Model that the closed division prescribes; empty if unknown."""
+    if benchmark == "ssd" and round_name and _number(round_name) >= _FIRST_RETINANET:
+        return _benchmarks()["retinanet"]["model"]
     return _benchmarks()[benchmark]["model"] if is_known(benchmark) else ""
 
 
@@ -51,14 +118,10 @@ def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarge
     shows if the logs hold BLEU or its hundredth.
     """
     unit = unit_in_v05(benchmark)
-    rows = [row for row in _targets() if row["benchmark"] == benchmark]
-    if round_name:
-        number = _number(round_name)
-        rows = [
-            row
-            for row in rows
-            if _number(row["first_round"]) <= number <= _number(row["last_round"] or "v99.0")
-        ]
+    if benchmark in _CURVES:
+        metric, direction, _ = _CURVES[benchmark]
+        return EntryTarget(metric=metric, value=None, direction=direction, unit=unit)
+    rows = _in_round([row for row in _targets() if row["benchmark"] == benchmark], round_name)
     if len(rows) != 1:
         unit = "" if unit == "bleu" else unit
         return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
@@ -86,6 +149,17 @@ def num_trials(benchmark: str, round_name: str) -> int | None:
 def drops(benchmark: str) -> int:
     """Number of trials that the score omits at each end."""
     return int(_benchmarks()[benchmark]["dropped"]) if is_known(benchmark) else 1
+
+
+def _in_round(rows: list[dict[str, str]], round_name: str) -> list[dict[str, str]]:
+    if not round_name:
+        return rows
+    number = _number(round_name)
+    return [
+        row
+        for row in rows
+        if _number(row["first_round"]) <= number <= _number(row["last_round"] or "v99.0")
+    ]
 
 
 def _number(round_name: str) -> tuple[int, int]:

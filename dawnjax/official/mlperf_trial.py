@@ -7,11 +7,13 @@ than their name says, the unit is inferred: all stamps must lie between 2014 and
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from dawnjax.official import mlperf_epochs
+from dawnjax.official import mlperf_epochs, mlperf_rounds
+from dawnjax.official.mlperf_epochs import Evaluated
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
-from dawnjax.official.outcome import Refused, quoted
+from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, finite, number_of, words
 from dawnjax.results.entries import TimedEvaluation
 
@@ -54,7 +56,8 @@ class TrialLog:
       version: Kind of lines: `v0.5`, `v0.6` or `v0.7+`.
       seconds: From `run_start` to `run_stop`, or to the last record if there is none.
       status: The log's word for the end.
-      epochs: Epochs trained; None if unknown.
+      epochs: Epochs up to the last evaluation; None if unknown, for `epoch_reason`.
+      metric: Name of the metric, where evaluations carry one; else empty.
       targets: Distinct values of `eval_target` or `target_accuracy`.
       batch_sizes: Distinct values of `input_batch_size`, ascending.
       iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
@@ -71,6 +74,8 @@ class TrialLog:
     status: str
     epochs: float | None
     epoch_rule: str
+    epoch_reason: str
+    metric: str
     evaluations: tuple[TimedEvaluation, ...]
     targets: tuple[float, ...]
     batch_sizes: tuple[int, ...]
@@ -83,8 +88,12 @@ class TrialLog:
     warnings: tuple[str, ...]
 
 
-def read_trial(data: bytes) -> TrialLog:
-    """Read the trial of a log; `Refused` names the line of a contradiction."""
+def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
+    """Read the trial of a log; `Refused` names the line of a contradiction.
+
+    `folder` is the benchmark by the log's folder, for logs that name none; the unit of epochs
+    depends on the benchmark and `round_name`.
+    """
     log, unit = _in_seconds(parse(data), data)
     inferred = "; ".join(filter(None, [log.dialect, unit]))
     by_key: dict[str, list[Record]] = {}
@@ -99,20 +108,29 @@ def read_trial(data: bytes) -> TrialLog:
         warnings.append(f"{len(log.unreadable)} marked lines are unreadable, the first at {line}")
     start = _start(by_key, data, warnings)
     stop, status, reached = _end(by_key, data, log.version, warnings)
-    benchmark = log.benchmark or _description(by_key, "submission_benchmark")
-    evaluations = _evaluations(by_key, data, start, warnings)
-    if log.version == "v0.5":
-        epochs, rule = mlperf_epochs.of_v05(by_key, start, evaluations)
-    else:
-        epochs, rule = mlperf_epochs.of_later(by_key, evaluations)
-    if epochs is not None and not 0 < epochs <= MAX_EPOCHS:
-        epochs, rule = None, mlperf_epochs.NONE
     # A float64 of Unix seconds has 0.24 microseconds.
     seconds = round((last if stop is None else stop) - start, 6)
     if seconds <= 0:
         raise Refused(f"takes {seconds:g} s from run_start to its end")
     if not math.isfinite(seconds) or seconds > 3.2e8:
         raise Refused(f"takes {seconds:g} s, more than ten years: the stamps are wrong")
+    benchmark = mlperf_rounds.benchmark_of(
+        log.benchmark or _description(by_key, "submission_benchmark")
+    )
+    named = benchmark or mlperf_rounds.benchmark_of(folder)
+    metric, evaluated = _evaluated(by_key, data, start, named, warnings)
+    if log.version == "v0.5":
+        evaluations = _timed(evaluated, [e.label for e in evaluated])
+        epochs, rule = mlperf_epochs.of_v05(by_key, start, evaluations)
+        reason = ""
+    else:
+        meaning = mlperf_rounds.epoch_rule(named, round_name)
+        counted = mlperf_epochs.of_later(by_key, evaluated, meaning, seconds)
+        evaluations = _timed(evaluated, counted.at_evaluations)
+        epochs, rule, reason = counted.epochs, counted.rule, counted.reason
+    if epochs is not None and not 0 < epochs <= MAX_EPOCHS:
+        reason = f"{epochs:g} is no number of epochs"
+        epochs, rule = None, mlperf_epochs.NONE
     asked = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
     targets = [finite(_number_in(record.value)) for record in asked]
     cleared = by_key.get("run_clear_caches", []) + by_key.get("cache_clear", [])
@@ -125,7 +143,9 @@ def read_trial(data: bytes) -> TrialLog:
         status=status,
         epochs=epochs,
         epoch_rule=rule,
-        evaluations=tuple(evaluations),
+        epoch_reason=reason,
+        metric=metric,
+        evaluations=evaluations,
         targets=tuple(dict.fromkeys(value for value in targets if value is not None)),
         batch_sizes=_counts(by_key.get("input_batch_size", ())),
         global_batch_size=_single(by_key, "global_batch_size", warnings),
@@ -259,31 +279,35 @@ def _status(record: Record, version: str, data: bytes) -> tuple[str, bool]:
     )
 
 
-def _evaluations(
+def _evaluated(
     by_key: dict[str, list[Record]],
     data: bytes,
     start: float,
+    benchmark: str,
     warnings: list[str],
-) -> list[TimedEvaluation]:
-    seen: set[tuple[Any, ...]] = set()
-    evaluations: list[TimedEvaluation] = []
-    early, bad = 0, list[Record]()
-    if len(by_key.get("eval_accuracy", ())) > MAX_EVALUATIONS:
+) -> tuple[str, list[Evaluated]]:
+    """Evaluations of one metric in the order of time, and its name where the log has one."""
+    records = by_key.get("eval_accuracy", [])
+    if len(records) > MAX_EVALUATIONS:
         raise Refused(f"has more than {MAX_EVALUATIONS:,} eval_accuracy")
-    for record in by_key.get("eval_accuracy", ()):
-        epoch, value = _labelled(record)
+    metric, records = _of_one_metric(records, benchmark, warnings)
+    seen: set[tuple[Any, ...]] = set()
+    evaluated: list[Evaluated] = []
+    early, bad = 0, list[Record]()
+    for record in records:
+        label, samples, value = _labelled(record, metric)
         if value is None:
             bad.append(record)
             continue
-        if (record.seconds, epoch, value) in seen:
+        if (record.seconds, label, samples, value) in seen:
             continue  # a log that writes every record twice
-        seen.add((record.seconds, epoch, value))
+        seen.add((record.seconds, label, samples, value))
         since = None if record.seconds is None else round(record.seconds - start, 6)
         if since is not None and since < 0:
             # Values that were kept on the accelerator can carry a stamp of another clock.
             early += 1
             since = None
-        evaluations.append(TimedEvaluation(epoch=epoch, seconds_since_run_start=since, value=value))
+        evaluated.append(Evaluated(since, label, samples, value))
     if bad:
         warnings.append(
             f"{len(bad)} eval_accuracy are no number, the first, {quoted(bad[0].value)}, at line "
@@ -291,36 +315,72 @@ def _evaluations(
         )
     if early:
         warnings.append(f"{early} evaluations are stamped before run_start; their times are null")
-    timed = [e for e in evaluations if e.seconds_since_run_start is not None]
-    untimed = [e for e in evaluations if e.seconds_since_run_start is None]
-    timed.sort(key=lambda e: (e.seconds_since_run_start, e.epoch is None, e.epoch or 0))
-    return untimed + timed
+    timed = [e for e in evaluated if e.seconds is not None]
+    untimed = [e for e in evaluated if e.seconds is None]
+    timed.sort(key=lambda e: (e.seconds, e.label is None, e.label or 0))
+    return metric, untimed + timed
 
 
-def _labelled(record: Record) -> tuple[float | None, float | None]:
-    value, epoch = record.value, None
+def _of_one_metric(
+    records: list[Record], benchmark: str, warnings: list[str]
+) -> tuple[str, list[Record]]:
+    """Records of the metric shown; others under the same key are left out with a warning."""
+    named = [(words(record.metadata.get("metric"), 40), record) for record in records]
+    names = list(dict.fromkeys(name for name, _ in named))
+    metric = mlperf_rounds.curve_metric(benchmark) or next(filter(None, names), "")
+    kept = [
+        record
+        for name, record in named
+        # An object without a name may hold all metrics by their names.
+        if name.lower() == metric.lower() or (not name and isinstance(record.value, dict))
+    ]
+    if len(kept) < len(records):
+        others = ", ".join(name or "no name" for name in names if name.lower() != metric.lower())
+        warnings.append(
+            f"{len(records) - len(kept)} evaluations of {printable(others, 80)} are left out: the "
+            f"curve is that of {metric}"
+        )
+    return metric, kept
+
+
+def _timed(
+    evaluated: list[Evaluated], epochs: Sequence[float | None]
+) -> tuple[TimedEvaluation, ...]:
+    return tuple(
+        TimedEvaluation(
+            epoch=None if epoch is None or abs(epoch) > MAX_EPOCHS else epoch,
+            seconds_since_run_start=e.seconds,
+            value=e.value,
+        )
+        for e, epoch in zip(evaluated, epochs, strict=True)
+    )
+
+
+def _labelled(record: Record, metric: str) -> tuple[float | None, float | None, float | None]:
+    """Label, number of samples and value of an evaluation."""
+    value, label, samples = record.value, None, None
     if isinstance(value, dict) and "value" in value:
-        epoch, value = finite(value.get("epoch")), value["value"]
+        label, value = finite(value.get("epoch")), value["value"]
     if record.metadata:
-        epoch = finite(record.metadata.get("epoch_num", record.metadata.get("epoch")))
-    if epoch is not None and abs(epoch) > MAX_EPOCHS:
-        epoch = None
-    return epoch, finite(_number_in(value))
+        label = finite(record.metadata.get("epoch_num", record.metadata.get("epoch")))
+        samples = finite(record.metadata.get("samples_count"))
+    return label, samples, finite(_number_in(value, metric))
 
 
-def _number_in(value: Any) -> Any:
+def _number_in(value: Any, metric: str = "") -> Any:
     """Number in a value that may be a string, a list or an object.
 
     Of several numbers (box and mask) the first, `BBOX` or `bbox`, is enough: `run_stop` decides
-    success.
+    success. v0.6 has `{"accuracy": {"BBOX": ...}}`.
     """
     if isinstance(value, str):
         return number_of(value.strip())
     if isinstance(value, list) and value:
-        return _number_in(value[0]) if not isinstance(value[0], list) else None
+        return _number_in(value[0]) if not isinstance(value[0], list | dict) else None
     if isinstance(value, dict):
-        for key, item in value.items():
-            if str(key).lower() in ("bbox", "box"):
+        inner = value.get("accuracy")
+        for key, item in (inner if isinstance(inner, dict) else value).items():
+            if str(key).lower() in ("bbox", "box", metric.lower() or "bbox"):
                 return _number_in(item) if not isinstance(item, dict | list) else None
         return None
     return value

@@ -26,7 +26,8 @@ DEFINITIONS = (
         "MLPerf score",
         "The mean without the fastest and the slowest trial. A trial that did not reach "
         "counts as the slowest; more than one of them, or fewer than three trials, and there "
-        "is no score. Of unet3d four are left out at each end, and nine trials are needed.",
+        "is no score. Of unet3d four are left out at each end, and nine trials are needed. "
+        "The review of a round may multiply a score; the remark of the entry gives both.",
     ),
     (
         "Coefficient of variation (CV)",

@@ -184,7 +184,7 @@ def why_null(entry: Entry | None, name: str) -> str:
         return "variation needs two trials that reached"
     if name == "ratio_of_cvs":
         return "the time per epoch does not vary, or the epochs are not known"
-    if name == "score_seconds":
+    if name in ("score_seconds", "unscaled_score_seconds"):
         if summary.trials < 3:
             return "a score needs at least 3 trials"
         if summary.reached == summary.trials:

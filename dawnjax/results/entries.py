@@ -20,12 +20,15 @@ from dawnjax.errors import RunError
 from dawnjax.results.trial_summary import Summary, summarize_trials
 from dawnjax.statistics.sample import Sample
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _MOST_BYTES = 512 * 2**20
 _MOST_LINE_BYTES = 64 * 2**20
 _MOST_MARKS = 3_000_000
 """Of a file of entries. An evaluation has six commas and colons, all of MLPerf v0.5 200,000."""
+
+MAX_SCALING_FACTOR = 2.0
+"""Factor of an MLPerf score, above which it is a mistake; those of v2.0 to v5.1 are below 1.19."""
 
 SUITES = ("dawnbench", "mlperf_training", "dawnjax")
 
@@ -151,6 +154,7 @@ class Entry:
       global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those; of
         ours what the task calls an example, such as `packed rows` of several sentence pairs.
       target: What was to be reached.
+      scaling_factor: Factor of an MLPerf score by the review of its round; 1 where it stays.
       cost_per_hour_usd: Price of the whole system; None if not given, or not one for all trials.
       trials: In the order of their files; empty for inference.
       summary: The statistics of the trials; None for inference.
@@ -188,6 +192,7 @@ class Entry:
     global_batch_size: int | None = None
     global_batch_unit: str = "examples"
     target: EntryTarget
+    scaling_factor: float = 1.0
     cost_per_hour_usd: float | None = None
     trials: tuple[Trial, ...] = ()
     summary: Summary | None = None
@@ -250,12 +255,15 @@ def _float32(value: float) -> float:
 
 
 def summary_of(
-    trials: Sequence[Trial], cost_per_hour_usd: float | None = None, drops: int = 1
+    trials: Sequence[Trial],
+    cost_per_hour_usd: float | None = None,
+    drops: int = 1,
+    scaling_factor: float = 1.0,
 ) -> Summary:
     """Statistics of trials; their cost is their own where each has one.
 
     `cost_per_hour_usd` is the whole system's price, for trials without a cost. The score omits
-    `drops` trials at each end.
+    `drops` trials at each end and is multiplied by `scaling_factor`.
     """
     summary = summarize_trials(
         [trial.time_to_accuracy_seconds for trial in trials],
@@ -263,6 +271,7 @@ def summary_of(
         [trial.total_seconds for trial in trials],
         cost_per_hour_usd,
         drops,
+        scaling_factor,
     )
     summary = dataclasses.replace(summary, inferred=sum(bool(trial.inferred) for trial in trials))
     costs = [trial.cost_usd for trial in trials if trial.reached]

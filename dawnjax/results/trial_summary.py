@@ -20,7 +20,8 @@ class Summary:
       reached: Those that reached the target.
       mean_seconds: Mean time to accuracy.
       score_seconds: MLPerf's score: the mean without the fastest and the slowest, as many at each
-        end as the rules say.
+        end as the rules say, times the entry's scaling factor.
+      unscaled_score_seconds: The same before the factor.
       cv: Population standard deviation over mean of the time to accuracy.
       epochs_mean: Mean epochs to the target.
       epochs_std: Their population standard deviation; None for fewer than two, as all variation.
@@ -37,6 +38,7 @@ class Summary:
     reached: int
     mean_seconds: float | None
     score_seconds: float | None
+    unscaled_score_seconds: float | None
     cv: float | None
     epochs_mean: float | None
     epochs_std: float | None
@@ -54,11 +56,12 @@ def summarize_trials(
     total_seconds: Sequence[float | None],
     cost_per_hour_usd: float | None = None,
     drops: int = 1,
+    scaling_factor: float = 1.0,
 ) -> Summary:
     """Statistics of trials, given as three parallel sequences; None stands for an unknown value.
 
     `seconds` is the time to accuracy, None if a trial did not reach; `total_seconds` is its whole
-    length. The score omits `drops` trials at each end.
+    length. The score omits `drops` trials at each end and is multiplied by `scaling_factor`.
     """
     rows = list(zip(seconds, epochs, total_seconds, strict=True))
     times = [time for time in seconds if time is not None]
@@ -69,11 +72,13 @@ def summarize_trials(
     lifetimes = [time if time is not None else total for time, _, total in rows]
     known = [lifetime for lifetime in lifetimes if lifetime is not None]
     complete = len(known) == len(rows)
+    score = mlperf_score(seconds, drops)
     return Summary(
         trials=len(rows),
         reached=len(times),
         mean_seconds=mean,
-        score_seconds=mlperf_score(seconds, drops),
+        score_seconds=None if score is None else score * scaling_factor,
+        unscaled_score_seconds=score,
         cv=coefficient_of_variation(times),
         epochs_mean=statistics.fmean(counts) if counts else None,
         epochs_std=_deviation(counts),

@@ -243,6 +243,8 @@ def test_shapes_of_an_evaluation(value, number):
 
 def test_epochs_of_later_logs_by_their_labels():
     lines = [mllog("run_start", 0), mllog("run_stop", 9, status="success")]
+    of_images = mllog("submission_benchmark", 0, "stable_diffusion")
+    lines.append(mllog("submission_benchmark", 0, "resnet"))
     zero = [mllog("epoch_start", n, epoch_num=n) for n in range(4)]
     zero.append(mllog("eval_accuracy", 8, 0.7, epoch_num=3))
     assert read_trial(text([*lines, *zero])).epochs == 4
@@ -251,9 +253,9 @@ def test_epochs_of_later_logs_by_their_labels():
     assert read_trial(text([*lines, *blocks])).epochs == 4
     parts = [mllog("eval_accuracy", 8, 0.7, epoch_num=0.95)]
     assert read_trial(text([*lines, *parts])).epochs == 0.95
-    samples = [mllog("train_samples", 1, 1000)]
-    samples.append(mllog("eval_accuracy", 8, 0.7, samples_count=2500))
-    assert read_trial(text([*lines, *samples])).epochs == 2.5
+    samples = [of_images, mllog("train_samples", 1, 6_513_144)]
+    samples.append(mllog("eval_accuracy", 8, 50.0, samples_count=16_282_860, metric="FID"))
+    assert read_trial(text([*lines[:2], *samples])).epochs == 2.5
 
 
 def test_a_log_of_v06():

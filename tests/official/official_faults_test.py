@@ -48,6 +48,24 @@ V07 = b"""\
 :::MLLOG {"key": "run_stop", "value": null, "time_ms": 1600000061000, "metadata": \
 {"status": "success"}}
 """
+MIXED = b"""\
+:::MLL 1560873514.707 submission_benchmark: {"value": "mask", "metadata": {"lineno": 0}}
+:::MLL 1560873710.141 run_start: {"value": null, "metadata": {'lineno': 615, 'file': 'a.py'}}
+:::MLL 1560873800.000 eval_accuracy: {"value": {"accuracy": {"BBOX": 0.38, "SEGM": 0.34}}, \
+"metadata": {"epoch_num": 3}}
+:::MLL 1560875622.040 run_stop: {"value": null, "metadata": {'status': 'success'}}
+"""
+V50 = b"""\
+:::MLLOG {"key": "submission_benchmark", "value": "stable_diffusion", "time_ms": 1700000000000}
+:::MLLOG {"key": "run_start", "value": null, "time_ms": 1700000000000, "metadata": {}}
+:::MLLOG {"key": "train_samples", "value": 6513144, "time_ms": 1700000000000, "metadata": {}}
+:::MLLOG {"key": "eval_accuracy", "value": 88.1, "time_ms": 1700000060000, "metadata": \
+{"samples_count": 2048000, "metric": "FID"}}
+:::MLLOG {"key": "eval_accuracy", "value": 0.159, "time_ms": 1700000060000, "metadata": \
+{"samples_count": 2048000, "metric": "CLIP"}}
+:::MLLOG {"key": "run_stop", "value": null, "time_ms": 1700000061000, "metadata": \
+{"status": "success"}}
+"""
 TSV = b"epoch\thours\ttop1Accuracy\ttop5Accuracy\n1\t0.5\t60\t80\n2\t0.9\t70\t92\n3\t1.2\t75\t93\n"
 ENTRY = {
     "version": "v1.0",
@@ -70,6 +88,7 @@ ODD_NUMBERS = (
     b"1541720000000", b"NaN", b"75", b"1e13",
 )  # fmt: skip
 
+SCALED = "training_results_v5.0/x/results/s/stable_diffusion"
 LOG_PLACE = "v0.5.0/someone/submission/results/sys/resnet/result_0.txt"
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1e308, -1e308, 10**400, 1e-320, math.nan, math.inf, "", "up", "9" * 400,
@@ -91,6 +110,9 @@ def a_folder() -> dict[str, bytes]:
         LOG_PLACE: V05,
         "training_results_v0.6/x/results/s/ssd/result_0.txt": V06,
         "training_results_v0.7/x/results/s/bert/result_0.txt": V07,
+        "training_results_v0.6/x/results/s/mask/result_0.txt": MIXED,
+        **{f"{SCALED}/result_{n}.txt": V50.replace(b"061000", b"06%d000" % n) for n in (2, 3, 4)},
+        f"{SCALED}/scaling.json": b'{"scaling_factor": 1.1666666666666667}',
         "v0.5.0/someone/submission/results/sys/entry.json": json.dumps(SYSTEM).encode(),
         "ImageNet/train/one.json": json.dumps(ENTRY).encode(),
         "ImageNet/train/one.tsv": TSV,
@@ -188,6 +210,9 @@ def imported_soundly(folder: Path) -> str:
             return f"no printable line: {rejection!r}"
     for entry in imported.entries:
         check(entry)
+        score = entry.summary and entry.summary.score_seconds
+        if score and score < (entry.summary and entry.summary.unscaled_score_seconds or 0):
+            return f"{entry.source} has a score below the one of its logs"
         if Entry.from_json(json.loads(json.dumps(entry.to_json(), allow_nan=False))) != entry:
             return f"{entry.source} is another entry when it is read back"
     return ""

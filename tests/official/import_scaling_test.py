@@ -1,0 +1,157 @@
+"""The factor of `scaling.json`, by which a round's review multiplies an entry's score."""
+
+import dataclasses
+import json
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from later_logs import evaluations, log_of, write_round
+
+from dawnjax.__main__ import main
+from dawnjax.analysis.entry_checks import check, with_summary_of_trials
+from dawnjax.analysis.entry_tables import overview_table
+from dawnjax.analysis.leaderboard import leaderboard
+from dawnjax.errors import RunError
+from dawnjax.official.importer import import_results
+from dawnjax.report.boards import boards
+from dawnjax.results.entries import Entry, read_entries
+
+# run_start to run_stop of the three logs of v5.0, Nebius,
+# nebius_soperator_8xH200_n64_ngc25.01_nemo/llama31_405b; MLPerf's summarizer gives 14675.66 s.
+NEBIUS_SECONDS = (12579.547, 12579.139, 12566.716)
+NEBIUS_FACTOR = 1.1666666666666667
+
+
+def scaled(top: Path, seconds: tuple[float, ...], scaling: bytes | None) -> Path:
+    logs = [log_of("retinanet", *evaluations([4], 0.35), seconds=s) for s in seconds]
+    folder = write_round(top, "v5.0", "retinanet", logs)
+    if scaling is not None:
+        (folder / "scaling.json").write_bytes(scaling)
+    return folder
+
+
+def only(path: Path) -> Entry:
+    imported = import_results([path])
+    assert not imported.rejections and not imported.other_files
+    (entry,) = imported.entries
+    return entry
+
+
+def test_both_scores_are_given_and_the_scaled_one_ranks(tmp_path):
+    scaled(tmp_path, NEBIUS_SECONDS, json.dumps({"scaling_factor": NEBIUS_FACTOR}).encode())
+    entry = only(tmp_path)
+    assert entry.summary is not None and entry.scaling_factor == NEBIUS_FACTOR
+    assert entry.summary.unscaled_score_seconds == pytest.approx(12579.139)
+    assert entry.summary.score_seconds == pytest.approx(14675.662, abs=1e-3)
+    # Times of trials stay as measured.
+    assert entry.trials[1].time_to_accuracy_seconds == pytest.approx(12579.139)
+    assert any("x 1.16667, the factor of its scaling.json" in w for w in entry.warnings)
+    (row,) = overview_table([entry]).records()
+    assert (row["score_seconds"], row["unscaled_score_seconds"]) == pytest.approx(
+        (14675.662, 12579.139), abs=1e-3
+    )
+    (row,) = leaderboard([entry], "retinanet").records()
+    assert row["seconds"] == pytest.approx(14675.662, abs=1e-3)
+    assert "12579.14 s x 1.167" in row["remark"]
+
+
+def test_the_factor_changes_places_on_a_board(tmp_path):
+    scaled(tmp_path / "slow", (100.0, 101.0, 102.0), b'{"scaling_factor": 1.0}')
+    scaled(tmp_path / "fast", (96.0, 97.0, 98.0), b'{"scaling_factor": 1.05}')
+    entries = import_results([tmp_path]).entries
+    (board,) = boards(entries)
+    sources = [row["source"].split("/")[0] for row in board.by_time.records()]
+    assert sources == ["slow", "fast"]
+
+
+def test_a_factor_in_an_archive_counts_wherever_it_stands(tmp_path):
+    folder = scaled(tmp_path / "in", (100.0, 101.0, 102.0), b'{"scaling_factor":1.1}')
+    for order in (sorted, lambda names: sorted(names, reverse=True)):
+        with tarfile.open(tmp_path / "a.tar", "w") as archive:
+            for path in order(folder.iterdir()):
+                archive.add(path, path.relative_to(tmp_path / "in").as_posix())
+        entry = only(tmp_path / "a.tar")
+        assert entry.summary is not None
+        assert entry.summary.score_seconds == pytest.approx(101 * 1.1)
+
+
+def test_a_factor_without_logs_is_named_as_not_read(tmp_path):
+    folder = scaled(tmp_path, (), b'{"scaling_factor": 1.1}')
+    imported = import_results([tmp_path])
+    assert not imported.entries and not imported.rejections
+    assert imported.other_files == ((folder / "scaling.json").relative_to(tmp_path).as_posix(),)
+
+
+HOSTILE = {
+    "nan": b'{"scaling_factor": NaN}',
+    "infinity": b'{"scaling_factor": Infinity}',
+    "negative": b'{"scaling_factor": -1.25}',
+    "zero": b'{"scaling_factor": 0}',
+    "below 1, which would flatter": b'{"scaling_factor": 0.5}',
+    "huge": b'{"scaling_factor": 1e300}',
+    "beyond float": b'{"scaling_factor": 1' + b"0" * 400 + b"}",
+    "digits": b'{"scaling_factor": ' + b"9" * 5000 + b"}",
+    "text": b'{"scaling_factor": "1.25"}',
+    "true": b'{"scaling_factor": true}',
+    "list": b'{"scaling_factor": [1.25]}',
+    "null": b'{"scaling_factor": null}',
+    "twice": b'{"scaling_factor": 1.25, "scaling_factor": 1.0}',
+    "missing": b"{}",
+    "no object": b"[1.25]",
+    "no json": b"1.25 or so",
+    "empty": b"",
+    "deep": b"[" * 3000,
+    "utf-16": '{"scaling_factor": 1.25}'.encode("utf-16"),
+    "long": b'{"scaling_factor": 1.25' + b" " * 70_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_factor_that_is_none_costs_its_entry_alone(tmp_path, kind, capsys):
+    scaled(tmp_path / "sound", (100.0, 101.0, 102.0), b'{"scaling_factor": 1.1}')
+    scaled(tmp_path / "bad", (100.0, 101.0, 102.0), HOSTILE[kind])
+    out = tmp_path / "out.jsonl"
+    assert main(["import", str(tmp_path), f"--out={out}"]) == 1
+    shown = capsys.readouterr()
+    (line,) = [row for row in shown.out.splitlines() if row.startswith("rejected: ")]
+    assert re.search(r"^rejected: bad/.*/scaling\.json(:\d+)?: ", line) and line.isprintable()
+    assert "the score depends on it" in line
+    assert [entry.source.split("/")[0] for entry in read_entries(out)] == ["sound"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "sparse", "link", "folder"])
+def test_a_factor_that_is_no_plain_small_file(tmp_path, kind):
+    folder = scaled(tmp_path / "in", (100.0, 101.0, 102.0), None)
+    path = folder / "scaling.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(10 * 2**30)
+    elif kind == "link":
+        (tmp_path / "elsewhere.json").write_text('{"scaling_factor": 1.5}')
+        path.symlink_to(tmp_path / "elsewhere.json")
+    else:
+        path.mkdir()
+    imported = import_results([tmp_path / "in"])
+    if kind == "folder":  # as for MLPerf's summarizer, which asks for a file
+        assert [entry.scaling_factor for entry in imported.entries] == [1.0]
+        return
+    assert not imported.entries
+    (rejection,) = imported.rejections
+    assert rejection.file.endswith("retinanet/scaling.json")
+    assert "no plain file" in str(rejection) or "bytes; at most" in str(rejection)
+
+
+def test_a_file_of_entries_cannot_carry_a_factor_that_flatters(tmp_path):
+    scaled(tmp_path, (100.0, 101.0, 102.0), b'{"scaling_factor": 1.1}')
+    entry = only(tmp_path)
+    assert with_summary_of_trials(entry) == entry
+    for factor in (0.5, -1.0, float("nan"), 1e9):
+        with pytest.raises(RunError, match="scaling_factor is"):
+            check(dataclasses.replace(entry, scaling_factor=factor))
+    lower = dataclasses.replace(entry, scaling_factor=1.0)
+    assert any("score_seconds" in w for w in with_summary_of_trials(lower).warnings)
