@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from dawnjax import records
 
 
 def main() -> int:
@@ -58,7 +59,7 @@ def main() -> int:
         print(_line(trials[-1]), flush=True)
     if trials:
         totals = {key: value for key, value in summary(trials).items() if key != "trials"}
-        print(json.dumps(totals, indent=1))
+        print(records.json_text(totals, indent=1))
         print(results.path)
     return 0
 
