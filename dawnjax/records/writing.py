@@ -123,7 +123,13 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
 
 def _refuse_special(path: Path) -> None:
     """Keep /dev/null and pipes from being replaced by a file."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    try:
         mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise OSError(errno.EINVAL, "it is no plain file")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself is replaced as any other
+            return
+        raise
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is no plain file")
