@@ -61,7 +61,7 @@ def test_points_to_the_own_target_weigh_most():
     assert to_759.mean == pytest.approx(44, abs=3) and to_749.mean == pytest.approx(67, abs=4)
     # The other recipe's epochs lie inside the interval of each.
     for known in (to_759, to_749):
-        low, high = (known.mean * math.exp(sign * 2 * known.spread) for sign in (-1, 1))
+        low, high = ((known.mean or 0.0) * math.exp(sign * 2 * known.spread) for sign in (-1, 1))
         assert low < 42 and high > 70
 
 
