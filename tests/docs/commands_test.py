@@ -24,21 +24,26 @@ CODE = [
     for folder in ("dawnjax", "models", "input_pipeline")
     for path in sorted((TOP / folder).rglob("*.py"))
 ]
-BENCHMARK = r"python -m benchmarks"
+BENCHMARK = "python -m benchmarks"
 
 
-def texts(path: Path) -> Iterator[str]:
-    """A page, or the texts of a module that are no part of an f-string."""
+@functools.cache
+def texts(path: Path) -> list[str]:
+    """A page, or the texts of a module that show a command and are no part of an f-string."""
     text = path.read_text()
     if path.suffix != ".py":
-        yield text
-        return
+        return [text]
+    if not re.search(rf"(?<!from )dawnjax [a-z]|{BENCHMARK} ", text):
+        return []
     tree = ast.parse(text)
     formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
     parts = {id(part) for node in formatted for part in ast.walk(node)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
-            yield node.value
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts
+        if "dawnjax " in node.value or BENCHMARK in node.value
+    ]
 
 
 def shown(path: Path, program: str) -> Iterator[list[str]]:
