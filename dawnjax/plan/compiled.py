@@ -5,6 +5,7 @@ XLA. Who reads it checks that, and the numbers. An entry that fails is compiled 
 """
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -218,6 +219,7 @@ _NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "results", "ru
 """Folders whose code makes no part of a program."""
 
 
+@functools.cache
 def _source_hash() -> str:
     """Hash of the code that makes and counts a program; part of the cache's key."""
     digest = hashlib.sha256()
