@@ -104,6 +104,31 @@ def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_
 
 
 @pytest.mark.compiles
+def test_a_program_that_does_not_fit_names_groups_that_straddle_devices(monkeypatch, capsys):
+    """57,600 images on 1,280 GPUs are 45 each: groups of 64 need 113.9 GB, of 45 need 2.1."""
+    answer = json.loads(EXTRACTS.read_text())["programs"]["80 x DGX-1 resnet"]
+    answer["stages"][0]["train"]["memory_bytes"] = 113_900_000_000
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v100:1280", "--batches=57600"]
+    assert main(command) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert "does not fit: a device needs 113.9 GB and has 16 GB" in line
+    assert line.endswith("straddle devices of 45, which exchange whole activations for them: "
+                         "--batch_norm_group_size=45 fits")  # fmt: skip
+    assert main([*command, "--batch_norm_group_size=45"]) == 1
+    assert "straddle" not in capsys.readouterr().out
+
+
+@pytest.mark.compiles
+def test_json_has_no_infinity(monkeypatch, capsys):
+    answer = json.loads(EXTRACTS.read_text())["programs"]["tpu v3-8 resnet"]
+    answer["stages"][0]["train"]["work"][0][1] = 1e29
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+    main(["plan", "imagenet_resnet50_mlperf", "--on=v3:8", "--epochs=999999", "--json"])
+    assert "Infinity" not in capsys.readouterr().out
+
+
+@pytest.mark.compiles
 def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
     answers = json.loads(EXTRACTS.read_text())["programs"]
     monkeypatch.setattr(compiled, "answer_of", lambda *_: answers["tpu v3-32 resnet"])
