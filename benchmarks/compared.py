@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import machine_load
 from dawnjax.statistics import interval
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.verdict import ratio_of_means
@@ -38,6 +39,18 @@ def trial_ratios(
         sides = [[float(of_trial(trial)) for trial in side] for side in (ours, theirs)]
         means = (float(np.mean(side)) for side in sides)
         ratios[name] = (*means, ratio_of_means(sides[1], sides[0]))
+    return ratios
+
+
+def trial_ratios_with_and_without_disturbed(
+    ours: Sequence[Trial], theirs: Sequence[Trial]
+) -> dict[str, tuple[float, float, Interval]]:
+    """As `trial_ratios`, and the time to accuracy again without trials that others disturbed."""
+    ratios = trial_ratios(ours, theirs)
+    calm = [[t for t in side if not machine_load.is_disturbed(t)] for side in (ours, theirs)]
+    if ratios and all(calm) and len(calm[0]) + len(calm[1]) < len(ours) + len(theirs):
+        name = "time to accuracy, s"
+        ratios[f"{name}, without disturbed trials"] = trial_ratios(*calm)[name]
     return ratios
 
 

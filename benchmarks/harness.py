@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.machine import hosts
 from dawnjax.runs import versions
 from dawnjax.statistics.interval import Interval, paired_ratio
@@ -161,7 +161,7 @@ class Results:
     def add(self, **facts: Any) -> None:
         """Add figures, and write the whole file."""
         self._record.update(facts)
-        text = json.dumps(self._record, indent=1) + "\n"
+        text = records.json_text(self._record, indent=1) + "\n"
         beside = self.path.with_suffix(".part")
         beside.write_text(text)
         beside.replace(self.path)  # a reader, or a time limit, never meets half a file

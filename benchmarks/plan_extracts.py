@@ -7,6 +7,7 @@ It needs `pip install -e '.[plan]'`, no accelerator and no data, and writes
 after a change of models, steps or counting of FLOPs and bytes.
 """
 
+import argparse
 import concurrent.futures
 import importlib.metadata
 import json
@@ -20,6 +21,7 @@ VERSIONS = ("jax", "libtpu", "jax-cuda12-plugin")
 
 def main() -> int:
     """Writes the file; an observation that cannot be compiled is named, and ends it."""
+    argparse.ArgumentParser(prog=sys.argv[0], description=__doc__).parse_args()
     rows = observations.observations()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         answers = dict(zip((row.name for row in rows), pool.map(_answer, rows), strict=True))

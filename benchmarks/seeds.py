@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, machine_load
+from dawnjax import records
 
 
 def main() -> int:
@@ -58,7 +59,7 @@ def main() -> int:
         print(_line(trials[-1]), flush=True)
     if trials:
         totals = {key: value for key, value in summary(trials).items() if key != "trials"}
-        print(json.dumps(totals, indent=1))
+        print(records.json_text(totals, indent=1))
         print(results.path)
     return 0
 
@@ -72,7 +73,8 @@ def run_trial(
         command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]
         command += [f"--seed={seed}", f"--run_dir={run_dir}", *flags]
         started = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True)
+        with machine_load.watched() as machine:
+            done = subprocess.run(command, capture_output=True, text=True)
         result_file = run_dir / "result.json"
         if not result_file.exists():
             return {
@@ -81,6 +83,7 @@ def run_trial(
                 "reached": False,
                 # Nothing better is known of its time, and to leave it out would flatter the mean.
                 "run_seconds": time.perf_counter() - started,
+                "machine": machine,
                 "error": done.stderr.strip().splitlines()[-1:],
             }
         result = json.loads(result_file.read_text())
@@ -100,6 +103,7 @@ def run_trial(
         "best": result["best"].get(metric),
         "last": last.get(metric),
         "examples_per_second": result["examples_per_second"],
+        "machine": machine,
         "device": f"{result['num_devices']} x {result['device_kind']}",
         "evaluations": [
             [row["epoch"], row[metric], row["seconds_since_run_start"]]

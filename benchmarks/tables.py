@@ -24,7 +24,12 @@ from benchmarks.result_tables.costs import (
 )
 from benchmarks.result_tables.goals import goals
 from benchmarks.result_tables.picture import picture
-from benchmarks.result_tables.programs import compilation, moved_bytes, plan_validation
+from benchmarks.result_tables.programs import (
+    compilation,
+    moved_bytes,
+    plan_coverage,
+    plan_validation,
+)
 from benchmarks.result_tables.result_files import RESULTS, Table, each
 from benchmarks.result_tables.steps import STEPS_HEAD, pytorch_ways, steps
 from benchmarks.result_tables.studies import (
@@ -97,7 +102,7 @@ _TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad")
 """Benchmarks of trials to a target against PyTorch."""
 
 _AGAINST_PYTORCH = each(
-    f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | 95 %",
+    f"{_WHERE} | reached; load | mean of the trials | DawnJAX | PyTorch | ratio | interval",
     against_pytorch,
 )
 
@@ -135,6 +140,7 @@ TABLES = {
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
     ),
     "plan_validation": Table((), plan_validation),
+    "plan_coverage": Table((), plan_coverage),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

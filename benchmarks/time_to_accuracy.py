@@ -18,6 +18,9 @@ includes imports and all compilation. DawnJAX reads nothing from a cache of earl
 `torch.compile` has its own, which the first seeds fill. PyTorch's total excludes the import of JAX,
 which its script needs to read the recipe.
 
+The load of the machine is recorded for each trial. `machine_load` says which trials it disturbed;
+ratios are given with and without them. Nothing raises a side's priority.
+
 Ratios are given only where every trial of both sides reached: means over the others would flatter
 the side that fails.
 """
@@ -33,8 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, pytorch_settings, seeds
-from benchmarks.compared import trial_ratios
+from benchmarks import harness, machine_load, pytorch_settings, seeds
+from benchmarks.compared import trial_ratios_with_and_without_disturbed
 
 SCREENING_SEED = 1_000_000
 """The first seed of the trials that choose how PyTorch runs."""
@@ -102,11 +105,12 @@ def main() -> int:
         "tried": tried,
         **{side: _summary(trials) for side, trials in sides.items()},
     }
-    rows = [["quantity", "DawnJAX", "PyTorch", "ratio of means", "95 % interval"]]
-    ratios = trial_ratios(sides["dawnjax"], sides["pytorch"])
+    rows = [["quantity", "DawnJAX", "PyTorch", "ratio of means", "interval"]]
+    ratios = trial_ratios_with_and_without_disturbed(sides["dawnjax"], sides["pytorch"])
     for name, (ours, theirs, ratio) in ratios.items():
         cells = [f"{ours:.4f}", f"{theirs:.4f}", f"{ratio.value:.3f}", ratio.ends_text()]
         rows.append([name, *cells])
+    print(machine_load.disturbed_words({"DawnJAX": sides["dawnjax"], "PyTorch": sides["pytorch"]}))
     if ratios:
         print(harness.table(rows))
     else:
@@ -124,12 +128,14 @@ def _run_pytorch(
     command = [sys.executable, "-m", "benchmarks", script, f"--first_seed={seed}"]
     command += [f"--settings={settings}", *flags]
     variables = {**os.environ, **pytorch_settings.SETTINGS[settings].environment()}
-    done = subprocess.run(command, capture_output=True, text=True, env=variables)
+    with machine_load.watched() as machine:
+        done = subprocess.run(command, capture_output=True, text=True, env=variables)
     if done.returncode:
-        return {"seed": seed, "reached": False, "error": done.stderr.strip().splitlines()[-1:]}
+        error = done.stderr.strip().splitlines()[-1:]
+        return {"seed": seed, "reached": False, "error": error, "machine": machine}
     trial = json.loads(done.stdout.splitlines()[-1])
     reached_total = trial["total_seconds"] if trial["reached"] else None
-    return {**trial, "total_seconds_to_accuracy": reached_total}
+    return {**trial, "total_seconds_to_accuracy": reached_total, "machine": machine}
 
 
 def _screen(script: str, compared: Comparison, seeds: int = 3) -> dict[str, Any]:
@@ -165,6 +171,7 @@ def _line(trial: dict[str, Any]) -> str:
     return (
         f"seed {trial['seed']:3}  TTA {trial['time_to_accuracy_seconds']:.3f} s  "
         f"total {trial['total_seconds_to_accuracy']:.2f} s  epochs {trial['epochs']:.1f}"
+        f"{'  DISTURBED' if machine_load.is_disturbed(trial) else ''}"
     )
 
 

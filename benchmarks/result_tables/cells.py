@@ -11,20 +11,20 @@ from dawnjax.statistics import interval as statistic_interval
 def machine(name: str, record: Record) -> str:
     """Hardware of a result: its accelerators, or else cores and processor.
 
-    The cell names a load above the number of cores. A file name that ends in `_zen5` marks an EPYC
-    of family 26, which the processor's own name does not say.
+    The cell always names the load before the first figure, where it is known. A file name that ends
+    in `_zen5` marks an EPYC of family 26, which the processor's own name does not say.
     """
     facts = record.get("environment")
     if facts is None:
         return f"{record['num_devices']} x {record['device_kind']}"
+    load = facts.get("load_before")
+    before = "" if load is None else f", load {load:g} before"
     accelerators = facts.get("accelerators", [])
     if accelerators:
-        return f"{len(accelerators)} x {accelerators[0].split(',')[0]}"
+        return f"{len(accelerators)} x {accelerators[0].split(',')[0]}{before}"
     processor = facts["processor"].replace("(R)", "").removesuffix(" Processor")
     processor += " (Zen 5)" if name.endswith("_zen5") else ""
-    load = facts.get("load_before", 0)
-    is_busy = f", load {load:g} before" if load > facts["cores"] else ""
-    return f"{facts['cores']} cores of {processor}{is_busy}"
+    return f"{facts['cores']} cores of {processor}{before}"
 
 
 def when(record: Record, *names: str) -> str:

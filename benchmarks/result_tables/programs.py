@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from benchmarks.result_tables.cells import when
 from benchmarks.result_tables.result_files import Record, Rows
-from dawnjax.page.words import rounded
 
 H100_BYTES_PER_SECOND = 3.35e12
 """Memory bandwidth of an H100 SXM. Source: NVIDIA H100 Tensor Core GPU data sheet."""
@@ -49,15 +48,22 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
 
 
 def plan_validation(_: list[tuple[str, Record]]) -> Rows:
-    """Each official result beside its prediction, computed anew from the observations."""
-    from dawnjax.plan import validation
+    """Each official result beside its prediction without its system, computed anew."""
+    from dawnjax.plan import planned, validation
 
-    checks = validation.checks()
-    rows = [["result", "quantity", "predicted, s", "published, s", "error"]]
-    for check in checks:
-        figures = (rounded(check.predicted), rounded(check.published))
-        rows.append([check.name, check.quantity, *figures, f"{100 * check.error:+.0f} %"])
-    for bound in (0.15, 0.30):
-        near = sum(check.is_within(bound) for check in checks)
-        rows.append([f"within {100 * bound:.0f} %", f"{near} of {len(checks)}"])
+    checks = [c for c in validation.checks() if c.left_out == validation.ITS_SYSTEM]
+    head = ["result", "quantity", "predicted", "interval", "published", "error", "inside"]
+    rows = [head, *([*row[:2], *row[3:]] for row in planned.validation_rows(checks))]
+    for quantity in (validation.STEP, validation.EPOCHS, validation.TIME):
+        here = [check for check in checks if check.quantity == quantity]
+        for bound in (0.15, 0.30):
+            near = sum(check.is_within(bound) for check in here)
+            rows.append([f"within {100 * bound:.0f} %", quantity, f"{near} of {len(here)}"])
     return rows
+
+
+def plan_coverage(_: list[tuple[str, Record]]) -> Rows:
+    """Left-out results inside their interval, by quantity and distance from the fit."""
+    from dawnjax.plan import planned, validation
+
+    return [planned.COVERAGE_HEAD, *planned.coverage_rows(validation.checks())]

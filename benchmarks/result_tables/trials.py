@@ -3,7 +3,12 @@
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.compared import beside_peer, recorded, trial_ratios
+from benchmarks.compared import (
+    beside_peer,
+    recorded,
+    trial_ratios_with_and_without_disturbed,
+)
+from benchmarks.machine_load import disturbed_words
 from benchmarks.result_tables.cells import earlier, machine, present, spread, when
 from benchmarks.result_tables.result_files import Record, Rows
 
@@ -60,8 +65,11 @@ def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
     """Each ratio of means, or why there is none."""
     sides = ("dawnjax", "pytorch")
     reached = [f"{record[side]['num_reached']} of {record[side]['num_trials']}" for side in sides]
-    where = [machine(name, record), when(record, "jax", "torch"), " and ".join(reached)]
-    ratios = trial_ratios(*(record[side]["trials"] for side in sides))
+    ours, theirs = (record[side]["trials"] for side in sides)
+    load = disturbed_words({"DawnJAX": ours, "PyTorch": theirs})
+    where = [machine(name, record), when(record, "jax", "torch")]
+    where.append(f"{' and '.join(reached)}; {load}")
+    ratios = trial_ratios_with_and_without_disturbed(ours, theirs)
     if not ratios:
         yield [*where, "no ratio: a trial did not reach"]
     leaves_jax_out = all("recipe_import_seconds" in t for t in record["pytorch"]["trials"])

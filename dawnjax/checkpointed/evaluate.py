@@ -60,7 +60,7 @@ def evaluate_run(
         row["evaluation_fields"] = _evaluation_fields(experiment.task)
         row["reached_reason"] = "the target is for the run's own evaluation"
     # JSON has no NaN.
-    print(json.dumps({name: _plain(value) for name, value in row.items()}))
+    print(records.json_text({name: _plain(value) for name, value in row.items()}))
 
 
 def _compare(

@@ -1,11 +1,11 @@
 """`dawnjax compare`: speed of B against A with its interval, and the fields that changed."""
 
 import dataclasses
-import json
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.page.table import of_words
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
         "ops": [dataclasses.asdict(row) for row in changes.op_changes(first, second)],
     }
     if flag_values["json"].value:
-        print(json.dumps(told, indent=1))
+        print(records.json_text(told, indent=1))
     else:
         print(_text(first, second, judged, told))
     return ExitStatus.DONE if limit is None else _gate(judged)

@@ -1,12 +1,12 @@
 """`dawnjax list`: the experiments, their needs and their observations."""
 
-import json
 import sys
 from pathlib import Path
 
 from absl import flags
 from rich.console import Console
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment, Observation
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     experiments = [load_experiment(name) for name in names or experiment_names()]
     if flag_values["json"].value:
         for experiment in experiments:
-            print(json.dumps(to_json(experiment)))
+            print(records.json_text(to_json(experiment)))
         return ExitStatus.DONE
     if sys.stdout.isatty():
         Console(highlight=False).print(boxed(_table(experiments), lines=True))

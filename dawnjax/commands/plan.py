@@ -2,10 +2,9 @@
 
 import concurrent.futures
 import dataclasses
-import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,10 @@ from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.plan import planned
-from dawnjax.plan.planned import Planned
+from dawnjax.plan.planned import DOES_NOT_FIT, Planned
 
 if TYPE_CHECKING:
+    from dawnjax.config.experiment import Experiment
     from dawnjax.plan.epochs import Epochs
     from dawnjax.plan.predict import Prediction
     from dawnjax.plan.systems import System
@@ -86,7 +86,11 @@ def main(argv: list[str]) -> int:
             prediction = _predict(request, flags_of_batch, system, batch, prices, counted)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
-            return Planned(system.name, system.num_devices, batch, None, str(error))
+            reason = str(error)
+            # Only a program that was compiled can be too large, so that the mesh is right.
+            if reason.startswith(DOES_NOT_FIT) and (why := _straddling(request, system, batch)):
+                reason = f"{reason}. {why}"
+            return Planned(system.name, system.num_devices, batch, None, reason)
         return Planned(system.name, system.num_devices, batch, prediction)
 
     # XLA compiles outside Python's lock, so threads are enough.
@@ -101,7 +105,7 @@ def main(argv: list[str]) -> int:
     out = str(values["out"].value or "")
     if out:
         records.write_json(Path(out).expanduser(), told, indent=1)
-    print(json.dumps(told, indent=1) if values["json"].value else planned.text(rows))
+    print(records.json_text(told, indent=1) if values["json"].value else planned.text(rows))
     return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
 
 
@@ -172,7 +176,7 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
     prices = {}
     for text in texts:
         name, _, price = text.partition(":")
-        if name not in accelerators() or not re.fullmatch(r"\d+(\.\d+)?", price, re.ASCII):
+        if name not in accelerators() or not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", price, re.ASCII):
             raise ConfigError(
                 f"--price_per_device_hour_usd={text} must be SYSTEM:USD, such as v5e:1.2; systems "
                 f"are {', '.join(accelerators())}"
@@ -192,22 +196,30 @@ def _sizes_of(systems: Sequence["System"]) -> list["System"]:
     return [*systems, *more]
 
 
-def _given_epochs(number: Any, path: Any, experiment: str) -> "Epochs | None":
-    """Epochs as the user gave them: a number, or runs of the experiment that took some."""
+def _official_epochs(experiment: "Experiment", batch: int) -> "Epochs":
+    from dawnjax.plan import validation
+
+    target = experiment.targets[0].value if experiment.targets else math.nan
+    return validation.estimated_epochs(experiment.name, batch, target)
+
+
+def _given_epochs(number: Any, path: Any, experiment: str) -> "Callable[[int], Epochs] | None":
+    """Epochs by batch as the user gave them: a number, or runs that took some."""
     from dawnjax.plan.epochs import Epochs
 
     if number is not None:
         if not 0 < float(number) < 1e6 or path:
             raise ConfigError("--epochs must be a number above 0, and goes without --epochs_from")
-        return Epochs(mean=float(number), spread=0.0, basis="given by --epochs")
+        given = Epochs(mean=float(number), spread=0.0, basis="given by --epochs, taken as exact")
+        return lambda batch: given
     if not path:
         return None
     return _epochs_of_runs(str(path), experiment)
 
 
-def _epochs_of_runs(path: str, experiment: str) -> "Epochs":
+def _epochs_of_runs(path: str, experiment: str) -> "Callable[[int], Epochs]":
     from dawnjax.analysis import leaderboard, loading
-    from dawnjax.plan.epochs import Epochs
+    from dawnjax.plan import epochs, validation
 
     entries = list(loading.load_with_runs(Path(path).expanduser())[0])
     ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", experiment)]
@@ -221,14 +233,11 @@ def _epochs_of_runs(path: str, experiment: str) -> "Epochs":
             f"--epochs_from={path}: no trial there says after how many epochs it reached"
         )
     mean = math.fsum(known) / len(known)
-    spread = math.sqrt(math.fsum((count / mean - 1) ** 2 for count in known) / len(known))
     targets = " or ".join(map(leaderboard.target_words, leaderboard.targets(ours)))
-    return Epochs(
-        mean=mean,
-        spread=spread,
-        basis=f"mean of {len(known)} of {len(trials)} trials in {path} that reached {targets}",
-        batches=tuple(sorted({e.global_batch_size for e in ours if e.global_batch_size})),
-    )
+    basis = f"mean of {len(known)} of {len(trials)} trials in {path} that reached {targets}"
+    batches = sorted({e.global_batch_size for e in ours if e.global_batch_size})
+    spread = epochs.spread_of_trials(known)
+    return lambda batch: validation.at_batch(mean, spread, batches, batch, basis)
 
 
 def _predict(
@@ -237,14 +246,14 @@ def _predict(
     system: "System",
     batch: int,
     prices: dict[str, float],
-    counted: "Epochs | None",
+    counted: "Callable[[int], Epochs] | None",
 ) -> "Prediction":
     from dawnjax.plan import caveats, compiled, predict, validation
     from dawnjax.plan import prices as price_list
 
     programs = compiled.compiled(argv, compiled.identity_of(argv), system)
     experiment = request.experiment
-    epochs = counted or validation.estimated_epochs(experiment.name, batch)
+    epochs = counted(batch) if counted else _official_epochs(experiment, batch)
     usd_per_hour, note = price_list.system_price(system, prices)
     prediction = predict.predict(
         programs,
@@ -255,8 +264,18 @@ def _predict(
         usd_per_hour,
         note,
     )
-    more = caveats.caveats(experiment, request.overrides, epochs, batch)
+    more = caveats.caveats(experiment, request.overrides, epochs)
+    if straddling := _straddling(request, system, batch):
+        more.append(straddling)
     return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
+
+
+def _straddling(request: Request, system: "System", batch: int) -> str:
+    from dawnjax.plan.caveats import straddling_groups
+
+    mesh = request.options.mesh
+    shards = (mesh.data * mesh.fsdp) or system.num_devices // mesh.model
+    return straddling_groups(request.experiment.batch_norm_group_size, batch, shards)
 
 
 def _validate(argv: list[str], values: flags.FlagValues) -> int:
@@ -269,8 +288,11 @@ def _validate(argv: list[str], values: flags.FlagValues) -> int:
 
     checks = validation.checks()
     if values["json"].value:
-        rows = [dataclasses.asdict(check) | {"error": check.error} for check in checks]
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": rows}, indent=1))
+        rows = [
+            dataclasses.asdict(check) | {"error": check.error, "holds": check.holds}
+            for check in checks
+        ]
+        print(records.json_text({"schema_version": SCHEMA_VERSION, "rows": rows}, indent=1))
         return ExitStatus.DONE
     print(planned.validation_text(checks))
     return ExitStatus.DONE

@@ -105,7 +105,8 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     """Show and write the profile of each process, of `window` or, if empty, the last."""
     window, windows = _chosen(run_dir, window)
     profiles = [host_profile.read_profile(folder) for folder in windows[window]]
-    print(_window_line(window, profiles[0], [name for name in windows if name != window]))
+    line = _window_line(window, profiles[0], [name for name in windows if name != window])
+    print(escaped(line))
     hosts = {folder.parent for folders in windows.values() for folder in folders}
     for folder in sorted(hosts - {profile.folder.parent for profile in profiles}):
         print(f"{folder.name} has no profile of this window")

@@ -1,7 +1,6 @@
 """`dawnjax study`: many trials of an experiment, and their statistics."""
 
 import dataclasses
-import json
 import sys
 import time
 from pathlib import Path
@@ -256,7 +255,9 @@ def _run(
         StudyFolder(asked.out).write(asked.study, arms, made)
         cost = cost_of_looks(made, len(arms) - 1)
     result = _write_result(asked, rows, cost)
-    print(json.dumps(result, indent=1) if asked.prints_json else _text(asked.study, rows, cost))
+    print(
+        records.json_text(result, indent=1) if asked.prints_json else _text(asked.study, rows, cost)
+    )
     print(f"result: {asked.out / 'result.json'}", file=sys.stderr)
     return ExitStatus.FAILED if failed else ExitStatus.DONE
 

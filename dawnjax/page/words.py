@@ -38,10 +38,10 @@ def duration(seconds: float) -> str:
 
 def about(seconds: float) -> str:
     """An estimated time in one unit: `19.6 ms`, `397 s`, `13 min`, `12.5 h`."""
-    if seconds < 1:
-        return f"{1e3 * seconds:.3g} ms"
+    if seconds < 0.9995:
+        return f"{rounded(1e3 * seconds, 3)} ms"
     if seconds < 600:
-        return f"{seconds:.3g} s"
+        return f"{rounded(seconds, 3)} s"
     return f"{seconds / 60:,.0f} min" if seconds < 36_000 else f"{seconds / 3600:,.1f} h"
 
 

@@ -1,34 +1,41 @@
 """Warnings that predicted epochs may not hold for the planned run."""
 
+import math
 from collections.abc import Collection
 
 from dawnjax.config.experiment import Experiment, Target
 from dawnjax.plan.epochs import Epochs
+from dawnjax.plan.predict import around
 
 _SAME_EPOCHS = {"global_batch_size", "batch_norm_group_size", "compute_dtype", "data.data_dir"}
 """Flags that the estimate accounts for, or that change no mathematics."""
 
 
-def caveats(
-    experiment: Experiment, overrides: Collection[str], epochs: Epochs, global_batch: int
-) -> list[str]:
+def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) -> list[str]:
     """Reasons why the planned run, with the named flags overridden, may take other epochs."""
     if epochs.mean is None:
         return []
     found = []
     if epochs.of_official_results:
-        own = " and ".join(map(_words, experiment.targets))
-        found.append(f"epochs are not to the experiment's own target, {own}, but to the one above")
+        if not epochs.has_own_target:
+            own = " and ".join(map(_words, experiment.targets))
+            found.append(
+                f"epochs are not to the experiment's own target, {own}, but to the one above"
+            )
         changed = sorted(set(overrides) - _SAME_EPOCHS)
         if changed:
             found.append(f"epochs are of other settings than this plan's {', '.join(changed)}")
-    if epochs.batches and global_batch not in epochs.batches:
-        counted = ", ".join(f"{batch:,}" for batch in epochs.batches)
-        found.append(f"epochs were counted at batch {counted}, not {global_batch:,}")
-    if 0 < experiment.num_epochs < epochs.mean:
+    count = around(epochs.mean, epochs.spread)
+    ends = f"{count.low:.3g} to {count.high:.3g}"
+    if 0 < experiment.num_epochs < count.low:
         found.append(
-            f"the budget is {experiment.num_epochs:g} epochs: without a longer one, the run ends "
-            "before its target"
+            f"the budget is {experiment.num_epochs:g} epochs, below the interval of those to the "
+            f"target, {ends}: expect that the run ends before its target"
+        )
+    elif 0 < experiment.num_epochs < count.high:
+        found.append(
+            f"the budget is {experiment.num_epochs:g} epochs: a run that needs more, of the "
+            f"interval of {ends}, ends before its target"
         )
     if epochs.mean < experiment.evaluation.first_epoch:
         found.append(
@@ -36,6 +43,24 @@ def caveats(
             "time includes all until then"
         )
     return found
+
+
+def straddling_groups(group: int, batch: int, shards: int) -> str:
+    """Line about BatchNorm groups that straddle devices, with a size that fits; else empty.
+
+    Args:
+      group: Consecutive examples of the global batch that share statistics; 0 without groups.
+      shards: Devices among which the global batch is divided.
+    """
+    share = batch // shards
+    if not group or batch % shards or share % group == 0:
+        return ""
+    sizes = [size for size in range(1, share + 1) if share % size == 0]
+    fits = min(sizes, key=lambda size: abs(math.log(size / group)))
+    return (
+        f"BatchNorm groups of {group} examples straddle devices of {share}, which exchange whole "
+        f"activations for them: --batch_norm_group_size={fits} fits"
+    )
 
 
 def _words(target: Target) -> str:

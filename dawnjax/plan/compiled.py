@@ -1,6 +1,11 @@
-"""Programs of an experiment for a system: compiled in a separate process, kept as extracts."""
+"""Programs of an experiment for a system: compiled in a separate process, kept as extracts.
+
+An entry of the cache says what made it: experiment, system, versions, code, settings of JAX and
+XLA. Who reads it checks that, and the numbers. An entry that fails is compiled anew.
+"""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -21,6 +26,9 @@ from dawnjax.runs.directory import source_of
 CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 900
 """A compiler that takes longer is stopped; the largest program here took a minute."""
+
+MOST_BYTES = 2**24
+"""Of an entry; the largest here has 8 kB."""
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt")
 _PACKAGES += ("nvidia-cuda-nvcc-cu12",)
@@ -61,11 +69,53 @@ class Programs:
 
 
 def programs_from_json(fields: Mapping[str, Any]) -> Programs:
-    """Programs in the answer of `worker.py`; FieldError for a wrong field or no stage."""
+    """Programs in the answer of `worker.py`; FieldError for a wrong field or value, or no stage."""
     programs = records.convert(fields, Programs, others=True)
     if not programs.stages:
         raise records.FieldError("it has no stages")
+    for stage in programs.stages:
+        _require(stage.steps >= 0 < stage.examples_per_step, "a stage's steps and examples", stage)
+        _check(stage.train)
+    _check(programs.evaluate)
+    counts = (programs.eval_batches, programs.train_examples, programs.parameters)
+    _require(min(counts) > 0 and max(counts) < _MOST, "a count of the programs", counts)
+    flops = programs.model_flops_per_example
+    _require(flops is None or 0 < flops < _MOST, "model_flops_per_example", flops)
+    _require(_is_plain(programs.data_note), "data_note", repr(programs.data_note))
     return programs
+
+
+_MOST = 1e30
+"""Larger than any count of FLOPs, bytes or steps, and small enough to multiply."""
+
+
+def _check(extract: Extract) -> None:
+    for work in extract.work:
+        counts = (work.flops, work.num_bytes, work.runs)
+        known = all(0 <= count < _MOST for count in counts) and _is_plain(work.dtype)
+        _require(known, "work", work)
+    for exchange in extract.exchanges:
+        size, stride = exchange.group_size, exchange.group_stride
+        known = 0 <= exchange.num_bytes < _MOST and 0 <= exchange.runs < _MOST
+        _require(known and 1 <= size < _MOST and 1 <= stride < _MOST, "an exchange", exchange)
+    _require(0 <= extract.memory_bytes < _MOST, "memory_bytes", extract.memory_bytes)
+
+
+def _is_plain(text: str) -> bool:
+    return len(text) < 100 and text.isprintable()  # a screen obeys other characters
+
+
+def _require(holds: bool, what: str, value: Any) -> None:
+    if not holds:
+        raise records.FieldError(f"{what} cannot be {str(value)[:80]}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A file of the cache: what made the programs, and the answer of `worker.py`."""
+
+    made_of: dict[str, str]
+    answer: dict[str, Any]
 
 
 def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
@@ -83,26 +133,37 @@ def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
 
 def answer_of(argv: Sequence[str], identity: str, system: System) -> dict[str, Any]:
     """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
-    file = Path(CACHE_DIR).expanduser() / f"{_key(identity, system)}.json"
+    made_of = _made_of(identity, system)
+    file = Path(CACHE_DIR).expanduser() / f"{_hash_of(made_of)[:32]}.json"
     try:
-        answer = records.read_json(file, dict[str, Any])
-        programs_from_json(answer)
-        return answer
+        return _read(file, made_of)
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        print(f"{file} is damaged ({error}): the programs are compiled again", file=sys.stderr)
-    answer = _answer(argv, system)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        print(f"{file} is damaged ({reason}): the programs are compiled again", file=sys.stderr)
+    answer = answer_of_compiler(argv, system)
     if "reason" in answer:
         raise RunError(answer["reason"])
     try:
-        records.write_json(file, answer, indent=None)
+        records.write_json(file, {"made_of": made_of, "answer": answer}, indent=None)
     except RunError as error:
         print(f"compiled programs are not kept: {error}", file=sys.stderr)
     return answer
 
 
-def _answer(argv: Sequence[str], system: System) -> dict[str, Any]:
+def _read(file: Path, made_of: Mapping[str, str]) -> dict[str, Any]:
+    """Answer in an entry; OSError, or ValueError where it is damaged or of another program."""
+    entry = records.read_json(file, _Entry, MOST_BYTES)
+    other = [name for name in made_of if entry.made_of.get(name) != made_of[name]]
+    if other:
+        raise records.FieldError(f"it was made of another {', '.join(other)}")
+    programs_from_json(entry.answer)
+    return entry.answer
+
+
+def answer_of_compiler(argv: Sequence[str], system: System) -> dict[str, Any]:
+    """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed."""
     environment = compilers.environment(system.accelerator.device.platform)
     try:
         done = subprocess.run(
@@ -129,21 +190,37 @@ def _full_name(system: System) -> str:
     return system.name
 
 
-def _key(identity: str, system: System) -> str:
+_SETTINGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_")
+"""Beginnings of the variables of the environment that change a compiled program."""
+
+
+def _made_of(identity: str, system: System) -> dict[str, str]:
+    """Everything that changes the programs of an experiment for a system, by name."""
     versions = {}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = ""
-    parts = (identity, _full_name(system), versions, _source_hash())
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+    settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
+    return {
+        "experiment": _hash_of(identity),
+        "system": _full_name(system),
+        "versions": json.dumps(versions),
+        "code": _source_hash(),
+        "settings": _hash_of(settings),
+    }
+
+
+def _hash_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 _NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "results", "runs", "study"}
 """Folders whose code makes no part of a program."""
 
 
+@functools.cache
 def _source_hash() -> str:
     """Hash of the code that makes and counts a program; part of the cache's key."""
     digest = hashlib.sha256()

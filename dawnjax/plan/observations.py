@@ -14,6 +14,7 @@ from typing import Any
 from dawnjax import records
 from dawnjax.machine import data_tables
 from dawnjax.plan.compiled import Programs, programs_from_json
+from dawnjax.plan.epochs import Point
 from dawnjax.plan.systems import System, parse_system
 
 FOLDER = Path(__file__).parent
@@ -114,3 +115,14 @@ def observed_programs() -> dict[str, Programs]:
     """Programs of each observation, by its name."""
     answers = records.read_json(EXTRACTS, dict[str, Any])["programs"]
     return {name: programs_from_json(answer) for name, answer in answers.items()}
+
+
+@functools.cache
+def convergence_points(experiment: str) -> tuple[Point, ...]:
+    """Reference points of MLPerf for an experiment, of `convergence.csv`."""
+    columns = ("experiment", "target", "batch", "epochs", "runs", "source")
+    return tuple(
+        Point(int(row["batch"]), float(row["epochs"]), float(row["target"]))
+        for _, row in data_tables.rows(FOLDER / "convergence.csv", columns)
+        if row["experiment"] == experiment
+    )

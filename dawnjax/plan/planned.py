@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dawnjax.plan.validation import Check
 
 
+DOES_NOT_FIT = "does not fit: "
+"""How the reason of a system with too little memory begins."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Planned:
     """One system and batch: a prediction, or the reason why there is none."""
@@ -47,8 +51,8 @@ def text(rows: Sequence[Planned]) -> str:
     known = [row.prediction for row in rows if row.prediction]
     lines = []
     if known:
-        head = ["system", "batch", "step", "95 %", "examples/s", "MFU", "memory GB", "epochs",
-                "time to accuracy", "95 %", "cost USD"]  # fmt: skip
+        head = ["system", "batch", "step", "interval", "examples/s", "MFU", "memory GB", "epochs",
+                "interval", "time to accuracy", "interval", "cost USD"]  # fmt: skip
         lines.append(of_words(head, map(_cells, known)).to_text())
         names = (f"{p.system}/{p.global_batch}" for p in known)
         parts = of_words(["part of a step", *names], _part_rows(known))
@@ -81,27 +85,45 @@ def _notes(prediction: "Prediction") -> list[str]:
 def _part_rows(predictions: Sequence["Prediction"]) -> list[list[str]]:
     names = list(predictions[0].parts)
     return [
-        [name, *(f"{100 * p.parts[name] / p.step_seconds.value:.1f} %" for p in predictions)]
+        [name, *(f"{_share(p.parts[name] / p.step_seconds.value)} %" for p in predictions)]
         for name in names
     ]
 
 
 def _cells(prediction: "Prediction") -> list[str]:
-    time, cost = prediction.time_to_accuracy_seconds, prediction.cost_usd
-    needs, has = (size / 1e9 for size in (prediction.memory_bytes, prediction.memory_limit_bytes))
+    time, cost, epochs = (
+        prediction.time_to_accuracy_seconds,
+        prediction.cost_usd,
+        prediction.epochs,
+    )
     return [
         prediction.system,
         f"{prediction.global_batch:,}",
         words.about(prediction.step_seconds.value),
         _ends(prediction.step_seconds),
-        f"{prediction.examples_per_second.value:,.0f}",
-        "-" if prediction.mfu is None else f"{100 * prediction.mfu:.0f} %",
-        f"{needs:.1f} of {has:.0f}",
-        "-" if prediction.epochs is None else f"{prediction.epochs:.3g}",
+        words.rounded(prediction.examples_per_second.value),
+        "-" if prediction.mfu is None else f"{words.rounded(100 * prediction.mfu, 2)} %",
+        f"{_gb(prediction.memory_bytes)} of {_gb(prediction.memory_limit_bytes)}",
+        "-" if epochs is None else f"{epochs.value:.3g}",
+        "" if epochs is None else _span(epochs),
         "-" if time is None else words.about(time.value),
         "" if time is None else _ends(time),
-        "-" if cost is None else f"{cost.value:,.2f}",
+        "-" if cost is None else words.rounded(cost.value),
     ]
+
+
+def _share(fraction: float) -> str:
+    return words.rounded(100 * fraction, 3)
+
+
+def _gb(size: int) -> str:
+    return words.rounded(size / 1e9, 3)
+
+
+def _span(epochs: "Interval") -> str:
+    if epochs.low == epochs.high:
+        return "as given"
+    return f"{words.rounded(epochs.low, 3)} to {words.rounded(epochs.high, 3)}"
 
 
 def _ends(interval: "Interval") -> str:
@@ -109,14 +131,52 @@ def _ends(interval: "Interval") -> str:
 
 
 def validation_text(checks: "Sequence[Check]") -> str:
-    """Predictions beside published results, and the number that lie near."""
+    """Predictions beside published results, and how many lie near and inside their interval."""
+    from dawnjax.plan import validation
+
+    head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
+    lines = [of_words(head, validation_rows(checks)).to_text(), ""]
+    shown = [check for check in checks if check.left_out == validation.ITS_SYSTEM]
+    for quantity in dict.fromkeys(check.quantity for check in shown):
+        errors = [check for check in shown if check.quantity == quantity]
+        near = (sum(check.is_within(bound) for check in errors) for bound in (0.15, 0.30))
+        text = "within 15 %: {} of {}, within 30 %: {} of {}"
+        first, second = near
+        lines.append(f"{quantity}, {text.format(first, len(errors), second, len(errors))}")
+    lines += ["", of_words(COVERAGE_HEAD, coverage_rows(checks)).to_text()]
+    lines.append("each is predicted without the results that are named as left out")
+    return "\n".join(lines)
+
+
+COVERAGE_HEAD = ["quantity", "distance of the result from the fit", "inside the interval"]
+
+
+def coverage_rows(checks: "Sequence[Check]") -> list[list[str]]:
+    """Rows under `COVERAGE_HEAD`."""
+    from dawnjax.plan import validation
+
+    return [
+        [row.quantity, row.distance, f"{row.held} of {row.tried}"]
+        for row in validation.coverage(checks)
+    ]
+
+
+def validation_rows(checks: "Sequence[Check]") -> list[list[str]]:
+    """Result, quantity, what was left out, prediction, its interval, published, error, verdict."""
     rows = []
     for check in checks:
-        times = map(words.about, (check.predicted, check.published))
-        rows.append([check.name, check.quantity, *times, f"{100 * check.error:+.0f} %"])
-    lines = [of_words(["result", "quantity", "predicted", "published", "error"], rows).to_text()]
-    for bound in (0.15, 0.30):
-        near = sum(check.is_within(bound) for check in checks)
-        lines.append(f"within {100 * bound:.0f} %: {near} of {len(checks)}")
-    lines.append("each is predicted from the results of other systems alone")
-    return "\n".join(lines)
+        value = words.rounded if check.is_count else words.about
+        interval = check.predicted
+        rows.append(
+            [
+                check.name,
+                check.quantity,
+                check.left_out,
+                value(interval.value),
+                f"{value(interval.low)} to {value(interval.high)}",
+                value(check.published),
+                f"{100 * check.error:+.0f} %",
+                "yes" if check.holds else "no",
+            ]
+        )
+    return rows

@@ -3,8 +3,9 @@
     step = each op at the efficiency of its kind of device + collectives, all of them exposed
     time to accuracy = epochs x steps an epoch x step + evaluations
 
-Ends of intervals are two standard deviations of the logarithm away. The lower end of a step has
-no exposed communication, as if all were hidden.
+Ends of intervals are two standard deviations of the logarithm away; `dawnjax plan --validate`
+counts the left-out results that lie inside. The lower end of a step has no exposed communication,
+as if all were hidden.
 """
 
 import dataclasses
@@ -13,11 +14,13 @@ from collections.abc import Sequence
 
 from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import RunError
+from dawnjax.page import words
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, compute_seconds, peak_flops
 from dawnjax.plan.epochs import Epochs
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.interconnect import exchange_seconds
+from dawnjax.plan.planned import DOES_NOT_FIT
 from dawnjax.plan.systems import System
 
 DEVIATIONS = 2.0
@@ -59,7 +62,7 @@ class Prediction:
       memory_bytes: Peak bytes that a device needs.
       memory_limit_bytes: Bytes that it has.
       evaluation_seconds: One evaluation of the whole split.
-      epochs: To the target; None where nothing is known.
+      epochs: To the target; None where nothing is known, or nothing near enough.
       epochs_basis: Source of the epochs.
       time_to_accuracy_seconds: None without epochs.
       cost_usd: None without a price or a time.
@@ -78,12 +81,21 @@ class Prediction:
     memory_bytes: int
     memory_limit_bytes: int
     evaluation_seconds: float
-    epochs: float | None
+    epochs: Interval | None
     epochs_basis: str
     time_to_accuracy_seconds: Interval | None
     cost_usd: Interval | None
     reasons: dict[str, str]
     notes: tuple[str, ...]
+
+
+def does_not_fit(needs_bytes: float, has_bytes: float) -> str:
+    """Line about a program larger than a device's memory."""
+    needs, has = (words.rounded(size / 1e9) for size in (needs_bytes, has_bytes))
+    return (
+        f"{DOES_NOT_FIT}a device needs {needs} GB and has {has} GB; use more devices or a smaller "
+        "--global_batch_size"
+    )
 
 
 def step_parts(extract: Extract, system: System, efficiency: Efficiency) -> dict[str, float]:
@@ -166,14 +178,12 @@ def predict(
     """
     device = system.accelerator.device
     if programs.memory_bytes > device.memory_bytes:
-        raise RunError(
-            f"does not fit: a device needs {programs.memory_bytes / 1e9:.1f} GB and has "
-            f"{device.memory_bytes / 1e9:.1f} GB; use more devices or a smaller --global_batch_size"
-        )
+        raise RunError(does_not_fit(programs.memory_bytes, device.memory_bytes))
     last = programs.stages[-1]
     parts = step_parts(last.train, system, efficiency)
     whole = sum(parts.values())
-    step = around(whole, efficiency.spread)
+    spread = efficiency.spread_at(system.num_devices)
+    step = around(whole, spread)
     step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
     rate = last.examples_per_step
     mfu, why_no_mfu = _mfu(programs, system, whole)
@@ -183,12 +193,13 @@ def predict(
             "a loop of it could not be counted"
         )
     reasons = {} if mfu is not None else {"mfu": why_no_mfu}
-    time = cost = None
+    count = time = cost = None
     if epochs.mean is None:
         reasons["time_to_accuracy_seconds"] = epochs.basis
     else:
+        count = around(epochs.mean, epochs.spread)
         seconds = run_seconds(programs, system, efficiency, evaluation, epochs.mean)
-        time = around(seconds, math.hypot(efficiency.spread, epochs.spread))
+        time = around(seconds, math.hypot(spread, epochs.spread))
     if time is None or usd_per_hour is None:
         reasons["cost_usd"] = price_note if usd_per_hour is None else epochs.basis
     else:
@@ -205,12 +216,12 @@ def predict(
         memory_bytes=programs.memory_bytes,
         memory_limit_bytes=device.memory_bytes,
         evaluation_seconds=evaluation_seconds(programs, system, efficiency),
-        epochs=epochs.mean,
+        epochs=count,
         epochs_basis=epochs.basis,
         time_to_accuracy_seconds=time,
         cost_usd=cost,
         reasons=reasons,
-        notes=_notes(programs, efficiency, price_note if cost else ""),
+        notes=_notes(programs, system, efficiency, price_note if cost else ""),
     )
 
 
@@ -226,8 +237,13 @@ def _mfu(programs: Programs, system: System, step_seconds: float) -> tuple[float
     return programs.model_flops_per_example * last.examples_per_step / step_seconds / peak, ""
 
 
-def _notes(programs: Programs, efficiency: Efficiency, price: str) -> tuple[str, ...]:
+def _notes(
+    programs: Programs, system: System, efficiency: Efficiency, price: str
+) -> tuple[str, ...]:
     fitted: Sequence[str] = efficiency.fitted_on
     basis = ", ".join(fitted) if fitted else "no observation: priors alone"
     notes = [f"data: {programs.data_note}", f"efficiencies fitted on: {basis}"]
+    if efficiency.octaves_outside(system.num_devices):
+        sizes = f"{min(efficiency.sizes):,} to {max(efficiency.sizes):,}"
+        notes.append(f"observed systems have {sizes} devices: the step's interval is widened")
     return tuple([*notes, f"price: {price}"] if price else notes)

@@ -1,71 +1,110 @@
-"""Fits of plans to observations, and predictions of observations that the fit leaves out."""
+"""Fits of plans to observations, and predictions of observations that the fit leaves out.
+
+A result is predicted from other systems of all sizes, from smaller systems alone, or from another
+target's results alone: intervals must hold outside the fitted range too.
+"""
 
 import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.epochs import Curve, Epochs
-from dawnjax.plan.observations import PublishedResult, observations, observed_programs
-from dawnjax.plan.predict import evaluation_seconds, step_parts, train_seconds
+from dawnjax.plan.epochs import Curve, Epochs, Point
+from dawnjax.plan.observations import (
+    PublishedResult,
+    convergence_points,
+    observations,
+    observed_programs,
+)
+from dawnjax.plan.predict import Interval, around, evaluation_seconds, step_parts, train_seconds
 from dawnjax.plan.systems import accelerators
 
-TARGETS = {"imagenet_resnet50_mlperf": "top-1 0.749", "wmt_transformer_big": "BLEU 25"}
-"""The target of the official results of each experiment."""
+TARGETS = {"imagenet_resnet50_mlperf": 0.749, "wmt_transformer_big": 25.0}
+"""Target of the observed official results, all of MLPerf Training v0.5, of each experiment."""
+
+_METRICS = {"imagenet_resnet50_mlperf": "top-1", "wmt_transformer_big": "BLEU"}
+
+STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
+ITS_SYSTEM, AS_LARGE, OTHER_TARGET = "its system", "all as large", "its target"
+"""Quantities, and which results a fit leaves out beside the predicted one."""
+
+Results = tuple[PublishedResult, ...]
 
 
 @functools.cache
-def fitted_efficiency(name: str, without: str = "") -> Efficiency:
-    """Efficiency of a system's devices, fitted on all observations except those of one system.
+def fitted_efficiency(name: str) -> Efficiency:
+    """Efficiency of a system's devices, fitted on all observations of their platform."""
+    return _efficiency(name, tuple(row.name for row in observations()))
+
+
+@functools.cache
+def _efficiency(name: str, names: tuple[str, ...]) -> Efficiency:
+    accelerator = accelerators()[name]
+    rows = [row for row in observations() if row.name in names]
+    platform = accelerator.device.platform
+    rows = [row for row in rows if row.system.accelerator.device.platform == platform]
+    measured = [_measured(row, observed_programs()[row.name]) for row in rows]
+    return efficiency.fit(platform, accelerator.compiler, measured)
+
+
+def _points(experiment: str, rows: Results) -> list[Point]:
+    """Epochs of these official results of an experiment."""
+    return [
+        Point(row.global_batch, row.epochs, TARGETS[experiment])
+        for row in rows
+        if row.experiment == experiment and row.epochs is not None
+    ]
+
+
+def estimated_epochs(experiment: str, global_batch: int, target: float) -> Epochs:
+    """Epochs of an experiment to a target, from official results of its benchmark.
 
     Args:
-      without: Name of the system to leave out; empty leaves none out.
+      target: The experiment's own; points to it weigh more than points to another.
     """
-    accelerator = accelerators()[name]
-    rows = [
-        row
-        for row in observations()
-        if row.system.accelerator.device.platform == accelerator.device.platform
-        and row.system_name != without
-    ]
-    measured = [_measured(row, observed_programs()[row.name]) for row in rows]
-    return efficiency.fit(accelerator.device.platform, accelerator.compiler, measured)
-
-
-def fitted_epochs(experiment: str, without: str = "") -> Curve | None:
-    """Epochs by batch of an experiment, fitted on official results; None without any."""
-    rows = [
-        row
-        for row in observations()
-        if row.experiment == experiment and row.epochs and row.system_name != without
-    ]
-    counts = [row.epochs for row in rows if row.epochs is not None]
-    return epochs.fit([row.global_batch for row in rows], counts)
-
-
-def estimated_epochs(experiment: str, global_batch: int) -> Epochs:
-    """Epochs to the target of an experiment, from official results of its benchmark."""
-    curve = fitted_epochs(experiment)
+    official = _points(experiment, observations())
+    points = [*official, *convergence_points(experiment)]
+    curve = epochs.fit(points, target)
     if curve is None:
         why = "epochs to the target are not known: give --epochs, or --epochs_from=RUNS"
         return Epochs(mean=None, spread=0.0, basis=why)
-    basis = f"{curve.observations} results of MLPerf Training v0.5, to {TARGETS[experiment]}"
-    if global_batch > curve.largest_batch:
-        basis += f"; beyond their largest batch of {curve.largest_batch:,}"
-    if global_batch < curve.smallest_batch:
-        basis += f"; below their smallest batch of {curve.smallest_batch:,}"
+    metric = _METRICS[experiment]
+    basis = f"{len(official)} results of MLPerf Training v0.5 to {metric} {TARGETS[experiment]:g}"
+    if others := len(points) - len(official):
+        to = ", ".join(f"{point:g}" for point in sorted({p.target for p in points[-others:]}))
+        basis += f" and {others} reference points of later rounds to {to}"
+    found = at_batch(curve.at(global_batch), curve.spread, curve.batches, global_batch, basis)
+    own = any(point.target == target for point in points)
+    return dataclasses.replace(found, of_official_results=True, has_own_target=own)
+
+
+def at_batch(
+    mean: float, spread: float, batches: Sequence[int], global_batch: int, basis: str
+) -> Epochs:
+    """Estimate at a batch; its spread grows beyond the counted batches until it is withheld."""
+    if not batches:
+        spread = math.hypot(spread, epochs.OUTSIDE_ONE_BATCH)
+        return Epochs(mean=mean, spread=spread, basis=f"{basis}; at a batch that is not known")
+    away = efficiency.octaves_outside(batches, global_batch)
+    smallest, largest = min(batches), max(batches)
+    counted = f"batch {smallest:,}" + (f" to {largest:,}" if largest > smallest else "")
+    if away > epochs.MOST_OCTAVES:
+        return Epochs(
+            mean=None,
+            spread=0.0,
+            basis=f"epochs were counted at {counted}: {global_batch:,} is {2**away:.1f} times "
+            "beyond, further than any prediction was tried; give --epochs",
+        )
+    if away:
+        basis += f", at {counted}: their interval is widened for {global_batch:,}"
     return Epochs(
-        mean=curve.at(global_batch),
-        spread=curve.spread,
-        basis=basis,
-        critical_batch=curve.critical_batch,
-        of_official_results=True,
+        mean=mean, spread=epochs.spread_outside(spread, batches, global_batch), basis=basis
     )
 
 
@@ -79,6 +118,7 @@ def _measured(row: PublishedResult, programs: Programs) -> Measured:
     return Measured(
         name=row.name,
         chip=row.system.accelerator.compiler,
+        num_devices=row.system.num_devices,
         seconds=seconds,
         predicted=lambda eff: sum(step_parts(train, row.system, eff).values()),
     )
@@ -86,18 +126,35 @@ def _measured(row: PublishedResult, programs: Programs) -> Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """A prediction in seconds beside a published result, from other systems' results alone."""
+    """A prediction beside a published result that its fit left out.
+
+    Attributes:
+      left_out: Other results that the fit left out too.
+      octaves: Doublings from the fitted range (devices of a step, batch of epochs) to the result.
+      predicted: Seconds, or epochs.
+    """
 
     name: str
     quantity: str
-    predicted: float
+    left_out: str
+    octaves: float
+    predicted: Interval
     published: float
-    source: str
 
     @property
     def error(self) -> float:
         """Predicted over published, less 1."""
-        return self.predicted / self.published - 1
+        return self.predicted.value / self.published - 1
+
+    @property
+    def is_count(self) -> bool:
+        """True for epochs, false for seconds."""
+        return self.quantity == EPOCHS
+
+    @property
+    def holds(self) -> bool:
+        """True if the published value lies in the interval."""
+        return self.predicted.low <= self.published <= self.predicted.high
 
     def is_within(self, bound: float) -> bool:
         """True if the prediction is within a factor of 1 + bound of the published value."""
@@ -106,45 +163,129 @@ class Check:
 
 @functools.cache
 def checks() -> tuple[Check, ...]:
-    """Official results, each predicted from observations of other systems alone."""
-    found = []
+    """Official results and reference points, each predicted without it and its like."""
+    found: list[Check] = []
     for row in observations():
         if row.time_to_accuracy_seconds is None:
             continue
-        step = _measured(row, observed_programs()[row.name])
-        eff = fitted_efficiency(row.system.accelerator.name, row.system_name)
-        pairs = {"train step": (step.predicted(eff), step.seconds)}
-        time = _time_to_accuracy(row, eff)
-        if time is not None:
-            pairs["time to accuracy"] = (time, row.time_to_accuracy_seconds)
-        found += [
-            Check(
-                name=row.name,
-                quantity=quantity,
-                predicted=predicted,
-                published=published,
-                source=row.source,
-            )
-            for quantity, (predicted, published) in pairs.items()
-        ]
-    return tuple(found)
+        others = tuple(r for r in observations() if r.system_name != row.system_name)
+        found += _of_result(row, ITS_SYSTEM, others)
+        size = row.system.num_devices
+        smaller = tuple(r for r in others if r.system.num_devices < size)
+        if any(_is_alike(row, r) for r in smaller):
+            found += _of_result(row, AS_LARGE, smaller)
+    return (*found, *_of_reference_points())
 
 
-def _time_to_accuracy(row: PublishedResult, eff: Efficiency) -> float | None:
+def _is_alike(row: PublishedResult, other: PublishedResult) -> bool:
+    """Same platform, with a time to accuracy."""
+    left, right = row.system.accelerator.device, other.system.accelerator.device
+    return left.platform == right.platform and other.time_to_accuracy_seconds is not None
+
+
+def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[Check]:
+    """Step, epochs and time of a result, predicted from these results."""
+    step = _measured(row, observed_programs()[row.name])
+    eff = _efficiency(row.system.accelerator.name, tuple(r.name for r in rows))
+    size = row.system.num_devices
+    seconds = around(step.predicted(eff), eff.spread_at(size))
+    yield _check(row.name, STEP, left_out, eff.octaves_outside(size), seconds, step.seconds)
+    target = TARGETS[row.experiment]
+    known = convergence_points(row.experiment)
+    if left_out == AS_LARGE:
+        known = tuple(point for point in known if point.batch < row.global_batch)
+    points = [*_points(row.experiment, rows), *known]
+    curve = epochs.fit(points, target)
+    if curve is None or row.epochs is None or row.time_to_accuracy_seconds is None:
+        return
+    away = efficiency.octaves_outside(curve.batches, row.global_batch)
+    if away > epochs.MOST_OCTAVES:
+        return
+    count = around(curve.at(row.global_batch), curve.spread_at(row.global_batch))
+    yield _check(row.name, EPOCHS, left_out, away, count, row.epochs)
+    time = _time_to_accuracy(row, eff, curve, rows)
+    if time is not None:
+        spread = math.hypot(eff.spread_at(size), curve.spread_at(row.global_batch))
+        away = max(away, eff.octaves_outside(size))
+        interval = around(time, spread)
+        yield _check(row.name, TIME, left_out, away, interval, row.time_to_accuracy_seconds)
+
+
+def _of_reference_points() -> Iterator[Check]:
+    """Epochs of reference points: from results to another target, and from smaller batches."""
+    for experiment in TARGETS:
+        official = _points(experiment, observations())
+        reference = convergence_points(experiment)
+        for point in reference:
+            others = [p for p in [*official, *reference] if p.target != point.target]
+            smaller = [p for p in [*official, *reference] if p.batch < point.batch]
+            for left_out, points in ((OTHER_TARGET, others), (AS_LARGE, smaller)):
+                curve = epochs.fit(points, point.target)
+                if curve is None:
+                    continue
+                away = efficiency.octaves_outside(curve.batches, point.batch)
+                if away <= epochs.MOST_OCTAVES:
+                    name = f"reference point, {experiment}, batch {point.batch:,}"
+                    count = around(curve.at(point.batch), curve.spread_at(point.batch))
+                    yield _check(name, EPOCHS, left_out, away, count, point.epochs)
+
+
+def _check(
+    name: str, quantity: str, left_out: str, octaves: float, predicted: Interval, published: float
+) -> Check:
+    return Check(
+        name=name,
+        quantity=quantity,
+        left_out=left_out,
+        octaves=octaves,
+        predicted=predicted,
+        published=published,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """How many published values lie in their intervals, of one quantity and distance."""
+
+    quantity: str
+    distance: str
+    held: int
+    tried: int
+
+
+def coverage(rows: Sequence[Check]) -> list[Coverage]:
+    """Coverage by quantity, within the fitted range, up to two doublings outside, and further."""
+    classes = (
+        ("within the fit", lambda away: away == 0),
+        ("up to 2 doublings outside", lambda away: 0 < away <= 2),
+        ("further outside", lambda away: away > 2),
+    )
+    found = []
+    for quantity in (STEP, EPOCHS, TIME):
+        for distance, belongs in classes:
+            here = [row for row in rows if row.quantity == quantity and belongs(row.octaves)]
+            if here:
+                held = sum(row.holds for row in here)
+                found.append(Coverage(quantity, distance, held, len(here)))
+    return found
+
+
+def _time_to_accuracy(
+    row: PublishedResult, eff: Efficiency, curve: Curve, rows: Results
+) -> float | None:
     """Predicted time on v0.5's clock, which includes start, compilation and evaluation.
 
     Other systems of the platform give the start-up (their median) and the evaluation's cost beyond
     computing: a constant, and the reading of images, which hosts share.
     """
-    curve = fitted_epochs(row.experiment, row.system_name)
     others = [
         other
-        for other in observations()
+        for other in rows
         if other.start_up_seconds is not None
-        and other.system_name != row.system_name
         and other.system.accelerator.device.platform == row.system.accelerator.device.platform
     ]
-    if curve is None or not others or not row.every_epochs:
+    alike = [other for other in others if other.experiment == row.experiment]
+    if not alike or not row.every_epochs:
         return None
     programs = observed_programs()
     count = curve.at(row.global_batch)
@@ -152,10 +293,9 @@ def _time_to_accuracy(row: PublishedResult, eff: Efficiency) -> float | None:
     besides = [
         (other.evaluation_seconds or 0.0)
         - evaluation_seconds(programs[other.name], other.system, eff)
-        for other in others
-        if other.experiment == row.experiment
+        for other in alike
     ]
-    hosts = [other.system.num_hosts for other in others if other.experiment == row.experiment]
+    hosts = [other.system.num_hosts for other in alike]
     start = statistics.median(other.start_up_seconds or 0.0 for other in others)
     evaluation = evaluation_seconds(programs[row.name], row.system, eff)
     evaluation += _shared_by_hosts(hosts, besides, row.system.num_hosts)

@@ -6,7 +6,6 @@ The request is `{"argv": [...], "system": NAME}`. The answer is one JSON object 
 of the train and evaluation steps, or with a `reason`.
 """
 
-import json
 import re
 import sys
 import time
@@ -16,6 +15,7 @@ from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.extract import extract_of
+from dawnjax.plan.predict import does_not_fit
 from dawnjax.plan.systems import System, parse_system
 
 
@@ -28,7 +28,7 @@ def main() -> int:
         answer = {"reason": str(error)}
     except Exception as error:  # the compiler is another's: whatever it raises is its answer
         answer = {"reason": reason_of(str(error) or type(error).__name__)}
-    print(json.dumps(answer))
+    print(records.json_text(answer))
     return 0
 
 
@@ -42,10 +42,7 @@ def reason_of(message: str) -> str:
     if used:
         size, unit, limit, limit_unit = (part for part in used.groups() if part)
         needs, has = float(size) * _UNITS[unit], float(limit) * _UNITS[limit_unit]
-        return (
-            f"does not fit: a device needs {needs / 1e9:.1f} GB and has {has / 1e9:.1f} GB; "
-            "use more devices or a smaller --global_batch_size"
-        )
+        return does_not_fit(needs, has)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return f"the compiler refuses: {lines[0][:300] if lines else 'it gives no reason'}"
 

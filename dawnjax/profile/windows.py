@@ -3,7 +3,9 @@
 import math
 import zlib
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
@@ -16,38 +18,49 @@ _MOST_CAPTURE_BYTES = 2**26
 """Limits for the program's text (of ResNet-50: some MB) and for `capture.json`."""
 
 
+# Bounds keep a sum, a ratio or a loop over hosts of a stranger's numbers finite.
+_Text = Annotated[str, Meta(max_length=1000)]
+_Count = Annotated[int, Meta(ge=1, le=10**6)]
+_Place = Annotated[int, Meta(ge=0, le=10**5)]
+_Step = Annotated[int, Meta(ge=0, lt=2**31)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+_StepSeconds = Annotated[float, Meta(ge=1e-9, le=1e9)]
+_Amount = Annotated[float, Meta(ge=0, le=1e30)]
+_Rate = Annotated[float, Meta(ge=1, le=1e30)]
+
+
 class _Peaks(TypedDict):
-    flops_per_second: float
-    bytes_per_second: float
-    spread: float
+    flops_per_second: _Rate
+    bytes_per_second: _Rate
+    spread: _Seconds
 
 
 class _Capture(TypedDict):
     """Fields of `capture.json` that a profile reads; steps are `(first, last)`."""
 
-    process_index: int
-    platform: str
-    device_kind: str
-    num_devices: int
-    machine_devices: int
-    machine_processes: NotRequired[int]
-    machine_cores: int
-    module: str
-    steps: tuple[int, int]
+    process_index: _Place
+    platform: _Text
+    device_kind: _Text
+    num_devices: _Count
+    machine_devices: _Count
+    machine_processes: NotRequired[_Count]
+    machine_cores: _Count
+    module: _Text
+    steps: tuple[_Step, _Step]
     stage: NotRequired[dict[str, Any] | None]
-    step_seconds: float
-    model_flops_per_step: float | None
-    model_flops_reason: str
-    executed_dtype: str
+    step_seconds: _StepSeconds
+    model_flops_per_step: _Amount | None
+    model_flops_reason: _Text
+    executed_dtype: _Text
     measured_peaks: _Peaks | None
     in_run: NotRequired[bool]
-    real_step_seconds: NotRequired[list[float]]
-    slowest_twin_step_seconds: NotRequired[list[float]]
-    traced_slowest_twin_step_seconds: NotRequired[float | None]
-    twin_reason: NotRequired[str]
+    real_step_seconds: NotRequired[list[_StepSeconds]]
+    slowest_twin_step_seconds: NotRequired[list[_StepSeconds]]
+    traced_slowest_twin_step_seconds: NotRequired[_StepSeconds | None]
+    twin_reason: NotRequired[_Text]
     shortest_runs: dict[str, list[int]]
     neighbours: NotRequired[list[list[tuple[int, int]]]]
-    least_wait_seconds_per_step: NotRequired[float | None]
+    least_wait_seconds_per_step: NotRequired[_Seconds | None]
 
 
 def read_files(folder: Path) -> tuple[dict[str, Any], str]:
@@ -55,9 +68,8 @@ def read_files(folder: Path) -> tuple[dict[str, Any], str]:
     try:
         capture = records.read_json(folder / CAPTURE_FILE, dict[str, Any], _MOST_CAPTURE_BYTES)
         typed = records.convert(capture, _Capture, others=True)
-        first, last = typed["steps"]
-        if not (first < last and typed["machine_devices"] > 0 < typed["step_seconds"]):
-            raise records.FieldError("its steps, devices or seconds are none of a profile")
+        if not typed["steps"][0] < typed["steps"][1]:
+            raise records.FieldError(f"its steps {typed['steps']} are none")
         with records.open_plain(folder / PROGRAM_FILE) as file:
             text = records.gunzip(file, _MOST_PROGRAM_BYTES).decode()
     except (OSError, EOFError, ValueError, zlib.error) as error:

@@ -8,6 +8,7 @@ folder cannot make us overwrite a file elsewhere.
 import contextlib
 import errno
 import json
+import math
 import os
 import secrets
 import shutil
@@ -49,6 +50,22 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()  # absent where it was renamed
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON text to print; a number that is not finite becomes null, since JSON has none."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | None = 2) -> None:
@@ -106,7 +123,13 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
 
 def _refuse_special(path: Path) -> None:
     """Keep /dev/null and pipes from being replaced by a file."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    try:
         mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise OSError(errno.EINVAL, "it is no plain file")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself is replaced as any other
+            return
+        raise
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is no plain file")

@@ -146,12 +146,20 @@ def _job_set(
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
 
 
+def _unexpanded(text: str) -> str:
+    """Text that Kubernetes hands to a container as it is: it makes `$$` a `$`, and reads `$(NAME)`.
+
+    Source: Kubernetes API reference, `Container.command`.
+    """
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
 def _job(argv: Sequence[str], pods: int, settings: Mapping[str, str], trial: str) -> dict[str, Any]:
     """Job of numbered pods; a pod that dies restarts and resumes its trial."""
     container: dict[str, Any] = {
         "name": "trial",
         "image": settings["image"],
-        "command": ["sh", "-c", _script("dawnjax", argv, trial)],
+        "command": ["sh", "-c", _unexpanded(_script("dawnjax", argv, trial))],
         "volumeMounts": [{"name": "study", "mountPath": settings.get("mount", "/study")}],
     }
     resources = {name: value for name, value in settings.items() if name not in SETTINGS}

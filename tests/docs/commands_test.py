@@ -1,9 +1,13 @@
-"""Commands that the pages and the experiments show: every flag in them exists."""
+"""Commands in pages, docstrings and messages: each name and flag in them exists."""
 
+import argparse
 import ast
+import contextlib
 import functools
+import importlib
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,20 +18,55 @@ from dawnjax.__main__ import COMMANDS, main
 TOP = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").is_file())
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").glob("*.md"))]
 MODULES = sorted((TOP / "experiments").glob("[a-z]*.py"))
+BENCHMARKS = sorted((TOP / "benchmarks").glob("[a-z]*.py"))
+CODE = [
+    path
+    for folder in ("dawnjax", "models", "input_pipeline")
+    for path in sorted((TOP / folder).rglob("*.py"))
+]
+BENCHMARK = "python -m benchmarks"
 
 
-def shown(path: Path) -> Iterator[list[str]]:
-    """The arguments of each `dawnjax COMMAND` in the code blocks of a page or in a docstring."""
+@functools.cache
+def texts(path: Path) -> list[str]:
+    """A page, or the texts of a module that show a command and are no part of an f-string."""
     text = path.read_text()
-    if path.suffix == ".py":
-        text = ast.get_docstring(ast.parse(text)) or ""
-    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
-        found = re.match(
-            r"[$ ]*(?:\S*/bin/)?dawnjax ([a-z]+(?= |$).*?)(?:  +#.*|&&.*|> .*)?$", line
-        )
-        words = shlex.split(found[1]) if found else []
-        if words and words[0] in COMMANDS and "COMMAND" not in words:
-            while "--" in words:  # launch takes another command behind it
+    if path.suffix != ".py":
+        return [text]
+    if not re.search(rf"(?<!from )dawnjax [a-z]|{BENCHMARK} ", text):
+        return []
+    tree = ast.parse(text)
+    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in formatted for part in ast.walk(node)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts
+        if "dawnjax " in node.value or BENCHMARK in node.value
+    ]
+
+
+def shown(path: Path, program: str) -> Iterator[list[str]]:
+    """Words after `program` of each command in lines of code and in `code` within sentences."""
+    start = rf"[$ ]*(?:[A-Z_]+=\S+ )*(?:\S*/bin/)?{program} ([a-z_]+(?= |$).*?)"
+    for text in texts(path):
+        sentences = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+        spans = [" ".join(span.split()) for span in re.findall(r"`([^`]{1,300})`", sentences)]
+        for line in [*re.sub(r"\\\n\s*", " ", text).splitlines(), *spans]:
+            found = re.fullmatch(rf"{start}(?:  +#.*|&&.*|> .*)?", line)
+            # Brackets hold what may be left out; dots and "etc." what a sentence leaves out.
+            plain = re.sub(r"[\[\]]|\.\.\.|…", " ", found[1]) if found else ""
+            with contextlib.suppress(ValueError):  # a sentence with an apostrophe
+                if words := shlex.split(plain):
+                    yield words
+
+
+def dawnjax_commands(path: Path) -> Iterator[list[str]]:
+    """The arguments of each `dawnjax COMMAND`; `launch` takes another command behind `--`."""
+    for words in shown(path, "dawnjax"):
+        # A sentence of code may begin with the name, as `dawnjax is` does.
+        if words[0] in COMMANDS and "COMMAND" not in words:
+            while "--" in words:
                 yield words[: words.index("--")]
                 words = words[words.index("--") + 1 :]
             yield words
@@ -39,23 +78,89 @@ def help_of(words: tuple[str, ...], capture: pytest.CaptureFixture) -> str:
     return capture.readouterr().out
 
 
+def unknown_flags(command: str, rest: list[str], capture: pytest.CaptureFixture) -> list[str]:
+    """Flags of a shown command that it does not have."""
+    rest = [word for word in rest if not re.match(r"--[A-Z]", word)]  # `--FLAG=VALUE`
+    if any(word.endswith(".py") for word in rest):
+        return []  # a file of the reader's own
+    # The fields of an experiment depend on its name and on the choices of its parts.
+    names = [f"--experiment={w}" for w in rest if re.fullmatch(r"[a-z][a-z0-9_]*", w)]
+    choices = [word for word in rest if re.match(r"--[a-z]+=[^A-Z]", word)]
+    if command in ("train", "plan"):
+        choices = [*names[:1], *choices]
+    text = help_of((command, *choices), capture)
+    if command == "study":  # each trial takes the flags of `train`
+        named = [word for word in choices if word.startswith("--experiment=")]
+        text += help_of(("train", *(named or names[:1])), capture)
+    unknown = []
+    for word in rest:
+        flag = word.partition("=")[0]
+        # Another set is given to `evaluate` by flags of the run's own task.
+        of_the_run = command == "evaluate" and flag.startswith(("--data", "--task"))
+        if flag.startswith("--") and flag not in ("--help", "--") and not of_the_run:
+            known = re.search(rf"^(?:\s+|usage: .*){re.escape(flag)}\b", text, re.MULTILINE)
+            unknown += [] if known else [f"{command} {word}"]
+    return unknown
+
+
 @pytest.mark.parametrize("path", [*PAGES, *MODULES], ids=lambda path: path.name)
 def test_every_flag_of_a_shown_command_exists(path, capsys):
-    for command, *rest in shown(path):
-        if any(word.endswith(".py") for word in rest):
-            continue  # a file of the reader's own
-        # The fields of an experiment depend on its name and on the choices of its parts.
-        names = [f"--experiment={word}" for word in rest if not word.startswith("-")]
-        choices = [word for word in rest if re.match(r"--[a-z]+=", word)]
-        if command in ("train", "plan"):
-            choices = [*names[:1], *choices]
-        text = help_of((command, *choices), capsys)
-        if command == "study":  # each trial takes the flags of `train`
-            named = [word for word in choices if word.startswith("--experiment=")]
-            text += help_of(("train", *(named or names[:1])), capsys)
-        for word in rest:
-            flag = word.partition("=")[0]
-            # Another set is given to `evaluate` by flags of the run's own task.
-            of_the_run = command == "evaluate" and flag.startswith(("--data", "--task"))
-            if flag.startswith("--") and flag != "--help" and not of_the_run:
-                assert re.search(rf"^\s+{re.escape(flag)}\b", text, re.MULTILINE), (command, word)
+    unknown = []
+    for command, *rest in dawnjax_commands(path):
+        unknown += unknown_flags(command, rest, capsys)
+    assert unknown == []
+
+
+def test_every_flag_that_code_names_exists(capsys):
+    unknown = []
+    for path in [*CODE, *BENCHMARKS]:
+        for command, *rest in dawnjax_commands(path):
+            unknown += [f"{path.name}: {word}" for word in unknown_flags(command, rest, capsys)]
+    assert unknown == []
+
+
+class Parsed(Exception):
+    """The arguments were taken: the benchmark itself must not run."""
+
+
+def test_every_benchmark_that_is_shown_takes_its_arguments(monkeypatch, capsys):
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(self, *arguments):
+        parse(self, *arguments)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+    unknown, seen = [], set()
+    for path in [*PAGES, *MODULES, *BENCHMARKS, *CODE]:
+        for name, *rest in shown(path, BENCHMARK):
+            seen.add(name)
+            if not (TOP / "benchmarks" / f"{name}.py").is_file():
+                unknown.append(f"{path.name}: no benchmark {name}")
+                continue
+            if "--" in rest:
+                own = rest[rest.index("--") + 1 :]
+                rest = rest[: rest.index("--")]
+                named = [word for word in rest if word.startswith("--experiment=")]
+                if named:
+                    unknown += unknown_flags("train", [*named, *own], capsys)
+            try:
+                taken(name, rest, monkeypatch)
+            except SystemExit:
+                unknown.append(f"{path.name}: {name}: {capsys.readouterr().err.splitlines()[-1]}")
+    assert unknown == [] and len(seen) > 15
+
+
+def taken(name: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse arguments as a benchmark does; SystemExit if it does not take them."""
+    source = (TOP / "benchmarks" / f"{name}.py").read_text()
+    if re.search(r"^import torch", source, re.MULTILINE):
+        # Its flags are in `pytorch_trial` or its own text; PyTorch itself may not be here.
+        flags = re.findall(r'"(--\w+)"', source + (TOP / "benchmarks/pytorch_trial.py").read_text())
+        for word in words:
+            if word.partition("=")[0] not in flags:
+                argparse.ArgumentParser(name).error(f"no flag {word}")
+        return
+    monkeypatch.setattr(sys, "argv", [name, *words])
+    with pytest.raises(Parsed):
+        importlib.import_module(f"benchmarks.{name}").main()

@@ -10,6 +10,7 @@ from made_runs import write_run
 
 from dawnjax.analysis.our_entries import entries_of
 from dawnjax.analysis.our_runs import read_run
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.input_pipeline.datasets import published
 from dawnjax.input_pipeline.datasets.cifar10 import CLASSES
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
@@ -151,3 +152,10 @@ def test_runs_on_other_data_stand_on_another_board(tmp_path):
         "DawnJAX x on CIFAR-10",
         "DawnJAX x on data that the log does not name",
     ]
+
+
+def test_an_epoch_of_short_rows_leaves_long_pairs_out():
+    """MLPerf's GNMT trains on the 3,498,161 pairs that have at most 50 tokens a side."""
+    assert load_experiment("wmt_gnmt").data.published_spec().num_train_pairs == 3_498_161
+    whole = load_experiment("wmt_transformer_big").data.published_spec()
+    assert whole.num_train_pairs == 4_508_785

@@ -7,8 +7,9 @@ import pytest
 from made_reports import entry
 
 from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import RunError
-from dawnjax.plan import compiled
+from dawnjax.plan import compiled, validation
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
 from dawnjax.results.entries import write_entries
@@ -53,15 +54,25 @@ def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
     command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:512"]
     assert main([*command, "--optimizer.trust_coefficient=0.002"]) == 0
     text = capsys.readouterr().out
-    assert "to top-1 0.749" in text
-    assert "own target, top_1_accuracy at least 0.759, but to the one above" in text
+    assert "to top-1 0.749 and 12 reference points of later rounds to 0.759" in text
+    assert "own target" not in text  # the reference points are to it
     assert "of other settings than this plan's optimizer.trust_coefficient" in text
-    # The curve has about 77 epochs for a batch of 16,384, the recipe 72.
-    assert "the budget is 72 epochs" in text
+    # The recipe's 72 epochs lie inside the interval for a batch of 16,384: nothing says too few.
+    assert "the budget is 72 epochs: a run that needs more" in text
     assert main([*command, "--epochs=30"]) == 0
     text = capsys.readouterr().out
     assert "the first evaluation is after 40 epochs" in text
     assert "own target" not in text and "other settings" not in text and "budget" not in text
+
+
+@pytest.mark.compiles
+def test_epochs_to_another_target_alone_are_named(kept_programs):
+    from dawnjax.plan.caveats import caveats
+
+    known = validation.estimated_epochs("wmt_transformer_big", 96, 28.4)
+    experiment = load_experiment("wmt_transformer_big")
+    [line] = [line for line in caveats(experiment, (), known) if "own target" in line]
+    assert "bleu at least 25, but to the one above" in line
 
 
 @pytest.mark.compiles
@@ -74,16 +85,47 @@ def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_
     write_entries(tmp_path / "runs.jsonl", runs)
     write_entries(tmp_path / "digits.jsonl", runs[1:])
     command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:512"]
-    assert main([*command, f"--epochs_from={tmp_path / 'runs.jsonl'}", "--json"]) == 0
+    given = f"--epochs_from={tmp_path / 'runs.jsonl'}"
+    # The made runs have a batch of 256: 16,384 is out of reach, 1,024 is not.
+    assert main([*command, given, "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert row["epochs"] is None and row["time_to_accuracy_seconds"] is None
+    assert "counted at batch 256: 16,384 is" in row["reasons"]["time_to_accuracy_seconds"]
+    assert main([*command, given, "--json", "--batches=1024"]) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
     # The made trials take 4, 5 and 4 epochs; the second did not reach.
-    assert row["epochs"] == 4
-    assert "mean of 2 of 3 trials" in row["epochs_basis"]
-    assert "epochs were counted at batch 256, not 16,384" in row["notes"]
+    assert row["epochs"]["value"] == 4
+    assert row["epochs"]["low"] < 2.5 and row["epochs"]["high"] > 6.4
+    assert "mean of 2 of 3 trials" in row["epochs_basis"] and "widened" in row["epochs_basis"]
     assert main([*command, f"--epochs_from={tmp_path / 'digits.jsonl'}"]) == 2
     error = capsys.readouterr().err
     assert "there is no run of imagenet_resnet50_mlperf, but of digits" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.compiles
+def test_a_program_that_does_not_fit_names_groups_that_straddle_devices(monkeypatch, capsys):
+    """57,600 images on 1,280 GPUs are 45 each: groups of 64 need 113.9 GB, of 45 need 2.1."""
+    answer = json.loads(EXTRACTS.read_text())["programs"]["80 x DGX-1 resnet"]
+    answer["stages"][0]["train"]["memory_bytes"] = 113_900_000_000
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v100:1280", "--batches=57600"]
+    assert main(command) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert "does not fit: a device needs 113.9 GB and has 16 GB" in line
+    assert line.endswith("straddle devices of 45, which exchange whole activations for them: "
+                         "--batch_norm_group_size=45 fits")  # fmt: skip
+    assert main([*command, "--batch_norm_group_size=45"]) == 1
+    assert "straddle" not in capsys.readouterr().out
+
+
+@pytest.mark.compiles
+def test_json_has_no_infinity(monkeypatch, capsys):
+    answer = json.loads(EXTRACTS.read_text())["programs"]["tpu v3-8 resnet"]
+    answer["stages"][0]["train"]["work"][0][1] = 1e29
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+    main(["plan", "imagenet_resnet50_mlperf", "--on=v3:8", "--epochs=999999", "--json"])
+    assert "Infinity" not in capsys.readouterr().out
 
 
 @pytest.mark.compiles

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -13,6 +14,7 @@ import time
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.study import runners
 
 TINY = ["study", "--experiment=digits", "--tiny=true", "--seeds=2"]
 KUBERNETES = ["--runner=kubernetes", "--runner_setting=image=x:1", "--runner_setting=claim=disk"]
@@ -51,6 +53,21 @@ def test_the_pods_command_runs_the_trial_of_its_index(tmp_path):
     words = done.stdout.split()
     assert words[0] == "study" and words[-2:] == ["--trial=1", "--processes.mode=off"]
     assert "--seeds=2" in words and not any(word.startswith("--runner") for word in words)
+
+
+def expanded(text: str) -> str:
+    """A container's command as Kubernetes hands it over: `$$` is `$`, `$(NAME)` a variable."""
+    return re.sub(r"\$\$|\$\((\w+)\)", lambda found: found[1] and "EXPANDED" or "$", text)
+
+
+@pytest.mark.parametrize("value", ["$(HOME)", "$$(HOME)", "a$$b", "$$$", "x$(A)$(B)", "$HOME"])
+def test_kubernetes_leaves_the_arguments_as_they_are(tmp_path, value):
+    flag = f"--data.data_dir={value}"
+    path = runners.write_manifest([flag], 2, tmp_path, {"image": "x:1", "claim": "disk"})
+    job = json.loads(path.read_text())
+    [_, _, script] = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert shlex.quote(flag) in expanded(script)
+    assert '"$JOB_COMPLETION_INDEX"' in expanded(script)
 
 
 def test_a_job_set_gives_each_host_of_a_trial_its_number_and_coordinator(tmp_path):
