@@ -11,7 +11,6 @@ from dawnjax.analysis.our_run import OurRun
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.runs.clock import RunClock
 from dawnjax.study import devices
 from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Rows
@@ -56,7 +55,7 @@ def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     argv = [*flags_of(study, trial.arm), f"--seed={trial.seed}"]
     argv.append(f"--run_dir={trial.directory(out)}")
     try:
-        return api.train_in_process(request, RunClock(), argv, shows=False)
+        return api.train_in_process(request, argv, shows=False)
     except ConfigError as error:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 

@@ -101,6 +101,19 @@ def test_a_signal_after_the_work_is_done_keeps_its_status():
     assert process.wait(timeout=10) == 3
 
 
+def test_a_signal_that_comes_twice_at_once_is_one_request():
+    process = start("-c", PROGRAM.format(then="", end=WAIT))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
+    for pause in (0.01, 0.5, 1.05):
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.kill()
+    assert process.communicate()[0] == "SIGINT\nSIGINT\n"
+
+
 def test_a_signal_while_python_ends_keeps_the_status():
     # Python has given its own handlers back when it comes to the last objects.
     then = "class Last:\n    def __del__(self, sleep=time.sleep): sleep(1)\nlast = Last()\n"

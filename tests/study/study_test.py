@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +128,9 @@ TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 @pytest.mark.compiles
 def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_cache, capsys):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
+    started = time.perf_counter()
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2"]) == 0
+    elapsed = time.perf_counter() - started
     shown = capsys.readouterr()
     assert "optimizer.base_learning_rate=0.2" in shown.out
     assert shown.err.count("seed 0: not reached") == 2
@@ -136,6 +139,7 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
     runs = sorted((tmp_path / "s" / "trials").glob("*/seed_*"))
     assert len(runs) == 4
     results = [api.load_run(run) for run in runs]
+    assert sum(result.total_seconds for result in results) < elapsed, "each has its own clock"
     assert len({r.identity for r in results}) == 2 and {r.seed for r in results} == {0, 1}
     before = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2", "--seeds=3"]) == 0
@@ -160,7 +164,23 @@ def test_a_later_run_of_a_process_has_no_total():
     log.events[0]["runs_before"] = 3
     result = summarize(log.read())
     assert result.total_seconds_to_accuracy is None and result.time_to_accuracy_seconds is not None
-    assert result.reasons["total_seconds_to_accuracy"].startswith("3 runs of the same process")
+    why = result.reasons["total_seconds_to_accuracy"]
+    assert why.startswith("3 earlier runs of the same process")
+
+
+def test_each_run_of_a_process_has_its_own_clock(monkeypatch):
+    ages = []
+
+    def train_to_target(request, clock, argv, *, shows):
+        ages.append(clock.now())
+        return ExitStatus.DONE
+
+    monkeypatch.setattr("dawnjax.train.train_to_target", train_to_target)
+    monkeypatch.setattr(dawnjax, "program_start", time.perf_counter() - 100)
+    request, _ = parse_request("train", ["--experiment=digits"])
+    for _ in range(3):
+        api.train_in_process(request, [], shows=False)
+    assert ages[0] > 100 and max(ages[1:]) < 1
 
 
 @pytest.mark.parametrize(
