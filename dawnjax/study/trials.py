@@ -3,18 +3,22 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dawnjax import api
+from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.analysis.our_run import OurRun
+from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.runs.directory import RunDirectory, different_fields, read_record
 from dawnjax.study import devices
 from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Rows
-from dawnjax.study.reading import is_over, read_trial, row_of
+from dawnjax.study.reading import is_over, read_trial, refuse_strangers, row_of
 
 NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
@@ -40,6 +44,58 @@ def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
         return parse_request("study", [*argv, f"--run_dir={trial.directory(out)}"])[0]
     except ConfigError as error:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
+
+
+def origins_of(
+    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], out: Path
+) -> dict[str, Origin]:
+    """Origin of each arm's trials as this command would make them, by the arm's name.
+
+    Raises:
+      ConfigError: An arm cannot be trained, its trials so far had another experiment, or two arms
+        differ in nothing that a study measures.
+    """
+    from dawnjax import run_record, session
+    from dawnjax.checkpointed import initial_parameters
+
+    by_arm: dict[str, list[PlannedTrial]] = {}
+    for trial in trials:
+        by_arm.setdefault(trial.arm.name, []).append(trial)
+    origins: dict[str, Origin] = {}
+    alike: dict[tuple[Any, ...], Arm] = {}
+    for arm in arms:
+        try:
+            request = initial_parameters.resolved(request_of(study, by_arm[arm.name][0], out))
+            spec = session.checked(request.experiment, request.options)
+        except ConfigError as error:
+            raise ConfigError(f"arm {arm.name!r}: {error}") from None
+        record = run_record.record_of(request, spec, "")
+        _refuse_other_experiment(record, arm, by_arm[arm.name], out)
+        origin = origin_of(record, timed_options(to_json(request.options)))
+        first = alike.setdefault((origin, request.options.mesh, arm.devices), arm)
+        if first is not arm:
+            raise ConfigError(
+                f"arms {first.name!r} and {arm.name!r} train alike: they differ in nothing that a "
+                "study measures"
+            )
+        origins[arm.name] = origin
+    return origins
+
+
+def _refuse_other_experiment(
+    record: dict[str, Any], arm: Arm, trials: Sequence[PlannedTrial], out: Path
+) -> None:
+    """Refuse, by the fields that differ, an arm whose trials so far had another experiment."""
+    for trial in trials:
+        old = read_record(RunDirectory(trial.directory(out)))
+        if old is not None:
+            shown = different_fields(old, {**record, "seed": old["seed"]})
+            if shown:
+                raise ConfigError(
+                    f"{trial.directory(out)} is a trial of another experiment: {shown}; choose "
+                    "another --out"
+                )
+            return
 
 
 def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
@@ -89,7 +145,12 @@ def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
 
 
 def run_all(
-    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], out: Path, tell: Told
+    study: Study,
+    arms: Sequence[Arm],
+    trials: Sequence[PlannedTrial],
+    out: Path,
+    origins: Mapping[str, Origin],
+    tell: Told,
 ) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
     """Run every trial that is not over, unless a look made it needless.
 
@@ -98,6 +159,7 @@ def run_all(
 
     Raises:
       ConfigError: An arm cannot be trained here at all.
+      RunError: A trial is of another recipe than `origins` says: its file changed meanwhile.
       KeyboardInterrupt: The study was asked to stop; the trial is saved.
     """
     looks = Looks(study)
@@ -115,6 +177,8 @@ def run_all(
             if status == ExitStatus.INTERRUPTED:
                 raise KeyboardInterrupt
             run = read_trial(trial, out)
+        if run is not None:
+            refuse_strangers({trial: run}, out, origins)
         row = None if run is None else row_of(run)
         if row is not None:
             rows[trial.arm][trial.seed] = row
