@@ -316,26 +316,23 @@ def test_an_arm_is_bound_to_what_made_its_first_trials(tmp_path):
 MINE = """
 import dataclasses
 from dawnjax.experiments import digits
-EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, name="mine", num_epochs={epochs})
+EXPERIMENT = dataclasses.replace(digits.TINY, name="mine")
 """
 
 
 @pytest.mark.compiles
 def test_an_edited_experiment_is_another_study(tmp_path, compile_cache, capsys):
     file, out = tmp_path / "mine.py", tmp_path / "s"
-    file.write_text(MINE.format(epochs=6))
+    file.write_text(MINE)
     command = ["study", f"--experiment={file}", f"--out={out}", compile_cache]
-    command += ["--tiny=true", "--tensorboard=false"]
+    command += ["--tensorboard=false"]
     assert main([*command, "--seeds=1"]) == 0
-    file.write_text(MINE.format(epochs=6) + "# a remark\n")
+    file.write_text(MINE + "# a remark\n")
     capsys.readouterr()
     assert main([*command, "--seeds=2"]) == 2
     line = capsys.readouterr().err
     assert "the experiment's file had another text when it was made" in line
-    file.write_text(
-        MINE.format(epochs=6)
-        + "EXPERIMENT = dataclasses.replace(EXPERIMENT, batch_norm_group_size=8)"
-    )
+    file.write_text(MINE + "EXPERIMENT = dataclasses.replace(EXPERIMENT, batch_norm_group_size=8)")
     assert main([*command, "--seeds=2"]) == 2
     line = capsys.readouterr().err
     assert "batch_norm_group_size is" in line and "choose another --out" in line
