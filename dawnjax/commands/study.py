@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,15 @@ trial, such as --max_steps=100.
 
 
 def main(argv: list[str]) -> int:
+    try:
+        return _study(argv)
+    except KeyboardInterrupt:
+        resume = shlex.join(["dawnjax", "study", *argv])
+        print(f"dawnjax study: interrupted; resume with: {resume}", file=sys.stderr)
+        return ExitStatus.INTERRUPTED
+
+
+def _study(argv: list[str]) -> int:
     asked = _parse(argv)
     folder = StudyFolder(asked.out)
     earlier = folder.read_same(asked.study)

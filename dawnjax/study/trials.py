@@ -1,8 +1,8 @@
 """Run the trials of a study: each is an ordinary run with its own directory and clock."""
 
 import shlex
-import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from dawnjax import api
 from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.analysis.our_run import OurRun
+from dawnjax.cluster.children import Children, last_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
@@ -23,6 +24,9 @@ from dawnjax.study.reading import is_over, read_trial, refuse_strangers, row_of
 NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
 study keeps it, for the share of communication."""
+
+STOP_SECONDS = 75.0
+"""Time for a launched trial to save and end: `dawnjax launch` gives its processes 60 s of it."""
 
 Told = Callable[[str], None]
 
@@ -135,10 +139,14 @@ def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     command += [f"--platform={'gpu' if there else 'cpu'}", f"--devices_per_process={each}", "--"]
     command += ["train", *flags_of(study, trial.arm)]
     command += [f"--seed={trial.seed}", f"--run_dir={trial.directory(out)}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    status = ExitStatus(done.returncode) if 0 <= done.returncode <= 7 else ExitStatus.FAILED
+    with tempfile.TemporaryFile() as stderr, Children(STOP_SECONDS) as children:
+        children.start(command, stderr)
+        number = children.wait_for_one()[0].returncode
+        line = last_line(stderr) or f"status {number}"
+        if children.asked:
+            return ExitStatus.INTERRUPTED
+    status = ExitStatus(number) if 0 <= number <= 7 else ExitStatus.FAILED
     if status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
-        line = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         error = ConfigError if status == ExitStatus.WRONG_USE else RunError
         raise error(f"arm {trial.arm.name!r}: {line}; run by {shlex.join(command[2:])}")
     return status

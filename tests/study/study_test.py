@@ -17,6 +17,7 @@ import dawnjax
 from dawnjax import api
 from dawnjax.__main__ import main
 from dawnjax.analysis.origin import Origin
+from dawnjax.cluster import children
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment, load_techniques
 from dawnjax.config.techniques import Technique
@@ -414,11 +415,11 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
     monkeypatch.setattr(devices, "gpus", lambda: ["0", "1"])
     commands = []
 
-    def run(command, **_):
+    def started(command, **_):
         commands.append(command)
-        return subprocess.CompletedProcess(command, 0, "", "")
+        return subprocess.Popen(["true"])
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(children, "start", started)
     assert trials.run_trial(study, two, tmp_path) == 0
     assert "--platform=gpu" in commands[0] and "--devices_per_process=2" in commands[0]
 
