@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 import dawnjax
+from dawnjax import early_interrupt
 from dawnjax.cluster import stop_signals
 
 COMMANDS = {
@@ -42,6 +43,7 @@ to save. The rest end by KeyboardInterrupt and clean up."""
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command with these arguments, or this process's; returns its exit status."""
+    early_interrupt.end()
     if argv is None and sys.argv[1:2]:
         # First of all: a signal before this ends the process by itself, without a line.
         stop_signals.listen(
@@ -109,8 +111,8 @@ def _answered(name: str, act: Callable[[], int]) -> int:
         status = 5
     except BrokenPipeError:  # the reader of help, such as `head`, has seen enough
         status = 1
-    except SystemExit as error:  # what rich does in that case
-        status = error.code if isinstance(error.code, int) else 1
+    except SystemExit as error:
+        status = _not_ended_so(name, error)
     except BaseException as error:
         if isinstance(error, OSError) and not _can_print("\n"):
             return _unwritten(name, error, 1)
@@ -126,6 +128,21 @@ def _answered(name: str, act: Callable[[], int]) -> int:
     except OSError as error:
         return _unwritten(name, error, status)
     return status
+
+
+def _not_ended_so(name: str, error: SystemExit) -> int:
+    """Exit status above 0 of a command that other people's code ended, after a line about it."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "code of a library"
+    if f"{os.sep}rich{os.sep}" not in place:  # rich ends so where the reader of its output has
+        print(
+            f"dawnjax {name}: {place} called sys.exit({error.code!r}), which is no end of a "
+            "command; raise an error instead",
+            file=sys.stderr,
+        )
+    return error.code if isinstance(error.code, int) and 0 < error.code < 256 else 1
 
 
 def _explain(error: BaseException) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dawnjax.config.experiment import Experiment
     from dawnjax.config.experiment_flags import Request
     from dawnjax.config.run_options import RunOptions
-    from dawnjax.runs.clock import RunClock
 
 
 def run(
@@ -47,29 +46,28 @@ def run(
     )  # do not charge the caller's earlier work to this run
     # Imported here: reading a result needs no JAX.
     from dawnjax.config.experiment_flags import request_of
-    from dawnjax.runs.clock import RunClock
 
-    clock = RunClock()
     request = request_of(experiment, seed=seed, run_dir=str(run_dir), options=options)
-    train_in_process(request, clock, _flags_of(request), shows=shows)
+    train_in_process(request, _flags_of(request), shows=shows)
     return load_run(run_dir)
 
 
-def train_in_process(
-    request: "Request", clock: "RunClock", argv: list[str], *, shows: bool
-) -> ExitStatus:
-    """Train one trial, after which this process may train another."""
+def train_in_process(request: "Request", argv: list[str], *, shows: bool) -> ExitStatus:
+    """Train one trial on its own clock, after which this process may train another."""
     from dawnjax.cluster import processes
+    from dawnjax.runs.clock import RunClock
     from dawnjax.train import train_to_target
 
     if dawnjax.runs_before:
+        # The time of earlier runs is no part of this one's: their clocks have counted it.
+        dawnjax.program_start = time.perf_counter()
         # Keep the garbage collector from walking what earlier runs left: pauses in this run stay as
         # short as in a process of its own.
         gc.collect()
         gc.freeze()
     status = ExitStatus.FAILED
     try:
-        status = train_to_target(request, clock, argv, shows=shows)
+        status = train_to_target(request, RunClock(), argv, shows=shows)
     finally:
         processes.leave(status)
         dawnjax.runs_before += 1

@@ -28,6 +28,7 @@ from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.journal import Journal
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
+from dawnjax.page import words
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
 from dawnjax.run_result import write_result
@@ -73,8 +74,8 @@ class Attempt:
                 self.journal.warn(message)
             new_dir = [] if options.run_dir else [f"--run_dir={run.directory.path}"]
             resume_command = shlex.join(["dawnjax", "train", *argv, *new_dir])
-            shown_command = launched.resume_command(resume_command)
-            self._display.begin(run.directory.path, mesh, shown_command)
+            self._resume_command = launched.resume_command(resume_command)
+            self._display.begin(run.directory.path, mesh, self._resume_command)
             for event in log.events:
                 if event["event"] == "evaluation":
                     self._display.remember(event["metrics"])
@@ -166,7 +167,18 @@ class Attempt:
         lost: dict[str, Any] = {"past": events} if is_lost else {}
         log.append("restored", step=restored.step, **lost)
         self.journal.step = self.journal.first_step = restored.step
+        self._display.note(f"resumed from step {restored.step}, {self._gap(events)}")
         return restored
+
+    def _gap(self, past_events: list[dict[str, Any]]) -> str:
+        """Time since the last moment that an earlier attempt logged, in words."""
+        log = self._run.log
+        earlier = [event for event in log.events if event["attempt"] < log.events[-1]["attempt"]]
+        last = (earlier or past_events)[-1].get("unix_seconds")
+        if last is None:
+            return "after a gap of unknown length"
+        gap = words.duration(max(0.0, time.time() - last))
+        return f"{gap} after the earlier attempt's last record"
 
     def take_initial(self, recipe: Recipe, state: TrainState) -> TrainState:
         state, taken = initial_parameters.take(recipe, state, self.journal.warn)
@@ -283,6 +295,10 @@ class Attempt:
         if result is not None:
             self.journal.summarize(result)
             self._display.closing_table(result, self._run.directory.path)
+            if status == "interrupted":
+                self._display.note(
+                    f"interrupted at step {step}; resume with: {self._resume_command}"
+                )
 
     def _drop_profile(self, error: RunError) -> None:
         if not self.profile.delete():

@@ -98,7 +98,14 @@ def _describe(
     }
     _refuse_different_hosts({name: settings[name] for name in settings.keys() - _PER_HOST})
     run_id = processes.same_text(new_run_id(experiment.name, request.seed))
-    new = {
+    new = record_of(request, spec, run_id)
+    return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new, source
+
+
+def record_of(request: Request, spec: AnySpec, run_id: str) -> dict[str, Any]:
+    """Content of a new run's `experiment.json`."""
+    experiment, file = request.experiment, request.experiment_file
+    return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
         "experiment": to_json(experiment),
@@ -106,9 +113,8 @@ def _describe(
         "seed": request.seed,
         "identity": experiment.identity(spec),
         "identity_fields": experiment.identity_fields(spec),
-        "source": source,
+        "source": None if file is None else source_of(file),
     }
-    return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new, source
 
 
 def _shared_record(

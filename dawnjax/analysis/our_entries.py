@@ -1,13 +1,13 @@
 """Our runs as entries: the trials of one experiment on one system, seeds apart.
 
-Trials are one entry when they agree in the experiment's identity (mathematics, data, evaluation,
-target), in the system (kind and number of devices, hosts, mesh, and the cores where the devices are
-a CPU's) and in every run option that can change the time. Nothing else is ever mixed.
+Trials are one entry when they agree in their origin (the experiment's identity, the text of a
+user's file, and every run option that can change the time) and in the system (kind and number of
+devices, hosts, mesh, and the cores where the devices are a CPU's). Nothing else is ever mixed.
 """
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dawnjax.analysis.our_run import OurRun
@@ -60,11 +60,13 @@ FINE_TUNED = ", fine-tuned"
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
     """Group runs, copies once, into entries by experiment, identity and system, sorted by name."""
     groups: dict[tuple[Any, ...], list[OurRun]] = {}
+    texts: dict[str, set[str]] = {}  # of a user's file, by identity
     for run in distinct(runs):
         result = run.result
+        texts.setdefault(result.identity, set()).add(run.origin.source)
         key = (
             result.experiment,
-            result.identity,
+            run.origin,
             result.platform,
             result.device_kind,
             result.num_devices,
@@ -72,20 +74,18 @@ def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
             run.num_hosts,
             run.mesh,
             run.cores if result.platform == "cpu" else None,
-            # As text, because a value may not be hashable.
-            repr(run.options),
         )
         groups.setdefault(key, []).append(run)
     return _unique_sources(
         [
-            _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)))
+            _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)), texts)
             # By text, because None and numbers do not compare.
             for key in sorted(groups, key=repr)
         ]
     )
 
 
-def _entry(runs: Sequence[OurRun]) -> Entry:
+def _entry(runs: Sequence[OurRun], texts: Mapping[str, set[str]]) -> Entry:
     first = runs[0].result
     target = target_of(first)
     trials = tuple(_trial(run, target.metric) for run in runs)
@@ -127,7 +127,10 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
-    return set_apart(entry, ", ".join(_distinctions(runs[0])))
+    words = _distinctions(runs[0])
+    if len(texts[first.identity]) > 1:
+        words.append(f"file {runs[0].origin.source[:8] or 'unknown'}")
+    return set_apart(entry, ", ".join(words))
 
 
 def data_name(result: RunResult) -> str:

@@ -4,30 +4,13 @@ import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dawnjax.config.config_json import to_json
-from dawnjax.config.run_options import RunOptions
+from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.results.entries import day_of
 from dawnjax.runs import summary
-from dawnjax.runs.directory import flatten
 from dawnjax.runs.past import CONDENSED
 from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
-
-_NOT_TIMED = (
-    "run_dir",
-    "mesh",  # what came of it is compared
-    "checkpoint.directory",
-    "price_per_hour_usd",
-    "compile_cache_dir",
-    "processes",
-    "profile.after_run",
-    "profile.seconds",
-    "profile.twin",
-    "profile.measured_peaks",
-)
-"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
-what happens before the clock or after it."""
 
 
 class OurRun(NamedTuple):
@@ -39,6 +22,7 @@ class OurRun(NamedTuple):
       systems: Number of different systems of its attempts.
       cores: Cores open to process 0 in the newest attempt; None if unknown.
       options: The newest attempt's options that can change the time and are not the default.
+      origin: What made the run; runs of different ones are never pooled.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
     """
@@ -53,6 +37,7 @@ class OurRun(NamedTuple):
     unit: str
     systems: int
     line_faults: tuple[LineFault, ...]
+    origin: Origin
     cores: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
     changed_options: tuple[str, ...] = ()
@@ -74,11 +59,17 @@ class OurRun(NamedTuple):
         return f"{self.result.num_devices} x {self.hardware}{hosts}"
 
 
-def run_of(name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[LineFault]) -> OurRun:
+def run_of(
+    name: str,
+    record: dict[str, Any],
+    events: Sequence[dict[str, Any]],
+    line_faults: Sequence[LineFault],
+) -> OurRun:
+    """A run of the content of its `experiment.json` and the events of process 0."""
     result = summary.summarize(events)
     all_devices = [event for event in events if event["event"] == "devices"]
     records = [event for event in events if event["event"] == "experiment"]
-    options = [_timed_options(event["run_options"]) for event in records]
+    options = [timed_options(event["run_options"]) for event in records]
     cores = {
         event["attempt"]: event["cores"]
         for event in events
@@ -111,6 +102,7 @@ def run_of(name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[Li
         unit=result.example_unit,
         systems=len(systems),
         line_faults=tuple(line_faults),
+        origin=origin_of(record, options[-1]),
         cores=cores[max(cores)] if cores else None,
         options=tuple(sorted(options[-1].items())),
         changed_options=_different(options),
@@ -118,20 +110,6 @@ def run_of(name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[Li
             "d", (event["t"] for event in events if event["event"] not in CONDENSED)
         ).tobytes(),
     )
-
-
-def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Run options that can change the time and are not the default.
-
-    A log from before an option existed ran as its default says.
-    """
-    default = flatten(to_json(RunOptions()))
-    return {
-        name: value
-        for name, value in flatten(options).items()
-        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
-        and (name not in default or value != default[name])
-    }
 
 
 def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:

@@ -44,8 +44,7 @@ class ThresholdTime:
 class CurvePoint:
     """Quartiles and median of a metric over trials at one place of a learning curve.
 
-    `at` is an epoch, or seconds since `run_start`; `trials` counts those that had begun and not
-    ended there.
+    `at` is an epoch, or seconds since `run_start`; `trials` counts those with a value there.
     """
 
     at: float
@@ -126,21 +125,27 @@ def learning_curve(
 ) -> list[CurvePoint]:
     """Median and spread of the metric over an entry's trials, against `epoch` or `seconds`.
 
-    At each moment of an evaluation of any trial, a trial stands at its newest evaluation; it has no
-    value before its first and after its last. Points with fewer than `least_trials` trials (if
-    None, all with an evaluation) are left out: the median of the last trials shows the slow ones.
+    At each moment of an evaluation of any trial, a trial stands at its newest evaluation. It has no
+    value before its first. One that reached its target or spent its budget keeps its last value:
+    the median of the others alone would be that of the slow trials. Any other trial has no value
+    after its last evaluation. Points with fewer than `least_trials` trials (if None, all with an
+    evaluation) are left out.
     """
     if against not in ("epoch", "seconds"):
         raise ValueError(f"against is {against!r}; choose epoch or seconds")
-    curves = [curve for trial in trials if (curve := _curve(trial, against))]
+    curves = [
+        (curve, math.inf if trial.reached or trial.status == "not_reached" else curve[-1][0])
+        for trial in trials
+        if (curve := _curve(trial, against))
+    ]
     least = len(curves) if least_trials is None else least_trials
-    places = sorted({at for curve in curves for at, _ in curve})
+    places = sorted({at for curve, _ in curves for at, _ in curve})
     points = []
     for place in places:
         values = [
             value
-            for curve in curves
-            if curve[0][0] <= place <= curve[-1][0] and (value := _newest(curve, place)) is not None
+            for curve, end in curves
+            if curve[0][0] <= place <= end and (value := _newest(curve, place)) is not None
         ]
         if values and len(values) >= least:
             low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
@@ -174,7 +179,8 @@ def learning_curve_table(
         notes=(
             "The metric in the entry's unit, each trial at its newest evaluation; epochs by the "
             "log's own labels.",
-            "Points at which some trial had ended or not begun are left out.",
+            "A trial that reached its target or spent its budget keeps its last value. Points at "
+            "which some trial has no value are left out.",
         )
         if least_trials is None
         else ("The metric in the entry's unit, each trial at its newest evaluation.",),

@@ -1,7 +1,6 @@
 """Run a command as several processes on this machine, each with its own devices, to their end."""
 
 import contextlib
-import ctypes
 import dataclasses
 import os
 import shlex
@@ -14,16 +13,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from dawnjax.cluster import launched, stop_signals
+from dawnjax.cluster import children, launched, stop_signals
+from dawnjax.cluster.children import Child
 from dawnjax.errors import ConfigError, ExitStatus
 
 _POLL_SECONDS = 0.05
 
 _SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
-
-_Child = subprocess.Popen[bytes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,30 +50,28 @@ def launch(job: Launch) -> int:
     """Run the processes to their end, leaving none; returns `joint_status`, or 5 after a signal."""
     scratch = tempfile.TemporaryDirectory(prefix="dawnjax_launch_", ignore_cleanup_errors=True)
     with scratch as directory, _held_port() as port:
-        children: list[_Child] = []
+        hosts: list[Child] = []
         received: list[signal.Signals] = []
         printers: list[threading.Thread] = []
         try:
             with stop_signals.heard_by(received.append):
                 for process_id in range(job.num_processes):
                     child = _start(job, process_id, port, directory)
-                    children.append(child)
+                    hosts.append(child)
                     if child.stdout is not None:
                         printers.append(_print_with_number(child.stdout, process_id))
-                return _wait(job, children, Path(directory), received)
+                return _wait(job, hosts, Path(directory), received)
         finally:
-            for child in children:
+            for child in hosts:
                 # Also what a process has started and left: the group outlives its leader.
-                _send(child, signal.SIGKILL)
+                children.send(child, signal.SIGKILL)
                 child.wait()
             for printer in printers:
                 printer.join(timeout=2.0)
 
 
-def _wait(
-    job: Launch, children: list[_Child], directory: Path, received: list[signal.Signals]
-) -> int:
-    running = dict(enumerate(children))
+def _wait(job: Launch, hosts: list[Child], directory: Path, received: list[signal.Signals]) -> int:
+    running = dict(enumerate(hosts))
     stop_at = failed_at = float("inf")
     num_forwarded = 0
     outlived: set[int] = set()  # killed here since another had failed
@@ -86,8 +82,7 @@ def _wait(
         for number in received[num_forwarded:]:
             num_forwarded += 1
             for child in running.values():
-                # The processes know a lost terminal or a time limit by one name.
-                _send(child, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+                children.send(child, children.request_to(number))
             # A second Ctrl-C ends them at once; should one not hear it, it is made to.
             is_second = received[:num_forwarded].count(signal.SIGINT) > 1
             stop_at = min(stop_at, now + (1.0 if is_second else job.stop_seconds))
@@ -99,7 +94,7 @@ def _wait(
                 if now >= failed_at + patience:
                     outlived.add(process_id)
                 if now >= stop_at or process_id in outlived:
-                    _send(child, signal.SIGKILL)
+                    children.send(child, signal.SIGKILL)
                 continue
             del running[process_id]
             if status == 0 or process_id in outlived:
@@ -111,9 +106,9 @@ def _wait(
                 if status < 0:
                     launched.tell_killed(directory, process_id, _how_it_died(status))
             failed_at = min(failed_at, now)
-        if len(running) < len(children) and all(map(_is_stopped, running.values())):
+        if len(running) < len(hosts) and all(map(_is_stopped, running.values())):
             stop_at = now
-    statuses = [child.returncode for child in children]
+    statuses = [child.returncode for child in hosts]
     if not received:
         return joint_status([status for i, status in enumerate(statuses) if i not in outlived])
     # One that was asked to stop before it could listen, or a second time, has stopped as asked.
@@ -125,12 +120,7 @@ def _wait(
     return joint_status(statuses)
 
 
-def _send(child: _Child, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, number)
-
-
-def _is_stopped(child: _Child) -> bool:
+def _is_stopped(child: Child) -> bool:
     """Process held by SIGSTOP, in which it can neither end nor save."""
     try:
         # The state is the first field after the name, which may hold blanks and brackets.
@@ -147,7 +137,7 @@ def joint_status(statuses: list[int]) -> int:
     return min((status if status in order else 1 for status in statuses), key=order.index)
 
 
-def _line_about(job: Launch, process_id: int, child: _Child, directory: Path) -> str:
+def _line_about(job: Launch, process_id: int, child: Child, directory: Path) -> str:
     status = launched.read_status(directory, process_id)
     if status.fault:
         return status.fault
@@ -164,20 +154,16 @@ def _how_it_died(status: int) -> str:
     return f"was killed by {names.get(-status, f'signal {-status}')}"
 
 
-def _start(job: Launch, process_id: int, port: int, directory: str) -> _Child:
+def _start(job: Launch, process_id: int, port: int, directory: str) -> Child:
     # The others write through a pipe: their number stands before each of their lines.
     is_first = process_id == 0
-    with stop_signals.blocked():
-        return subprocess.Popen(
-            [*job.program, *job.command],
-            env=_environment(job, process_id, port, directory),
-            stdin=subprocess.DEVNULL,
-            stdout=None if is_first else subprocess.PIPE,
-            stderr=None if is_first else subprocess.STDOUT,
-            # Its own group, so that Ctrl-C reaches it through the launcher alone, and once.
-            process_group=0,
-            preexec_fn=_die_with_parent(os.getpid()),
-        )
+    return children.start(
+        [*job.program, *job.command],
+        env=_environment(job, process_id, port, directory),
+        stdin=subprocess.DEVNULL,
+        stdout=None if is_first else subprocess.PIPE,
+        stderr=None if is_first else subprocess.STDOUT,
+    )
 
 
 def _environment(job: Launch, process_id: int, port: int, directory: str) -> dict[str, str]:
@@ -230,25 +216,6 @@ def refuse_missing_gpu(platform: str) -> None:
             f"--platform=gpu, but this machine shows no NVIDIA GPU: no {', '.join(files)}; look at "
             "its driver or container, or take --platform=cpu"
         )
-
-
-def _die_with_parent(parent: int) -> Any:
-    """First steps of a new process, so that it dies when the launcher does, even killed.
-
-    Source: prctl(2), PR_SET_PDEATHSIG = 1. Other systems than Linux have no such call.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl  # Loaded before the fork, not after it.
-
-    def prepare() -> None:
-        prctl(1, signal.SIGKILL, 0, 0, 0)
-        # A terminal may be set to stop what writes to it from outside its foreground group.
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        if os.getppid() != parent:  # The launcher died in between.
-            os._exit(1)
-
-    return prepare
 
 
 def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:

@@ -12,6 +12,7 @@ import _thread
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,10 @@ INTERRUPTED = 5
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 """SIGHUP comes when a terminal is lost, SIGUSR1 where a batch system warns of its time limit."""
+
+ONE_REQUEST_SECONDS = 1.0
+"""A signal that comes again within this time is the same request: `timeout -s INT`, a terminal's
+process group and wrappers of shells send a Ctrl-C twice."""
 
 Listener = Callable[[signal.Signals], object]
 
@@ -124,10 +129,15 @@ def ignore() -> None:
 
 
 def _tell(reader: int) -> None:
+    told: dict[int, tuple[Listener, float]] = {}
     while True:
         for number in os.read(reader, 16):
-            listener = _listener
-            if number in NUMBERS and listener is not None:
+            listener, now = _listener, time.monotonic()
+            heard_by, at = told.get(number, (None, 0.0))
+            # From the first of them on, or a sender that never rests would never be heard again.
+            is_repeated = heard_by == listener and now - at < ONE_REQUEST_SECONDS
+            if number in NUMBERS and listener is not None and not is_repeated:
+                told[number] = listener, now
                 # A listener that fails must not keep the next signal from being heard.
                 with contextlib.suppress(Exception):
                     listener(signal.Signals(number))

@@ -1,6 +1,7 @@
 """`dawnjax study`: many trials of an experiment, and their statistics."""
 
 import dataclasses
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from dawnjax.page import words
 from dawnjax.study.design import Arm, Look, PlannedTrial, Study, StudyFolder, arms_of, trials_of
 
 if TYPE_CHECKING:
+    from dawnjax.analysis.origin import Origin
     from dawnjax.study.figures import ArmFigures
 
 SCHEMA_VERSION = 1
@@ -43,44 +45,59 @@ trial, such as --max_steps=100.
 
 
 def main(argv: list[str]) -> int:
+    try:
+        return _study(argv)
+    except KeyboardInterrupt:
+        resume = shlex.join(["dawnjax", "study", *argv])
+        print(f"dawnjax study: interrupted; resume with: {resume}", file=sys.stderr)
+        return ExitStatus.INTERRUPTED
+
+
+def _study(argv: list[str]) -> int:
     asked = _parse(argv)
     folder = StudyFolder(asked.out)
-    folder.refuse_other(asked.study)
-    earlier = folder.looks_made()
+    earlier = folder.read_same(asked.study)
     name = asked.study.experiment
     arms = arms_of(asked.study, load_techniques(name), load_experiment(name))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
     from dawnjax.study.looks import Looks
-    from dawnjax.study.trials import request_of, run_trial
+    from dawnjax.study.reading import trials_over
+    from dawnjax.study.trials import origins_of, request_of, run_trial
 
     trials = trials_of(asked.study, arms)
     Looks(asked.study)
     if asked.study.looks > 1 and (asked.runner or asked.slots > 1 or asked.trial is not None):
         raise ConfigError("looks= goes with trials that run one after the other, in one process")
-    for arm in arms:  # a wrong flag of the last arm is found before the first has trained
-        request_of(asked.study, next(trial for trial in trials if trial.arm == arm), asked.out)
+    if asked.trial is not None and not 0 <= asked.trial < len(trials):
+        raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
+    looks = earlier["looks_made"] if earlier else []
+    origins = earlier["origins"] if earlier else {}
+    # A wrong flag of the last arm is found before the first has trained.
+    for trial in trials[: len(arms)]:  # the first block has each arm once
+        request_of(asked.study, trial, asked.out)
+    if asked.runner:
+        # The data may be on the machines that train alone: they bind the arms to their origins.
+        folder.write(asked.study, arms, looks, origins)
+        return _hand_out(asked, len(trials))
+    here = origins_of(asked.study, arms, trials, asked.out)
+    for arm, origin in origins.items():
+        if difference := here[arm].difference(origin):
+            raise ConfigError(f"{folder.file}: arm {arm!r} was begun otherwise: {difference}")
+    over = trials_over(trials, asked.out, here)
+    folder.write(asked.study, arms, looks, here)
     if asked.trial is not None:
-        if not 0 <= asked.trial < len(trials):
-            raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
-        folder.write(asked.study, arms, earlier)
         flags = (*asked.study.flags, *asked.process_flags)
         study = dataclasses.replace(asked.study, flags=flags)
         return run_trial(study, trials[asked.trial], asked.out)
-    folder.write(asked.study, arms, earlier)
-    if asked.runner:
-        return _hand_out(asked, len(trials))
     if asked.slots > 1:
-        _run_side_by_side(asked, trials)
+        _run_side_by_side(asked, [trial for trial in trials if trial not in over])
     with folder.locked():
-        return _run(asked, arms, trials, earlier)
+        return _run(asked, arms, trials, looks, here)
 
 
-def _run_side_by_side(asked: "_Asked", trials: tuple[PlannedTrial, ...]) -> None:
+def _run_side_by_side(asked: "_Asked", left: list[PlannedTrial]) -> None:
     from dawnjax.study import side_by_side
-    from dawnjax.study.reading import trials_over
 
-    over = trials_over(trials, asked.out)
-    left = [trial for trial in trials if trial not in over]
     print(
         f"{len(left)} trials, {asked.slots} beside each other: they share the machine, so their "
         "times are not those of single runs",
@@ -153,11 +170,6 @@ def _parse(argv: list[str]) -> _Asked:
     for argument in [*positional, *others]:
         if not argument.startswith("--") or "=" not in argument:
             raise ConfigError(f"{argument!r} is no flag; write --name=value")
-        if _name(argument) in ("seed", "run_dir"):
-            raise ConfigError(
-                f"{argument}: a study gives each trial its own; --seeds, --first_seed and --out "
-                "are the study's"
-            )
     process_flags = ()
     if values["trial"].present:
         process_flags = tuple(a for a in others if a.startswith("--processes."))
@@ -214,6 +226,7 @@ def _run(
     arms: tuple[Arm, ...],
     trials: tuple[PlannedTrial, ...],
     earlier: "list[Look]",
+    origins: "dict[str, Origin]",
 ) -> int:
     from rich.console import Console
 
@@ -237,7 +250,7 @@ def _run(
             status.update(f"{done} of {total} trials over{left}{estimate}: {name}")
 
         done, estimate, runs = 0, "", {}
-        ran = run_all(asked.study, arms, trials, asked.out, tell)
+        ran = run_all(asked.study, arms, trials, asked.out, origins, tell)
         for done, (trial, run, why) in enumerate(ran, 1):
             if why:
                 failed.append(why)
@@ -252,7 +265,7 @@ def _run(
     cost = None
     if len(arms) > 1:
         made = looks_made(earlier, Looks(asked.study))
-        StudyFolder(asked.out).write(asked.study, arms, made)
+        StudyFolder(asked.out).write(asked.study, arms, made, origins)
         cost = cost_of_looks(made, len(arms) - 1)
     result = _write_result(asked, rows, cost)
     print(

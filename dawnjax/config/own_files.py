@@ -30,7 +30,9 @@ def module_of_file(path: Path) -> types.ModuleType:
     _OWN_FILES.add(str(path))
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever the user's file does wrong, say where
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # whatever the user's file does wrong, say where
         place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) else _place(error)
         raise ConfigError(f"{place or path}: {type(error).__name__}: {_line(error)}") from None
     return module
@@ -41,9 +43,9 @@ def own_code(what: str) -> Iterator[None]:
     """Run code that may call a class of a user's file; its errors become one ConfigError line."""
     try:
         yield
-    except (ConfigError, RunError, DataError):
+    except (ConfigError, RunError, DataError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: `sys.exit(0)` is no end of a run
         if not _OWN_FILES:
             raise  # a fault of this package
         place = _place(error)

@@ -7,7 +7,18 @@ import dawnjax
 from dawnjax.page import html
 from dawnjax.page.section import Section
 from dawnjax.page.table import Table
-from dawnjax.report import boards, curves, own, rooflines, steps, studies, summary, systems, trials
+from dawnjax.report import (
+    boards,
+    curves,
+    own,
+    reached,
+    rooflines,
+    steps,
+    studies,
+    summary,
+    systems,
+    trials,
+)
 from dawnjax.report.inputs import Inputs
 
 DEFINITIONS = (
@@ -91,6 +102,7 @@ def make(
         steps.steps_section(runs),
         rooflines.rooflines_section(runs),
         boards.leaderboards_section(all_boards, until),
+        reached.reached_section(entries),
         curves.learning_section(entries),
         trials.stability_section(entries),
         trials.comparisons_section(entries),

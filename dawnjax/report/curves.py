@@ -29,7 +29,7 @@ MOST_BEHIND = 40
 _FEW = 6
 """Trials with fewer evaluations than this, in the mean, are drawn without their median."""
 
-MOST_STRANDS = 12
+MOST_STRANDS = 48
 """Trials of an entry are drawn one by one up to this number."""
 
 MOST_EVALUATIONS = 2000
@@ -81,9 +81,10 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
         title="Learning curves",
         lead=(
             "The quality at each evaluation. An entry of several trials has a thin line for each, "
-            "their median, and a band from the first to the third quartile. Median and band end "
-            "with the first trial that ends: the trials that go on are the slow ones. An entry "
-            "with few evaluations shows its trials alone.",
+            "their median, and a band from the first to the third quartile. A line ends where its "
+            "trial does; in median and band a trial that reached its target or spent its budget is "
+            "carried forward at its last value. An entry with few evaluations shows its trials "
+            "alone.",
         ),
         blocks=tuple(figures),
         tables=tuple(tables),
@@ -225,7 +226,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
             lines.append(plots.Line(short if named else "", tuple(points), shown, short))
     if not lines:
         return None
-    lines, x = _placed_along(lines, against)
+    lines, x = placed_along(lines, against)
     y = _quality_axis(target)
     reference = None if target.value is None else (target.value, target_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
@@ -256,7 +257,7 @@ def _curve_and_strands(
     return points, strands
 
 
-def _placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line], svg.Axis]:
+def placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line], svg.Axis]:
     """Lines and their x axis, logarithmic where the lengths of runs differ much."""
     firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
     lasts = [max(point[0] for point in line.every) for line in lines]

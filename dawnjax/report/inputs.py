@@ -11,7 +11,7 @@ from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import Entry
-from dawnjax.study.design import Study, StudyFolder, trials_of
+from dawnjax.study.design import Study, trials_of
 from dawnjax.study.figures import ArmFigures, figures
 from dawnjax.study.looks import cost_of_looks
 from dawnjax.study.reading import read_study, trials_over
@@ -111,14 +111,20 @@ def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:
     studies, damaged = [], []
     for path in paths:
         try:
-            design = read_study(path) if path.is_dir() else None
+            read = _read_study(path) if path.is_dir() else None
         except RunError as error:
             damaged.append(str(error))
             continue
-        if design is not None:
-            study, arms = design
-            told = figures(study, arms, trials_over(trials_of(study, arms), path), path)
-            made = StudyFolder(path).looks_made()
-            cost = cost_of_looks(made, len(arms) - 1) if made and len(arms) > 1 else None
-            studies.append(ReadStudy(path.resolve().name, study, tuple(told), cost))
+        if read is not None:
+            studies.append(read)
     return studies, damaged
+
+
+def _read_study(path: Path) -> ReadStudy | None:
+    record = read_study(path)
+    if record is None:
+        return None
+    study, arms, made = record["study"], record["arms"], record["looks_made"]
+    over = trials_over(trials_of(study, arms), path, record["origins"])
+    cost = cost_of_looks(made, len(arms) - 1) if made and len(arms) > 1 else None
+    return ReadStudy(path.resolve().name, study, tuple(figures(study, arms, over, path)), cost)

@@ -186,10 +186,17 @@ def refuse_unusable_path(path: Path) -> None:
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
     """Refuse a run directory of another experiment or seed; `ConfigError` names the difference."""
+    shown = different_fields(record, new)
+    if shown:
+        raise ConfigError(
+            f"{directory.path} belongs to another run: {shown}; choose another --run_dir"
+        )
+
+
+def different_fields(record: dict[str, Any], new: dict[str, Any]) -> str:
+    """Seed and fields of the identity in which two `experiment.json` differ, in words."""
     old_fields = {"seed": record["seed"], **flatten(record["identity_fields"])}
     new_fields = {"seed": new["seed"], **flatten(new["identity_fields"])}
-    if old_fields == new_fields:
-        return
     names = sorted(
         name
         for name in old_fields.keys() | new_fields.keys()
@@ -200,10 +207,7 @@ def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[
         f"{new_fields.get(name, 'absent')!r} here"
         for name in names[:3]
     )
-    more = f" (and {len(names) - 3} more)" if len(names) > 3 else ""
-    raise ConfigError(
-        f"{directory.path} belongs to another run: {shown}{more}; choose another --run_dir"
-    )
+    return shown + (f" (and {len(names) - 3} more)" if len(names) > 3 else "")
 
 
 def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:

@@ -186,8 +186,8 @@ _LOST_LOG = (
     "checkpoint is not known"
 )
 _NOT_THE_FIRST = (
-    "{} runs of the same process were before it: imports and compilation were theirs, so the total "
-    "of this run would be too short"
+    "{} earlier runs of the same process imported the libraries and compiled programs: a total "
+    "without that would be too short"
 )
 _DAMAGED_TARGET = (
     "the evaluation that reached the target is damaged in the log, which ends in `reached`"

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -71,7 +72,7 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     """
     if not first.runs or not second.runs:
         return None, "not our runs: neither the experiment nor the first losses are known"
-    is_one = first.entry.identity == second.entry.identity
+    is_one = first.entry.identity == second.entry.identity and len(_texts(first, second)) == 1
     words = "the same experiment" if is_one else "different experiments"
     by_seed = {result.seed: result for result in first.results if result.first_losses}
     pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.first_losses]
@@ -94,6 +95,16 @@ def changed_fields(first: Side, second: Side) -> list[str]:
         if old != new:
             lines.append(f"{name}: {_value(old)} -> {_value(new)}")
     return lines
+
+
+def _texts(*sides: Side) -> set[str]:
+    """Hashes of the texts of the user's files behind both sides; empty for a name's."""
+    runs = itertools.chain.from_iterable(side.runs for side in sides)
+    return {_record(directory).get("source.sha256", "") for directory, _ in runs}
+
+
+def _record(directory: Path) -> dict[str, Any]:
+    return flatten(read_record(RunDirectory(directory)) or {})
 
 
 def _facts(directory: Path, result: RunResult) -> dict[str, Any]:

@@ -3,16 +3,19 @@
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import itertools
+import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
 from dawnjax import records
+from dawnjax.analysis.origin import Origin
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
@@ -87,8 +90,11 @@ class Arm:
 
     @property
     def folder(self) -> str:
-        """Name of the arm's folder."""
-        return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.")[:80]
+        """Name of the arm's folder; of a long name the beginning, and a hash of all of it."""
+        name = re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.")
+        if len(name) <= 80:
+            return name
+        return f"{name[:70]}_{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
 
 
 class PlannedTrial(NamedTuple):
@@ -114,7 +120,7 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
     """
     _refuse_fields_of_other_kinds(study)
     if study.kind == "grid":
-        arms = tuple(_grid(study.axes))
+        arms = tuple(_grid(study))
     elif study.kind == "scaling":
         arms = tuple(_scaling(study, experiment.global_batch_size))
     elif study.kind in ("lesion", "factor"):
@@ -126,14 +132,36 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
         arms = (Arm("all", (f"--targets.0.value={hardest}",)),)
     else:
         arms = (Arm("all"),)
-    for first, second in itertools.combinations(arms, 2):
-        if first.folder == second.folder:
-            raise ConfigError(f"two arms would share a folder: {first.name!r} and {second.name!r}")
+    folders: dict[str, Arm] = {}
+    for arm in arms:
+        _refuse_flags_of_the_study((*study.flags, *arm.flags))
+        first = folders.setdefault(arm.folder, arm)
+        if first is not arm:
+            raise ConfigError(f"two arms would share a folder: {first.name!r} and {arm.name!r}")
     if study.looks > 1 and len(arms) == 1:
         raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to compare")
-    if len(arms) * study.seeds > MOST_TRIALS:
-        raise ConfigError(f"{len(arms)} arms of {study.seeds} seeds pass {MOST_TRIALS:,} trials")
+    _refuse_too_many(len(arms), study)
     return arms
+
+
+def _refuse_too_many(arms: int, study: Study) -> None:
+    if arms * study.seeds > MOST_TRIALS:
+        raise ConfigError(f"{arms:,} arms of {study.seeds:,} seeds pass {MOST_TRIALS:,} trials")
+
+
+SET_BY_THE_STUDY = {
+    "seed": "--seeds and --first_seed give each trial its own",
+    "run_dir": "each trial has its own in --out",
+    "experiment": "all arms train the experiment that --experiment names",
+}
+"""Flags of `dawnjax train` that no arm and no flag of the trials may set, and why."""
+
+
+def _refuse_flags_of_the_study(flags: Sequence[str]) -> None:
+    for flag in flags:
+        name = flag.lstrip("-").partition("=")[0]
+        if name in SET_BY_THE_STUDY:
+            raise ConfigError(f"{flag}: {SET_BY_THE_STUDY[name]}")
 
 
 def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[PlannedTrial, ...]:
@@ -170,9 +198,9 @@ def _refuse_fields_of_other_kinds(study: Study) -> None:
         raise ConfigError(f"a study of kind {study.kind} needs {needed}: it has no arm without")
 
 
-def _grid(axes: Sequence[str]) -> Iterator[Arm]:
+def _grid(study: Study) -> Iterator[Arm]:
     values = []
-    for axis in axes:
+    for axis in study.axes:
         field, equals, listed = axis.lstrip("-").partition("=")
         choices = [choice.strip() for choice in listed.split(",")]
         if not field or not equals or not all(choices):
@@ -180,6 +208,7 @@ def _grid(axes: Sequence[str]) -> Iterator[Arm]:
         if len(set(choices)) < len(choices):
             raise ConfigError(f"axis {axis!r} names a value twice")
         values.append([f"{field}={choice}" for choice in choices])
+    _refuse_too_many(math.prod(map(len, values)), study)  # before they are made
     for point in itertools.product(*values):
         yield Arm(" ".join(point), tuple(f"--{setting}" for setting in point))
 
@@ -234,12 +263,17 @@ class Look(NamedTuple):
 
 
 class StudyRecord(TypedDict):
-    """Content of `study.json`: enough to read the study without its experiment's code."""
+    """Content of `study.json`: enough to read the study without its experiment's code.
+
+    `origins` names what made the trials of an arm, by the arm's name; a study that was handed to
+    other machines has none before its first trial.
+    """
 
     schema_version: Literal[1]
     study: Study
     arms: tuple[Arm, ...]
     looks_made: list[Look]
+    origins: dict[str, Origin]
 
 
 class StudyFolder:
@@ -265,14 +299,21 @@ class StudyFolder:
             raise ValueError("its looks are no numbers of trials and levels")
         return record
 
-    def looks_made(self) -> list[Look]:
-        """Looks at the study so far; raises as `read` does."""
-        record = self.read()
-        return [] if record is None else record["looks_made"]
-
-    def write(self, study: Study, arms: tuple[Arm, ...], looks_made: Sequence[Look]) -> None:
+    def write(
+        self,
+        study: Study,
+        arms: tuple[Arm, ...],
+        looks_made: Sequence[Look] = (),
+        origins: Mapping[str, Origin] | None = None,
+    ) -> None:
         """Write `study.json`."""
-        record = StudyRecord(schema_version=1, study=study, arms=arms, looks_made=list(looks_made))
+        record = StudyRecord(
+            schema_version=1,
+            study=study,
+            arms=arms,
+            looks_made=list(looks_made),
+            origins=dict(origins or {}),
+        )
         records.write_json(self.file, records.plain(record), durable=True)
 
     @contextlib.contextmanager
@@ -294,8 +335,10 @@ class StudyFolder:
         finally:
             os.close(fd)
 
-    def refuse_other(self, study: Study) -> None:
-        """Refuse to mix two studies; the same study with more seeds is no mix.
+    def read_same(self, study: Study) -> StudyRecord | None:
+        """Read `study.json`, None in a new folder, and refuse to mix two studies.
+
+        The same study with more seeds is no mix.
 
         Raises:
           ConfigError: The folder holds a study with another field, or something else.
@@ -309,7 +352,7 @@ class StudyFolder:
                 raise ConfigError(f"--out={self.path} is no folder")
             if self.path.is_dir() and any(self.path.iterdir()):
                 raise ConfigError(f"--out={self.path} holds something that is no study")
-            return
+            return None
         for field in dataclasses.fields(Study):
             there, here = (getattr(one, field.name) for one in (record["study"], study))
             if field.name != "seeds" and there != here:
@@ -317,3 +360,4 @@ class StudyFolder:
                     f"{self.file} is of a study with {field.name}={there!r}, not {here!r}; choose "
                     "another --out"
                 )
+        return record

@@ -1,15 +1,16 @@
 """Read a study: its design from `study.json`, its trials from their logs. Loads no JAX."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dawnjax.analysis import our_runs
+from dawnjax.analysis.origin import Origin
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
-from dawnjax.study.design import Arm, PlannedTrial, Study, StudyFolder
+from dawnjax.study.design import PlannedTrial, StudyFolder, StudyRecord
 from dawnjax.study.looks import Row
 
 
@@ -22,10 +23,58 @@ def read_trial(trial: PlannedTrial, out: Path) -> OurRun | None:
     return None
 
 
-def trials_over(trials: Sequence[PlannedTrial], out: Path) -> dict[PlannedTrial, OurRun]:
-    """Trials that are over, with their runs."""
-    runs = {trial: read_trial(trial, out) for trial in trials}
-    return {trial: run for trial, run in runs.items() if run is not None and is_over(run)}
+def trials_over(
+    trials: Sequence[PlannedTrial], out: Path, origins: Mapping[str, Origin]
+) -> dict[PlannedTrial, OurRun]:
+    """Trials that are over, with their runs.
+
+    Args:
+      origins: What made the trials of an arm, by its name.
+
+    Raises:
+      RunError: A folder of a trial holds another run.
+    """
+    runs = {}
+    for trial in trials:
+        run = read_trial(trial, out)
+        if run is not None:
+            runs[trial] = run
+    refuse_strangers(runs, out, origins)
+    return {trial: run for trial, run in runs.items() if is_over(run)}
+
+
+def refuse_strangers(
+    runs: Mapping[PlannedTrial, OurRun], out: Path, origins: Mapping[str, Origin]
+) -> None:
+    """Refuse a run that is no trial of the study: of another recipe, seed or system, or a copy.
+
+    The first trial of an arm decides where `origins` lacks the arm.
+
+    Raises:
+      RunError: Names the folder, and how its run differs.
+    """
+    known, by_id = dict(origins), {}
+    for trial, run in runs.items():
+        expected = known.setdefault(trial.arm.name, run.origin)
+        why = run.origin.difference(expected)
+        devices = run.result.num_devices
+        if run.result.seed != trial.seed:
+            why = f"its seed is {run.result.seed}"
+        elif trial.arm.devices and devices != trial.arm.devices:
+            why = f"it ran on {devices} devices"
+        first = by_id.setdefault(run.result.run_id, trial)
+        if first is not trial:
+            why = why or f"it is a copy of {_place(first)}"
+        if why:
+            raise RunError(
+                f"{_place(trial)} is no trial of the study {out.resolve().name}: {why}; remove it, "
+                "and the same command trains it anew"
+            )
+
+
+def _place(trial: PlannedTrial) -> str:
+    """Folder within the study's, because a page shows no absolute paths."""
+    return str(trial.directory(Path()))
 
 
 def is_over(run: OurRun | None) -> bool:
@@ -45,15 +94,10 @@ def row_of(run: OurRun) -> Row | None:
     return None if seconds is None else Row(seconds, reached, tuple(result.first_losses))
 
 
-def read_study(path: Path) -> tuple[Study, tuple[Arm, ...]] | None:
-    """Study and arms in a folder; None where there is no `study.json`.
-
-    Raises:
-      RunError: The file is damaged.
-    """
+def read_study(path: Path) -> StudyRecord | None:
+    """Content of `study.json` in a folder; None where there is none, `RunError` if damaged."""
     folder = StudyFolder(path)
     try:
-        record = folder.read()
+        return folder.read()
     except (OSError, ValueError) as error:
         raise RunError(f"{folder.file} is damaged: {error}") from None
-    return None if record is None else (record["study"], record["arms"])

@@ -4,19 +4,25 @@ Slots divide the machine: one GPU or TPU chip each, or equal parts of a CPU's co
 main process then finds every trial over, and makes the result.
 """
 
-import concurrent.futures
+import contextlib
 import os
-import queue
 import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from typing import IO
 
+from dawnjax.cluster.children import Child, Children, last_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.study import devices
 from dawnjax.study.design import PlannedTrial
 
+STOP_SECONDS = 60.0
+"""Time for the trials to save and end once the study is asked to stop."""
+
 _OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
+
+_Place = tuple[list[str], dict[str, str]]
 
 
 def run(
@@ -33,49 +39,33 @@ def run(
       ConfigError: The machine has fewer devices or cores than slots.
       KeyboardInterrupt: The study was asked to stop; the trials are saved.
     """
-    free: queue.Queue[tuple[list[str], dict[str, str]]] = queue.Queue()
-    for place in places(slots):
-        free.put(place)
-    running: set[subprocess.Popen[str]] = set()
-
-    def one(trial: PlannedTrial) -> None:
-        prefix, environment = free.get()
-        try:
-            command = [*prefix, sys.executable, "-m", "dawnjax", "study", *argv]
-            with subprocess.Popen(
-                [*command, f"--trial={trial.number}"],
-                env={**os.environ, **environment},
+    free, left = places(slots), iter(trials)
+    running: dict[Child, tuple[PlannedTrial, _Place, IO[bytes]]] = {}
+    with contextlib.ExitStack() as opened, Children(STOP_SECONDS) as children:
+        while True:
+            while free and not children.asked and (trial := next(left, None)):
+                place = prefix, environment = free.pop(0)
+                command = [*prefix, sys.executable, "-m", "dawnjax", "study", *argv]
                 # Progress of several trials at once would be unreadable; errors are kept.
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            ) as process:
-                running.add(process)
-                said = process.communicate()[1]
-            running.discard(process)
-        finally:
-            free.put((prefix, environment))
-        name = f"{trial.arm.name}, seed {trial.seed}"
-        if process.returncode in _OVER:
-            tell(f"{name}: over")
-        else:
-            lines = [line for line in said.splitlines() if line.strip()]
-            tell(f"{name}: {lines[-1] if lines else f'status {process.returncode}'}")
-
-    with concurrent.futures.ThreadPoolExecutor(slots) as pool:
-        futures = [pool.submit(one, trial) for trial in trials]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            for process in list(running):
-                process.terminate()  # a trial saves, and ends
-            raise
+                stderr = opened.enter_context(tempfile.TemporaryFile())
+                child = children.start(
+                    [*command, f"--trial={trial.number}"], stderr, env={**os.environ, **environment}
+                )
+                running[child] = trial, place, stderr
+            if not running:
+                break
+            for child in children.wait_for_one():
+                trial, place, stderr = running.pop(child)
+                free.append(place)
+                with stderr:
+                    said = last_line(stderr) or f"status {child.returncode}"
+                is_over = child.returncode in _OVER
+                tell(f"{trial.arm.name}, seed {trial.seed}: {'over' if is_over else said}")
+        if children.asked:
+            raise KeyboardInterrupt
 
 
-def places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
+def places(slots: int) -> list[_Place]:
     """Command prefix and environment variables of each slot."""
     gpus = devices.gpus()
     if gpus:

@@ -1,25 +1,32 @@
 """Run the trials of a study: each is an ordinary run with its own directory and clock."""
 
 import shlex
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dawnjax import api
+from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.analysis.our_run import OurRun
+from dawnjax.cluster.children import Children, last_line
+from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.runs.clock import RunClock
+from dawnjax.runs.directory import RunDirectory, different_fields, read_record
 from dawnjax.study import devices
 from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Rows
-from dawnjax.study.reading import is_over, read_trial, row_of
+from dawnjax.study.reading import is_over, read_trial, refuse_strangers, row_of
 
 NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
 study keeps it, for the share of communication."""
+
+STOP_SECONDS = 75.0
+"""Time for a launched trial to save and end: `dawnjax launch` gives its processes 60 s of it."""
 
 Told = Callable[[str], None]
 
@@ -43,6 +50,58 @@ def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 
 
+def origins_of(
+    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], out: Path
+) -> dict[str, Origin]:
+    """Origin of each arm's trials as this command would make them, by the arm's name.
+
+    Raises:
+      ConfigError: An arm cannot be trained, its trials so far had another experiment, or two arms
+        differ in nothing that a study measures.
+    """
+    from dawnjax import run_record, session
+    from dawnjax.checkpointed import initial_parameters
+
+    by_arm: dict[str, list[PlannedTrial]] = {}
+    for trial in trials:
+        by_arm.setdefault(trial.arm.name, []).append(trial)
+    origins: dict[str, Origin] = {}
+    alike: dict[tuple[Any, ...], Arm] = {}
+    for arm in arms:
+        try:
+            request = initial_parameters.resolved(request_of(study, by_arm[arm.name][0], out))
+            spec = session.checked(request.experiment, request.options)
+        except ConfigError as error:
+            raise ConfigError(f"arm {arm.name!r}: {error}") from None
+        record = run_record.record_of(request, spec, "")
+        _refuse_other_experiment(record, arm, by_arm[arm.name], out)
+        origin = origin_of(record, timed_options(to_json(request.options)))
+        first = alike.setdefault((origin, request.options.mesh, arm.devices), arm)
+        if first is not arm:
+            raise ConfigError(
+                f"arms {first.name!r} and {arm.name!r} train alike: they differ in nothing that a "
+                "study measures"
+            )
+        origins[arm.name] = origin
+    return origins
+
+
+def _refuse_other_experiment(
+    record: dict[str, Any], arm: Arm, trials: Sequence[PlannedTrial], out: Path
+) -> None:
+    """Refuse, by the fields that differ, an arm whose trials so far had another experiment."""
+    for trial in trials:
+        old = read_record(RunDirectory(trial.directory(out)))
+        if old is not None:
+            shown = different_fields(old, {**record, "seed": old["seed"]})
+            if shown:
+                raise ConfigError(
+                    f"{trial.directory(out)} is a trial of another experiment: {shown}; choose "
+                    "another --out"
+                )
+            return
+
+
 def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     """Run or resume one trial; return its exit status.
 
@@ -56,7 +115,7 @@ def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     argv = [*flags_of(study, trial.arm), f"--seed={trial.seed}"]
     argv.append(f"--run_dir={trial.directory(out)}")
     try:
-        return api.train_in_process(request, RunClock(), argv, shows=False)
+        return api.train_in_process(request, argv, shows=False)
     except ConfigError as error:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 
@@ -80,17 +139,26 @@ def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     command += [f"--platform={'gpu' if there else 'cpu'}", f"--devices_per_process={each}", "--"]
     command += ["train", *flags_of(study, trial.arm)]
     command += [f"--seed={trial.seed}", f"--run_dir={trial.directory(out)}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    status = ExitStatus(done.returncode) if 0 <= done.returncode <= 7 else ExitStatus.FAILED
+    with tempfile.TemporaryFile() as stderr, Children(STOP_SECONDS) as children:
+        children.start(command, stderr)
+        number = children.wait_for_one()[0].returncode
+        line = last_line(stderr) or f"status {number}"
+        if children.asked:
+            return ExitStatus.INTERRUPTED
+    status = ExitStatus(number) if 0 <= number <= 7 else ExitStatus.FAILED
     if status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
-        line = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         error = ConfigError if status == ExitStatus.WRONG_USE else RunError
         raise error(f"arm {trial.arm.name!r}: {line}; run by {shlex.join(command[2:])}")
     return status
 
 
 def run_all(
-    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], out: Path, tell: Told
+    study: Study,
+    arms: Sequence[Arm],
+    trials: Sequence[PlannedTrial],
+    out: Path,
+    origins: Mapping[str, Origin],
+    tell: Told,
 ) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
     """Run every trial that is not over, unless a look made it needless.
 
@@ -99,6 +167,7 @@ def run_all(
 
     Raises:
       ConfigError: An arm cannot be trained here at all.
+      RunError: A trial is of another recipe than `origins` says: its file changed meanwhile.
       KeyboardInterrupt: The study was asked to stop; the trial is saved.
     """
     looks = Looks(study)
@@ -116,6 +185,8 @@ def run_all(
             if status == ExitStatus.INTERRUPTED:
                 raise KeyboardInterrupt
             run = read_trial(trial, out)
+        if run is not None:
+            refuse_strangers({trial: run}, out, origins)
         row = None if run is None else row_of(run)
         if row is not None:
             rows[trial.arm][trial.seed] = row

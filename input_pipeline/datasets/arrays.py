@@ -161,9 +161,9 @@ def _read(data: Arrays, split: Split) -> Examples:
     where = f"{type(data).__name__}.arrays({split!r})"
     try:
         returned = data.arrays(split)
-    except DataError:
+    except (DataError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:  # whatever that code does wrong, say where
+    except BaseException as error:  # whatever that code does wrong, sys.exit too: say where
         frame = traceback.extract_tb(error.__traceback__)[1:2]
         line = f" at {frame[0].filename}:{frame[0].lineno}" if frame else ""
         reason = " ".join(str(error).split())

@@ -102,21 +102,32 @@ def test_learning_curve_of_three_trials_by_hand():
         (1, 3, 15.0, 20.0, 40.0),
         (2, 3, 50.0, 60.0, 70.0),
     ]
-    # Against time, the third has no value before 2 s, and the others none after.
-    (point,) = learning_curve(trials, "seconds")
-    assert (point.at, point.trials, point.median) == (2.0, 3, 60.0)
+    # Against time, the third has no value before 2 s; the others reached, and keep theirs.
+    points = learning_curve(trials, "seconds")
+    assert [(p.at, p.trials, p.median) for p in points] == [(2.0, 3, 60.0), (4.0, 3, 60.0)]
     loose = learning_curve(trials, "seconds", least_trials=1)
     assert [(p.at, p.trials, p.median) for p in loose] == [
         (1.0, 2, 15.0),
         (2.0, 3, 60.0),
-        (4.0, 1, 80.0),
+        (4.0, 3, 60.0),
     ]
 
 
-def test_a_median_is_not_taken_of_the_slow_trials_alone():
-    fast = make_trial(2.0, curve=[(1, 1.0, 50.0), (2, 2.0, 95.0)])
+@pytest.mark.parametrize(
+    ("reached", "status", "places"),
+    [
+        (2.0, "reached", [1, 2, 3]),
+        (None, "not_reached", [1, 2, 3]),
+        (None, "interrupted", [1, 2]),
+        (None, "diverged", [1, 2]),
+    ],
+)
+def test_a_median_is_not_taken_of_the_slow_trials_alone(reached, status, places):
+    fast = make_trial(reached, curve=[(1, 1.0, 50.0), (2, 2.0, 95.0)], status=status)
     slow = make_trial(3.0, curve=[(1, 1.0, 40.0), (2, 2.0, 60.0), (3, 3.0, 70.0)])
-    assert [point.at for point in learning_curve([fast, slow])] == [1, 2]
+    points = learning_curve([fast, slow])
+    assert [point.at for point in points] == places
+    assert points[-1].median == (82.5 if len(places) == 3 else 77.5)
 
 
 def test_learning_curves_leave_out_stamps_of_another_clock():

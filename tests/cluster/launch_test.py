@@ -323,6 +323,7 @@ def test_a_second_interrupt_of_the_launcher_ends_all_at_once(launched):
     group.launcher.send_signal(signal.SIGINT)
     group.wait_until(lambda: "SIGINT: saving" in group.read("err"), STOP_SECONDS)
     assert group.launcher.poll() is None
+    time.sleep(1.1)  # a second request, not the first one twice
     group.launcher.send_signal(signal.SIGINT)
     assert group.status(within=STOP_SECONDS) == 5
     assert group.nobody_is_left()

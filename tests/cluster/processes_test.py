@@ -363,6 +363,7 @@ def test_a_second_interrupt_ends_at_once_though_the_main_thread_hangs(group):
     alone.signal(0, signal.SIGINT)
     wait_until(lambda: alone.lines(0), STOP_SECONDS)
     assert alone.workers[0].poll() is None
+    time.sleep(1.1)  # a second request, not the first one twice
     alone.signal(0, signal.SIGINT)
     assert alone.statuses(0, within=STOP_SECONDS) == [5]
     assert "was interrupted twice, without saving, at step 2 (train)" in alone.lines(0)[-1]

@@ -101,6 +101,39 @@ def test_a_signal_after_the_work_is_done_keeps_its_status():
     assert process.wait(timeout=10) == 3
 
 
+def test_a_signal_that_comes_twice_at_once_is_one_request():
+    process = start("-c", PROGRAM.format(then="", end=WAIT))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
+    for pause in (0.01, 0.5, 1.05):
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.kill()
+    assert process.communicate()[0] == "SIGINT\nSIGINT\n"
+
+
+def test_an_interrupt_while_the_command_line_is_loaded_is_one_line():
+    module = "import sys; sys.argv = ['dawnjax', 'list']; import signal, dawnjax; "
+    process = start("-c", f"{module} signal.raise_signal(signal.SIGINT)")
+    assert process.communicate()[1] == "dawnjax: interrupted before it began\n"
+    assert process.returncode == 5
+    process = start("-c", f"{module.replace('dawnjax', 'mine', 1)} signal.raise_signal(2)")
+    assert "KeyboardInterrupt" in process.communicate()[1], "a program has its own handler"
+
+
+def test_code_that_exits_with_0_fails_the_command(monkeypatch, capsys):
+    def exits(argv):
+        sys.exit(0)
+
+    monkeypatch.setattr(evaluate, "main", exits)
+    assert command_line.main(["evaluate"]) == 1
+    line = capsys.readouterr().err
+    assert "stop_signals_test.py:" in line and "called sys.exit(0)" in line
+    assert line.count("\n") == 1
+
+
 def test_a_signal_while_python_ends_keeps_the_status():
     # Python has given its own handlers back when it comes to the last objects.
     then = "class Last:\n    def __del__(self, sleep=time.sleep): sleep(1)\nlast = Last()\n"

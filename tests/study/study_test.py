@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from made_runs import write_run
 import dawnjax
 from dawnjax import api
 from dawnjax.__main__ import main
+from dawnjax.analysis.origin import Origin
+from dawnjax.cluster import children
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment, load_techniques
 from dawnjax.config.techniques import Technique
@@ -105,7 +108,7 @@ def made_study(out: Path, seconds: dict[str, list[float | None]]) -> tuple:
 def test_the_figures_of_an_arm(tmp_path):
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
     study, of_arms, ordered = made_study(tmp_path, times)
-    first, second = figures(study, of_arms, trials_over(ordered, tmp_path), tmp_path)
+    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
     assert (first.trials, first.reached, first.planned) == (5, 5, 6)
     assert first.expected_seconds == first.mean_seconds == 12
     assert first.cv == pytest.approx(np.std([10, 10, 15, 10, 15]) / 12)
@@ -127,7 +130,9 @@ TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 @pytest.mark.compiles
 def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_cache, capsys):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
+    started = time.perf_counter()
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2"]) == 0
+    elapsed = time.perf_counter() - started
     shown = capsys.readouterr()
     assert "optimizer.base_learning_rate=0.2" in shown.out
     assert shown.err.count("seed 0: not reached") == 2
@@ -136,6 +141,7 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
     runs = sorted((tmp_path / "s" / "trials").glob("*/seed_*"))
     assert len(runs) == 4
     results = [api.load_run(run) for run in runs]
+    assert sum(result.total_seconds for result in results) < elapsed, "each has its own clock"
     assert len({r.identity for r in results}) == 2 and {r.seed for r in results} == {0, 1}
     before = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2", "--seeds=3"]) == 0
@@ -160,7 +166,23 @@ def test_a_later_run_of_a_process_has_no_total():
     log.events[0]["runs_before"] = 3
     result = summarize(log.read())
     assert result.total_seconds_to_accuracy is None and result.time_to_accuracy_seconds is not None
-    assert result.reasons["total_seconds_to_accuracy"].startswith("3 runs of the same process")
+    why = result.reasons["total_seconds_to_accuracy"]
+    assert why.startswith("3 earlier runs of the same process")
+
+
+def test_each_run_of_a_process_has_its_own_clock(monkeypatch):
+    ages = []
+
+    def train_to_target(request, clock, argv, *, shows):
+        ages.append(clock.now())
+        return ExitStatus.DONE
+
+    monkeypatch.setattr("dawnjax.train.train_to_target", train_to_target)
+    monkeypatch.setattr(dawnjax, "program_start", time.perf_counter() - 100)
+    request, _ = parse_request("train", ["--experiment=digits"])
+    for _ in range(3):
+        api.train_in_process(request, [], shows=False)
+    assert ages[0] > 100 and max(ages[1:]) < 1
 
 
 @pytest.mark.parametrize(
@@ -179,7 +201,23 @@ def test_a_later_run_of_a_process_has_no_total():
         (["--experiment=digits", "--out=s", "--trial=5"], "the study has trials 0 to 4"),
         (["--experiment=digits", "--out=s", "--nonsense=1"], "nonsense"),
         (["--experiment=digits", "--out=s", "seeds"], "'seeds' is no flag"),
-        (["--experiment=digits", "--out=s", "--seed=3"], "--seeds, --first_seed and --out"),
+        (["--experiment=digits", "--out=s", "--seed=3"], "--seeds and --first_seed"),
+        (["--experiment=digits", "--out=s", "--axis=seed=7,8"], "--seeds and --first_seed"),
+        (["--experiment=digits", "--out=s", "--axis=run_dir=A,B"], "has its own in --out"),
+        (["--experiment=digits", "--out=s", "--axis=experiment=digits,cifar10_record"], "all arms"),
+        (
+            ["--experiment=digits", "--out=s", "--axis=price_per_hour_usd=1,2"],
+            "'price_per_hour_usd=1' and 'price_per_hour_usd=2' train alike",
+        ),
+        (["--experiment=digits", "--out=s", "--axis=num_epochs=6,6.0"], "train alike"),
+        (
+            [
+                "--experiment=digits",
+                "--out=s",
+                *["--axis=x=" + ",".join(map(str, range(9999)))] * 9,
+            ],
+            "pass 10,000 trials",
+        ),
         (
             ["--experiment=digits", "--out=s", "--kind=scaling", "--devices=3", "--processes=2"],
             "must share them evenly",
@@ -236,6 +274,71 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     )
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
     assert "is damaged: arms[0].name is 3; it must be text" in capsys.readouterr().err
+
+
+RUN = {"seconds": 10.0, "num_devices": 1}
+
+
+@pytest.mark.parametrize(
+    ("strange", "said"),
+    [
+        ({"seed": 0, "run_id": "zero"}, "its seed is 0"),
+        ({"seed": 1, "run_id": "zero"}, "it is a copy of"),
+        ({"seed": 1, "identity": "b"}, "its experiment has the identity b, not a"),
+        ({"seed": 1, "options": {"keep_freed_memory": True}}, "keep_freed_memory=True"),
+        ({"seed": 1, "source": "edited"}, "the experiment's file had another text"),
+        ({"seed": 1, "num_devices": 2}, "it ran on 2 devices"),
+    ],
+)
+def test_a_run_of_another_recipe_seed_or_system_is_no_trial(tmp_path, strange, said, capsys):
+    """As after a change of the experiment's file, or `cp -r seed_0 seed_1`."""
+    study = Study(experiment="digits", kind="scaling", devices=(1,), seeds=2)
+    of_arms = arms_of(study, (), DIGITS)
+    out = tmp_path / "rates"
+    first, second = trials_of(study, of_arms)
+    write_run(first.directory(out), seed=0, run_id="zero", identity="a", **RUN)
+    write_run(second.directory(out), **{**RUN, "identity": "a", **strange})
+    with pytest.raises(RunError, match="seed_1 is no trial of the study") as refused:
+        trials_over((first, second), out, {})
+    assert said in str(refused.value)
+    StudyFolder(out).write(study, of_arms)
+    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
+    assert "seed_1 is no trial of the study" in capsys.readouterr().err
+    assert "Study rates" not in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_an_arm_is_bound_to_what_made_its_first_trials(tmp_path):
+    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0], "4": [10.0]})
+    arm = ordered[0].arm.name
+    with pytest.raises(RunError, match="identity identity, not another"):
+        trials_over(ordered, tmp_path, {arm: Origin("another")})
+
+
+MINE = """
+import dataclasses
+from dawnjax.experiments import digits
+EXPERIMENT = dataclasses.replace(digits.TINY, name="mine")
+"""
+
+
+@pytest.mark.compiles
+def test_an_edited_experiment_is_another_study(tmp_path, compile_cache, capsys):
+    file, out = tmp_path / "mine.py", tmp_path / "s"
+    file.write_text(MINE)
+    command = ["study", f"--experiment={file}", f"--out={out}", compile_cache]
+    command += ["--tensorboard=false"]
+    assert main([*command, "--seeds=1"]) == 0
+    file.write_text(MINE + "# a remark\n")
+    capsys.readouterr()
+    assert main([*command, "--seeds=2"]) == 2
+    line = capsys.readouterr().err
+    assert "the experiment's file had another text when it was made" in line
+    file.write_text(MINE + "EXPERIMENT = dataclasses.replace(EXPERIMENT, batch_norm_group_size=8)")
+    assert main([*command, "--seeds=2"]) == 2
+    line = capsys.readouterr().err
+    assert "batch_norm_group_size is" in line and "choose another --out" in line
+    assert line.count("\n") == 1
+    assert not (out / "trials" / "all" / "seed_1").exists()
 
 
 @pytest.mark.compiles
@@ -312,11 +415,11 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
     monkeypatch.setattr(devices, "gpus", lambda: ["0", "1"])
     commands = []
 
-    def run(command, **_):
+    def started(command, **_):
         commands.append(command)
-        return subprocess.CompletedProcess(command, 0, "", "")
+        return subprocess.Popen(["true"])
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(children, "start", started)
     assert trials.run_trial(study, two, tmp_path) == 0
     assert "--platform=gpu" in commands[0] and "--devices_per_process=2" in commands[0]
 

@@ -16,6 +16,7 @@ def write_run(
     seconds: float | None = 10.0,
     status: str | None = "not_reached",
     identity: str = "identity",
+    source: str = "",
     run_id: str = "",
     price: float | None = None,
     num_devices: int = 8,
@@ -36,6 +37,7 @@ def write_run(
     Args:
       seconds: When it reaches 0.95, a multiple of 5; None if it does not in 40 s.
       status: How it ends if it does not reach; None if its log has no end.
+      source: The text of a user's file with the experiment; empty for none.
       run_id: The path if empty.
       price: Of one of two hosts, an hour.
       num_devices: Of both hosts.
@@ -102,6 +104,7 @@ def write_run(
         "seed": seed,
         "identity": identity,
         "identity_fields": {},
+        "source": {"name": "mine.py", "sha256": source, "text": source} if source else None,
         "experiment": {**EXPERIMENT, "data": {"tag": data}} if data else EXPERIMENT,
     }
     (path / "experiment.json").write_text(json.dumps(record))

@@ -1,0 +1,67 @@
+"""Origin of a run: what made it. Studies and entries pool runs of one origin alone."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dawnjax.config.config_json import to_json
+from dawnjax.config.run_options import RunOptions
+from dawnjax.runs.directory import flatten
+
+_NOT_TIMED = (
+    "run_dir",
+    "mesh",  # what came of it is compared
+    "checkpoint.directory",
+    "price_per_hour_usd",
+    "compile_cache_dir",
+    "processes",
+    "profile.after_run",
+    "profile.seconds",
+    "profile.twin",
+    "profile.measured_peaks",
+)
+"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
+what happens before the clock or after it."""
+
+
+class Origin(NamedTuple):
+    """What made a run, but for its seed and its system.
+
+    Attributes:
+      identity: Hash of the mathematics, data, evaluation and target.
+      source: SHA-256 of the user's file with the experiment; empty without one.
+      options: Run options that can change a time and are not the default, as `name=value`.
+    """
+
+    identity: str
+    source: str = ""
+    options: tuple[str, ...] = ()
+
+    def difference(self, other: "Origin") -> str:
+        """Difference of a run of this origin from one of the other, in words; empty without one."""
+        if self.identity != other.identity:
+            return f"its experiment has the identity {self.identity}, not {other.identity}"
+        if self.source != other.source:
+            return "the experiment's file had another text when it was made"
+        changed = sorted({*self.options} ^ {*other.options})
+        return f"its run options differ: {', '.join(changed[:4])}" if changed else ""
+
+
+def origin_of(record: Mapping[str, Any], options: Mapping[str, Any]) -> Origin:
+    """Origin of a run by the content of its `experiment.json` and its options that can be timed."""
+    source = record.get("source") or {}
+    named = tuple(f"{name}={value}" for name, value in sorted(options.items()))
+    return Origin(record["identity"], source.get("sha256", ""), named)
+
+
+def timed_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run options that can change the time and are not the default.
+
+    A log from before an option existed ran as its default says.
+    """
+    default = flatten(to_json(RunOptions()))
+    return {
+        name: value
+        for name, value in flatten(options).items()
+        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
+        and (name not in default or value != default[name])
+    }

@@ -1,0 +1,33 @@
+"""A Ctrl-C while the command line itself is loaded: one line and status 5, not a traceback.
+
+The package imports this first, so it imports only what Python has loaded by then. A program that
+imports the package keeps its own handler.
+"""
+
+import _signal  # pyright: ignore[reportMissingImports]  # `signal` takes milliseconds more
+import os
+import sys
+
+
+def begin() -> None:
+    """End the command by a line from now on; does nothing in any other program."""
+    if _is_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _end)
+
+
+def end() -> None:
+    """Give Ctrl-C back to Python's own handler, if `begin` has taken it."""
+    if _signal.getsignal(_signal.SIGINT) is _end:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
+def _is_command() -> bool:
+    if sys.argv[:1] == ["-m"]:  # while Python looks for the module
+        given = sys.orig_argv
+        return given[given.index("-m") + 1 :][:1] == ["dawnjax"]
+    return os.path.basename(sys.argv[0] if sys.argv else "") == "dawnjax"
+
+
+def _end(number: int, frame: object) -> None:
+    os.write(2, b"dawnjax: interrupted before it began\n")
+    os._exit(5)  # `ExitStatus.INTERRUPTED`, whose module takes longer to import

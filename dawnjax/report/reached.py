@@ -1,0 +1,99 @@
+"""Section on the trials that reached their target by each moment."""
+
+from collections.abc import Sequence
+
+from dawnjax.analysis.entry_tables import WHAT, what
+from dawnjax.page import plots, svg, words
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Column, Table
+from dawnjax.report.curves import MOST_NAMED, groups_of, placed_along
+from dawnjax.report.labels import label, labels_apart
+from dawnjax.results.entries import Entry
+
+
+def reached_section(entries: Sequence[Entry]) -> Section | None:
+    """Fraction of an entry's trials that reached, against time; None without two trials."""
+    figures, shown = [], []
+    for number, (title, group) in enumerate(groups_of(entries), start=1):
+        named = [entry for entry in group if _steps(entry)][:MOST_NAMED]
+        if named:
+            figures.append(_figure(f"reached-{number}", title, named))
+            shown += named
+    if not figures:
+        return None
+    return Section(
+        name="reached",
+        title="Trials that reached, against time",
+        lead=(
+            "The fraction of all trials that had reached the target by each moment; a trial that "
+            "never reached counts among all. A line ends with the entry's last trial.",
+        ),
+        blocks=tuple(figures),
+        tables=(_table(shown),),
+    )
+
+
+def _figure(name: str, title: str, group: Sequence[Entry]) -> Figure:
+    shorts = labels_apart(group)
+    lines = [
+        plots.Line(short, tuple(_corners(_steps(entry))), marked=False)
+        for entry, short in zip(group, shorts, strict=True)
+    ]
+    lines, x = placed_along(lines, "seconds")
+    y = svg.Axis("trials that reached", words.percent, zero=True)
+    said = [
+        f"{label(entry)}: {entry.summary.reached} of {len(entry.trials)}, the first after "
+        f"{words.duration(_steps(entry)[1][0])}"
+        for entry in group
+        if entry.summary
+    ]
+    return Figure(
+        name=name,
+        title=f"{title}: trials that reached against time",
+        summary="; ".join(said) + ".",
+        caption=f"The {len(group)} fastest entries with several trials." if len(group) > 1 else "",
+        draw=lambda width: plots.draw_lines(lines, x, y, width),
+        tables=("reached_by_time",),
+    )
+
+
+def _steps(entry: Entry) -> list[tuple[float, float]]:
+    """Moments in seconds, from 0 to the end of the last trial, each with the fraction by then.
+
+    Empty for fewer than two trials, and where none reached at a known moment.
+    """
+    known = [trial.time_to_accuracy_seconds for trial in entry.trials if trial.reached]
+    times = sorted(seconds for seconds in known if seconds is not None)
+    if len(entry.trials) < 2 or not times or len(times) < len(known):
+        return []
+    total = len(entry.trials)
+    steps = [(seconds, count / total) for count, seconds in enumerate(times, 1)]
+    ends = [trial.total_seconds or 0.0 for trial in entry.trials]
+    return [(0.0, 0.0), *steps, (max(*ends, times[-1]), len(times) / total)]
+
+
+def _corners(steps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points of a staircase: the fraction holds until the next moment."""
+    points = [steps[0]]
+    for at, fraction in steps[1:]:
+        points += [(at, points[-1][1]), (at, fraction)]
+    return points
+
+
+def _table(entries: Sequence[Entry]) -> Table:
+    return Table(
+        name="reached_by_time",
+        title="Trials that reached, against time",
+        columns=(
+            *WHAT,
+            Column("seconds", "time", "s", "number"),
+            Column("reached_fraction", "reached by then", kind="fraction"),
+            Column("trials", "trials", kind="integer"),
+        ),
+        rows=tuple(
+            (*what(entry).values(), at, fraction, len(entry.trials))
+            for entry in entries
+            for at, fraction in _steps(entry)
+        ),
+        notes=("All trials count, those that never reached too.",),
+    )

@@ -1,0 +1,37 @@
+"""The figure of the trials that reached, against time: its numbers by hand."""
+
+from made_entries import make_entry, make_trial
+
+from dawnjax.report.curves import learning_section
+from dawnjax.report.reached import reached_section
+
+
+def test_the_fraction_that_reached_by_each_moment():
+    evaluation = [(1, 5.0, 90.0), (2, 10.0, 94.0)]
+    trials = [make_trial(seconds, curve=evaluation) for seconds in (20.0, 10.0, 40.0)]
+    trials.append(make_trial(None, total=60.0, curve=evaluation, status="not_reached"))
+    entry = make_entry(trials)
+    section = reached_section([entry])
+    assert section is not None
+    [table] = section.tables
+    assert [row[-3:] for row in table.rows] == [
+        (0.0, 0.0, 4),
+        (10.0, 0.25, 4),
+        (20.0, 0.5, 4),
+        (40.0, 0.75, 4),
+        (60.0, 0.75, 4),
+    ]
+    [figure] = section.blocks
+    assert "3 of 4, the first after 10 s" in figure.summary
+    assert figure.draw(640.0) is not None
+    assert reached_section([make_entry(trials[:1])]) is None
+
+
+def test_each_of_41_trials_that_reached_is_drawn():
+    """As `digits` has them: one or two evaluations, most of them the one that reached."""
+    trials = [make_trial(0.5 + n / 100, curve=[(6, 0.5 + n / 100, 94.0)]) for n in range(41)]
+    section = learning_section([make_entry(trials)])
+    assert section is not None
+    [figure] = section.blocks
+    assert "41 trials, drawn one by one" in figure.summary
+    assert figure.draw(640.0).body().count("end of a trial") == 41
