@@ -12,6 +12,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.machine import jax_settings
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
@@ -71,6 +72,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
             )
         if is_changed(record, log.path):
             warnings.append(f"{directory.experiment_file} was changed since the run began")
+        warnings += jax_settings.warnings()
         warnings += [f"{fault} in {log.path.name}" for fault in log.faults]
         end = last_event(log.events, "attempt_end")
         # Process 0 decides: the log of another may lack the end, or be lost with its disk.
@@ -87,7 +89,9 @@ def _describe(
 ) -> tuple[RunDirectory, dict[str, Any], dict[str, str] | None]:
     experiment, options = request.experiment, request.options
     source = None if request.experiment_file is None else source_of(request.experiment_file)
+    surroundings = jax_settings.recorded()
     settings = {
+        **surroundings["numbers"],
         "seed": request.seed,
         "experiment_file.sha256": source and source["sha256"],
         **flatten(experiment.identity_fields(spec)),
@@ -104,6 +108,7 @@ def _describe(
         "identity": experiment.identity(spec),
         "identity_fields": experiment.identity_fields(spec),
         "source": source,
+        "settings": surroundings,
     }
     return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new, source
 

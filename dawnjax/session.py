@@ -18,13 +18,14 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
-from dawnjax.machine import compilation, host_memory
+from dawnjax.machine import compilation, host_memory, jax_settings
 from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 
 
 def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
     """The dataset's shapes and counts, once experiment and options are known to fit them."""
+    jax_settings.prepare()
     try:
         spec = experiment.data.spec()
     except ValueError as error:  # a field of the dataset's config that lies outside its range
@@ -108,6 +109,7 @@ def alone(
 
 
 def _prepare_process(options: RunOptions) -> None:
+    jax_settings.prepare()
     # Both must precede JAX's first use of a device, which reads these settings once.
     if options.keep_freed_memory:
         host_memory.keep_freed()

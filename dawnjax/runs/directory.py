@@ -119,6 +119,11 @@ class _Source(TypedDict):
     text: str
 
 
+class _Settings(TypedDict):
+    numbers: dict[str, Any]
+    others: dict[str, Any]
+
+
 class _Record(TypedDict):
     """Fields that every `experiment.json` has; `source` only if the experiment came from a file."""
 
@@ -128,6 +133,7 @@ class _Record(TypedDict):
     identity: str
     identity_fields: dict[str, Any]
     source: NotRequired[_Source | None]
+    settings: NotRequired[_Settings]
 
 
 LARGEST_SOURCE_BYTES = 10**6
@@ -185,7 +191,10 @@ def refuse_unusable_path(path: Path) -> None:
 
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
-    """Refuse a run directory of another experiment or seed; `ConfigError` names the difference."""
+    """Refuse a run directory of another experiment, seed or arithmetic; `ConfigError` names the
+    difference.
+    """
+    refuse_other_settings(record, new, str(directory.path))
     old_fields = {"seed": record["seed"], **flatten(record["identity_fields"])}
     new_fields = {"seed": new["seed"], **flatten(new["identity_fields"])}
     if old_fields == new_fields:
@@ -204,6 +213,23 @@ def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[
     raise ConfigError(
         f"{directory.path} belongs to another run: {shown}{more}; choose another --run_dir"
     )
+
+
+def refuse_other_settings(record: dict[str, Any], new: dict[str, Any], where: str) -> None:
+    """Refuse settings of JAX or XLA that can change the numbers and that a run was not begun with.
+
+    Nothing is refused where one of both does not say them.
+    """
+    if "settings" not in record or "settings" not in new:
+        return
+    then, now = record["settings"]["numbers"], new["settings"]["numbers"]
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            values = (repr(side[name]) if name in side else "not set" for side in (then, now))
+            raise ConfigError(
+                "{}: {} was {} when the run began and is {} now, which can change its numbers; "
+                "set it as it was, or choose another --run_dir".format(where, name, *values)
+            )
 
 
 def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:
