@@ -170,6 +170,27 @@ def _run(name: str, argv: list[str]) -> int:
         return ExitStatus.FAILED
     except BrokenPipeError:
         return ExitStatus.FAILED
+    except (Exception, SystemExit) as error:
+        line = _fault_of_others(error)
+        if not line:
+            raise
+        _explain(error)
+        print(escaped(f"dawnjax {name}: {line}"), file=sys.stderr)
+        return ExitStatus.FAILED
+
+
+def _fault_of_others(error: BaseException) -> str:
+    """One line on an error of a user's file or of a variable for JAX; empty for other errors."""
+    own_files = sys.modules.get("dawnjax.config.own_files")
+    if own_files is not None and (line := own_files.line_of(error)):
+        return line
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, ValueError):
+        return ""
+    is_setting = trace.tb_frame.f_globals.get("__name__") == "jax._src.config"
+    return f"JAX refuses a variable of the environment: {error}" if is_setting else ""
 
 
 def _version() -> str:

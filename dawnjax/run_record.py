@@ -10,6 +10,7 @@ from dawnjax import records
 from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
+from dawnjax.config.own_files import source_of
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.machine import jax_settings
@@ -17,11 +18,12 @@ from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
     RunDirectory,
+    changed_texts,
     flatten,
     new_run_id,
     read_record,
     refuse_other_run,
-    source_of,
+    texts_of,
 )
 from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
 from dawnjax.runs.logged_run import FINAL_STATUSES, last_event
@@ -86,14 +88,15 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
 
 def _describe(
     request: Request, spec: AnySpec
-) -> tuple[RunDirectory, dict[str, Any], dict[str, str] | None]:
+) -> tuple[RunDirectory, dict[str, Any], dict[str, Any] | None]:
     experiment, options = request.experiment, request.options
-    source = None if request.experiment_file is None else source_of(request.experiment_file)
+    own = source_of(experiment, request.experiment_file)
+    source = None if own is None else own.to_json()
     surroundings = jax_settings.recorded()
     settings = {
         **surroundings["numbers"],
         "seed": request.seed,
-        "experiment_file.sha256": source and source["sha256"],
+        **{f"{name} (its hash)": text["sha256"] for name, text in texts_of(source).items()},
         **flatten(experiment.identity_fields(spec)),
         **flatten(to_json(options)),
     }
@@ -114,7 +117,7 @@ def _describe(
 
 
 def _shared_record(
-    request: Request, directory: RunDirectory, new: dict[str, Any], source: dict[str, str] | None
+    request: Request, directory: RunDirectory, new: dict[str, Any], source: dict[str, Any] | None
 ) -> tuple[dict[str, Any], list[str]]:
     """Record of the run, the same on all hosts, and warnings; called with the log locked.
 
@@ -127,11 +130,11 @@ def _shared_record(
     warnings = []
     if old is not None:
         refuse_other_run(directory, old, new)
-        if source and old.get("source") and source["sha256"] != old["source"]["sha256"]:
-            warnings.append(
-                f"{request.experiment_file} was changed since the run began: its text differs from "
-                f"that of {old['source']['name']} in {directory.experiment_file}"
-            )
+        warnings += [
+            f"{name} was changed since the run began: its text differs from the one in "
+            f"{directory.experiment_file}"
+            for name in changed_texts(old.get("source"), source)
+        ]
     processes.gather("looked")
     if old is None and jax.process_index() == 0:
         records.write_json(directory.experiment_file, new, durable=True)

@@ -2,11 +2,9 @@
 
 import dataclasses
 import hashlib
-import io
 import re
 import secrets
 import time
-import tokenize
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -113,10 +111,14 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     return record
 
 
-class _Source(TypedDict):
+class _Text(TypedDict):
     name: str
     sha256: str
     text: str
+
+
+class _Source(_Text):
+    modules: NotRequired[list[_Text]]
 
 
 class _Settings(TypedDict):
@@ -136,24 +138,16 @@ class _Record(TypedDict):
     settings: NotRequired[_Settings]
 
 
-LARGEST_SOURCE_BYTES = 10**6
-"""Of the text of an experiment's file, which every run keeps."""
+def texts_of(source: dict[str, Any] | None) -> dict[str, dict[str, str]]:
+    """Texts of a record's `source`, the file's and its modules', by name."""
+    return {item["name"]: item for item in [source, *source.get("modules", ())]} if source else {}
 
 
-def source_of(file: Path) -> dict[str, str]:
-    """Read an experiment's file without running it: `name`, `text`, and `sha256` of its UTF-8."""
-    try:
-        # Read by Python's own rule for encodings, so that the kept text is the one that ran.
-        data = file.read_bytes()
-        text = data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"cannot read the experiment file {file}: {error}") from None
-    if len(data) > LARGEST_SOURCE_BYTES:
-        raise ConfigError(
-            f"the experiment file {file} has {len(data):,} bytes; a run keeps the text of one of "
-            f"at most {LARGEST_SOURCE_BYTES:,}: move what is large to a file that it reads"
-        )
-    return {"name": file.name, "sha256": hash_of(text), "text": text}
+def changed_texts(then: dict[str, Any] | None, now: dict[str, Any] | None) -> list[str]:
+    """Names of the texts that two records of one experiment hold otherwise."""
+    old, new = texts_of(then), texts_of(now)
+    names = old.keys() | new.keys() if old and new else ()
+    return sorted(n for n in names if old.get(n, {}).get("sha256") != new.get(n, {}).get("sha256"))
 
 
 def hash_of(text: str) -> str:
@@ -204,6 +198,12 @@ def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[
         for name in old_fields.keys() | new_fields.keys()
         if old_fields.get(name) != new_fields.get(name)
     )
+    code = [name.removeprefix("code.") for name in names if name.startswith("code.")]
+    if len(code) == len(names):
+        raise ConfigError(
+            f"{directory.path}: the code of {', '.join(code[:3])} is not that of the run, whose "
+            f"text is in {directory.experiment_file}; put that back, or choose another --run_dir"
+        )
     shown = ", ".join(
         f"{name} is {old_fields.get(name, 'absent')!r} there and "
         f"{new_fields.get(name, 'absent')!r} here"
