@@ -58,6 +58,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     """
     directory, new, source = _describe(request, spec)
     # Refused before anything is written into a directory of something else.
+    directory.refuse_links()
     old = read_record(directory)
     if old is not None:
         refuse_other_run(directory, old, new)

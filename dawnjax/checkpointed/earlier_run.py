@@ -66,6 +66,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     ConfigError if it is no run directory, or the data are not the run's.
     """
     directory = RunDirectory(path)
+    directory.refuse_links()
     record = read_record(directory)
     if record is None:
         raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")

@@ -17,4 +17,11 @@ from dawnjax.records.reading import (
     read_plain,
 )
 from dawnjax.records.typed import FieldError, convert, decode, plain, read_json
-from dawnjax.records.writing import open_append, sync_folder, write, write_folder, write_json
+from dawnjax.records.writing import (
+    no_follow,
+    open_append,
+    sync_folder,
+    write,
+    write_folder,
+    write_json,
+)

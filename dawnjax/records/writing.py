@@ -92,6 +92,11 @@ def open_append(path: Path) -> int:
     return fd
 
 
+def no_follow(path: str, flags: int) -> int:
+    """Opener for `open`, to write a file in its place: `OSError` where a link stands there."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
 def sync_folder(path: str | os.PathLike[str]) -> None:
     """Wait until the names in a folder are on disk; `OSError` if the disk fails."""
     fd = os.open(path, os.O_RDONLY)

@@ -43,6 +43,19 @@ class RunDirectory:
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
+    def refuse_links(self) -> None:
+        """Refuse folders that are links, before anything is written: the directory may be a
+        stranger's, and lead to files of ours.
+        """
+        folders = [self.path / name for name in ("log", "evaluations", "inference", "tensorboard")]
+        folders += [self.profile, *self.profile.glob("process_*"), *self.profile.glob("*/*")]
+        for folder in folders:
+            if folder.is_symlink():
+                raise ConfigError(
+                    f"{folder} is a link, through which a run would write elsewhere; put the "
+                    "folder itself there, or link to the whole run directory"
+                )
+
 
 def names_a_file(text: str) -> bool:
     """True if a user's name is safe as the name of a file or folder."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.preparation.writing import (
     Outcome,
     held,
@@ -125,7 +126,7 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with named_write_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            marker = stack.enter_context(path.open("ab"))
+            marker = stack.enter_context(open(path, "ab", opener=records.no_follow))
         try:
             # The lock dies with its process, so a killed one does not block the next.
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,6 +13,7 @@ from typing import IO
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.preparation.image_writer import (
     describe,
     only_writer,
@@ -58,7 +59,7 @@ def write(
         with named_write_errors(directory):
             (directory / manifest.FILE).unlink(missing_ok=True)
             done = _begin_or_resume(directory, source, side)
-            with (directory / JOURNAL_FILE).open("a") as journal:
+            with open(directory / JOURNAL_FILE, "a", opener=records.no_follow) as journal:
                 for split, photographs in source.splits.items():
                     _write_split(
                         directory, split, photographs, side, done.get(split, 0), journal, progress
@@ -90,16 +91,21 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
             return done
     for split, photographs in source.splits.items():
         count = len(photographs.labels)
+        images = directory / f"{split}_images.npy"
+        open(images, "wb", opener=records.no_follow).close()  # NumPy would follow a link
         np.lib.format.open_memmap(
-            directory / f"{split}_images.npy",
+            images,
             "w+",
             np.uint8,
             (count, side, side, 3),
             # The version that `manifest.npy_blocks` writes: checksums cover the header.
             version=(1, 0),
         ).flush()
-        np.save(directory / f"{split}_labels.npy", np.asarray(photographs.labels).astype("<i4"))
-    (directory / JOURNAL_FILE).write_text(header + "\n")
+        labels = directory / f"{split}_labels.npy"
+        with open(labels, "wb", opener=records.no_follow) as file:
+            np.save(file, np.asarray(photographs.labels).astype("<i4"))
+    with open(directory / JOURNAL_FILE, "w", opener=records.no_follow) as file:
+        file.write(header + "\n")
     return {}
 
 

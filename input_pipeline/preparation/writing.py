@@ -98,7 +98,7 @@ def write_manifest(directory: pathlib.Path, manifest: Manifest[Any]) -> None:
 
 
 def write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:
-    with named_write_errors(path), path.open("wb") as file:
+    with named_write_errors(path), open(path, "wb", opener=records.no_follow) as file:
         for block in blocks:
             file.write(block)
         file.flush()
