@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         if sys.argv[1] not in _ON_DEVICES:
             stop_signals.listen(None)  # what a launcher had blocked has come through
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A character that a terminal or pipe cannot show is no reason to end a run.
         if isinstance(stream, io.TextIOWrapper):
@@ -68,6 +69,21 @@ def main(argv: list[str] | None = None) -> int:
         print(f"dawnjax: no command {name!r}; {hint}", file=sys.stderr)
         return 2
     return run_command(name, rest)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null where a standard stream was closed, as by `>&-`.
+
+    Python then has None for it. The next file to be opened, such as a log, would have its number,
+    and what a library prints would go there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115
 
 
 def run_command(name: str, argv: list[str]) -> int:

@@ -38,7 +38,8 @@ class OurRun(NamedTuple):
       unit: The task's name for examples, in the plural.
       systems: Number of different systems of its attempts.
       cores: Cores open to process 0 in the newest attempt; None if unknown.
-      options: The newest attempt's options that can change the time and are not the default.
+      options: The newest attempt's options that can change the time, and settings of JAX and XLA
+        that can change the numbers, which are not the default.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
     """
@@ -112,7 +113,7 @@ def run_of(name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[Li
         systems=len(systems),
         line_faults=tuple(line_faults),
         cores=cores[max(cores)] if cores else None,
-        options=tuple(sorted(options[-1].items())),
+        options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
         changed_options=_different(options),
         moments=array.array(
             "d", (event["t"] for event in events if event["event"] not in CONDENSED)
@@ -132,6 +133,12 @@ def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
         if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
         and (name not in default or value != default[name])
     }
+
+
+def _settings(devices: dict[str, Any]) -> dict[str, Any]:
+    settings = devices.get("settings")
+    numbers = settings.get("numbers") if isinstance(settings, dict) else None
+    return numbers if isinstance(numbers, dict) else {}
 
 
 def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """A user's file and the modules beside it: found, hashed, kept, and named by errors."""
 
+import ast
 import dataclasses
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from trained import result_of
 
@@ -124,8 +126,6 @@ FAULTS = [
     ("parts.py", "return nnx.gelu(x)", "return nnx.gelu(x"),
     ("parts.py", "\n\n\ndef activation", "\nnnx.nothing\n\n\ndef activation"),
     ("parts.py", "return nnx.gelu(x)", "return {}['nxt']"),
-    ("mine.py", 'return {"x": x, "y": x.sum(1)}', "return {}['nxt']"),
-    ("mine.py", 'return {"x": x, "y": x.sum(1)}', "raise ValueError('no data')"),
     ("mine.py", "return Net(self.width, rngs)", "return {}['nxt']"),
     ("mine.py", "return Net(self.width, rngs)", "import sys; sys.exit(0)"),
     ("mine.py", "return optax.lion(learning_rate)", "return {}['nxt']"),
@@ -153,6 +153,15 @@ def test_an_error_in_a_user_s_file_is_one_line_with_its_place(file, old, new, mi
     (line,) = re.findall(rf"^dawnjax train: own/{file}:(\d+): ", error)
     assert first <= int(line) <= first + new.count("\n") and error.count("\n") == 1, error
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("new", ["return {}['nxt']", "raise ValueError('no data')"])
+def test_an_error_of_a_user_s_arrays_is_one_line_with_its_place(new, mine, capsys):
+    path = mine('return {"x": x, "y": x.sum(1)}', new)
+    assert main(["train", f"--experiment={path}", "--run_dir=run", *QUICK]) == 1
+    error = capsys.readouterr().err
+    where = r"^dawnjax train: Data.arrays\('\w+'\) failed at \S*own/mine.py:22: \w+Error: .*\n$"
+    assert re.match(where, error), error
 
 
 def test_a_flag_that_a_user_s_class_refuses_is_one_line_with_its_place(mine, capsys):
@@ -289,3 +298,42 @@ def test_the_hash_of_code_passes_over_layout():
     assert hash_of("def f(): pass") != hash_of("async def f(): pass")
     assert own_sources.code_of({"a.py": "x ="}) is None
     assert hash_of("x = " + "+".join("1" * 2000)) != hash_of("x = " + "+".join("1" * 2001))
+
+
+def lines_of_code(text: str) -> list[int]:
+    """Lines, from 0, that begin a statement which runs before a run begins."""
+    tree = ast.parse(text)
+    blocks = [node.body for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return sorted(node.lineno - 1 for body in [tree.body, *blocks] for node in body)
+
+
+RAISED = ["KeyError('nxt')", "ValueError('a\\nb')", "ZeroDivisionError()", "SystemExit(0)"]
+RAISED += ["RuntimeError('\\x1b[31m')", "RecursionError('deep')", "OSError(5, 'no disk')"]
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(150, marks=pytest.mark.long)])
+def test_wherever_a_user_s_file_fails_the_place_is_named(count, mine, campaign, capsys):
+    tries = campaign(
+        "own_files",
+        "an experiment file, or a module beside it, that raises an error at a random statement",
+        "one line with the file and the line; no run directory",
+    )
+    random = np.random.default_rng(38)
+    places = [(name, line) for name, text in (("mine.py", MINE), ("parts.py", PARTS))
+              for line in lines_of_code(text)]  # fmt: skip
+    for number in range(count):
+        name, line = places[random.integers(len(places))]
+        error = RAISED[random.integers(len(RAISED))]
+        path = mine()
+        lines = (MINE if name == "mine.py" else PARTS).splitlines()
+        decorated = next((n for n in range(line, 0, -1) if not lines[n - 1].startswith("@")), 0)
+        indent = len(lines[line]) - len(lines[line].lstrip())
+        lines.insert(decorated, " " * indent + f"raise {error}")
+        Path("own", name).write_text("\n".join(lines))
+        status = main(["train", f"--experiment={path}", "--run_dir=run", *QUICK])
+        said = capsys.readouterr().err
+        held = status in (1, 2) and said.count("\n") == 1 and not Path("run").exists()
+        held = held and f"own/{name}:{decorated + 1}: " in said and "\x1b" not in said
+        why = f"status {status}: {said[-300:]}"
+        tries.tried(f"try {number}: {error} at {name}:{decorated + 1}", held=held, why=why)
+    tries.finish()
