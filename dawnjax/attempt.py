@@ -22,6 +22,7 @@ from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.config import own_sources
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import CheckpointError, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import declared
@@ -35,7 +36,7 @@ from dawnjax.run_result import write_result
 from dawnjax.runs import past, summary, versions
 from dawnjax.runs.binding import record_hash
 from dawnjax.runs.clock import Phase, Phases, boot_id
-from dawnjax.runs.directory import refuse_other_settings
+from dawnjax.runs.directory import refuse_other_settings, texts_of
 from dawnjax.runs.log import SCHEMA_VERSION, is_moment
 from dawnjax.runs.summary import RunResult
 from dawnjax.stepper import Stepper
@@ -266,6 +267,12 @@ class Attempt:
         hosts = processes.gather(host | self.profile.host_fields(host["input_wait_fraction"]))
         straggler, no_straggler = self.profile.straggler()
         messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
+        texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
+        if is_file and (late := own_sources.modules_not_in(texts)):
+            messages.append(
+                f"{', '.join(late[:5])}: imported after the run was described, so no part of its "
+                "identity; import it by a line of the experiment's file"
+            )
         log = self._run.log
 
         def end() -> RunResult | None:

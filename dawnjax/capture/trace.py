@@ -15,6 +15,7 @@ import jax
 
 from dawnjax import records
 from dawnjax.cluster import processes
+from dawnjax.config import own_files
 from dawnjax.errors import RunError
 from dawnjax.machine import hardware
 from dawnjax.machine.hosts import visible_cores
@@ -153,4 +154,5 @@ def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
     try:
         return recipe.train_flops_per_example(), ""
     except Exception as error:  # a task or a model of a user's own may refuse a single row
-        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        line = own_files.line_of(error)
+        return None, line or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -6,6 +6,7 @@ file imports from there, or from any folder that is no installation, is part of 
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.machinery
@@ -16,7 +17,7 @@ import sys
 import sysconfig
 import tokenize
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,12 @@ def from_disk(file: str) -> OwnFile:
     return _own_file(Path(file), _read(Path(file)), [])
 
 
+def modules_not_in(names: Collection[str]) -> list[str]:
+    """Modules of the newest file that are not among these paths from its folder."""
+    loaded = {os.path.relpath(file, _folder) for _, file in _loaded()}
+    return sorted(loaded - set(names))
+
+
 def is_own(file: str) -> bool:
     """True if a file of code is a user's, executed here."""
     return file in _executed
@@ -218,11 +225,14 @@ def _imported(text: str, file: str, folder: str) -> Iterator[str]:
 
 def is_installed(file: str) -> bool:
     """True for code of this package, of Python and of installed ones."""
-    path = Path(file)
-    folders = [Path(dawnjax.__file__).parent]
-    folders += [Path(p) for n, p in sysconfig.get_paths().items() if n.endswith(("stdlib", "lib"))]
-    is_package = {"site-packages", "dist-packages"} & set(path.parts)
-    return bool(is_package) or any(path.is_relative_to(folder) for folder in folders)
+    is_package = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return bool(is_package) or file.startswith(_installed())
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    paths = [p for name, p in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))]
+    return tuple(os.path.join(path, "") for path in [os.path.dirname(dawnjax.__file__), *paths])
 
 
 def _read(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -243,6 +244,15 @@ def test_what_a_function_imports_and_what_a_package_holds_is_code_too(mine):
     assert {name for name in names if after[name] != before[name]} == {"bag/base.py"}
 
 
+def test_a_module_that_a_run_loads_later_is_named(mine):
+    experiment = load_experiment(mine())
+    own = own_files.file_of(experiment)
+    assert own is not None and own_sources.modules_not_in(own.texts) == []
+    Path("own/late.py").write_text("nothing = 0\n")
+    importlib.import_module("late")
+    assert own_sources.modules_not_in(own.texts) == ["late.py"]
+
+
 def test_each_file_has_the_modules_beside_it(mine, tmp_path):
     load_experiment(mine())
     (tmp_path / "other").mkdir()
@@ -325,7 +335,7 @@ def test_wherever_a_user_s_file_fails_the_place_is_named(count, mine, campaign, 
         name, line = places[random.integers(len(places))]
         error = RAISED[random.integers(len(RAISED))]
         path = mine()
-        lines = (MINE if name == "mine.py" else PARTS).splitlines()
+        lines: list[str] = [*(MINE if name == "mine.py" else PARTS).splitlines()]
         decorated = next((n for n in range(line, 0, -1) if not lines[n - 1].startswith("@")), 0)
         indent = len(lines[line]) - len(lines[line].lstrip())
         lines.insert(decorated, " " * indent + f"raise {error}")
