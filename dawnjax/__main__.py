@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         if sys.argv[1] not in _ON_DEVICES:
             stop_signals.listen(None)  # what a launcher had blocked has come through
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A character that a terminal or pipe cannot show is no reason to end a run.
         if isinstance(stream, io.TextIOWrapper):
@@ -74,6 +75,21 @@ def main(argv: list[str] | None = None) -> int:
         print(f"dawnjax: no command {name!r}; {hint}", file=sys.stderr)
         return 2
     return run_command(name, rest)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null where a standard stream was closed, as by `>&-`.
+
+    Python then has None for it. The next file to be opened, such as a log, would have its number,
+    and what a library prints would go there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115
 
 
 def run_command(name: str, argv: list[str]) -> int:
@@ -191,15 +207,38 @@ def _run(name: str, argv: list[str]) -> int:
         return ExitStatus.FAILED
     except BrokenPipeError:
         return ExitStatus.FAILED
-    except OSError as error:
-        # A name of the user's that nothing can be asked of, not even whether it exists.
-        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES):
+    except (Exception, SystemExit) as error:
+        line = _fault_of_others(error)
+        is_name = isinstance(error, OSError) and error.errno in _UNUSABLE_NAMES
+        if is_name and not line:
+            print(
+                escaped(f"dawnjax {name}: {str(error.filename)[:200]}: {error.strerror}"),
+                file=sys.stderr,
+            )
+            return ExitStatus.WRONG_USE
+        if not line:
             raise
-        print(
-            escaped(f"dawnjax {name}: {str(error.filename)[:200]}: {error.strerror}"),
-            file=sys.stderr,
-        )
-        return ExitStatus.WRONG_USE
+        _explain(error)
+        print(escaped(f"dawnjax {name}: {line}"), file=sys.stderr)
+        return ExitStatus.FAILED
+
+
+_UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES)
+"""Faults of a path of the user's that nothing can be asked of, not even whether it exists."""
+
+
+def _fault_of_others(error: BaseException) -> str:
+    """One line on an error of a user's file or of a variable for JAX; empty for other errors."""
+    own_files = sys.modules.get("dawnjax.config.own_files")
+    if own_files is not None and (line := own_files.line_of(error)):
+        return line
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, ValueError):
+        return ""
+    is_setting = trace.tb_frame.f_globals.get("__name__") == "jax._src.config"
+    return f"JAX refuses a variable of the environment: {error}" if is_setting else ""
 
 
 def _version() -> str:

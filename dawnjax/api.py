@@ -46,9 +46,11 @@ def run(
     )  # do not charge the caller's earlier work to this run
     # Imported here: reading a result needs no JAX.
     from dawnjax.config.experiment_flags import request_of
+    from dawnjax.machine import jax_settings
 
-    request = request_of(experiment, seed=seed, run_dir=str(run_dir), options=options)
-    train_in_process(request, _flags_of(request), shows=shows)
+    with jax_settings.pinned():
+        request = request_of(experiment, seed=seed, run_dir=str(run_dir), options=options)
+        train_in_process(request, _flags_of(request), shows=shows)
     return load_run(run_dir)
 
 

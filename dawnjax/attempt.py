@@ -22,10 +22,12 @@ from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.config import own_sources
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import CheckpointError, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.journal import Journal
+from dawnjax.machine import jax_settings
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
 from dawnjax.page import words
@@ -35,6 +37,7 @@ from dawnjax.run_result import write_result
 from dawnjax.runs import past, summary, versions
 from dawnjax.runs.binding import record_hash
 from dawnjax.runs.clock import Phase, Phases, boot_id
+from dawnjax.runs.directory import refuse_other_settings, texts_of
 from dawnjax.runs.log import SCHEMA_VERSION, is_moment
 from dawnjax.runs.summary import RunResult
 from dawnjax.stepper import Stepper
@@ -156,6 +159,7 @@ class Attempt:
                 f"checkpoint {restored.step} in {self._checkpoint_directory} holds no log as a "
                 "save writes it; delete it or bring back a copy"
             )
+        refuse_other_settings(metadata, record, self._checkpoint_directory)
         for name in ("identity", "seed"):
             if metadata.get(name) != record[name]:
                 raise ConfigError(
@@ -215,7 +219,7 @@ class Attempt:
             return
         log, record = self._run.log, self._run.record
         log.append("checkpoint", step=step)
-        metadata = {name: record[name] for name in ("identity", "seed")}
+        metadata = {n: record[n] for n in ("identity", "seed", "settings") if n in record}
         self.checkpoints.save(step, state, {**metadata, "events": list(log.events)})
 
     def host_used(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:
@@ -275,6 +279,12 @@ class Attempt:
         hosts = processes.gather(host | self.profile.host_fields(host["input_wait_fraction"]))
         straggler, no_straggler = self.profile.straggler()
         messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
+        texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
+        if is_file and (late := own_sources.modules_not_in(texts)):
+            messages.append(
+                f"{', '.join(late[:5])}: imported after the run was described, so no part of its "
+                "identity; import it by a line of the experiment's file"
+            )
         log = self._run.log
 
         def end() -> RunResult | None:
@@ -367,4 +377,5 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         num_hosts=len(set(processes.gather(socket.gethostname()))),
         mesh=dict(mesh.shape),
         prng_implementation=PRNG_IMPLEMENTATION,
+        settings=jax_settings.recorded(),
     )

@@ -260,7 +260,10 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     add(
         "time to accuracy",
         seconds(result.time_to_accuracy_seconds),
-        "run_start to the evaluation that reached the target"
+        # A value has its definition, and no value has its reason.
+        result.reasons.get(
+            "time_to_accuracy_seconds", "run_start to the evaluation that reached the target"
+        )
         + ("" if result.epochs_to_target is None else f", {result.epochs_to_target:.2f} epochs")
         + ("; it began with another run's parameters" if result.initialized_from else ""),
     )
@@ -268,13 +271,19 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         add(
             "elapsed to accuracy",
             seconds(result.elapsed_seconds_to_accuracy),
-            f"with the gaps of {result.interruptions} interruption(s)",
+            result.reasons.get(
+                "elapsed_seconds_to_accuracy",
+                f"with the gaps of {result.interruptions} interruption(s)",
+            ),
         )
     add("compilation", seconds(result.compile_seconds), _compilation_note(result))
     add(
         "total to accuracy",
         seconds(result.total_seconds_to_accuracy),
-        "from the start of the program, imports and compilation included",
+        result.reasons.get(
+            "total_seconds_to_accuracy",
+            "from the start of the program, imports and compilation included",
+        ),
     )
     add(
         "training alone",
@@ -355,7 +364,7 @@ def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str,
     if hfu is not None:
         executed = f"{100 * hfu:.1f} % by the FLOPs that were executed"
         if mfu is not None and hfu < mfu:
-            executed += " (an algorithm saves some of the model's)"
+            executed += f" ({_why_fewer(hfu / mfu)})"
         executed += "; "
     utilization = (
         f"model FLOP utilization{which}",
@@ -364,6 +373,15 @@ def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str,
         + (used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}"),
     )
     return [sent, utilization]
+
+
+def _why_fewer(ratio: float) -> str:
+    """Reason why a step executes fewer FLOPs than the model has, from their ratio."""
+    # The model's are three times those of the forward pass, which are more than those of its first
+    # layer: what is missing there is a third at most.
+    if ratio < 2 / 3:
+        return "an algorithm saves some of the model's"
+    return "the model's count the gradient of the first layer's input too, which no step needs"
 
 
 def _processes_note(result: RunResult) -> str:

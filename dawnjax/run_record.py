@@ -10,17 +10,20 @@ from dawnjax import records
 from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
+from dawnjax.config.own_files import source_of
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec, overlap_line
+from dawnjax.machine import jax_settings
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
     RunDirectory,
+    changed_texts,
     flatten,
     new_run_id,
     read_record,
     refuse_other_run,
-    source_of,
+    texts_of,
 )
 from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
 from dawnjax.runs.logged_run import FINAL_STATUSES, last_event
@@ -55,6 +58,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     """
     directory, new, source = _describe(request, spec)
     # Refused before anything is written into a directory of something else.
+    directory.refuse_links()
     old = read_record(directory)
     if old is not None:
         refuse_other_run(directory, old, new)
@@ -71,6 +75,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
             )
         if is_changed(record, log.path):
             warnings.append(f"{directory.experiment_file} was changed since the run began")
+        warnings += jax_settings.warnings()
         warnings += [f"{fault} in {log.path.name}" for fault in log.faults]
         declaration = getattr(spec, "declaration", None)
         if line := overlap_line(declaration and declaration.overlap, "the data: "):
@@ -87,24 +92,25 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
 
 def _describe(
     request: Request, spec: AnySpec
-) -> tuple[RunDirectory, dict[str, Any], dict[str, str] | None]:
+) -> tuple[RunDirectory, dict[str, Any], dict[str, Any] | None]:
     experiment, options = request.experiment, request.options
-    source = None if request.experiment_file is None else source_of(request.experiment_file)
+    new = record_of(request, spec, "")
     settings = {
+        **new["settings"]["numbers"],
         "seed": request.seed,
-        "experiment_file.sha256": source and source["sha256"],
+        **{f"{name} (its hash)": text["sha256"] for name, text in texts_of(new["source"]).items()},
         **flatten(experiment.identity_fields(spec)),
         **flatten(to_json(options)),
     }
     _refuse_different_hosts({name: settings[name] for name in settings.keys() - _PER_HOST})
-    run_id = processes.same_text(new_run_id(experiment.name, request.seed))
-    new = record_of(request, spec, run_id)
-    return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new, source
+    new["run_id"] = run_id = processes.same_text(new_run_id(experiment.name, request.seed))
+    return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new, new["source"]
 
 
 def record_of(request: Request, spec: AnySpec, run_id: str) -> dict[str, Any]:
     """Content of a new run's `experiment.json`."""
-    experiment, file = request.experiment, request.experiment_file
+    experiment = request.experiment
+    own = source_of(experiment, request.experiment_file)
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -113,12 +119,13 @@ def record_of(request: Request, spec: AnySpec, run_id: str) -> dict[str, Any]:
         "seed": request.seed,
         "identity": experiment.identity(spec),
         "identity_fields": experiment.identity_fields(spec),
-        "source": None if file is None else source_of(file),
+        "source": None if own is None else own.to_json(),
+        "settings": jax_settings.recorded(),
     }
 
 
 def _shared_record(
-    request: Request, directory: RunDirectory, new: dict[str, Any], source: dict[str, str] | None
+    request: Request, directory: RunDirectory, new: dict[str, Any], source: dict[str, Any] | None
 ) -> tuple[dict[str, Any], list[str]]:
     """Record of the run, the same on all hosts, and warnings; called with the log locked.
 
@@ -131,11 +138,11 @@ def _shared_record(
     warnings = []
     if old is not None:
         refuse_other_run(directory, old, new)
-        if source and old.get("source") and source["sha256"] != old["source"]["sha256"]:
-            warnings.append(
-                f"{request.experiment_file} was changed since the run began: its text differs from "
-                f"that of {old['source']['name']} in {directory.experiment_file}"
-            )
+        warnings += [
+            f"{name} was changed since the run began: its text differs from the one in "
+            f"{directory.experiment_file}"
+            for name in changed_texts(old.get("source"), source)
+        ]
     processes.gather("looked")
     if old is None and jax.process_index() == 0:
         records.write_json(directory.experiment_file, new, durable=True)

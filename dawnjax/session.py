@@ -15,21 +15,25 @@ from jax.sharding import Mesh
 from dawnjax.cluster import processes
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config.experiment import Experiment
+from dawnjax.config.own_files import line_of, own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
-from dawnjax.machine import compilation, host_memory
+from dawnjax.machine import compilation, host_memory, jax_settings
 from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 
 
 def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
     """The dataset's shapes and counts, once experiment and options are known to fit them."""
-    try:
-        spec = experiment.data.spec()
-    except ValueError as error:  # a field of the dataset's config that lies outside its range
-        raise ConfigError(str(error)) from None
-    experiment.validate(spec)
+    jax_settings.prepare()
+    with own_code("the data"):
+        try:
+            spec = experiment.data.spec()
+        except ValueError as error:  # a field of the dataset's config that lies outside its range
+            raise ConfigError(line_of(error) or str(error)) from None
+    with own_code("the experiment"):
+        experiment.validate(spec)
     options.validate()
     return spec
 
@@ -48,16 +52,17 @@ class Session:
         """Pure functions of each stage; ConfigError if the devices cannot share a batch evenly."""
         self._refuse_uneven_batches()
         sharded, spans = self.options.weight_update_sharding, self.experiment.spans(self.spec)
-        try:
-            return tuple(
-                make_recipe(self.experiment, self.spec, self.mesh, span.index, sharded)
-                for span in spans
-            )
-        except (ValueError, TypeError, ZeroDivisionError) as error:
-            first_line = str(error).splitlines()[0]
-            raise ConfigError(
-                f"the model cannot be built from these fields: {first_line}"
-            ) from None
+        with own_code("the experiment"):
+            try:
+                return tuple(
+                    make_recipe(self.experiment, self.spec, self.mesh, span.index, sharded)
+                    for span in spans
+                )
+            except (ValueError, TypeError, ZeroDivisionError) as error:
+                first_line = line_of(error) or str(error).splitlines()[0]
+                raise ConfigError(
+                    f"the model cannot be built from these fields: {first_line}"
+                ) from None
 
     def root_key(self, seed: int) -> jax.Array:
         """The trial's key, whole on every device."""
@@ -108,6 +113,7 @@ def alone(
 
 
 def _prepare_process(options: RunOptions) -> None:
+    jax_settings.prepare()
     # Both must precede JAX's first use of a device, which reads these settings once.
     if options.keep_freed_memory:
         host_memory.keep_freed()

@@ -16,6 +16,7 @@ from dawnjax.call_queue import FIRST_LOSSES, CallQueue
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request
+from dawnjax.config.own_files import own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
@@ -65,7 +66,8 @@ def train_to_target(
     # A user's own classes fail here, in a trace, before the run has a directory.
     if request.experiment_file is not None:
         for recipe in recipes:
-            recipe.trace()
+            with own_code("a step"):
+                recipe.trace()
     # The same command resumes a stopped run and shows the result of a finished one.
     run = open_run(request, spec, clock)
     if run.finished:

@@ -21,7 +21,8 @@ class OurRun(NamedTuple):
       unit: The task's name for examples, in the plural.
       systems: Number of different systems of its attempts.
       cores: Cores open to process 0 in the newest attempt; None if unknown.
-      options: The newest attempt's options that can change the time and are not the default.
+      options: The newest attempt's options that can change the time, and settings of JAX and XLA
+        that can change the numbers, which are not the default.
       origin: What made the run; runs of different ones are never pooled.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
@@ -102,14 +103,20 @@ def run_of(
         unit=result.example_unit,
         systems=len(systems),
         line_faults=tuple(line_faults),
-        origin=origin_of(record, options[-1]),
+        origin=origin_of(record, {**options[-1], **_settings(newest)}),
         cores=cores[max(cores)] if cores else None,
-        options=tuple(sorted(options[-1].items())),
+        options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
         changed_options=_different(options),
         moments=array.array(
             "d", (event["t"] for event in events if event["event"] not in CONDENSED)
         ).tobytes(),
     )
+
+
+def _settings(devices: dict[str, Any]) -> dict[str, Any]:
+    settings = devices.get("settings")
+    numbers = settings.get("numbers") if isinstance(settings, dict) else None
+    return numbers if isinstance(numbers, dict) else {}
 
 
 def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import jax
 
 from dawnjax import records
 from dawnjax.cluster import processes
+from dawnjax.config import own_files
 from dawnjax.errors import RunError
 from dawnjax.machine import hardware
 from dawnjax.machine.hosts import visible_cores
@@ -23,6 +24,7 @@ from dawnjax.machine.mesh import batch_shards
 from dawnjax.profile import captured_trace, host_profile, windows
 from dawnjax.profile.communication import merge_shortest
 from dawnjax.profile.hlo import analyze
+from dawnjax.profile.program import Program
 from dawnjax.profile.utilization import WINDOW_SPAN
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import TrainPrograms
@@ -81,9 +83,13 @@ def finish_capture(
         ),
         "model_flops_reason": flops_reason,
         "executed_dtype": executed,
-        "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
+        "measured_peaks": None,
         **extra,
     }
+    if measured:
+        capture["measured_peaks"] = _shared_peaks(
+            device, executed, hosts, _most_flops(capture, program)
+        )
     # A collective ends for all when the last device arrives: its shortest run over all processes is
     # the transfer alone, the rest is waiting.
     parts = processes.gather(captured_trace.trace_part(folder, capture))
@@ -120,7 +126,19 @@ def trace_window(folder: Path) -> Iterator[None]:
             jax.profiler.stop_trace()
 
 
-def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] | None:
+def _most_flops(capture: dict[str, Any], program: Program) -> float:
+    """FLOP/s of the machine in these steps, by the model or as executed; 0 if not known.
+
+    The devices of a CPU share its peak.
+    """
+    flops = max(program.product_flops, capture["model_flops_per_step"] or 0.0)
+    devices = capture["machine_devices"] if capture["platform"] == "cpu" else 1
+    return flops * devices / capture["step_seconds"] if capture["step_seconds"] else 0.0
+
+
+def _shared_peaks(
+    device: Any, dtype: str, hosts: list[Any], at_least: float
+) -> dict[str, Any] | None:
     """Measured peaks of this machine's devices; one process of a machine measures."""
     processes.gather(None)  # a process that still works would take cores from the measurement
     leader = [host for host, _ in hosts].index(socket.gethostname())
@@ -128,7 +146,7 @@ def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] |
     if leader == jax.process_index():
         measurable = {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
         with contextlib.suppress(RuntimeError):  # such as too little memory left
-            peaks = measured_peaks(device, measurable).to_json()
+            peaks = measured_peaks(device, measurable, at_least=at_least).to_json()
     return processes.gather(peaks)[leader]
 
 
@@ -136,4 +154,5 @@ def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
     try:
         return recipe.train_flops_per_example(), ""
     except Exception as error:  # a task or a model of a user's own may refuse a single row
-        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        line = own_files.line_of(error)
+        return None, line or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -13,12 +13,13 @@ from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import classes_of_file
 from dawnjax.config.flag_tree import value_in
+from dawnjax.config.own_files import own_code, source_of
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.execution import Execution
 from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, read_record, source_of
+from dawnjax.runs.directory import RunDirectory, changed_texts, read_record
 from dawnjax.runs.log import log_path
 from dawnjax.tasks.task import Setting
 from dawnjax.text import escaped
@@ -65,6 +66,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     ConfigError if it is no run directory, or the data are not the run's.
     """
     directory = RunDirectory(path)
+    directory.refuse_links()
     record = read_record(directory)
     if record is None:
         raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
@@ -72,14 +74,6 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     for fault in contradictions(record, log) if log.exists() else ():
         raise ConfigError(f"{directory.path}: {fault}; put back the file that was exchanged")
     classes = classes_of_file(experiment_file) if experiment_file else {}
-    source = record.get("source")
-    own: Any = source_of(Path(experiment_file)) if source and experiment_file else source
-    if source and own["sha256"] != source["sha256"]:
-        print(
-            f"dawnjax: warning: {experiment_file} was changed since the run: its text differs "
-            f"from that in {directory.experiment_file}",
-            file=sys.stderr,
-        )
     if not isinstance(record.get("experiment"), dict):
         raise ConfigError(f"{directory.experiment_file} holds no experiment; restore it")
     experiment = from_json(Experiment, record["experiment"], classes)
@@ -88,20 +82,45 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     if data_dir:
         data: Any = dataclasses.replace(experiment.data, data_dir=data_dir)
         experiment = dataclasses.replace(experiment, data=data)
-    try:
-        spec = experiment.data.spec()
-        identity = experiment.identity(spec)
-    except (TypeError, AttributeError, LookupError) as error:
-        if classes:  # a class of the user's own says itself where it fails
-            raise
-        raise ConfigError(
-            f"{directory.experiment_file}: a field is of another kind ({error}); restore it"
-        ) from None
+    if experiment_file:
+        _compare_texts(directory, record, experiment, Path(experiment_file))
+    with own_code("the data"):
+        try:
+            spec = experiment.data.spec()
+            identity = experiment.identity(spec)
+        except (TypeError, AttributeError, LookupError) as error:
+            if classes:  # a class of the user's own says itself where it fails
+                raise
+            raise ConfigError(
+                f"{directory.experiment_file}: a field is of another kind ({error}); restore it"
+            ) from None
     if identity != record["identity"]:
         raise ConfigError(
             f"{directory.path} was trained on other data or by another version of the experiment"
         )
     return EarlierRun(directory, record, experiment, spec)
+
+
+def _compare_texts(
+    directory: RunDirectory, record: dict[str, Any], experiment: Experiment, file: Path
+) -> None:
+    """Refuse other code of one's own than the run's; warn of other comments."""
+    own = source_of(experiment, file)
+    if own is None:
+        return
+    code, now = record["identity_fields"].get("code", {}), own.code()
+    for name in sorted(code.keys() | now.keys()) if code else ():
+        if code.get(name) != now.get(name):
+            raise ConfigError(
+                f"{name}: its code is not that of {directory.path}, whose text is in "
+                f"{directory.experiment_file}; put that back"
+            )
+    for name in changed_texts(record.get("source"), own.to_json()):
+        print(
+            f"dawnjax: warning: {name} was changed since the run: its text differs from the one "
+            f"in {directory.experiment_file}",
+            file=sys.stderr,
+        )
 
 
 def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tuple[Any, Any]:

@@ -9,13 +9,14 @@ import jax
 from dawnjax import records
 from dawnjax.checkpointed import latency
 from dawnjax.checkpointed.earlier_run import EarlierRun, restore
+from dawnjax.config.own_files import own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.evaluation import reaches
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine.hosts import processor_name
 from dawnjax.runs.versions import installed
 from dawnjax.session import alone
-from dawnjax.tasks.task import Task
+from dawnjax.tasks.task import Task, find_metric
 from dawnjax.text import escaped
 from dawnjax.train_step import platform_of
 
@@ -38,10 +39,18 @@ def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: 
     mean = sum(seconds) / len(seconds)
     price = options.price_per_hour_usd
     cost = latency.cost_usd(mean, price)
-    quality = answering.quality(answers, positions)
+    with own_code("the task's quality"):
+        quality = answering.quality(answers, positions)
+        # A user's own may have NumPy's numbers, which are no JSON.
+        quality = {n: v if isinstance(v, str) else float(v) for n, v in quality.items()}
     whole_split = len(answers) == in_split
     has_all = all(target.metric in quality for target in experiment.targets)
     reasons = _reasons(latencies, cost, num_examples)
+    if not any(find_metric(experiment.task, name) for name in quality):
+        reasons["quality"] = (
+            f"quality() of task={experiment.task.TAG} gives none of its metrics, which `dawnjax "
+            "evaluate` measures"
+        )
     if not whole_split:
         reasons["reached"] = f"{len(answers)} of {in_split} examples were answered"
     elif not has_all:
@@ -132,6 +141,7 @@ def _shown(record: dict[str, Any], task: Task) -> str:
         f"{record['examples_per_second']:,.1f} a second, one at a time",
         "cost of 10,000: "
         + (record["reasons"]["cost_of_10000_usd"] if cost is None else f"{cost:.6g} USD"),
-        f"of {record['distinct_examples']:,} of {record['split_examples']:,} examples: {quality}",
+        f"of {record['distinct_examples']:,} of {record['split_examples']:,} examples: "
+        + (quality or record["reasons"]["quality"]),
     ]
     return "\n".join(lines)

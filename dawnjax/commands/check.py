@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
-from dawnjax.config import command_line
+from dawnjax.config import command_line, own_sources
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs import summary
@@ -20,6 +20,7 @@ from dawnjax.runs.directory import (
     hash_of,
     is_record_file,
     read_record,
+    texts_of,
 )
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import LoggedRun
@@ -132,12 +133,12 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
         faults.append(
             "experiment.json: the hash of identity_fields is not its identity; one was changed"
         )
-    source = record.get("source")
-    if source and hash_of(source["text"]) != source["sha256"]:
-        faults.append("experiment.json: source.text has not the hash source.sha256; it was changed")
+    faults += _source_faults(record)
     described = flatten(record["experiment"])
     for name, value in flatten(record["identity_fields"]).items():
-        # The hash alone identifies the data.
+        # Hashes alone identify the data and the code.
+        if name.startswith("code."):
+            continue
         if name != "data.fingerprint" and described.get(name, "absent") != value:
             faults.append(
                 f"experiment.json says experiment.{name}={described.get(name, 'absent')!r} and "
@@ -152,6 +153,22 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
                 faults.append(
                     f"experiment.json says experiment.{name}={recorded!r}, the log {in_log!r}"
                 )
+    return faults
+
+
+def _source_faults(record: dict[str, Any]) -> list[str]:
+    faults = []
+    texts = texts_of(record.get("source"))
+    for number, item in enumerate(texts.values()):
+        if hash_of(item["text"]) != item["sha256"]:
+            at = f"source.modules.{number - 1}" if number else "source"
+            faults.append(
+                f"experiment.json: {at}.text has not the hash {at}.sha256; it was changed"
+            )
+    code = record["identity_fields"].get("code")
+    kept = {name: item["text"] for name, item in texts.items()}
+    if code is not None and not faults and code != own_sources.code_of(kept):
+        faults.append("experiment.json: the kept texts are not the code of identity_fields.code")
     return faults
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from dawnjax.config.choices import AnyData, AnyModel, AnyTask, Choice
 from dawnjax.config.config_json import identity_of, to_json
-from dawnjax.config.own_files import own_code
+from dawnjax.config.own_files import file_of, own_code
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.limits import (
@@ -295,10 +295,11 @@ class Experiment:
         return fields
 
     def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
-        """`recipe_fields` with the fingerprint of the data."""
+        """`recipe_fields` with the fingerprint of the data, and the code of a user's classes."""
         fields = self.recipe_fields()
         fields["data"]["fingerprint"] = spec.fingerprint
-        return fields
+        own = file_of(self)
+        return fields if own is None else {**fields, "code": own.code()}
 
     def identity(self, spec: AnySpec) -> str:
         """Hash of the mathematics, data, evaluation and target; 16 hex digits."""

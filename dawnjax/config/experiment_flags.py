@@ -23,6 +23,7 @@ from dawnjax.config.experiment_modules import (
     with_own_claims,
 )
 from dawnjax.config.flag_tree import FlagTree, value_in
+from dawnjax.config.own_files import own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
@@ -103,7 +104,8 @@ def parse_request(
     )
     if recipe is None or experiment is None or name is None:
         raise ConfigError(f"--experiment is missing; known: {', '.join(experiment_names())}")
-    changed: Experiment = recipe.value(flag_values)
+    with own_code("the experiment's fields"):
+        changed: Experiment = recipe.value(flag_values)
     if not is_tiny:  # what a tiny variant says of its target speaks of its two steps
         changed = with_own_claims(changed, [experiment])
     overrides = differences(changed, is_tiny=is_tiny) if is_file(name) else {}

@@ -2,40 +2,67 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dawnjax.config import own_sources
+from dawnjax.config.own_sources import OwnFile
 from dawnjax.errors import GUIDE, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 CHOSEN = ("task", "model", "data", "optimizer", "schedule")
 """Fields of an experiment whose classes a file may define."""
 
-_OWN_FILES: set[str] = set()
+_files: dict[str, OwnFile] = {}
+"""File of each module that a user's file is or imports, by the module's name."""
 
 
 def module_of_file(path: Path) -> types.ModuleType:
     """Execute a user's file; ConfigError with the line at which that fails."""
+    from dawnjax.machine import jax_settings  # loads JAX, as the file does
+
     if not path.is_file():
         raise ConfigError(f"no experiment file {path}")
-    spec = importlib.util.spec_from_file_location(f"_experiment_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise ConfigError(f"{path} is no Python file; an experiment file ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look annotations up there
-    _OWN_FILES.add(str(path))
+    jax_settings.pin()
     try:
-        spec.loader.exec_module(module)
-    except (KeyboardInterrupt, GeneratorExit):
+        with jax_settings.watched():
+            module, names, file = own_sources.execute(path, _module_name(path))
+    except (ConfigError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # whatever the user's file does wrong, say where
-        place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) else _place(error)
-        raise ConfigError(f"{place or path}: {type(error).__name__}: {_line(error)}") from None
+        raise ConfigError(f"{place_of(error) or path}: {_told(error)}") from None
+    _files.update(dict.fromkeys(names, file))
     return module
+
+
+def _module_name(path: Path) -> str:
+    return f"_experiment_{path.stem}"
+
+
+def source_of(experiment: Any, path: Path | None) -> OwnFile | None:
+    """A user's file that an experiment came from, or that has its classes; None if there is none.
+
+    `path` is the file that was executed, if one was.
+    """
+    name = "" if path is None else _module_name(path)
+    return _files[name] if name in _files else file_of(experiment)
+
+
+def file_of(experiment: Any) -> OwnFile | None:
+    """A user's file with the class of a field of the experiment; None if all are this package's."""
+    for field in CHOSEN:
+        name = type(getattr(experiment, field)).__module__
+        if name in _files:
+            return _files[name]
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and not name.startswith("dawnjax.") and not own_sources.is_installed(file):
+            return own_sources.from_disk(file)
+    return None
 
 
 @contextlib.contextmanager
@@ -46,11 +73,11 @@ def own_code(what: str) -> Iterator[None]:
     except (ConfigError, RunError, DataError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # SystemExit too: `sys.exit(0)` is no end of a run
-        if not _OWN_FILES:
+        place = place_of(error)
+        if not place and (not _files or not isinstance(error, Exception)):
             raise  # a fault of this package
-        place = _place(error)
         place = f"{place}: " if place else ""
-        raise ConfigError(f"{place}{what}: {type(error).__name__}: {_line(error)}") from None
+        raise ConfigError(f"{place}{what}: {_told(error)}") from None
 
 
 def check_classes(experiment: Any) -> None:
@@ -85,16 +112,25 @@ def classes_of(*experiments: Any) -> dict[str, list[type]]:
     return {field: [type(getattr(e, field)) for e in experiments] for field in CHOSEN}
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """`FILE:LINE` of the innermost line of a user's file; empty if there is none."""
+    if isinstance(error, SyntaxError) and error.filename and own_sources.is_own(error.filename):
+        return f"{own_sources.shown(error.filename)}:{error.lineno}"
     trace, place = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if file in _OWN_FILES:
-            place = f"{file}:{trace.tb_lineno}"
+        if own_sources.is_own(file):
+            place = f"{own_sources.shown(file)}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return place
+    before = error.__cause__ or error.__context__
+    return place or ("" if before is None else place_of(before))
 
 
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+def line_of(error: BaseException) -> str:
+    """One line on an error that code of a user's file raised, with its place; empty for others."""
+    place = place_of(error)
+    return f"{place}: {_told(error)}" if place else ""
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

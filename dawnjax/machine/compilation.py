@@ -6,6 +6,7 @@ On a GPU, JAX keeps XLA's search for the fastest kernels (autotuning) in the sam
 import contextlib
 import dataclasses
 import hashlib
+import os
 import sys
 import time
 import uuid
@@ -30,8 +31,8 @@ def configure(cache_dir: str) -> None:
     """Keep compiled programs between runs; call it before JAX's first use of a device.
 
     Args:
-      cache_dir: The directory; `none` keeps nothing. Empty takes `DEFAULT_CACHE_DIR`, or keeps
-        nothing where that cannot be made, with a warning.
+      cache_dir: The directory; `none` keeps nothing. Empty takes that of JAX's own variables, else
+        `DEFAULT_CACHE_DIR`, or keeps nothing where that cannot be made, with a warning.
 
     Raises:
       ConfigError: The directory that was asked for cannot be made, or is none.
@@ -41,12 +42,14 @@ def configure(cache_dir: str) -> None:
     # JAX reads this setting once, at the first compilation; set it before, or later commands in
     # this process keep the old value.
     compilation_cache.reset_cache()
+    named_by = "compile_cache_dir" if cache_dir else "JAX_COMPILATION_CACHE_DIR"
+    cache_dir = cache_dir or _asked_of_jax()
     jax.config.update("jax_enable_compilation_cache", cache_dir != "none")
     if cache_dir == "none":
         return
     if "://" in cache_dir:
         raise ConfigError(
-            f"compile_cache_dir={cache_dir}: compiled programs need a directory, here or mounted, "
+            f"{named_by}={cache_dir}: compiled programs need a directory, here or mounted, "
             "and no address; give another, or none"
         )
     try:
@@ -65,6 +68,12 @@ def configure(cache_dir: str) -> None:
     # Small programs too: a run compiles few, and each then starts at once the second time.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _asked_of_jax() -> str:
+    """Directory that the user gave JAX by a variable; `none` where its cache was turned off."""
+    is_off = os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "").lower() in ("0", "false", "no")
+    return "none" if is_off else os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
 
 
 _directory: Path | None = None

@@ -23,6 +23,9 @@ GIB = 2**30
 STEADY_SPREAD = 0.25
 """Repetitions of a measured peak that differ by more say that other work ran on the machine."""
 
+MOST_OTHER_WORK = 0.1
+"""Of the cores' time, beside the measurement of a peak: steady other work shows in no spread."""
+
 _DTYPES = ("bfloat16", "float16", "tensorfloat32", "float32", "float8", "int8")
 
 

@@ -168,6 +168,37 @@ def visible_cores() -> int:
     return os.cpu_count() or 1
 
 
+class OtherWork:
+    """Share of the visible cores that other work took from this process in a block.
+
+    Attributes:
+      fraction: From 0 to 1; 0 too where the system does not tell.
+    """
+
+    fraction = 0.0
+
+    def __enter__(self) -> "OtherWork":
+        self._before = time.perf_counter(), time.process_time(), _waited_seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        started, used, waited = self._before
+        cores_seconds = (time.perf_counter() - started) * visible_cores()
+        # Threads of this process that outnumber the cores wait for each other: only what this
+        # process did not get counts, and only what it waited for.
+        not_used = 1 - (time.process_time() - used) / cores_seconds
+        self.fraction = max(0.0, min(not_used, (_waited_seconds() - waited) / cores_seconds, 1.0))
+
+
+def _waited_seconds() -> float:
+    """Time that the threads of this process were ready and waited for a core; 0 if not known."""
+    total = 0
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread may have ended
+            total += int(file.read_text().split()[1])
+    return total / 1e9
+
+
 def processor_name() -> str:
     """Name of the host's processor; empty where the system has none."""
     try:

@@ -1,4 +1,4 @@
-"""Measured peaks of a device: a large matrix product and a large copy, kept once measured.
+"""Measured peaks of a device: a large matrix product and a large copy, kept once measured alone.
 
 They are the only peak of a CPU, whose simulated devices all share one machine.
 """
@@ -12,12 +12,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 
 from dawnjax import records
 from dawnjax.errors import RunError
-from dawnjax.machine.hardware import STEADY_SPREAD
-from dawnjax.machine.hosts import processor_name, visible_cores
+from dawnjax.machine import jax_settings
+from dawnjax.machine.hardware import MOST_OTHER_WORK, STEADY_SPREAD
+from dawnjax.machine.hosts import OtherWork, processor_name, visible_cores
 
 DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
 
@@ -35,10 +37,11 @@ class MeasuredPeaks:
     """Measured peaks.
 
     Attributes:
-      key: Device kind, processor, cores, JAX's version and dtype, for which they are valid.
+      key: Device kind, processor, cores, versions, flags and dtype, for which they are valid.
       flops_per_second: The best large matrix product, in the dtype.
       bytes_per_second: The best large copy in place, reads and writes together.
       spread: How much longer the median repetition took than the best, as a fraction.
+      other_work: Share of the machine's cores that other work took meanwhile.
     """
 
     key: str
@@ -46,29 +49,35 @@ class MeasuredPeaks:
     bytes_per_second: float
     spread: float
     measured_unix_seconds: float
+    other_work: float
 
     @property
     def is_steady(self) -> bool:
         """True if no other work seems to have run on the machine."""
-        return self.spread <= STEADY_SPREAD
+        return self.spread <= STEADY_SPREAD and self.other_work <= MOST_OTHER_WORK
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
-def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> MeasuredPeaks:
+def measured_peaks(
+    device: Any, dtype: str = "float32", cache: str = "", *, at_least: float = 0.0
+) -> MeasuredPeaks:
     """Measure the peaks of a device, or read them from the cache where their key is the same.
 
-    `cache` is the file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
+    Args:
+      cache: The file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
+      at_least: FLOP/s that a program reached: a kept peak below them was too low.
     """
     # The peak of a CPU is that of the whole host.
     is_cpu = device.platform == "cpu"
     host = [processor_name(), str(visible_cores())] if is_cpu else ["", "0"]
-    known_by = [device.device_kind, *host, jax.__version__]
+    known_by = [device.device_kind, *host, jax.__version__, jaxlib.version.__version__]
+    known_by.append(str(jax_settings.recorded()["numbers"].get("XLA_FLAGS", "")))
     key = "|".join([*known_by, dtype, _METHOD])
     path = None if cache == "none" else Path(cache or DEFAULT_CACHE).expanduser()
     old = _read(path).get(key)
-    if old is not None and old.is_steady:
+    if old is not None and old.is_steady and old.flops_per_second >= at_least:
         return old
     # Other work on the machine can only lower a figure: measure unsteady ones again, keep the best.
     new = _measure(device, dtype, key)
@@ -88,7 +97,9 @@ def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
         matrix = jnp.ones((side, side), dtype)
         # A second operand that depends on nothing else keeps the product from being simplified.
         multiply = jax.jit(lambda a, b: a @ b).lower(matrix, matrix).compile()
-        seconds, spread = _best(lambda: multiply(matrix, matrix))
+        # Here alone all cores are used: elsewhere, threads of our own that wait would count.
+        with OtherWork() as other:
+            seconds, spread = _best(lambda: multiply(matrix, matrix))
         flops = 2 * side**3 / seconds
         vector = jnp.ones(elements, jnp.float32)
         copy = jax.jit(lambda a: a + 1, donate_argnums=0).lower(vector).compile()
@@ -107,6 +118,7 @@ def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
         bytes_per_second=round(2 * vector.nbytes / copy_seconds),
         spread=round(max(spread, copy_spread), 4),
         measured_unix_seconds=round(time.time(), 3),
+        other_work=round(other.fraction, 4) if device.platform == "cpu" else 0.0,
     )
 
 

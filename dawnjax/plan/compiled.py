@@ -21,7 +21,6 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan import compilers
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.systems import System
-from dawnjax.runs.directory import source_of
 
 CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 900
@@ -239,10 +238,11 @@ def _source_hash() -> str:
 def identity_of(argv: Sequence[str]) -> str:
     """Identity of the experiment that the flags ask for, with options that change its programs."""
     from dawnjax.config.experiment_flags import parse_request
+    from dawnjax.config.own_files import file_of
 
     request, positional = parse_request("plan", list(argv))
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}")
-    own = source_of(request.experiment_file)["text"] if request.experiment_file else ""
+    own = file_of(request.experiment)
     options = (request.options.mesh, request.options.weight_update_sharding)
-    return f"{request.experiment.recipe_fields()} {options} {own}"
+    return f"{request.experiment.recipe_fields()} {options} {own.code() if own else ''}"

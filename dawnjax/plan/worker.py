@@ -56,9 +56,11 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
 
     from dawnjax.config.experiment_flags import parse_request
     from dawnjax.feed import InputShapes
+    from dawnjax.machine import jax_settings
     from dawnjax.machine.mesh import batch_shards, make_mesh
     from dawnjax.train_step import make_recipe
 
+    jax_settings.prepare()
     request, _ = parse_request("plan", argv)
     experiment = request.experiment
     spec, note = _spec_of(experiment)

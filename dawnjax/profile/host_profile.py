@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.machine.hardware import STEADY_SPREAD, find_device
+from dawnjax.machine.hardware import MOST_OTHER_WORK, STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.captured_trace import load_trace
 from dawnjax.profile.communication import (
@@ -172,9 +172,9 @@ class HostProfile:
         measured = capture.get("measured_peaks")
         if capture["platform"] == "cpu":
             if measured is None:
-                return None, None, "", "the machine's peak was not measured"
-            if measured["spread"] > STEADY_SPREAD:
-                return None, None, "", _unsteady(measured["spread"])
+                return None, None, "", f"the machine's peak was not measured{_AGAIN}"
+            if reason := _disturbed(measured):
+                return None, None, "", reason
             share = capture["machine_devices"]
             source = _MEASURED_HERE
             if share > 1:
@@ -263,17 +263,19 @@ class HostProfile:
             memory_bytes_per_second=bandwidth,
         )
         reasons: dict[str, str] = {}
-        if is_cpu and (fields["hfu"] or 0.0) > 1:
-            peak_reason = (
-                f"the compiled step makes {100 * fields['hfu']:.0f} % of the measured peak's "
-                "FLOP/s: other work ran while that was measured"
-            )
+        if exceeded := self._exceeded(fields["mfu"] or 0.0, fields["hfu"] or 0.0):
+            peak_reason = exceeded
             peak = fields["mfu"] = fields["hfu"] = None
+        if (fields["memory_bandwidth_fraction"] or 0.0) > 1:
+            fields["memory_bandwidth_fraction"] = None
+            reasons["memory_bandwidth_fraction"] = (
+                "the ops read and write more than the memory can: caches keep part of it"
+            )
         if peak is None:
             reasons |= dict.fromkeys(("mfu", "hfu"), peak_reason)
         if capture["model_flops_per_step"] is None:
             reasons["mfu"] = capture["model_flops_reason"]
-        if fields["memory_bandwidth_fraction"] is None:
+        elif fields["memory_bandwidth_fraction"] is None:
             reasons["memory_bandwidth_fraction"] = (
                 "most of what a CPU's ops read stays in caches, and no counter tells"
                 if is_cpu
@@ -304,6 +306,24 @@ class HostProfile:
             "reasons": reasons,
         }
 
+    def _exceeded(self, mfu: float, hfu: float) -> str:
+        """Reason for no utilization where a step exceeds the peak; empty if it does not."""
+        if max(mfu, hfu) <= 1:
+            return ""
+        makes = (
+            f"the compiled step makes {100 * hfu:.0f} %"
+            if hfu > 1
+            else f"the model's FLOPs are {100 * mfu:.0f} %, those of the compiled step "
+            f"{100 * hfu:.0f} %,"
+        )
+        if self.capture["platform"] != "cpu":
+            return f"{makes} of the published peak's FLOP/s: one of the figures is wrong"
+        saves = "" if hfu > 1 else ", or an algorithm saves most of the model's"
+        return (
+            f"{makes} of the measured peak's FLOP/s: other work ran while that was measured"
+            f"{saves}{_AGAIN}"
+        )
+
     def _difference_points(self, least_wait: bool = False) -> float | None:
         """Exposed communication without skew less the twin's estimate, in points of a step.
 
@@ -323,12 +343,24 @@ class HostProfile:
         return find_straggler(self.host_waits, self.measured.step_seconds)
 
 
-def _unsteady(spread: float) -> str:
-    return (
-        f"the machine's measured peak is not steady: half of its repetitions took {spread:.0%} "
-        f"longer than the best or more, and at most {STEADY_SPREAD:.0%} is taken: other work ran "
-        "beside them. The next profile measures it again"
-    )
+_AGAIN = "; `dawnjax profile --experiment=NAME` measures it again, on a machine without other work"
+
+
+def _disturbed(measured: dict[str, Any]) -> str:
+    """Reason why a measured peak is not taken; empty if it is."""
+    spread, other_work = measured["spread"], measured.get("other_work", 0.0)
+    if other_work > MOST_OTHER_WORK:
+        return (
+            f"other work took {other_work:.0%} of the cores while the machine's peak was measured, "
+            f"and at most {MOST_OTHER_WORK:.0%} is taken{_AGAIN}"
+        )
+    if spread > STEADY_SPREAD:
+        return (
+            f"the machine's measured peak is not steady: half of its repetitions took {spread:.0%} "
+            f"longer than the best or more, and at most {STEADY_SPREAD:.0%} is taken: other work "
+            f"ran beside them{_AGAIN}"
+        )
+    return ""
 
 
 def straggler_of(profiles: Sequence[HostProfile]) -> tuple[Straggler | None, str]:

@@ -26,7 +26,8 @@ class OpTime:
     Attributes:
       product_flops: FLOPs of matrix products and convolutions.
       roofline_seconds: Least time that the device's peaks allow; None without peaks.
-      peak_fraction: Product FLOPs over time, as a fraction of the peak; None without peak.
+      peak_fraction: Product FLOPs over time, as a fraction of the peak; None without peak, and
+        above 1, where the op is too short for the clock or the peak too low.
       scope: The layer.
       kind: Kind of collective; empty for computation.
     """
@@ -86,7 +87,8 @@ def op_times(
         if peak_flops_per_second and memory_bytes_per_second:
             roofline = max(executed / peak_flops_per_second, num_bytes / memory_bytes_per_second)
         if peak_flops_per_second and seconds:
-            peak_fraction = executed / seconds / peak_flops_per_second
+            share = executed / seconds / peak_flops_per_second
+            peak_fraction = share if share <= 1 else None
         ops.append(
             OpTime(
                 name=name,
@@ -128,8 +130,14 @@ def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float
 
 
 def peak_use_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
-    """Distribution over computing time of the share of the peak that products used."""
+    """Distribution over computing time of the share of the peak that products used.
+
+    It is empty where products that exceed the peak take more than a hundredth of the time.
+    """
     computing = [op for op in ops if not op.kind]
+    exceed = sum(op.seconds for op in computing if op.peak_fraction is None and op.product_flops)
+    if exceed > 0.01 * sum(op.seconds for op in computing):
+        return []
     known = [(op.peak_fraction, op.seconds) for op in computing if op.peak_fraction is not None]
     return time_weighted_cdf(known)
 

@@ -2,11 +2,9 @@
 
 import dataclasses
 import hashlib
-import io
 import re
 import secrets
 import time
-import tokenize
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -44,6 +42,19 @@ class RunDirectory:
     @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
+
+    def refuse_links(self) -> None:
+        """Refuse folders that are links, before anything is written: the directory may be a
+        stranger's, and lead to files of ours.
+        """
+        folders = [self.path / name for name in ("log", "evaluations", "inference", "tensorboard")]
+        folders += [self.profile, *self.profile.glob("process_*"), *self.profile.glob("*/*")]
+        for folder in folders:
+            if folder.is_symlink():
+                raise ConfigError(
+                    f"{folder} is a link, through which a run would write elsewhere; put the "
+                    "folder itself there, or link to the whole run directory"
+                )
 
 
 def names_a_file(text: str) -> bool:
@@ -113,10 +124,19 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     return record
 
 
-class _Source(TypedDict):
+class _Text(TypedDict):
     name: str
     sha256: str
     text: str
+
+
+class _Source(_Text):
+    modules: NotRequired[list[_Text]]
+
+
+class _Settings(TypedDict):
+    numbers: dict[str, Any]
+    others: dict[str, Any]
 
 
 class _Record(TypedDict):
@@ -128,26 +148,19 @@ class _Record(TypedDict):
     identity: str
     identity_fields: dict[str, Any]
     source: NotRequired[_Source | None]
+    settings: NotRequired[_Settings]
 
 
-LARGEST_SOURCE_BYTES = 10**6
-"""Of the text of an experiment's file, which every run keeps."""
+def texts_of(source: dict[str, Any] | None) -> dict[str, dict[str, str]]:
+    """Texts of a record's `source`, the file's and its modules', by name."""
+    return {item["name"]: item for item in [source, *source.get("modules", ())]} if source else {}
 
 
-def source_of(file: Path) -> dict[str, str]:
-    """Read an experiment's file without running it: `name`, `text`, and `sha256` of its UTF-8."""
-    try:
-        # Read by Python's own rule for encodings, so that the kept text is the one that ran.
-        data = records.read_plain(file)
-        text = data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"cannot read the experiment file {file}: {error}") from None
-    if len(data) > LARGEST_SOURCE_BYTES:
-        raise ConfigError(
-            f"the experiment file {file} has {len(data):,} bytes; a run keeps the text of one of "
-            f"at most {LARGEST_SOURCE_BYTES:,}: move what is large to a file that it reads"
-        )
-    return {"name": file.name, "sha256": hash_of(text), "text": text}
+def changed_texts(then: dict[str, Any] | None, now: dict[str, Any] | None) -> list[str]:
+    """Names of the texts that two records of one experiment hold otherwise."""
+    old, new = texts_of(then), texts_of(now)
+    names = old.keys() | new.keys() if old and new else ()
+    return sorted(n for n in names if old.get(n, {}).get("sha256") != new.get(n, {}).get("sha256"))
 
 
 def hash_of(text: str) -> str:
@@ -185,7 +198,10 @@ def refuse_unusable_path(path: Path) -> None:
 
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
-    """Refuse a run directory of another experiment or seed; `ConfigError` names the difference."""
+    """Refuse a run directory of another experiment, seed or arithmetic; `ConfigError` names the
+    difference.
+    """
+    refuse_other_settings(record, new, str(directory.path))
     shown = different_fields(record, new)
     if shown:
         raise ConfigError(
@@ -202,12 +218,35 @@ def different_fields(record: dict[str, Any], new: dict[str, Any]) -> str:
         for name in old_fields.keys() | new_fields.keys()
         if old_fields.get(name) != new_fields.get(name)
     )
+    code = [name.removeprefix("code.") for name in names if name.startswith("code.")]
+    if code and len(code) == len(names):
+        return (
+            f"the code of {', '.join(code[:3])} is another than its own, whose text is in "
+            "experiment.json"
+        )
     shown = ", ".join(
         f"{name} is {old_fields.get(name, 'absent')!r} there and "
         f"{new_fields.get(name, 'absent')!r} here"
         for name in names[:3]
     )
     return shown + (f" (and {len(names) - 3} more)" if len(names) > 3 else "")
+
+
+def refuse_other_settings(record: dict[str, Any], new: dict[str, Any], where: str) -> None:
+    """Refuse settings of JAX or XLA that can change the numbers and that a run was not begun with.
+
+    Nothing is refused where one of both does not say them.
+    """
+    if "settings" not in record or "settings" not in new:
+        return
+    then, now = record["settings"]["numbers"], new["settings"]["numbers"]
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            values = (repr(side[name]) if name in side else "not set" for side in (then, now))
+            raise ConfigError(
+                "{}: {} was {} when the run began and is {} now, which can change its numbers; "
+                "set it as it was, or choose another --run_dir".format(where, name, *values)
+            )
 
 
 def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:

@@ -75,7 +75,8 @@ def origins_of(
             raise ConfigError(f"arm {arm.name!r}: {error}") from None
         record = run_record.record_of(request, spec, "")
         _refuse_other_experiment(record, arm, by_arm[arm.name], out)
-        origin = origin_of(record, timed_options(to_json(request.options)))
+        options = timed_options(to_json(request.options))
+        origin = origin_of(record, {**options, **record["settings"]["numbers"]})
         first = alike.setdefault((origin, request.options.mesh, arm.devices), arm)
         if first is not arm:
             raise ConfigError(

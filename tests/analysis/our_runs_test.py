@@ -171,6 +171,16 @@ def test_the_cores_of_a_cpu_are_its_hardware_and_those_of_a_host_are_a_warning(t
     assert accelerator.warnings == ("the hosts of the trials had 1 or 2 CPU cores",)
 
 
+def test_trials_of_two_arithmetics_are_two_entries(tmp_path):
+    flags = {"XLA_FLAGS": "--xla_allow_excess_precision=false"}
+    entries = entries_of(
+        write_run(tmp_path / "plain"), write_run(tmp_path / "other", seed=1, settings=flags)
+    )
+    assert len(entries) == 2
+    said = sorted(entry.distinction for entry in entries)
+    assert "XLA_FLAGS=--xla_allow_excess_precision=false" in said[1]
+
+
 def test_simulated_devices_are_no_accelerators(tmp_path):
     path = write_run(tmp_path / "a", platform="cpu", device_kind="cpu", num_devices=4)
     (entry,) = entries_of(path)

@@ -364,6 +364,15 @@ def test_output_that_cannot_be_written_is_one_line(command, unbuffered, tmp_path
     process.wait()
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_fault(closed):
+    argv = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "dawnjax", "list"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("digits" in done.stdout) == (closed == "2>&-")
+
+
 @pytest.mark.parametrize("experiment", ["synthetic_image", "multi30k_transformer"])
 def test_every_number_of_every_model_refuses_what_it_cannot_be(experiment):
     """0, -1, nothing or nan, where a model cannot be made of it: one line that names the flag."""

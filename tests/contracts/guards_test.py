@@ -276,11 +276,14 @@ def past_records(call: ast.Call) -> str:
     owner = getattr(getattr(function, "value", None), "id", "")
     texts = [ast.unparse(value) for value in (*call.args, *(k.value for k in call.keywords))]
     writes = {"write_text", "write_bytes", "touch", "mkstemp", "NamedTemporaryFile", "rename"}
+    writes |= {"chmod", "fchmod", "tofile", "savetxt", "symlink_to"}
     reads = {"read_text", "read_bytes", "fromfile", "open_memmap", "genfromtxt"}
     if name in writes | reads or (name in ("load", "loads", "JSONDecoder") and owner == "json"):
         return name
     if owner == "np" and name in ("load", "save", "savez"):
         return name
+    if owner == "shutil" and name.startswith("copy"):
+        return name  # follows a link where it writes
     if name == "replace" and (owner == "os" or (len(texts) == 1 and not call.keywords)):
         return name  # Path.replace takes one argument, str.replace two, dataclasses' keywords
     return name if name == "open" else ""

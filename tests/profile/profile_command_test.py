@@ -48,9 +48,9 @@ def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
     """A run on four devices with a window inside it and the profile after it."""
     run_dir = tmp_path_factory.mktemp("profiled") / "run"
     flags = [f"--run_dir={run_dir}", "--tensorboard=false", "--profile.seconds=0.1"]
-    steady = MeasuredPeaks("cpu", 1e12, 1e10, spread=0.02, measured_unix_seconds=0.0)
+    steady = MeasuredPeaks("cpu", 1e12, 1e10, 0.02, measured_unix_seconds=0.0, other_work=0.0)
     with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
-        patch.setattr("dawnjax.capture.trace.measured_peaks", lambda device, dtype: steady)
+        patch.setattr("dawnjax.capture.trace.measured_peaks", lambda *args, **_: steady)
         assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
     return run_dir, json.loads((run_dir / "result.json").read_text())
 
@@ -143,7 +143,11 @@ def test_an_op_of_a_simulated_device_can_have_the_whole_machine(profiled_run):
 
 @pytest.mark.parametrize(
     ("measured", "why"),
-    [({"spread": 3.1}, "took 310% longer"), ({"flops_per_second": 1e3}, "of the measured peak's")],
+    [
+        ({"spread": 3.1}, "took 310% longer"),
+        ({"other_work": 0.5}, "other work took 50% of the cores"),
+        ({"flops_per_second": 1e3}, "of the measured peak's"),
+    ],
 )
 def test_a_peak_that_other_work_disturbed_gives_no_utilization(
     measured, why, profiled_run, tmp_path, capsys
@@ -158,9 +162,12 @@ def test_a_peak_that_other_work_disturbed_gives_no_utilization(
     for name in ("mfu", "hfu", "peak_flops_per_second"):
         assert used[name] is None
     assert why in used["reasons"]["mfu"] and why in used["reasons"]["hfu"]
+    assert "`dawnjax profile --experiment=NAME` measures it again" in used["reasons"]["mfu"]
     known = [op.peak_fraction is not None for op in profile.ops]
-    # A low peak alone spoils no fraction of bandwidth: ops that move bytes still have theirs.
-    assert any(known) == ("spread" not in measured)
+    # A low peak alone spoils no op without a product; none with one is above its peak.
+    assert any(known) == ("flops_per_second" in measured)
+    assert all(op.peak_fraction is None for op in profile.ops if op.product_flops)
+    assert profile.roofline_json()["peak_use_cdf"] == []
     assert main(["profile", str(tmp_path), "--figures=false"]) == 0
     assert f"host 0: model FLOP utilization is not known: {used['reasons']['mfu']}" in (
         capsys.readouterr().out
@@ -317,9 +324,17 @@ def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
     assert first.flops_per_second > 1e8 and first.bytes_per_second > 1e8
     kept = json.loads(Path(cache).read_text())
     assert list(kept) == [first.key] and jax.__version__ in first.key
-    kept[first.key] |= {"flops_per_second": 123.0, "spread": 0.0}
+    kept[first.key] |= {"flops_per_second": 123.0, "spread": 0.0, "other_work": 0.0}
     Path(cache).write_text(json.dumps(kept))
     assert measured_peaks(device, cache=cache).flops_per_second == 123.0
+    # A program was faster than the kept peak: it was measured on a slower machine than this is now.
+    faster = measured_peaks(device, cache=cache, at_least=124.0)
+    assert faster.flops_per_second > 1e8
+    Path(cache).write_text(json.dumps(kept))
+    # Steady other work shows in no spread.
+    kept[first.key] |= {"other_work": 0.5}
+    Path(cache).write_text(json.dumps(kept))
+    assert measured_peaks(device, cache=cache).flops_per_second > 1e8
     # Measured beside other work: measured again, and the better figure is kept.
     kept[first.key] |= {"flops_per_second": 1e18, "bytes_per_second": 1.0, "spread": 9.0}
     Path(cache).write_text(json.dumps(kept))

@@ -31,6 +31,7 @@ def write_run(
     profile_seconds: float = 0.0,
     cache: str = "",
     declared: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> Path:
     """Write a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
@@ -49,6 +50,7 @@ def write_run(
       profile_seconds: Duration of a profile after the run; 0 for none.
       cache: `cold` or `warm` for a program that took 5 s before the start; empty for none.
       declared: The log's facts on its data; those of made data if None.
+      settings: Of JAX and XLA, that can change numbers; none if None.
     """
     log = Log().begin(0.0, price)
     step = 0
@@ -92,6 +94,7 @@ def write_run(
             "device_kind": device_kind,
             "platform": platform,
             "mesh": mesh or {"data": num_devices},
+            "settings": {"numbers": settings or {}, "others": {}},
         },
     }
     (path / "log").mkdir(parents=True)

@@ -57,6 +57,15 @@ def test_the_closing_table_says_which_epochs_a_time_is_of():
     assert rows["training alone"] == ("6.000 s", "train steps, no evaluation, of all 4.00 epochs")
 
 
+def test_the_closing_table_has_the_reason_where_there_is_no_time():
+    log = one_attempt()
+    log.events[:] = [event for event in log.events if event["event"] != "evaluation"]
+    log.events[-1]["status"] = "not_reached"
+    rows = shown(log.events)
+    for name in ("time to accuracy", "total to accuracy"):
+        assert rows[name] == ("-", "no evaluation reached the target")
+
+
 def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
     def row(mfu, hfu, reasons):
         used = {"mfu": mfu, "hfu": hfu, "peak_source": "measured", "reasons": reasons}
@@ -73,6 +82,10 @@ def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
     assert note == (
         "20.4 % by the FLOPs that were executed (an algorithm saves some of the model's); "
         "of the profiled steps; peak: measured"
+    )
+    assert row(0.3, 0.29, {})[1].startswith(
+        "29.0 % by the FLOPs that were executed (the model's count the gradient of the first "
+        "layer's input too, which no step needs); "
     )
     assert row(0.3, 0.3, {})[1] == (
         "30.0 % by the FLOPs that were executed; of the profiled steps; peak: measured"

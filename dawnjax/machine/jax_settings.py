@@ -1,0 +1,129 @@
+"""JAX's own settings: those of the mathematics are pinned, all others that were set are recorded.
+
+JAX reads a variable `JAX_<NAME>` for each setting, and XLA a few more. A recipe says what is
+computed, so none of them may change it unseen.
+"""
+
+import contextlib
+import enum
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+
+from dawnjax.errors import ConfigError
+
+PINNED: dict[str, Any] = {
+    "jax_enable_x64": False,
+    "jax_enable_custom_prng": False,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_random_seed_offset": 0,
+    "jax_high_dynamic_range_gumbel": False,
+    "jax_default_matmul_precision": None,
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
+}
+"""Settings with which every run computes: JAX's defaults from 0.10 to 0.12."""
+
+_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE", "TF_CUDNN_DETERMINISTIC")
+"""Variables of the compilers and libraries below JAX that can change how numbers are rounded."""
+
+_SAME_NUMBERS = re.compile(
+    r"jax_(?:enable_|raise_)?(?:persistent|compilation)_cache.*|jax_share_binary.*"
+    r"|jax_(?:platforms?|platform_name|num_cpu_devices|.*_visible_devices|local_device_ids)"
+    r"|jax_(?:log|debug_log|dump|explain|pprint|tracer|traceback|include|hlo_source|source|captured"
+    r"|check|distributed|coordinator|cross_host|force_dcn|mock|enable_recover|enable_preemption"
+    r"|transfer_guard|thread_guard|array_garbage|compiler_detailed|send_traceback).*"
+)
+"""Settings without a part in the numbers: caches, devices, processes, messages, guards."""
+
+_SAME_NUMBERS_FLAGS = re.compile(
+    r"--xla_(?:dump|hlo_profile|force_host_platform_device_count|gpu_cuda_data_dir"
+    r"|gpu_enable_command_buffer|gpu_graph|\w*timeout|\w*progress|pjrt)\w*"
+)
+
+_not_taken: dict[str, Any] = {}
+"""Pinned settings that were asked for otherwise, with the value that was asked for."""
+
+
+def prepare() -> None:
+    """Pin the settings for a run; ConfigError where JAX was told to compile nothing."""
+    if jax.config.values["jax_disable_jit"]:
+        raise ConfigError(
+            "JAX_DISABLE_JIT is set, and a run consists of compiled programs: unset it"
+        )
+    pin()
+
+
+def pin() -> None:
+    """Set the settings of the mathematics."""
+    values = jax.config.values
+    for name, value in PINNED.items():
+        if name in values and _plain(values[name]) != value:
+            _not_taken[name] = _plain(values[name])
+            jax.config.update(name, value)
+
+
+@contextlib.contextmanager
+def pinned() -> Iterator[None]:
+    """Pin the settings in a block, and give the caller's own back after it."""
+    before = {name: _plain(v) for name, v in jax.config.values.items() if name in PINNED}
+    try:
+        pin()
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def warnings() -> list[str]:
+    """Lines on settings that were asked for and are not taken."""
+    return [
+        f"{name.upper()}={value} is not taken: a run computes with {name}={PINNED[name]}, "
+        "whatever its surroundings say"
+        for name, value in _not_taken.items()
+    ]
+
+
+def recorded(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, Any]]:
+    """Settings that are not JAX's defaults, as JSON: `numbers`, which may round otherwise, and
+    `others`.
+    """
+    values = jax.config.values
+    numbers: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name in sorted(values):
+        if name not in PINNED and (name.upper() in environment or name in _by_program):
+            kept = others if _SAME_NUMBERS.fullmatch(name) else numbers
+            kept[name] = _plain(values[name])
+    for name in _VARIABLES:
+        given = sorted(environment.get(name, "").split())
+        counting = [flag for flag in given if not _SAME_NUMBERS_FLAGS.match(flag)]
+        if counting:
+            numbers[name] = " ".join(counting)
+        if len(counting) < len(given):
+            others[name] = " ".join(flag for flag in given if flag not in counting)
+    return {"numbers": numbers, "others": others}
+
+
+_by_program: set[str] = set()
+"""Settings that a user's file changed."""
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """Note the settings that a block of a user's code changes."""
+    before = jax.config.values
+    try:
+        yield
+    finally:
+        after = jax.config.values
+        _by_program.update(name for name in after if after[name] != before.get(name))
+
+
+def _plain(value: Any) -> Any:
+    value = value.value if isinstance(value, enum.Enum) else value
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

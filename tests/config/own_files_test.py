@@ -1,0 +1,349 @@
+"""A user's file and the modules beside it: found, hashed, kept, and named by errors."""
+
+import ast
+import dataclasses
+import importlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trained import result_of
+
+from dawnjax.__main__ import main
+from dawnjax.commands.check import check_run
+from dawnjax.config import own_files, own_sources
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.errors import ConfigError
+
+MINE = """
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from dawnjax.config.experiment import Evaluation, Experiment, Target, WarmupCosine
+from dawnjax.input_pipeline.datasets.arrays import Arrays
+from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.task import Task
+from parts import activation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data(Arrays):
+    TAG = "data_of_mine"
+
+    def arrays(self, split):
+        x = np.random.default_rng(split == "train").normal(size=(96, 4)).astype("float32")
+        return {"x": x, "y": x.sum(1)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+    TAG = "model_of_mine"
+    width: int = 8
+
+    def __post_init__(self):
+        {8: 0}[self.width]
+
+    def build(self, *, spec, rngs):
+        return Net(self.width, rngs)
+
+
+class Net(nnx.Module):
+    def __init__(self, width, rngs):
+        self.first = nnx.Linear(4, width, rngs=rngs)
+        self.last = nnx.Linear(width, 1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(activation(self.first(x)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lion:
+    TAG = "lion_of_mine"
+    base_learning_rate: float = 1e-2
+
+    def build(self, learning_rate):
+        return optax.lion(learning_rate)
+
+
+class Regression(Task):
+    TAG = "regression_of_mine"
+    metrics = (Metric(name="mse", title="MSE", unit="1", direction="at_most"),)
+    arrays, inputs = ("x", "y"), ("x",)
+
+    def answer(self, module, inputs, setting):
+        return module(inputs["x"])[:, 0]
+
+    def loss(self, module, batch, moment, setting):
+        return jnp.square(self.answer(module, batch, setting) - batch["y"]), len(batch["y"])
+
+    def measure(self, module, batch, setting):
+        return {"mse": self.loss(module, batch, None, setting)[0]}
+
+
+EXPERIMENT = Experiment(
+    name="mine", task=Regression(), model=Model(), data=Data(), optimizer=Lion(),
+    schedule=WarmupCosine(), num_epochs=4, global_batch_size=32,
+    evaluation=Evaluation(every_epochs=2, global_batch_size=96),
+    targets=(Target(metric="mse", value=0.0, direction="at_most"),),
+)
+"""
+PARTS = '''"""An activation."""
+from flax import nnx
+
+
+def activation(x):
+    return nnx.gelu(x)
+'''
+QUICK = ["--tensorboard=false", "--profile.after_run=false"]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The file and its module in a folder below the working one; writes them, changed or not."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "own").mkdir()
+
+    def write(old: str = "", new: str = "") -> str:
+        assert old in MINE + PARTS
+        Path("own/mine.py").write_text(MINE.replace(old, new) if old else MINE)
+        Path("own/parts.py").write_text(PARTS.replace(old, new) if old else PARTS)
+        return "own/mine.py"
+
+    return write
+
+
+FAULTS = [
+    ("mine.py", "import optax\n", "import optax\nfrom nowhere import nothing\n"),
+    ("mine.py", "TAG = \"data_of_mine\"", "TAG = \"data_of_mine"),
+    ("parts.py", "return nnx.gelu(x)", "return nnx.gelu(x"),
+    ("parts.py", "\n\n\ndef activation", "\nnnx.nothing\n\n\ndef activation"),
+    ("parts.py", "return nnx.gelu(x)", "return {}['nxt']"),
+    ("mine.py", "return Net(self.width, rngs)", "return {}['nxt']"),
+    ("mine.py", "return Net(self.width, rngs)", "import sys; sys.exit(0)"),
+    ("mine.py", "return optax.lion(learning_rate)", "return {}['nxt']"),
+    ("mine.py", "return optax.lion(learning_rate)",
+     "return optax.GradientTransformation(lambda p: (), lambda u, s, p: {}['nxt'])"),
+    ("mine.py", "return module(inputs[\"x\"])[:, 0]", "return module(inputs['nxt'])[:, 0]"),
+    ("mine.py", 'return {"mse": self', 'return {"mse": nothing or self'),
+    ("mine.py", "    arrays, inputs = ", "    arrays, inputs = property(lambda s: s.nxt), "),
+    ("mine.py", "    arrays, inputs = ",
+     "    def model_arguments(self, spec):\n        return {}['nxt']\n\n    arrays, inputs = "),
+    ("mine.py", "    arrays, inputs = ",
+     "    def validate(self, model, spec):\n        raise OSError('no')\n\n    arrays, inputs = "),
+    ("mine.py", "    arrays, inputs = ",
+     "    def zero_totals(self, setting):\n        return {}['nxt']\n\n    arrays, inputs = "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "old", "new"), FAULTS)
+def test_an_error_in_a_user_s_file_is_one_line_with_its_place(file, old, new, mine, capsys):
+    path = mine(old, new)
+    assert main(["train", f"--experiment={path}", "--run_dir=run", *QUICK]) == 2
+    error = capsys.readouterr().err
+    text = Path("own", file).read_text()
+    first = text[: text.index(new)].count("\n") + 1
+    (line,) = re.findall(rf"^dawnjax train: own/{file}:(\d+): ", error)
+    assert first <= int(line) <= first + new.count("\n") and error.count("\n") == 1, error
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("new", ["return {}['nxt']", "raise ValueError('no data')"])
+def test_an_error_of_a_user_s_arrays_is_one_line_with_its_place(new, mine, capsys):
+    path = mine('return {"x": x, "y": x.sum(1)}', new)
+    assert main(["train", f"--experiment={path}", "--run_dir=run", *QUICK]) == 1
+    error = capsys.readouterr().err
+    where = r"^dawnjax train: Data.arrays\('\w+'\) failed at \S*own/mine.py:22: \w+Error: .*\n$"
+    assert re.match(where, error), error
+
+
+def test_a_flag_that_a_user_s_class_refuses_is_one_line_with_its_place(mine, capsys):
+    assert main(["train", f"--experiment={mine()}", "--model.width=9", "--run_dir=run"]) == 2
+    error = capsys.readouterr().err
+    assert re.match(r"dawnjax train: own/mine.py:\d+: .*KeyError: 9\n$", error), error
+
+
+LATE_FAULTS = [
+    ('        return {"mse": self.loss(module, batch, None, setting)[0]}',
+     '        return {"mse": self.loss(module, batch, None, setting)[0]}\n\n'
+     "    def metrics_of(self, totals, setting):\n        return {}['nxt']"),
+    ("    def arrays(self, split):\n",
+     "    def load(self, split):\n        raise RuntimeError('no disk')\n\n"
+     "    def arrays(self, split):\n"),
+]  # fmt: skip
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(("old", "new"), LATE_FAULTS)
+def test_an_error_within_a_run_is_one_line_too(old, new, mine, compile_cache, capsys):
+    path = mine(old, new)
+    assert main(["train", f"--experiment={path}", "--run_dir=run", *QUICK, compile_cache]) in (1, 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert re.match(r"dawnjax train: own/mine.py:\d+: ", lines[-1]), lines
+    assert not any("Traceback" in line for line in lines)
+    assert result_of(Path("run"))["status"] == "failed"
+
+
+@pytest.mark.compiles
+def test_a_changed_module_is_refused_wherever_its_run_is_used(mine, compile_cache, capsys):
+    path = mine()
+    argv = ["train", f"--experiment={path}", "--run_dir=run", *QUICK, compile_cache]
+    assert main(argv) == 3
+    capsys.readouterr()
+    record = json.loads(Path("run/experiment.json").read_text())
+    assert set(record["identity_fields"]["code"]) == {"mine.py", "parts.py"}
+    assert [item["text"] for item in record["source"]["modules"]] == [PARTS]
+    assert check_run(Path("run")) == ([], [])
+    # As many letters, and within the second that a compiled copy of it knows.
+    mine("nnx.gelu", "nnx.silu")
+    for command in (argv, ["evaluate", "run", argv[1]], ["infer", "run", argv[1]]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert "parts.py" in error and "text is in run/experiment.json" in error, error
+        assert error.count("\n") == 1
+    # A remark changes no number.
+    mine('"""An activation."""', '"""Another docstring."""  # and a remark')
+    assert main(["evaluate", "run", argv[1]]) == 0
+    assert "parts.py was changed since the run: its text differs" in capsys.readouterr().err
+    assert main(["infer", "run", argv[1], "--examples=5"]) == 0
+    assert "of 5 of 96 examples: quality() of task=regression_of_mine gives none of its" in (
+        capsys.readouterr().out
+    )
+    record["source"]["modules"][0]["text"] = PARTS.replace("gelu", "silu")
+    Path("run/experiment.json").write_text(json.dumps(record))
+    faults = check_run(Path("run"))[0]
+    assert any("source.modules.0.text has not the hash" in fault for fault in faults)
+
+
+def test_what_a_function_imports_and_what_a_package_holds_is_code_too(mine):
+    path = mine("    return nnx.gelu(x)\n", "    from bag.inner import act\n    return act(x)\n")
+    Path("own/bag").mkdir()
+    Path("own/bag/__init__.py").write_text("")
+    Path("own/bag/inner.py").write_text("from . import base\nact = base.act\n")
+    Path("own/bag/base.py").write_text("def act(x):\n    return x\n")
+    Path("own/unused.py").write_text("nothing = 0\n")
+    load_experiment(path)
+    experiment = load_experiment(path)
+    own = own_files.file_of(experiment)
+    assert own is not None
+    names = {"mine.py", "parts.py", "bag/__init__.py", "bag/inner.py", "bag/base.py"}
+    assert set(own.texts) == names
+    before = own.code()
+    Path("own/bag/base.py").write_text("def act(x):\n    return -x\n")
+    again = own_files.file_of(load_experiment(path))
+    assert again is not None
+    after = again.code()
+    assert {name for name in names if after[name] != before[name]} == {"bag/base.py"}
+
+
+def test_a_module_that_a_run_loads_later_is_named(mine):
+    experiment = load_experiment(mine())
+    own = own_files.file_of(experiment)
+    assert own is not None and own_sources.modules_not_in(own.texts) == []
+    Path("own/late.py").write_text("nothing = 0\n")
+    importlib.import_module("late")
+    assert own_sources.modules_not_in(own.texts) == ["late.py"]
+
+
+def test_each_file_has_the_modules_beside_it(mine, tmp_path):
+    load_experiment(mine())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.py").write_text(MINE)
+    with pytest.raises(ConfigError, match=r"other/mine.py:\d+: ModuleNotFoundError.*parts"):
+        load_experiment("other/mine.py")
+    (tmp_path / "other" / "parts.py").write_text(PARTS.replace("gelu", "tanh"))
+    own = own_files.file_of(load_experiment("other/mine.py"))
+    assert own is not None and "tanh" in own.texts["parts.py"]
+    assert sys.modules["parts"].__file__ == os.path.abspath("other/parts.py")
+
+
+def test_what_a_file_says_of_its_experiment_is_no_code_of_it(mine):
+    first = own_files.file_of(load_experiment(mine()))
+    other = own_files.file_of(load_experiment(mine("num_epochs=4", "num_epochs=5")))
+    third = own_files.file_of(load_experiment(mine("width: int = 8", "width: int = 8 + 0")))
+    assert first is not None and other is not None and third is not None
+    assert first.code() == other.code() != third.code()
+
+
+def test_classes_of_this_package_have_no_code_of_their_own(tmp_path):
+    file = tmp_path / "as_shipped.py"
+    file.write_text(
+        "import dataclasses\nfrom dawnjax.experiments import digits\n"
+        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, name='as_shipped')\n"
+    )
+    experiment = load_experiment(str(file))
+    assert own_files.file_of(experiment) is None
+    own = own_files.source_of(experiment, file)
+    assert own is not None and list(own.texts) == ["as_shipped.py"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outside:
+    """A class that Python imported in the ordinary way."""
+
+
+def test_a_class_that_was_imported_before_brings_its_file(mine):
+    experiment = dataclasses.replace(load_experiment("digits"), model=Outside())
+    own = own_files.file_of(experiment)
+    assert own is not None and next(iter(own.texts)) == Path(__file__).name
+
+
+def test_the_hash_of_code_passes_over_layout():
+    def hash_of(text: str) -> str:
+        (only,) = (own_sources.code_of({"a.py": text}) or {}).values()
+        return only
+
+    assert hash_of("def f(x):\n    return x + 1\n") == hash_of(
+        'def f( x ):\n    """Doc."""\n    # remark\n    return (x\n        + 1)\n'
+    )
+    assert hash_of("x = 1") != hash_of("x = 2") != hash_of("x = 1.0")
+    assert hash_of("def f(): pass") != hash_of("async def f(): pass")
+    assert own_sources.code_of({"a.py": "x ="}) is None
+    assert hash_of("x = " + "+".join("1" * 2000)) != hash_of("x = " + "+".join("1" * 2001))
+
+
+def lines_of_code(text: str) -> list[int]:
+    """Lines, from 0, that begin a statement which runs before a run begins."""
+    tree = ast.parse(text)
+    blocks = [node.body for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return sorted(node.lineno - 1 for body in [tree.body, *blocks] for node in body)
+
+
+RAISED = ["KeyError('nxt')", "ValueError('a\\nb')", "ZeroDivisionError()", "SystemExit(0)"]
+RAISED += ["RuntimeError('\\x1b[31m')", "RecursionError('deep')", "OSError(5, 'no disk')"]
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(150, marks=pytest.mark.long)])
+def test_wherever_a_user_s_file_fails_the_place_is_named(count, mine, campaign, capsys):
+    tries = campaign(
+        "own_files",
+        "an experiment file, or a module beside it, that raises an error at a random statement",
+        "one line with the file and the line; no run directory",
+    )
+    random = np.random.default_rng(38)
+    places = [(name, line) for name, text in (("mine.py", MINE), ("parts.py", PARTS))
+              for line in lines_of_code(text)]  # fmt: skip
+    for number in range(count):
+        name, line = places[random.integers(len(places))]
+        error = RAISED[random.integers(len(RAISED))]
+        path = mine()
+        lines: list[str] = [*(MINE if name == "mine.py" else PARTS).splitlines()]
+        decorated = next((n for n in range(line, 0, -1) if not lines[n - 1].startswith("@")), 0)
+        indent = len(lines[line]) - len(lines[line].lstrip())
+        lines.insert(decorated, " " * indent + f"raise {error}")
+        Path("own", name).write_text("\n".join(lines))
+        status = main(["train", f"--experiment={path}", "--run_dir=run", *QUICK])
+        said = capsys.readouterr().err
+        held = status in (1, 2) and said.count("\n") == 1 and not Path("run").exists()
+        held = held and f"own/{name}:{decorated + 1}: " in said and "\x1b" not in said
+        why = f"status {status}: {said[-300:]}"
+        tries.tried(f"try {number}: {error} at {name}:{decorated + 1}", held=held, why=why)
+    tries.finish()
