@@ -1,6 +1,5 @@
-"""Progress of a run on the screen: a live line, plain lines elsewhere, a closing table."""
+"""Progress of a run on the screen: a live line, or plain lines where nobody watches."""
 
-import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,11 +11,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from dawnjax.call_queue import CallQueue
+from dawnjax.closing_table import closing_table, rate_text
 from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page import words
 from dawnjax.page.boxes import boxed
-from dawnjax.page.table import Table, of_words
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.task import find_metric
 from dawnjax.text import escaped
@@ -164,7 +163,7 @@ class Display:
             self._time_left(now, step),
             f"loss {loss:.4f}",
             f"epoch {epoch:.2f}",
-            _rate_text(rate, self._experiment, self._spec),
+            rate_text(rate, self._experiment, self._spec),
             f"input wait {100 * waited:.1f}%",
         ]
         if self._status is not None:
@@ -245,170 +244,3 @@ def fitting(parts: Sequence[str], width: int) -> str:
             break
         line = longer
     return line
-
-
-def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:
-    """Closing table of a run: quantity, value, and what the value holds."""
-    rows: list[tuple[str, str, str]] = []
-
-    def add(quantity: str, value: str, holds: str) -> None:
-        rows.append((quantity, value, holds))
-
-    def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.3f} s"
-
-    add(
-        "time to accuracy",
-        seconds(result.time_to_accuracy_seconds),
-        # A value has its definition, and no value has its reason.
-        result.reasons.get(
-            "time_to_accuracy_seconds", "run_start to the evaluation that reached the target"
-        )
-        + ("" if result.epochs_to_target is None else f", {result.epochs_to_target:.2f} epochs")
-        + ("; it began with another run's parameters" if result.initialized_from else ""),
-    )
-    if result.interruptions:
-        add(
-            "elapsed to accuracy",
-            seconds(result.elapsed_seconds_to_accuracy),
-            result.reasons.get(
-                "elapsed_seconds_to_accuracy",
-                f"with the gaps of {result.interruptions} interruption(s)",
-            ),
-        )
-    add("compilation", seconds(result.compile_seconds), _compilation_note(result))
-    add(
-        "total to accuracy",
-        seconds(result.total_seconds_to_accuracy),
-        result.reasons.get(
-            "total_seconds_to_accuracy",
-            "from the start of the program, imports and compilation included",
-        ),
-    )
-    add(
-        "training alone",
-        seconds(result.train_seconds),
-        "train steps, no evaluation"
-        + (f", of all {result.epochs:.2f} epochs" if result.trained_on else "")
-        + _budget_note(result, experiment, spec),
-    )
-    for target in result.target:
-        best = result.best.get(target["metric"])
-        metric = find_metric(experiment.task, target["metric"])
-        add(
-            f"best {target['metric']}",
-            "-" if best is None or metric is None else metric.text(best),
-            f"target {target['direction'].replace('_', ' ')} {target['value']:g}",
-        )
-    rate = result.examples_per_second
-    add(
-        "throughput",
-        "-" if rate is None else _rate_text(rate, experiment, spec),
-        f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
-        f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
-    )
-    for host in result.hosts:
-        rows += _profile_rows(host, len(result.hosts) > 1)
-    if "straggler" in result.reasons:
-        add("slowest host", "-", result.reasons["straggler"])
-    cost = result.cost_usd
-    add(
-        "cost",
-        "-" if cost is None else f"{cost:.4f} USD",
-        result.reasons.get("cost_usd", "time to accuracy x price"),
-    )
-    add("hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result))
-    table = of_words(["quantity", "value", "what it holds"], rows, texts=(0, 2))
-    title = f"{result.experiment}, seed {result.seed}: {result.status}"
-    return dataclasses.replace(table, title=title)
-
-
-def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:
-    limit, is_whole = experiment.max_seconds, result.steps >= experiment.num_steps(spec)
-    if not limit or is_whole or result.status != "not_reached":
-        return ""
-    return f"; max_seconds={limit:g} ended them"
-
-
-def _rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
-    parts = experiment.task.parts_of_examples(spec)
-    more = "".join(f" ({rate * count:,.0f} {name}/s)" for name, count in parts.items())
-    return f"{rate:,.{1 if parts else 0}f} {experiment.task.example_unit}/s{more}"
-
-
-def _parts_note(experiment: Experiment, spec: AnySpec) -> str:
-    parts = experiment.task.parts_of_examples(spec)
-    unit = experiment.task.example_unit
-    return "".join(f"; {unit} hold {count:.1f} {name} on average" for name, count in parts.items())
-
-
-def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str, str]]:
-    communication, used = host.get("communication"), host.get("utilization")
-    if not communication or not used or communication["method"] is None:
-        return []
-    which = f", host {host['process_index']}" if name_host else ""
-    exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
-    ablation = communication["ablation_exposed_fraction"]
-    rest = f"{100 * (exposed - skew):.1f} % on the wire, "
-    note = "of a step, hidden by no computation: "
-    if communication.get("simulation"):
-        rest, note = "", f"{communication['simulation']}. Of a step, hidden by no computation: "
-    sent = (
-        f"exposed communication{which}",
-        f"{100 * exposed:.1f} %",
-        f"{note}{rest}{100 * skew:.1f} % waiting for the slowest device"
-        + ("" if ablation is None else f". A step without any takes {100 * ablation:.1f} % less"),
-    )
-    mfu, hfu = used["mfu"], used["hfu"]
-    executed = ""
-    if hfu is not None:
-        executed = f"{100 * hfu:.1f} % by the FLOPs that were executed"
-        if mfu is not None and hfu < mfu:
-            executed += f" ({_why_fewer(hfu / mfu)})"
-        executed += "; "
-    utilization = (
-        f"model FLOP utilization{which}",
-        "-" if mfu is None else f"{100 * mfu:.1f} %",
-        executed
-        + (used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}"),
-    )
-    return [sent, utilization]
-
-
-def _why_fewer(ratio: float) -> str:
-    """Reason why a step executes fewer FLOPs than the model has, from their ratio."""
-    # The model's are three times those of the forward pass, which are more than those of its first
-    # layer: what is missing there is a third at most.
-    if ratio < 2 / 3:
-        return "an algorithm saves some of the model's"
-    return "the model's count the gradient of the first layer's input too, which no step needs"
-
-
-def _processes_note(result: RunResult) -> str:
-    note = f"{result.num_processes} process(es)"
-    cores = sorted({host["cores"] for host in result.hosts if host.get("cores")})
-    if result.platform != "cpu" or not cores:
-        return note
-    # Processes of one machine share its cores.
-    whose = " seen by each" if result.num_processes > 1 else ""
-    return f"{note}, {' or '.join(map(str, cores))} cores{whose}"
-
-
-def _compilation_note(result: RunResult) -> str:
-    before = result.compile_seconds_before_run_start
-    within = result.compile_seconds_in_time_to_accuracy
-    if before is None:
-        where = "of all attempts; how much of it was before run_start is not known"
-    elif not result.interruptions:
-        where = "before run_start, not in the time to accuracy"
-    else:
-        where = f"{before:.3f} s before run_start, not in the time to accuracy"
-        after = result.compile_seconds - before - (within or 0.0)
-        if within:
-            where += f"; {within:.3f} s after a restart, in it"
-        if after > 0.0005 and result.time_to_accuracy_seconds is not None:
-            where += f"; {after:.3f} s after the target"
-        elif after > 0.0005:
-            where += f"; {after:.3f} s after a restart"
-    states = " and ".join(sorted(set(result.compile_cache.values()))) or "off"
-    return f"{where}; cache of compiled programs: {states}"

@@ -15,6 +15,9 @@ from quick_compilation import QUICK, flags_with
 
 # Processes that tests start inherit the flags, and read each other's programs from one cache.
 os.environ["XLA_FLAGS"] = flags_with(QUICK, os.environ.get("XLA_FLAGS", ""))
+# Operations carry no lines of Python, which take a sixth of a compilation; hlo_test.py asks for
+# them where a profile shows them.
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 
 # Under `nohup` the signal is ignored, by the processes that tests start too. A handler is not
 # inherited, so that those hear it, and this process still outlives its terminal.

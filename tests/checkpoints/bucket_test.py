@@ -18,6 +18,8 @@ import pytest
 from object_store import ObjectStore, Stored
 from saved_states import assert_exact, device_state, metadata_of, open_checkpoints, restore
 
+from dawnjax.__main__ import main
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("gcsfs") is None, reason="gcsfs is not installed: dawnjax[gcs]"
 )
@@ -56,6 +58,8 @@ def training(run_dir: Path, compile_cache: str, directory: str = DIRECTORY) -> l
         f"--run_dir={run_dir}",
         f"--checkpoint.directory={directory}",
         "--checkpoint.every_steps=20",
+        # Its first evaluation ends the run, after 84 steps.
+        *("--model.stage_sizes=1", "--model.stage_widths=16", "--targets.0.value=0.5"),
         "--profile.after_run=false",
         compile_cache,
     ]
@@ -74,7 +78,7 @@ def wait_until(holds: Callable[[], bool], child: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.processes
-def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cache):
+def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cache, capsys):
     run_dir = tmp_path / "run"
     command = training(run_dir, compile_cache)
     child = start(store, "-m", "dawnjax", *command)
@@ -107,10 +111,11 @@ def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cach
     assert evaluated["step"] == kept[-1] and evaluated["reached"]
     last = [event for event in events if event["event"] == "evaluation"][-1]
     assert evaluated["top_1_accuracy"] == pytest.approx(last["metrics"]["top_1_accuracy"], abs=1e-6)
-    status, output = run(store, "evaluate", str(run_dir))
-    assert status == 2 and "--checkpoint.directory" in output
-    status, output = run(store, "report", str(run_dir), f"--out={tmp_path / 'page'}")
-    assert status == 0 and (tmp_path / "page" / "index.html").exists(), output
+    # Neither asks the store.
+    assert main(["evaluate", str(run_dir)]) == 2
+    assert "--checkpoint.directory" in capsys.readouterr().err
+    assert main(["report", str(run_dir), f"--out={tmp_path / 'page'}"]) == 0
+    assert (tmp_path / "page" / "index.html").exists()
 
 
 @pytest.mark.processes
@@ -118,7 +123,7 @@ def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
     launch = ["launch", "--processes=2", "--", *training(tmp_path / "run", compile_cache)]
     launch += ["--mesh.data=2", "--num_epochs=6"]
     status, output = run(store, *launch)
-    assert status == 3, output
+    assert status == 0, output
     assert "could not be saved" not in output
     assert len(steps_in(store)) == 2
     kept = steps_in(store)[-1]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fault_runs
 import pytest
 
 pytestmark = pytest.mark.processes
@@ -32,7 +33,8 @@ def test_the_notebooks_cells_run(tmp_path):
     program = tmp_path / "notebook.py"
     program.write_text("\n".join(cells))
     command = [sys.executable, str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    environment = fault_runs.environment()
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
     assert re.match(r"0 reached \d+\.\d+", lines[0]), lines[0]

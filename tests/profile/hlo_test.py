@@ -1,5 +1,6 @@
 """Counting compiled programs: by hand, against the compiler, and a ResNet-50 four ways."""
 
+import functools
 import importlib.util
 import subprocess
 import sys
@@ -307,7 +308,7 @@ def test_what_is_no_compiled_program_is_one_line(text):
 
 
 @pytest.mark.compiles
-def test_a_compiled_program_against_the_compiler_s_own_count():
+def test_a_compiled_program_against_the_compiler_s_own_count(request):
     def loss(kernels, x):
         for kernel in kernels:
             x = jax.nn.relu(
@@ -318,6 +319,10 @@ def test_a_compiled_program_against_the_compiler_s_own_count():
         return (x.reshape(len(x), -1) @ jnp.ones((x[0].size, 10))).sum()
 
     kernels = [jnp.ones((3, 3, 8, 32)), jnp.ones((3, 3, 32, 32))]
+    # The tests compile without lines of Python; a user's programs have ten for each operation.
+    limit = "jax_traceback_in_locations_limit"
+    request.addfinalizer(functools.partial(jax.config.update, limit, jax.config.values[limit]))
+    jax.config.update(limit, 10)
     compiled = jax.jit(loss).lower(kernels, jnp.ones((4, 16, 16, 8))).compile()
     counted, theirs = analyze(compiled.as_text() or ""), compiled.cost_analysis()
     assert theirs is not None

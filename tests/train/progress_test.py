@@ -5,132 +5,13 @@ import io
 import sys
 
 from dataset_specs import SMALL_IMAGES
-from made_logs import one_attempt, recompiling_run
-from rich.console import Console
 from rich.status import Status
 
 from dawnjax import progress
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.page import words
-from dawnjax.page.boxes import boxed
-from dawnjax.progress import Display, closing_table, fitting
-from dawnjax.runs.summary import summarize
-
-
-def shown(events) -> dict[str, tuple[str, str]]:
-    """The closing table of a run: value and what it holds, by quantity."""
-    written = io.StringIO()
-    console = Console(file=written, width=300)
-    table = closing_table(summarize(events), load_experiment("digits"), SMALL_IMAGES)
-    console.print(boxed(table))
-    rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
-    return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}
-
-
-def test_the_closing_table_says_where_compilation_lies():
-    value, note = shown(one_attempt().events)["compilation"]
-    assert value == "5.000 s" and note.startswith("before run_start, not in the time to accuracy;")
-    value, note = shown(recompiling_run().events)["compilation"]
-    assert value == "8.000 s"
-    assert note == (
-        "5.000 s before run_start, not in the time to accuracy; 3.000 s after a restart, in it; "
-        "cache of compiled programs: cold"
-    )
-    note = shown(recompiling_run(reached=0.5).events)["compilation"][1]
-    assert "5.000 s before run_start" in note and "3.000 s after a restart; cache" in note
-    later = recompiling_run().begin(2000.0)
-    later.add("phase", 1.0, name="compile").add("host_sample", 3.0)
-    note = shown(later.events)["compilation"][1]
-    assert "3.000 s after a restart, in it; 2.000 s after the target; cache" in note
-
-
-def test_the_closing_table_says_which_epochs_a_time_is_of():
-    rows = shown(one_attempt().events)
-    assert rows["time to accuracy"][1].endswith("reached the target, 2.00 epochs")
-    assert rows["training alone"][1] == "train steps, no evaluation"
-    log = one_attempt()
-    log.events.pop()
-    log.add("phase", 13.0, name="train").train(15.0, 40, 20)
-    rows = shown(log.add("attempt_end", 16.0, status="reached", step=40).events)
-    assert rows["time to accuracy"][1].endswith("reached the target, 2.00 epochs")
-    assert rows["training alone"] == ("6.000 s", "train steps, no evaluation, of all 4.00 epochs")
-
-
-def test_the_closing_table_has_the_reason_where_there_is_no_time():
-    log = one_attempt()
-    log.events[:] = [event for event in log.events if event["event"] != "evaluation"]
-    log.events[-1]["status"] = "not_reached"
-    rows = shown(log.events)
-    for name in ("time to accuracy", "total to accuracy"):
-        assert rows[name] == ("-", "no evaluation reached the target")
-
-
-def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
-    def row(mfu, hfu, reasons):
-        used = {"mfu": mfu, "hfu": hfu, "peak_source": "measured", "reasons": reasons}
-        communication = {"method": "trace", "exposed_fraction": 0.0, "exposed_skew_fraction": 0.0}
-        communication["ablation_exposed_fraction"] = None
-        host = {"process_index": 0, "communication": communication, "utilization": used}
-        log = one_attempt()
-        end = log.events.pop()
-        log.add("host_summary", 13.5, hosts=[host]).events.append(end)
-        return shown(log.events)["model FLOP utilization"]
-
-    value, note = row(0.532, 0.204, {})
-    assert value == "53.2 %"
-    assert note == (
-        "20.4 % by the FLOPs that were executed (an algorithm saves some of the model's); "
-        "of the profiled steps; peak: measured"
-    )
-    assert row(0.3, 0.29, {})[1].startswith(
-        "29.0 % by the FLOPs that were executed (the model's count the gradient of the first "
-        "layer's input too, which no step needs); "
-    )
-    assert row(0.3, 0.3, {})[1] == (
-        "30.0 % by the FLOPs that were executed; of the profiled steps; peak: measured"
-    )
-    assert row(0.532, None, {}) == ("53.2 %", "of the profiled steps; peak: measured")
-    assert row(None, 0.204, {"mfu": "not counted"}) == (
-        "-",
-        "20.4 % by the FLOPs that were executed; not counted",
-    )
-
-
-def test_the_closing_table_says_first_that_devices_share_cores_and_that_no_host_is_slow():
-    communication = {"method": "trace", "exposed_fraction": 0.9, "exposed_skew_fraction": 0.05}
-    communication |= {"ablation_exposed_fraction": None}
-    used = {"mfu": None, "hfu": None, "reasons": {"mfu": "not steady"}}
-    log = one_attempt()
-    end = log.events.pop()
-    host = {"process_index": 0, "communication": communication, "utilization": used}
-    log.add("host_summary", 13.5, hosts=[host], no_straggler="no host holds the others up")
-    rows = shown([*log.events, end])
-    assert "85.0 % on the wire, 5.0 % waiting" in rows["exposed communication"][1]
-    assert rows["slowest host"] == ("-", "no host holds the others up")
-    communication["simulation"] = "2 simulated devices share 2 cores; there is no wire"
-    assert shown([*log.events, end])["exposed communication"] == (
-        "90.0 %",
-        "2 simulated devices share 2 cores; there is no wire. Of a step, hidden by no computation: "
-        "5.0 % waiting for the slowest device",
-    )
-
-
-def test_the_closing_table_says_how_many_cores_a_cpu_is():
-    def row(cores, num_processes=1, platform="cpu"):
-        log = one_attempt()
-        devices = next(event for event in log.events if event["event"] == "devices")
-        devices |= {"num_processes": num_processes, "platform": platform}
-        end = log.events.pop()
-        hosts = [{"process_index": index, "cores": count} for index, count in enumerate(cores)]
-        log.add("host_summary", 13.5, hosts=hosts).events.append(end)
-        return shown(log.events)["hardware"][1]
-
-    assert row([2]) == "1 process(es), 2 cores"
-    # Processes of one machine see the same cores: they are not added up.
-    assert row([2, 2], num_processes=2) == "2 process(es), 2 cores seen by each"
-    assert row([8, 2], num_processes=2) == "2 process(es), 2 or 8 cores seen by each"
-    assert row([2], platform="gpu") == row([]) == "1 process(es)"
+from dawnjax.progress import Display, fitting
 
 
 def test_a_live_line_has_what_fits_from_the_first_on():
