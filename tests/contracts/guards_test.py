@@ -42,12 +42,15 @@ SMALL = [
 
 @functools.cache
 def files() -> dict[str, Path]:
-    """The file of each module of the package, by the module's name."""
+    """The file of each module of the package, by the module's name.
+
+    Without the templates of users' files, which are no code of the package's.
+    """
     paths = [
         Path(folder, name)
         for folder, _, names in os.walk(TOP / "dawnjax", followlinks=True)
         for name in names
-        if name.endswith(".py")
+        if name.endswith(".py") and not folder.endswith("/config/templates")
     ]
     names = [".".join(path.relative_to(TOP).with_suffix("").parts) for path in paths]
     return {name.removesuffix(".__init__"): path for name, path in zip(names, paths, strict=True)}
@@ -248,6 +251,7 @@ PAST_RECORDS = {
     ("dawnjax.checkpoints.manifest", "open"): "an object of a bucket; a special file is refused",
     ("dawnjax.checkpoints.manifest", "read_bytes"): "an object of a bucket, its size checked",
     ("dawnjax.cluster.launcher", "read_text"): PROC,
+    ("dawnjax.commands.new", "read_text"): OURS,
     ("dawnjax.cluster.watchdog", "open"): PROC,
     ("dawnjax.input_pipeline.preparation.archives", "open"): "a member of a zip, by its size",
     ("dawnjax.input_pipeline.preparation.photograph_writer", "open_memmap"): IN_PLACE,
