@@ -190,7 +190,7 @@ def fuzz_one(
     try_one()
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(3000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [10, pytest.param(3000, marks=pytest.mark.long)])
 def test_an_edited_file_is_read_or_refused_in_a_line(count, tmp_path, campaign):
     fuzz = campaign(
         "data_fuzz",

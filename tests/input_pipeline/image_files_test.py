@@ -70,6 +70,7 @@ def test_a_cut_scan_does_not_tell_on_whole_ones_beside_it():
         assert list(threads.map(outcome, given)) == ["read", "read", "refused", "read"] * 20
 
 
+@pytest.mark.processes
 def test_what_others_print_meanwhile_is_passed_on():
     code = (
         "import ctypes, numpy as np\n"
