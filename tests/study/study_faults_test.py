@@ -73,7 +73,7 @@ def test_a_killed_study_continues_to_the_same_trials(
 ):
     kills = campaign(
         "study_kills",
-        "`study`, every second one with `--side_by_side=2`, killed at a random moment and continued",
+        "`study`, in turn alone and with `--side_by_side=2`, killed at a random moment, continued",
         "no process is left after 5 s; each trial counts once, with the same evaluations",
     )
     choose = random.Random(11)
