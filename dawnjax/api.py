@@ -3,7 +3,7 @@
 import gc
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dawnjax
 from dawnjax.errors import ConfigError, ExitStatus
@@ -74,6 +74,16 @@ def train_in_process(request: "Request", argv: list[str], *, shows: bool) -> Exi
         processes.leave(status)
         dawnjax.runs_before += 1
     return status
+
+
+def new_record(request: "Request") -> dict[str, Any]:
+    """`experiment.json` as a new run would write it; `ConfigError` if it could not be trained."""
+    from dawnjax import run_record, session
+    from dawnjax.checkpointed import initial_parameters
+
+    request = initial_parameters.resolved(request)
+    spec = session.checked(request.experiment, request.options)
+    return run_record.record_of(request, spec, "")
 
 
 def _flags_of(request: "Request") -> list[str]:

@@ -59,21 +59,17 @@ def origins_of(
       ConfigError: An arm cannot be trained, its trials so far had another experiment, or two arms
         differ in nothing that a study measures.
     """
-    from dawnjax import run_record, session
-    from dawnjax.checkpointed import initial_parameters
-
     by_arm: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         by_arm.setdefault(trial.arm.name, []).append(trial)
     origins: dict[str, Origin] = {}
     alike: dict[tuple[Any, ...], Arm] = {}
     for arm in arms:
+        request = request_of(study, by_arm[arm.name][0], out)
         try:
-            request = initial_parameters.resolved(request_of(study, by_arm[arm.name][0], out))
-            spec = session.checked(request.experiment, request.options)
+            record = api.new_record(request)
         except ConfigError as error:
             raise ConfigError(f"arm {arm.name!r}: {error}") from None
-        record = run_record.record_of(request, spec, "")
         _refuse_other_experiment(record, arm, by_arm[arm.name], out)
         options = timed_options(to_json(request.options))
         origin = origin_of(record, {**options, **record["settings"]["numbers"]})
