@@ -15,7 +15,8 @@ from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.plan import planned
-from dawnjax.plan.planned import DOES_NOT_FIT, Planned
+from dawnjax.plan.planned import Planned
+from dawnjax.plan.predict import DOES_NOT_FIT
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment import Experiment

@@ -37,8 +37,8 @@ def configure(cache_dir: str) -> None:
     Raises:
       ConfigError: The directory that was asked for cannot be made, or is none.
     """
-    global _directory
-    _directory = None
+    global directory
+    directory = None
     # JAX reads this setting once, at the first compilation; set it before, or later commands in
     # this process keep the old value.
     compilation_cache.reset_cache()
@@ -53,8 +53,8 @@ def configure(cache_dir: str) -> None:
             "and no address; give another, or none"
         )
     try:
-        directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
-        directory.mkdir(parents=True, exist_ok=True)
+        kept_in = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
+        kept_in.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
         why = f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"
         if cache_dir:
@@ -63,7 +63,7 @@ def configure(cache_dir: str) -> None:
         print(f"dawnjax: warning: {why}", file=sys.stderr)
         jax.config.update("jax_enable_compilation_cache", False)
         return
-    _directory = directory
+    directory = kept_in
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # Small programs too: a run compiles few, and each then starts at once the second time.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -76,7 +76,7 @@ def _asked_of_jax() -> str:
     return "none" if is_off else os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
 
 
-_directory: Path | None = None
+directory: Path | None = None
 """Where programs are kept now."""
 
 _waits_for_first = False
@@ -108,7 +108,7 @@ def share_between_processes() -> None:
 def _all_see_cache_of_first() -> bool:
     # A drawn name, so that a mark of a killed run is not taken for this one's.
     name = processes.same_text(f".seen-by-all-{uuid.uuid4().hex}")
-    mark = None if _directory is None else _directory / name
+    mark = None if directory is None else directory / name
     is_first = jax.process_index() == 0
     with contextlib.suppress(OSError):
         if mark is not None and is_first:
@@ -204,9 +204,9 @@ def watch_cache() -> Iterator[CacheUse]:
 
 def _kept_searches() -> int:
     """Number of XLA's searches for kernels that process 0 keeps, a file each; 0 without a GPU."""
-    if _directory is None or jax.default_backend() != "gpu" or jax.process_index() > 0:
+    if directory is None or jax.default_backend() != "gpu" or jax.process_index() > 0:
         return 0
-    folder = _directory / "xla_gpu_per_fusion_autotune_cache_dir"  # JAX's name for it
+    folder = directory / "xla_gpu_per_fusion_autotune_cache_dir"  # JAX's name for it
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 

@@ -45,7 +45,7 @@ _SAME_NUMBERS_FLAGS = re.compile(
     r"|gpu_enable_command_buffer|gpu_graph|\w*timeout|\w*progress|pjrt)\w*"
 )
 
-_not_taken: dict[str, Any] = {}
+not_taken: dict[str, Any] = {}
 """Pinned settings that were asked for otherwise, with the value that was asked for."""
 
 
@@ -62,15 +62,15 @@ def pin() -> None:
     """Set the settings of the mathematics."""
     values = jax.config.values
     for name, value in PINNED.items():
-        if name in values and _plain(values[name]) != value:
-            _not_taken[name] = _plain(values[name])
+        if name in values and plain(values[name]) != value:
+            not_taken[name] = plain(values[name])
             jax.config.update(name, value)
 
 
 @contextlib.contextmanager
 def pinned() -> Iterator[None]:
     """Pin the settings in a block, and give the caller's own back after it."""
-    before = {name: _plain(v) for name, v in jax.config.values.items() if name in PINNED}
+    before = {name: plain(v) for name, v in jax.config.values.items() if name in PINNED}
     try:
         pin()
         yield
@@ -84,7 +84,7 @@ def warnings() -> list[str]:
     return [
         f"{name.upper()}={value} is not taken: a run computes with {name}={PINNED[name]}, "
         "whatever its surroundings say"
-        for name, value in _not_taken.items()
+        for name, value in not_taken.items()
     ]
 
 
@@ -96,9 +96,9 @@ def recorded(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str,
     numbers: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name in sorted(values):
-        if name not in PINNED and (name.upper() in environment or name in _by_program):
+        if name not in PINNED and (name.upper() in environment or name in changed_by_program):
             kept = others if _SAME_NUMBERS.fullmatch(name) else numbers
-            kept[name] = _plain(values[name])
+            kept[name] = plain(values[name])
     for name in _VARIABLES:
         given = sorted(environment.get(name, "").split())
         counting = [flag for flag in given if not _SAME_NUMBERS_FLAGS.match(flag)]
@@ -109,7 +109,7 @@ def recorded(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str,
     return {"numbers": numbers, "others": others}
 
 
-_by_program: set[str] = set()
+changed_by_program: set[str] = set()
 """Settings that a user's file changed."""
 
 
@@ -121,9 +121,9 @@ def watched() -> Iterator[None]:
         yield
     finally:
         after = jax.config.values
-        _by_program.update(name for name in after if after[name] != before.get(name))
+        changed_by_program.update(name for name in after if after[name] != before.get(name))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     value = value.value if isinstance(value, enum.Enum) else value
     return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from dawnjax.plan.validation import Check
 
 
-DOES_NOT_FIT = "does not fit: "
-"""How the reason of a system with too little memory begins."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Planned:
     """One system and batch: a prediction, or the reason why there is none."""

@@ -20,12 +20,14 @@ from dawnjax.plan.efficiency import Efficiency, compute_seconds, peak_flops
 from dawnjax.plan.epochs import Epochs
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.interconnect import exchange_seconds
-from dawnjax.plan.planned import DOES_NOT_FIT
 from dawnjax.plan.systems import System
 
 DEVIATIONS = 2.0
 COMMUNICATION = "exposed communication"
 SLOWEST_HOST = "waiting for the slowest host"
+
+DOES_NOT_FIT = "does not fit: "
+"""How the reason of a system with too little memory begins."""
 
 
 @dataclasses.dataclass(frozen=True)

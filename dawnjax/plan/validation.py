@@ -28,8 +28,6 @@ from dawnjax.plan.systems import accelerators
 TARGETS = {"imagenet_resnet50_mlperf": 0.749, "wmt_transformer_big": 25.0}
 """Target of the observed official results, all of MLPerf Training v0.5, of each experiment."""
 
-_METRICS = {"imagenet_resnet50_mlperf": "top-1", "wmt_transformer_big": "BLEU"}
-
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
 ITS_SYSTEM, AS_LARGE, OTHER_TARGET = "its system", "all as large", "its target"
 """Quantities, and which results a fit leaves out beside the predicted one."""
@@ -74,8 +72,7 @@ def estimated_epochs(experiment: str, global_batch: int, target: float) -> Epoch
     if curve is None:
         why = "epochs to the target are not known: give --epochs, or --epochs_from=RUNS"
         return Epochs(mean=None, spread=0.0, basis=why)
-    metric = _METRICS[experiment]
-    basis = f"{len(official)} results of MLPerf Training v0.5 to {metric} {TARGETS[experiment]:g}"
+    basis = f"{len(official)} results of MLPerf Training v0.5 to {TARGETS[experiment]:g}"
     if others := len(points) - len(official):
         to = ", ".join(f"{point:g}" for point in sorted({p.target for p in points[-others:]}))
         basis += f" and {others} reference points of later rounds to {to}"

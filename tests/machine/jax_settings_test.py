@@ -36,8 +36,8 @@ OTHERS = {
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch):
-    monkeypatch.setattr(jax_settings, "_not_taken", {})
-    monkeypatch.setattr(jax_settings, "_by_program", set())
+    monkeypatch.setattr(jax_settings, "not_taken", {})
+    monkeypatch.setattr(jax_settings, "changed_by_program", set())
     with jax_settings.pinned():
         yield
 
@@ -47,7 +47,7 @@ def test_what_belongs_to_the_mathematics_is_pinned_and_said():
         jax.config.update(name, value)
     jax_settings.prepare()
     now = jax.config.values
-    assert all(jax_settings._plain(now[name]) == v for name, v in jax_settings.PINNED.items())
+    assert all(jax_settings.plain(now[name]) == v for name, v in jax_settings.PINNED.items())
     # Computed with JAX 0.10.2 without any setting: the same draw whatever the surroundings say.
     assert jnp.zeros(1).dtype == np.float32
     np.testing.assert_allclose(jax.random.uniform(jax.random.key(0)), 0.947667, rtol=1e-6)
@@ -128,7 +128,7 @@ def test_a_run_without_compilation_is_refused_at_once(command, tmp_path, capsys)
 
 
 def test_the_cache_that_jax_was_given_is_taken(tmp_path, monkeypatch):
-    before = compilation._directory
+    before = compilation.directory
     try:
         monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "jax"))
         compilation.configure("")
