@@ -10,6 +10,7 @@ from dawnjax.runs import trackers
 
 SMALL = ["train", "digits", "--max_steps=20", "--num_epochs=0", "--evaluation.first_epoch=0"]
 SMALL += ["--evaluation.every_steps=10", "--schedule=constant", "--profile.after_run=false"]
+SMALL += ["--model.stage_sizes=1", "--model.stage_widths=16"]
 
 
 @pytest.fixture

@@ -125,6 +125,7 @@ def test_the_figures_of_an_arm(tmp_path):
 
 
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
+TINY += ["--model.stage_sizes=1", "--model.stage_widths=16"]
 
 
 @pytest.mark.compiles

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from first_steps import build, run_steps
+from first_steps import build, run_steps, train_steps
 from task_table import copied_run
 from trained import result_of
 
@@ -58,7 +58,7 @@ SMALL_BIDAF = BiDAF(
 )
 MATCHING = dataclasses.replace(SMALL_BIDAF, has_match=True)
 SMALL_QANET = QANet(
-    word_width=6, character_width=4, filters=5, width=8, num_heads=2, num_model_blocks=2
+    word_width=6, character_width=4, filters=5, width=8, num_heads=2, num_model_blocks=1
 )
 
 
@@ -283,7 +283,7 @@ def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
 def test_vectors_from_outside_take_the_place_of_trained_ones():
     recipe, _ = build(1, *FLAGS, "--data.vector_width=16")
     assert "words" not in recipe.abstract_state.params["embedding"]
-    losses, _ = run_steps(1, *FLAGS, "--data.vector_width=16")
+    _, losses = train_steps(1, *FLAGS, "--data.vector_width=16")
     assert len(set(losses)) == 6 and np.isfinite(losses).all()
     assert "words" in build(1, *FLAGS)[0].abstract_state.params["embedding"]
 

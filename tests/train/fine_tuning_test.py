@@ -90,15 +90,15 @@ def test_the_same_classes_keep_the_head_and_begin_where_the_source_ended(
 @pytest.mark.compiles
 def test_identity_holds_what_was_begun_with(source, tmp_path, compile_cache):
     identities = set()
-    other = tmp_path / "other"
-    assert train(other, compile_cache, HALVES[0], "--seed=1") in (0, 3)
+    other, few = tmp_path / "other", ["--max_steps=2", "--evaluation.every_steps=2"]
+    assert train(other, compile_cache, HALVES[0], "--seed=1", *few) in (0, 3)
     for name, flags in {
         "none": [],
         "source": [f"--initialize_from={source}"],
         "other": [f"--initialize_from={other}"],
     }.items():
         run_dir = tmp_path / f"from_{name}"
-        assert train(run_dir, compile_cache, HALVES[0], *flags) in (0, 3)
+        assert train(run_dir, compile_cache, HALVES[0], *few, *flags) in (0, 3)
         identities.add(json.loads((run_dir / "result.json").read_text())["identity"])
     assert len(identities) == 3
 
