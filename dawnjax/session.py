@@ -18,8 +18,10 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.limits import require
 from dawnjax.machine import compilation, host_memory
 from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
+from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 
 
@@ -31,7 +33,25 @@ def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
     options.validate()
+    refuse_mesh(experiment.model, options.mesh)
     return spec
+
+
+def refuse_mesh(model: Any, shape: MeshShape) -> None:
+    """Refuse a mesh that splits layers which the model has whole, or sizes that do not divide."""
+    if shape.model == 1:
+        return
+    if not hasattr(model, "split_sizes"):
+        raise ConfigError(
+            f"mesh.model={shape.model} must be 1: model={model.TAG} has no layer that is split"
+        )
+    for name, size in model.split_sizes()["model"]:
+        require(
+            shape.model >= 1 and size % shape.model == 0,
+            "mesh.model",
+            shape.model,
+            f"divide model.{name}={size}",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

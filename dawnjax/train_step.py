@@ -32,6 +32,7 @@ from dawnjax.machine.mesh import (
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, named_layers
+from dawnjax.models.sharding import Axes
 from dawnjax.optim import loss_scaling
 from dawnjax.optim.optimizers import make_optimizer, whitening_learns
 from dawnjax.runs.stages import Span
@@ -88,6 +89,13 @@ class Recipe:
     @property
     def spec(self) -> Any:
         return self.setting.spec
+
+    @property
+    def named_axes(self) -> dict[str, Axes]:
+        """Named axes of the parameters, by the end of their paths; empty where the model has none.
+        """
+        model = self.experiment.model
+        return model.logical_axes() if hasattr(model, "logical_axes") else {}
 
     def initial_state(self, root_key: jax.Array) -> TrainState:
         """State before the first step; it depends on the seed alone."""

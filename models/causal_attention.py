@@ -1,6 +1,7 @@
 """Attention to a window of earlier tokens of the same document.
 
-Letters of shapes in names: B examples, Q queries of a block, K keys that it may see, H heads.
+Letters of shapes in names: B examples, Q queries of a block, K keys that it may see, H heads, and in
+grouped attention G queries that share the head of a key.
 """
 
 import math
@@ -30,9 +31,10 @@ def causal_attention(
     """Scaled dot-product attention, float32 [batch, length, heads, channels].
 
     A token sees `window` tokens, itself included (0 is no limit), of its own document in
-    `documents`, int32 [batch, length] (None is one document).
+    `documents`, int32 [batch, length] (None is one document). Consecutive query heads share one of
+    fewer heads of keys and values.
     """
-    length = query.shape[1]
+    length, group = query.shape[1], query.shape[2] // key.shape[2]
     window = window or length
     mask = None if documents is None else visible(documents, 0, length, 0, length, window)
     within = window if documents is None and window < length else 0
@@ -40,30 +42,36 @@ def causal_attention(
     if fused is not None:
         return fused.astype(jnp.float32)
     block = max(BLOCK, -(-length // _MOST_BLOCKS))
+    heads, scores, mixed = query.shape, "bqhc,bkhc->bhqk", "bhqk,bkhc->bqhc"
+    if group > 1:
+        query = query.reshape(*heads[:2], -1, group, heads[-1])
+        scores, mixed = "bqhgc,bkhc->bhgqk", "bhgqk,bkhc->bqhgc"
     attended = []
     for start in range(0, length, block):
         end = min(start + block, length)
         # No query of the block sees a key before this one.
         first = max(0, start + 1 - window)
         scores_BxHxQxK = jnp.einsum(
-            "bqhc,bkhc->bhqk",
+            scores,
             query[:, start:end],
             key[:, first:end],
             preferred_element_type=jnp.float32,
         )
         mask_Bx1xQxK = visible(documents, start, end, first, end, window)[:, None]
+        if group > 1:
+            mask_Bx1xQxK = mask_Bx1xQxK[:, None]
         scores_BxHxQxK /= math.sqrt(query.shape[-1])
         scores_BxHxQxK = jnp.where(mask_Bx1xQxK, scores_BxHxQxK, -jnp.inf)
         weights_BxHxQxK = jax.nn.softmax(scores_BxHxQxK, axis=-1).astype(value.dtype)
         attended.append(
             jnp.einsum(
-                "bhqk,bkhc->bqhc",
+                mixed,
                 weights_BxHxQxK,
                 value[:, first:end],
                 preferred_element_type=jnp.float32,
             )
         )
-    return jnp.concatenate(attended, axis=1)
+    return jnp.concatenate(attended, axis=1).reshape(heads)
 
 
 def visible(

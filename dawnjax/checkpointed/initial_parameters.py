@@ -120,7 +120,7 @@ def take(
 
     both = {"params": state.params, "batch_stats": state.batch_stats}
     merged = jax.tree_util.tree_map_with_path(pick, both)
-    merged = jax.device_put(merged, shardings_of(recipe.mesh, both))
+    merged = jax.device_put(merged, shardings_of(recipe.mesh, both, recipe.named_axes))
     # A copy: a step takes over the memory of each array of the state.
     ema = jax.tree.map(jnp.copy, merged["params"]) if recipe.experiment.ema_decay else {}
     taken = Taken(

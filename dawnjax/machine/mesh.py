@@ -1,11 +1,12 @@
 """The device mesh, and where each array lies on it.
 
-A batch is split over the axes `data` and `fsdp`; parameters and optimizer state over `fsdp`.
+A batch is split over the axes `data` and `fsdp`; parameters and optimizer state over `fsdp`. Where a
+model names the axes of its parameters, `models/sharding.py` decides in their place.
 """
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.models.sharding import Axes, axes_of, spec_of
 
 BATCH_AXES = ("data", "fsdp")
 
@@ -123,6 +125,17 @@ def local_rows(sharding: NamedSharding, num_rows: int) -> slice:
     return slice(spans[0][0], spans[-1][1])
 
 
-def shardings_of(mesh: Mesh, tree: Any) -> Any:
-    """Sharding of each array of a tree of shapes, by `state_sharding`."""
-    return jax.tree.map(lambda leaf: state_sharding(mesh, leaf.shape), tree)
+def shardings_of(mesh: Mesh, tree: Any, named: Mapping[str, Axes] | None = None) -> Any:
+    """Sharding of each array of a tree of shapes: by its named axes, or else `state_sharding`.
+
+    `named` has the axes of a model's parameters, as `sharding.axes_of` takes them.
+    """
+
+    def of(location: Any, leaf: Any) -> NamedSharding:
+        path = jax.tree_util.keystr(location, simple=True, separator="/")
+        axes = axes_of(path, len(leaf.shape), named or {})
+        if axes is None:
+            return state_sharding(mesh, leaf.shape)
+        return NamedSharding(mesh, spec_of(axes, leaf.shape, mesh))
+
+    return jax.tree_util.tree_map_with_path(of, tree)
