@@ -21,7 +21,7 @@ from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
 from dawnjax.models.rotary import Rotary, rotated
-from dawnjax.models.sharding import Axes, constrained
+from dawnjax.models.sharding import Axes, constrained, moved
 
 Tree = dict[str, Any]
 
@@ -30,6 +30,8 @@ PRODUCTS = ("query", "key", "value", "attended", "gate", "up")
 
 TEXT: Axes = ("batch", "text", None)
 WHOLE_TEXT: Axes = ("batch", None, None)
+COLUMNS: Axes = ("batch", None, "mlp")
+"""Of activations [batch, length, ...]: between the halves of a block, before a half, and within."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,6 +168,7 @@ class LlamaModule(nnx.Module):
         The logits of `config.loss_chunk` tokens a row exist at one time, in the backward pass too.
         """
         hidden, chunk = self._hidden(tokens, window), self.config.loss_chunk
+        targets = constrained(targets, ("batch", None), self.execution)
         platform = self.execution.platform
 
         def of_chunk(hidden: jax.Array, targets: jax.Array) -> jax.Array:
@@ -184,6 +187,7 @@ class LlamaModule(nnx.Module):
         """Input of the output layer, [batch, length, width]."""
         config, execution = self.config, self.execution
         dtype = arithmetic_of(execution).activations
+        tokens = constrained(tokens, ("batch", None), execution)
         with jax.named_scope("embedding"):
             # Gathered over `fsdp` as a whole: a lookup in a table split by width would gather twice.
             table = constrained(self.embedding[...].astype(dtype), ("vocab", None), execution)
@@ -202,7 +206,7 @@ class LlamaModule(nnx.Module):
             layer = jax.checkpoint(layer, policy=kept)
         hidden, _ = jax.lax.scan(layer, hidden, weights)
         hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
-        return constrained(hidden, WHOLE_TEXT, execution)
+        return moved(hidden, WHOLE_TEXT, TEXT, execution)
 
     def _logits(self, hidden: jax.Array) -> jax.Array:
         arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
@@ -242,7 +246,7 @@ def block(
 
     with jax.named_scope("attention"):
         normed = normalized(hidden, weights["attention_norm"], config.norm_epsilon)
-        normed = constrained(normed, WHOLE_TEXT, execution)
+        normed = moved(normed, WHOLE_TEXT, TEXT, execution)
         query, key, value = (heads(product(normed, name)) for name in ("query", "key", "value"))
         rates, scale = config.rotary.rates(config.head_width), config.rotary.sharpening
         query, key = rotated(query, rates, scale), rotated(key, rates, scale)
@@ -251,14 +255,15 @@ def block(
         key = constrained(key, ("batch", None, "kv_heads", None), execution)
         value = constrained(value, ("batch", None, "kv_heads", None), execution)
         mixed = causal_attention(query, key, value, documents, window, execution)
-        mixed = checkpoint_name(mixed.reshape(*mixed.shape[:2], -1), "attended")
-        hidden = hidden + constrained(product(mixed, "output"), TEXT, execution)
+        mixed = constrained(mixed.reshape(*mixed.shape[:2], -1), COLUMNS, execution)
+        mixed = product(checkpoint_name(mixed, "attended"), "output")
+        hidden = hidden + moved(mixed, TEXT, WHOLE_TEXT, execution)
     with jax.named_scope("mlp"):
         normed = normalized(hidden, weights["mlp_norm"], config.norm_epsilon)
-        normed = constrained(normed, WHOLE_TEXT, execution)
+        normed = moved(normed, WHOLE_TEXT, TEXT, execution)
         middle = jax.nn.silu(product(normed, "gate")) * product(normed, "up")
-        middle = constrained(middle, ("batch", None, "mlp"), execution)
-        return hidden + constrained(product(middle, "down"), TEXT, execution)
+        middle = product(constrained(middle, COLUMNS, execution), "down")
+        return hidden + moved(middle, TEXT, WHOLE_TEXT, execution)
 
 
 def normalized(hidden: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:

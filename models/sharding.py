@@ -15,6 +15,7 @@ Source: Megatron-LM (arXiv 1909.08053, 2205.05198) for `model`, ZeRO (arXiv 1910
 jax-ml/scaling-book, `training.md`, derives when each is worth its communication.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -77,8 +78,31 @@ def axes_of(path: str, num_axes: int, named: Mapping[str, Axes]) -> Axes | None:
     return None
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def moved(array: jax.Array, axes: Axes, backward: Axes, execution: Execution) -> jax.Array:
+    """An activation placed by `axes`, and its gradient by those of where it came from.
+
+    A gather of the text in the forward pass is a scatter of sums in the backward pass, and the other
+    way round; one constraint for both would make an all-reduce of each scatter.
+    """
+    del backward
+    return constrained(array, axes, execution)
+
+
+def _moved_forward(array, axes, backward, execution):
+    return moved(array, axes, backward, execution), None
+
+
+def _moved_backward(axes, backward, execution, kept, gradient):
+    del axes, kept
+    return (constrained(gradient, backward, execution),)
+
+
+moved.defvjp(_moved_forward, _moved_backward)
+
+
 def constrained(array: jax.Array, axes: Axes, execution: Execution) -> jax.Array:
-    """An activation placed as `RULES` say; untouched on one device and in a `jax.shard_map`."""
+    """An array placed as `RULES` say; untouched on one device and in a `jax.shard_map`."""
     if execution.placement is None or jax.sharding.get_abstract_mesh().manual_axes:
         return array
     mesh = execution.placement.mesh
