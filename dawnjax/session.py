@@ -33,25 +33,25 @@ def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
     options.validate()
-    refuse_mesh(experiment.model, options.mesh)
+    refuse_mesh(experiment.model, spec, options.mesh)
     return spec
 
 
-def refuse_mesh(model: Any, shape: MeshShape) -> None:
-    """Refuse a mesh that splits layers which the model has whole, or sizes that do not divide."""
-    if shape.model == 1:
-        return
-    if not hasattr(model, "split_sizes"):
-        raise ConfigError(
-            f"mesh.model={shape.model} must be 1: model={model.TAG} has no layer that is split"
-        )
-    for name, size in model.split_sizes()["model"]:
-        require(
-            shape.model >= 1 and size % shape.model == 0,
-            "mesh.model",
-            shape.model,
-            f"divide model.{name}={size}",
-        )
+def refuse_mesh(model: Any, spec: AnySpec, shape: MeshShape) -> None:
+    """Refuse a mesh that splits parts which the model has whole, or sizes that do not divide."""
+    sizes = model.split_sizes(spec) if hasattr(model, "split_sizes") else {}
+    parts = {"model": "no layer", "context": "no text", "expert": "no experts"}
+    for axis, part in parts.items():
+        number = getattr(shape, axis)
+        if number == 1:
+            continue
+        if not sizes.get(axis):
+            raise ConfigError(
+                f"mesh.{axis}={number} must be 1: model={model.TAG} has {part} to split"
+            )
+        for name, size in sizes[axis]:
+            is_even = number >= 1 and size % number == 0
+            require(is_even, f"mesh.{axis}", number, f"divide {name}={size}")
 
 
 @dataclasses.dataclass(frozen=True)

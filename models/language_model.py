@@ -8,7 +8,7 @@ Gemma 2 (arXiv 2408.00118), section 2, for the soft cap; KellerJordan/modded-nan
 """
 
 import dataclasses
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from dawnjax.models.arithmetic import arithmetic_of, linear
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution
 from dawnjax.models.rotary import rotated
+from dawnjax.models.sharding import Axes
 
 INITIAL_STD = 0.02
 ROTARY_BASE = 10_000.0
@@ -79,6 +80,24 @@ class LanguageModel:
             self.value_embeddings,
             f"be at most half of num_layers={self.num_layers}",
         )
+
+    def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
+        """For each axis of the mesh, the fields that it must divide, and their values."""
+        del spec
+        return {"model": (("model.num_heads", self.num_heads),)}
+
+    def logical_axes(self) -> dict[str, Axes]:
+        """Named axes of each parameter, by the end of its path; `sharding.RULES` places them."""
+        return {
+            "embedding": ("vocab", "embed"),
+            "classifier/kernel": ("embed", "vocab"),
+            "query/kernel": ("embed", "heads"),
+            "key/kernel": ("embed", "heads"),
+            "value/kernel": ("embed", "heads"),
+            "attention_projection/kernel": ("heads", "embed"),
+            "mlp/kernel": ("embed", "mlp"),
+            "mlp_projection/kernel": ("mlp", "embed"),
+        }
 
     def build(
         self,

@@ -1,37 +1,24 @@
-"""Decoders of the Llama family: RMSNorm, SwiGLU, grouped-query attention, rotary positions.
-
-All layers lie in one stack, [layers, ...] of each weight, and run under one `lax.scan`. Each weight
-names its axes in `logical_axes`; `sharding.RULES` decides where they lie.
+"""Decoders of the Llama family: sizes and parts; `decoder` computes them.
 
 Source: Touvron et al. 2023 (arXiv 2302.13971); "The Llama 3 Herd of Models" (arXiv 2407.21783),
-table 3, for the sizes; Ainslie et al. 2023 (arXiv 2305.13245) for grouped queries.
+table 3, for the sizes; Ainslie et al. 2023 (arXiv 2305.13245) for grouped queries; Jiang et al.
+2024 (arXiv 2401.04088) for Mixtral; OpenAI 2025 (arXiv 2508.10925), sections 2.2 and 2.3, for
+GPT-OSS.
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
 
-from dawnjax.limits import NonNegative, OneOrMore, Positive, require
-from dawnjax.models.arithmetic import arithmetic_of, linear
-from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.cross_entropy import token_losses
+from dawnjax.limits import Limit, NonNegative, OneOrMore, Positive, require
+from dawnjax.models.decoder import Decoder
 from dawnjax.models.execution import Execution
-from dawnjax.models.rotary import Rotary, rotated
-from dawnjax.models.sharding import Axes, constrained, moved
-
-Tree = dict[str, Any]
-
-PRODUCTS = ("query", "key", "value", "attended", "gate", "up")
-"""Names of the results that remat=products keeps from the forward pass."""
-
-TEXT: Axes = ("batch", "text", None)
-WHOLE_TEXT: Axes = ("batch", None, None)
-COLUMNS: Axes = ("batch", None, "mlp")
-"""Of activations [batch, length, ...]: between the halves of a block, before a half, and within."""
+from dawnjax.models.experts import Experts
+from dawnjax.models.lora import ADAPTER_AXES, Lora
+from dawnjax.models.published_llama import Published, published_names
+from dawnjax.models.rotary import Rotary
+from dawnjax.models.sharding import Axes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,12 +31,18 @@ class Llama:
       num_heads: Query heads.
       num_kv_heads: Key and value heads; each serves as many query heads as any other.
       head_width: Channels of a head.
-      mlp_width: Width of an MLP's middle.
+      mlp_width: Width of an MLP's middle, or of each expert's.
+      experts: MLPs of which a router chooses some for each token; none by default.
       rotary: Rates of the rotary positions.
+      windows: Tokens that a token attends to in each layer, in turn; 0 is no limit. Empty leaves it
+        to the task's window.
+      has_biases: All products, the router and the experts have biases.
+      has_sinks: Each head has a learned score that takes part in the softmax and adds no value.
       norm_epsilon: Added to the mean square in a norm.
       ties_embedding: The output layer is the embedding's transpose.
       masks_documents: A token attends to its own document alone.
       initial_std: Standard deviation of all matrices at first.
+      lora: Adapters to train, while all else stays as it is; none by default.
       remat: What the backward pass computes again: `full` keeps only the input of each layer,
         `products` keeps the results of its matrix products too.
       loss_chunk: Tokens of each row whose logits exist at one time; 0 makes all at once.
@@ -62,11 +55,18 @@ class Llama:
     num_kv_heads: OneOrMore[int] = 8
     head_width: OneOrMore[int] = 128
     mlp_width: OneOrMore[int] = 14_336
+    experts: Experts = Experts()
     rotary: Rotary = Rotary()
+    windows: Annotated[
+        tuple[int, ...], Limit(lambda values: min(values, default=0) >= 0, "be 0 or more")
+    ] = ()
+    has_biases: bool = False
+    has_sinks: bool = False
     norm_epsilon: Positive[float] = 1e-5
     ties_embedding: bool = False
     masks_documents: bool = False
     initial_std: Positive[float] = 0.02
+    lora: Lora = Lora()
     remat: Literal["none", "full", "products"] = "none"
     loss_chunk: NonNegative[int] = 0
 
@@ -79,28 +79,78 @@ class Llama:
         )
         rule = "be even: channels turn in pairs"
         require(self.head_width % 2 == 0, f"{prefix}head_width", self.head_width, rule)
+        rule = f"have a number of values that divides {prefix}num_layers={self.num_layers}"
+        is_whole = not self.windows or self.num_layers % len(self.windows) == 0
+        require(is_whole, f"{prefix}windows", self.windows, rule)
+        mlp = {"gate", "up", "down"} & set(self.lora.targets)
+        rule = "leave out gate, up and down: experts have no adapters"
+        is_dense = not (self.lora.rank and self.experts.count and mlp)
+        require(is_dense, f"{prefix}lora.targets", self.lora.targets, rule)
 
-    def split_sizes(self) -> dict[str, tuple[tuple[str, int], ...]]:
-        """Fields that an axis of the mesh must divide, each with its size."""
+    @property
+    def trained_parts(self) -> tuple[str, ...]:
+        """Parts of the parameters that are trained; empty for all."""
+        return ("adapters",) if self.lora.rank else ()
+
+    def published_names(self) -> dict[str, Published]:
+        """Place of each parameter in a published checkpoint, by its path."""
+        return published_names(self)
+
+    def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
+        """For each axis of the mesh, the fields that it must divide, and their values."""
         names = ("num_heads", "num_kv_heads", "mlp_width")
-        return {"model": tuple((name, getattr(self, name)) for name in names)}
+        return {
+            "model": tuple((f"model.{name}", getattr(self, name)) for name in names),
+            "context": (("data.sequence_length", spec.sequence_length),),
+            "expert": (("model.experts.count", self.experts.count),) if self.experts.count else (),
+        }
 
     def logical_axes(self) -> dict[str, Axes]:
-        """Named axes of each parameter, by the end of its path."""
+        """Named axes of each parameter, by the end of its path; `sharding.RULES` places them."""
         return {
             "embedding": ("vocab", "embed"),
             "classifier": ("embed", "vocab"),
-            "norm": (None,),
             "blocks/attention_norm": ("layers", None),
             "blocks/mlp_norm": ("layers", None),
             "blocks/query": ("layers", "embed", "heads"),
             "blocks/key": ("layers", "embed", "kv_heads"),
             "blocks/value": ("layers", "embed", "kv_heads"),
             "blocks/output": ("layers", "heads", "embed"),
+            "blocks/query_bias": ("layers", "heads"),
+            "blocks/key_bias": ("layers", "kv_heads"),
+            "blocks/value_bias": ("layers", "kv_heads"),
+            "blocks/output_bias": ("layers", None),
+            "blocks/sinks": ("layers", "heads"),
             "blocks/gate": ("layers", "embed", "mlp"),
             "blocks/up": ("layers", "embed", "mlp"),
             "blocks/down": ("layers", "mlp", "embed"),
+            "blocks/router": ("layers", "embed", None),
+            "blocks/router_bias": ("layers", None),
+            "blocks/expert_gate": ("layers", "experts", "embed", "mlp"),
+            "blocks/expert_up": ("layers", "experts", "embed", "mlp"),
+            "blocks/expert_down": ("layers", "experts", "mlp", "embed"),
+            "blocks/expert_gate_bias": ("layers", "experts", "mlp"),
+            "blocks/expert_up_bias": ("layers", "experts", "mlp"),
+            "blocks/expert_down_bias": ("layers", "experts", None),
+            **{f"adapters/{name}": axes for name, axes in ADAPTER_AXES.items()},
         }
+
+    def products_per_token(self, vocabulary_size: int) -> int:
+        """Multiply-adds of a token's matrix products in the forward pass, without attention's."""
+        queries, keys = (n * self.head_width for n in (self.num_heads, self.num_kv_heads))
+        mlp = 3 * self.width * self.mlp_width
+        if self.experts.count:
+            mlp = self.experts.chosen * mlp + self.width * self.experts.count
+        layer = 2 * self.width * (queries + keys) + mlp
+        return self.num_layers * layer + self.width * vocabulary_size
+
+    def flops_without_gradients(
+        self, *, vocabulary_size: int, sequence_length: int, **_: Any
+    ) -> int:
+        """Forward FLOPs of a row in products whose weights are frozen: they need no gradient."""
+        if not self.lora.rank:
+            return 0
+        return 2 * sequence_length * self.products_per_token(vocabulary_size)
 
     def build(
         self,
@@ -110,178 +160,28 @@ class Llama:
         separator: int,
         execution: Execution,
         rngs: nnx.Rngs,
-    ) -> "LlamaModule":
+    ) -> Decoder:
         if self.loss_chunk:
-            rule = f"divide the {sequence_length} tokens of a row"
+            rule = f"divide data.sequence_length={sequence_length}"
             is_whole = sequence_length % self.loss_chunk == 0
             require(is_whole, "model.loss_chunk", self.loss_chunk, rule)
-        return LlamaModule(self, vocabulary_size, separator, execution, rngs)
-
-
-class Blocks(nnx.Module):
-    """Weights of all layers, stacked: [layers, in, out], and norms [layers, width]."""
-
-    def __init__(self, config: Llama, rngs: nnx.Rngs):
-        layers, width = config.num_layers, config.width
-        queries = config.num_heads * config.head_width
-        keys = config.num_kv_heads * config.head_width
-
-        def kernel(inputs: int, outputs: int) -> nnx.Param:
-            return _normal(config, (layers, inputs, outputs), rngs)
-
-        self.attention_norm = nnx.Param(jnp.ones((layers, width), jnp.float32))
-        self.query, self.output = kernel(width, queries), kernel(queries, width)
-        self.key, self.value = kernel(width, keys), kernel(width, keys)
-        self.mlp_norm = nnx.Param(jnp.ones((layers, width), jnp.float32))
-        self.gate, self.up = kernel(width, config.mlp_width), kernel(width, config.mlp_width)
-        self.down = kernel(config.mlp_width, width)
-
-
-class LlamaModule(nnx.Module):
-    """Embedding, stacked blocks, and the output layer."""
-
-    def __init__(
-        self,
-        config: Llama,
-        vocabulary_size: int,
-        separator: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
-    ):
-        self.config, self.separator, self.execution = config, separator, execution
-        self.embedding = _normal(config, (vocabulary_size, config.width), rngs)
-        self.blocks = Blocks(config, rngs)
-        self.norm = nnx.Param(jnp.ones(config.width, jnp.float32))
-        if not config.ties_embedding:
-            self.classifier = _normal(config, (config.width, vocabulary_size), rngs)
-
-    def __call__(self, tokens: jax.Array, window: int = 0) -> jax.Array:
-        """Logits of the token after each of int32 [batch, length]: float32 [..., vocabulary].
-
-        A token attends to `window` tokens, itself included; 0 is no limit.
-        """
-        return self._logits(self._hidden(tokens, window))
-
-    def losses(self, tokens: jax.Array, targets: jax.Array, window: int = 0) -> jax.Array:
-        """Cross entropy of each target, int32 [batch, length], in nats: float32 of that shape.
-
-        The logits of `config.loss_chunk` tokens a row exist at one time, in the backward pass too.
-        """
-        hidden, chunk = self._hidden(tokens, window), self.config.loss_chunk
-        targets = constrained(targets, ("batch", None), self.execution)
-        platform = self.execution.platform
-
-        def of_chunk(hidden: jax.Array, targets: jax.Array) -> jax.Array:
-            return token_losses(self._logits(hidden), targets, 0.0, platform)
-
-        if not chunk or chunk == targets.shape[1]:
-            return of_chunk(hidden, targets)
-        batch, length = targets.shape
-        parts = hidden.reshape(batch, length // chunk, chunk, -1).swapaxes(0, 1)
-        wanted = targets.reshape(batch, length // chunk, chunk).swapaxes(0, 1)
-        again = jax.checkpoint(of_chunk)
-        losses = jax.lax.map(lambda part: again(*part), (parts, wanted))
-        return losses.swapaxes(0, 1).reshape(batch, length)
-
-    def _hidden(self, tokens: jax.Array, window: int) -> jax.Array:
-        """Input of the output layer, [batch, length, width]."""
-        config, execution = self.config, self.execution
-        dtype = arithmetic_of(execution).activations
-        tokens = constrained(tokens, ("batch", None), execution)
-        with jax.named_scope("embedding"):
-            # Gathered over `fsdp` as a whole: a lookup in a table split by width would gather twice.
-            table = constrained(self.embedding[...].astype(dtype), ("vocab", None), execution)
-            hidden = constrained(table[tokens], TEXT, execution)
-        # A separator begins its document.
-        documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
-        weights = {name: value[...] for name, value in vars(self.blocks).items() if _is_param(value)}
-
-        def layer(hidden: jax.Array, weights: Tree) -> tuple[jax.Array, None]:
-            return block(hidden, weights, documents, window, config, execution), None
-
-        if config.remat == "full":
-            layer = jax.checkpoint(layer)
-        elif config.remat == "products":
-            kept = jax.checkpoint_policies.save_only_these_names(*PRODUCTS)
-            layer = jax.checkpoint(layer, policy=kept)
-        hidden, _ = jax.lax.scan(layer, hidden, weights)
-        hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
-        return moved(hidden, WHOLE_TEXT, TEXT, execution)
-
-    def _logits(self, hidden: jax.Array) -> jax.Array:
-        arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
-        with jax.named_scope("classifier"):
-            if self.config.ties_embedding:
-                table = constrained(self.embedding[...], ("vocab", None), self.execution)
-                logits = linear(hidden, table, arithmetic, "oi", float32)
-            else:
-                kernel = constrained(self.classifier[...], (None, "vocab"), self.execution)
-                logits = linear(hidden, kernel, arithmetic, "io", float32)
-            return constrained(logits, ("batch", None, "vocab"), self.execution)
-
-
-def block(
-    hidden: jax.Array,
-    weights: Tree,
-    documents: jax.Array | None,
-    window: int,
-    config: Llama,
-    execution: Execution,
-) -> jax.Array:
-    """One layer: attention and MLP, each added to the residual stream [batch, length, width].
-
-    `weights` are those of the layer, by the names of `Blocks`.
-    """
-    arithmetic, axes = arithmetic_of(execution), config.logical_axes()
-
-    def product(inputs: jax.Array, name: str) -> jax.Array:
-        # Gathered over `fsdp` here, inside the loop: one layer's weights are whole at a time.
-        _, *named = axes[f"blocks/{name}"]
-        whole = tuple(None if axis == "embed" else axis for axis in named)
-        result = linear(inputs, constrained(weights[name], whole, execution), arithmetic)
-        return checkpoint_name(result, name)
-
-    def heads(array: jax.Array) -> jax.Array:
-        return array.reshape(*array.shape[:2], -1, config.head_width)
-
-    with jax.named_scope("attention"):
-        normed = normalized(hidden, weights["attention_norm"], config.norm_epsilon)
-        normed = moved(normed, WHOLE_TEXT, TEXT, execution)
-        query, key, value = (heads(product(normed, name)) for name in ("query", "key", "value"))
-        rates, scale = config.rotary.rates(config.head_width), config.rotary.sharpening
-        query, key = rotated(query, rates, scale), rotated(key, rates, scale)
-        query, key, value = (x.astype(execution.compute_dtype) for x in (query, key, value))
-        query = constrained(query, ("batch", None, "heads", None), execution)
-        key = constrained(key, ("batch", None, "kv_heads", None), execution)
-        value = constrained(value, ("batch", None, "kv_heads", None), execution)
-        mixed = causal_attention(query, key, value, documents, window, execution)
-        mixed = constrained(mixed.reshape(*mixed.shape[:2], -1), COLUMNS, execution)
-        mixed = product(checkpoint_name(mixed, "attended"), "output")
-        hidden = hidden + moved(mixed, TEXT, WHOLE_TEXT, execution)
-    with jax.named_scope("mlp"):
-        normed = normalized(hidden, weights["mlp_norm"], config.norm_epsilon)
-        normed = moved(normed, WHOLE_TEXT, TEXT, execution)
-        middle = jax.nn.silu(product(normed, "gate")) * product(normed, "up")
-        middle = product(constrained(middle, COLUMNS, execution), "down")
-        return hidden + moved(middle, TEXT, WHOLE_TEXT, execution)
-
-
-def normalized(hidden: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
-    """RMSNorm in float32, in the dtype of `hidden`."""
-    wide = hidden.astype(jnp.float32)
-    root = jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + epsilon)
-    return (wide * root * scale).astype(hidden.dtype)
-
-
-def _normal(config: Llama, shape: tuple[int, ...], rngs: nnx.Rngs) -> nnx.Param:
-    return nnx.Param(config.initial_std * jax.random.normal(rngs.params(), shape, jnp.float32))
-
-
-def _is_param(value: Any) -> bool:
-    return isinstance(value, nnx.Param)
+        return Decoder(self, vocabulary_size, separator, execution, rngs)
 
 
 LLAMA_3 = Rotary(scaling="llama3")
+GPT_OSS = Llama(
+    num_layers=24,
+    width=2880,
+    num_heads=64,
+    num_kv_heads=8,
+    head_width=64,
+    mlp_width=2880,
+    experts=Experts(count=32, chosen=4, activation="clipped_swiglu"),
+    rotary=Rotary(base=150_000.0, scaling="yarn", factor=32.0, original_length=4096, high=32.0),
+    windows=(128, 0),
+    has_biases=True,
+    has_sinks=True,
+)
 SIZES: dict[str, Llama] = {
     "llama_3_2_1b": Llama(
         num_layers=16,
@@ -306,6 +206,16 @@ SIZES: dict[str, Llama] = {
         mlp_width=28_672,
         rotary=Rotary(base=10_000.0),
     ),
+    "mixtral_8x7b": Llama(experts=Experts(count=8, chosen=2), rotary=Rotary(base=1e6)),
+    "gpt_oss_20b": GPT_OSS,
+    # MLPerf trains the same sizes without biases, sinks, clipping and YaRN.
+    "gpt_oss_20b_mlperf": dataclasses.replace(
+        GPT_OSS,
+        experts=Experts(count=32, chosen=4),
+        rotary=Rotary(base=150_000.0),
+        has_biases=False,
+        has_sinks=False,
+        initial_std=0.008,
+    ),
 }
-"""Published sizes. Parameters: 1,235,814,400; 8,030,261,248; 70,553,706,496; 405,853,388,800 with
-Llama 3's vocabulary of 128,256 tokens, and 68,976,648,192 with Llama 2's of 32,000."""
+"""Published sizes, by name."""

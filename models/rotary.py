@@ -38,7 +38,9 @@ class Rotary:
     high: Positive[float] = 4.0
 
     def check_together(self, prefix: str) -> None:
-        require(self.low < self.high, f"{prefix}low", self.low, f"be below {prefix}high={self.high}")
+        require(
+            self.low < self.high, f"{prefix}low", self.low, f"be below {prefix}high={self.high}"
+        )
 
     def rates(self, head_width: int) -> np.ndarray:
         """Radians a token of each pair of channels: float64 [head_width / 2]."""
@@ -53,9 +55,7 @@ class Rotary:
         else:
             # Linear in the pair's number, between the pairs that make `high` and `low` turns.
             first, last = (
-                half
-                * math.log(self.original_length / (turns * 2 * math.pi))
-                / math.log(self.base)
+                half * math.log(self.original_length / (turns * 2 * math.pi)) / math.log(self.base)
                 for turns in (self.high, self.low)
             )
             first, last = max(first, 0), min(last, head_width - 1)

@@ -1,15 +1,16 @@
 """The one table that says which mesh axis splits which axis of an array.
 
-A model names the axes of its arrays by what they count, such as ("layers", "embed", "heads"). `RULES`
-maps each name to axes of the mesh, and nothing else decides where an array lies:
+A model names the axes of its arrays by what they count, such as ("layers", "embed", "heads").
+`RULES` maps each name to axes of the mesh, and nothing else decides where an array lies:
 
     data     examples. Each device holds the weights whole and sums gradients with the others.
     fsdp     examples too, and the weights: a layer's weights are gathered before they are used,
              and their gradients are summed and scattered.
     model    the inside of a layer (tensor parallelism). A device has some heads and some columns of
-             the MLP. Each half of a block takes whole tokens and ends in a sum over `model`. Between
-             the halves, the residual stream and its norms are split along the text (sequence
-             parallelism): a sum becomes a scatter of sums, and a gather precedes the next half.
+             the MLP. Each half of a block takes whole tokens and ends in a sum over `model`.
+             Between the halves, the residual stream and its norms are split along the text
+             (sequence parallelism): a sum becomes a scatter of sums, and a gather precedes the
+             next half.
 
 Source: Megatron-LM (arXiv 1909.08053, 2205.05198) for `model`, ZeRO (arXiv 1910.02054) for `fsdp`;
 jax-ml/scaling-book, `training.md`, derives when each is worth its communication.
@@ -33,18 +34,16 @@ RULES: dict[str, tuple[str, ...]] = {
     "kv_heads": ("model",),  # key and value heads times their width
     "mlp": ("model",),  # middle of an MLP
     "vocab": ("model",),  # rows of the embedding, columns of the output layer
-    "experts": (),  # every device has a part of every expert
+    "experts": ("expert",),
     "rank": (),  # of a low-rank adapter: too thin to split
     # Axes of activations.
-    "batch": ("data", "fsdp"),
-    "text": ("model",),  # positions, between the halves of a block
+    "batch": ("data", "fsdp", "expert"),
+    "tokens": ("context",),  # positions, within a block
+    "text": ("context", "model"),  # positions, between the halves of a block
 }
 """Mesh axes of each named axis, the outermost first; `None` and names without axes stay whole."""
 
 Axes = tuple[str | None, ...]
-
-EVEN = ("heads", "kv_heads", "mlp")
-"""Names that their mesh axes must divide. Any other stays whole where it does not divide."""
 
 SMALLEST_SPLIT_SIZE = 2**14
 """`fsdp` leaves arrays below this many elements whole: a gather costs more than they take."""
@@ -78,12 +77,21 @@ def axes_of(path: str, num_axes: int, named: Mapping[str, Axes]) -> Axes | None:
     return None
 
 
+def parts_of(name: str, size: int, execution: Execution) -> int:
+    """Number of parts that the mesh splits an axis of this size into."""
+    if execution.placement is None or jax.sharding.get_abstract_mesh().manual_axes:
+        return 1
+    mesh = execution.placement.mesh
+    parts = math.prod(mesh.shape[axis] for axis in RULES[name])
+    return parts if size % parts == 0 else 1
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def moved(array: jax.Array, axes: Axes, backward: Axes, execution: Execution) -> jax.Array:
     """An activation placed by `axes`, and its gradient by those of where it came from.
 
-    A gather of the text in the forward pass is a scatter of sums in the backward pass, and the other
-    way round; one constraint for both would make an all-reduce of each scatter.
+    A gather of the text in the forward pass is a scatter of sums in the backward pass, and the
+    other way round; one constraint for both would make an all-reduce of each scatter.
     """
     del backward
     return constrained(array, axes, execution)

@@ -1,6 +1,6 @@
 """Parameters that a run takes from another run's checkpoint, to be tuned further.
 
-`--initialize_from=RUN_DIR` names that run, the source. Its content belongs to the experiment's
+`--initialize_from=RUN_DIR` names that run, the source; `published_weights` reads other sources. Its content belongs to the experiment's
 identity: identity, seed, step and hash of the checkpoint. The optimizer's state and the steps begin
 anew. So does the head, the arrays that depend on the number of classes, where the classes differ.
 """
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from dawnjax.checkpoints.arrays import signature
 from dawnjax.checkpoints.manifest import DamageError, read_manifest, steps_of
+from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.store import Checkpoints
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.experiment import Experiment
@@ -51,11 +52,16 @@ def resolved(request: Request) -> Request:
     if not experiment.initialize_from:
         return request
     path = Path(experiment.initialize_from).expanduser()
-    state = _recorded(request)
-    state = state or _Source(path, _source_record(path), _newest_manifest(path)).state
+    state = _recorded(request) or _source_of(path).state
     return dataclasses.replace(
         request, experiment=dataclasses.replace(experiment, initial_state=state)
     )
+
+
+def _source_of(path: Path) -> "_Source | PublishedWeights":
+    if is_published(path):
+        return PublishedWeights(path)
+    return _Source(path, _source_record(path), _newest_manifest(path))
 
 
 def _recorded(request: Request) -> str:
@@ -98,15 +104,21 @@ def _newest_manifest(path: Path) -> dict[str, Any]:
 def refuse_other_model(request: Request, recipe: Recipe) -> None:
     """Refuse a source of another model before a run begins, from its checkpoint's description."""
     if request.experiment.initialize_from and not _recorded(request):
-        source = _Source.of(recipe.experiment)
-        source.choose(recipe, source.manifest["arrays"])
+        source = _unchanged(recipe.experiment)
+        if isinstance(source, PublishedWeights):
+            source.check(recipe)
+        else:
+            source.choose(recipe, source.manifest["arrays"])
 
 
 def take(
     recipe: Recipe, state: TrainState, warn: Callable[[str], None]
 ) -> tuple[TrainState, Taken]:
     """A fresh state with the source's parameters; CheckpointError if its checkpoint is another."""
-    source = _Source.of(recipe.experiment)
+    source = _unchanged(recipe.experiment)
+    if isinstance(source, PublishedWeights):
+        state, names, fresh = source.take(recipe, state)
+        return state, Taken(step=0, weights="raw", taken=tuple(names), fresh=tuple(fresh))
     checkpoints = Checkpoints(str(RunDirectory(source.path).checkpoints), keep=1, warn=warn)
     read = checkpoints.read_newest(source.holds, replicated(recipe.mesh))
     checkpoints.close()
@@ -132,21 +144,21 @@ def take(
     return dataclasses.replace(state, **merged, ema_params=ema), taken
 
 
+def _unchanged(experiment: Experiment) -> "_Source | PublishedWeights":
+    path = Path(experiment.initialize_from).expanduser()
+    source = _source_of(path)
+    if source.state != experiment.initial_state:
+        raise CheckpointError(
+            f"{path} has changed since this run began: it held {experiment.initial_state}"
+        )
+    return source
+
+
 @dataclasses.dataclass(frozen=True)
 class _Source:
     path: Path
     record: dict[str, Any]
     manifest: dict[str, Any]
-
-    @classmethod
-    def of(cls, experiment: Experiment) -> "_Source":
-        path = Path(experiment.initialize_from).expanduser()
-        source = cls(path, _source_record(path), _newest_manifest(path))
-        if source.state != experiment.initial_state:
-            raise CheckpointError(
-                f"{path} has changed since this run began: it held {experiment.initial_state}"
-            )
-        return source
 
     @property
     def state(self) -> str:
@@ -173,11 +185,17 @@ class _Source:
         head = _head(recipe)
         is_fresh = head if _has_other_classes(recipe.experiment, self.record) else set()
         state = recipe.abstract_state
+        # Adapters stand beside the parameters of a source that had none.
+        parts = getattr(recipe.experiment.model, "trained_parts", ())
+        new = tuple(f"params/{part}/" for part in parts)
         chosen = {}
         both = {"params": state.params, "batch_stats": state.batch_stats}
         for location, leaf in jax.tree_util.tree_leaves_with_path(both):
             name, wanted = _name(location), signature(leaf)
             there = signatures[stored[name]] if name in stored else "absent"
+            if there == "absent" and name.startswith(new):
+                chosen[name] = ""
+                continue
             if there != wanted and name not in head:
                 raise ConfigError(
                     f"--initialize_from={self.path} is of another model: {name} is {there} in it "

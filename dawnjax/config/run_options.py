@@ -137,14 +137,9 @@ class RunOptions:
         check_fields(self)
         self.profile.windows()
         refuse_unknown(self.tracker)
-        if self.weight_update_sharding and self.mesh.fsdp > 1:
-            raise ConfigError(
-                f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "
-                "weight_update_sharding"
-            )
-        if self.weight_update_sharding and self.mesh.model > 1:
-            raise ConfigError(
-                f"mesh.model={self.mesh.model} keeps parts of the parameters on each device, and "
-                "weight_update_sharding needs whole ones; take mesh.model or "
-                "weight_update_sharding"
-            )
+        for axis in ("fsdp", "expert", "context", "model") if self.weight_update_sharding else ():
+            if getattr(self.mesh, axis) > 1:
+                raise ConfigError(
+                    f"mesh.{axis}={getattr(self.mesh, axis)} splits the optimizer's state already; "
+                    "take it or weight_update_sharding"
+                )
