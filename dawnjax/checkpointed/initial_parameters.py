@@ -1,8 +1,9 @@
 """Parameters that a run takes from another run's checkpoint, to be tuned further.
 
-`--initialize_from=RUN_DIR` names that run, the source; `published_weights` reads other sources. Its content belongs to the experiment's
-identity: identity, seed, step and hash of the checkpoint. The optimizer's state and the steps begin
-anew. So does the head, the arrays that depend on the number of classes, where the classes differ.
+`--initialize_from=RUN_DIR` names that run, the source; `published_weights` reads files of
+safetensors. Its content belongs to the experiment's identity: identity, seed, step and hash of the
+checkpoint. The optimizer's state and the steps begin anew. So does the head, the arrays that depend
+on the number of classes, where the classes differ.
 """
 
 import dataclasses
@@ -13,9 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.arrays import signature
 from dawnjax.checkpoints.manifest import DamageError, read_manifest, steps_of
-from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.store import Checkpoints
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.experiment import Experiment

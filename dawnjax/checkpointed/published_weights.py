@@ -1,10 +1,11 @@
 """Parameters that a run takes from a published checkpoint, in files of the form of safetensors.
 
 `--initialize_from` names a file, or a folder with `model.safetensors` or with
-`model.safetensors.index.json` and the files that it lists. Names, shapes and dtypes are compared with
-the model before a run begins. Each process then reads the parts of its own devices alone.
+`model.safetensors.index.json` and the files that it lists. Names, shapes and dtypes are compared
+with the model before a run begins. Each process then reads the parts of its own devices alone.
 
-Source: huggingface/safetensors, `README.md`, "Format"; the index, transformers' `modeling_utils.py`.
+Source: huggingface/safetensors, `README.md`, "Format"; transformers, `modeling_utils.py`, for the
+index.
 """
 
 import contextlib
@@ -78,7 +79,7 @@ class PublishedWeights:
         found: dict[str, Tensor] = {}
         for file in self.files:
             with self._opened(file) as reader:
-                for name in reader.keys():
+                for name in list(reader.keys()):
                     part = reader.get_slice(name)
                     if name in found:
                         raise self._fault(f"{name} is in {found[name].file.name} and {file.name}")
