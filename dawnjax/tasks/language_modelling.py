@@ -53,7 +53,7 @@ class LanguageModelling(Task):
     arrays: ClassVar = ("tokens",)
     example_unit: ClassVar[str] = "rows"
 
-    target_vocabulary: Literal["bytes", "gpt2", "file"] = "bytes"
+    target_vocabulary: Literal["bytes", "gpt2", "llama2", "llama3", "file"] = "bytes"
     window: NonNegative[int] = 0
     stages: WindowStages = WindowStages()
 
