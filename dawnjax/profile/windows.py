@@ -29,6 +29,7 @@ class _Capture(TypedDict):
     platform: str
     device_kind: str
     num_devices: int
+    mesh: NotRequired[dict[str, int]]
     machine_devices: int
     machine_processes: NotRequired[int]
     machine_cores: int
@@ -56,6 +57,8 @@ def read_files(folder: Path) -> tuple[dict[str, Any], str]:
         capture = records.read_json(folder / CAPTURE_FILE, dict[str, Any], _MOST_CAPTURE_BYTES)
         typed = records.convert(capture, _Capture, others=True)
         first, last = typed["steps"]
+        if min(typed.get("mesh", {}).values(), default=1) < 1:
+            raise records.FieldError("its mesh has an axis below 1")
         if not (first < last and typed["machine_devices"] > 0 < typed["step_seconds"]):
             raise records.FieldError("its steps, devices or seconds are none of a profile")
         with records.open_plain(folder / PROGRAM_FILE) as file:
