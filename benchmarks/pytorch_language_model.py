@@ -10,7 +10,7 @@ orthogonalization.
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -138,9 +138,11 @@ def renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 class Trainer:
     """Model, optimizers and the functions that may be compiled."""
 
+    network: Callable[[Experiment, Any], nn.Module] = Network
+
     def __init__(self, experiment: Experiment, settings: Settings):
         self.experiment, self.spec = experiment, experiment.data.spec()
-        self.model = Network(experiment, self.spec)
+        self.model = type(self).network(experiment, self.spec)
         self.optimizer = pytorch_optimizers.optimizer_of(
             experiment.optimizer, self.model, bool(settings.mode)
         )

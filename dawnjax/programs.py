@@ -69,7 +69,7 @@ class TrainPrograms:
 def state_shapes(recipe: Recipe) -> TrainState:
     """Shapes, dtypes and shardings of the state."""
     shapes = recipe.abstract_state
-    shardings = shardings_of(recipe.mesh, shapes)
+    shardings = shardings_of(recipe.mesh, shapes, recipe.named_axes)
     if recipe.shards_update:
         parts = jax.tree.map(lambda leaf: update_sharding(recipe.mesh, leaf.shape), shapes)
         shardings = dataclasses.replace(

@@ -19,8 +19,10 @@ from dawnjax.config.own_files import line_of, own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.limits import require
 from dawnjax.machine import compilation, host_memory, jax_settings
 from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
+from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 
 
@@ -35,7 +37,25 @@ def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
     with own_code("the experiment"):
         experiment.validate(spec)
     options.validate()
+    refuse_mesh(experiment.model, spec, options.mesh)
     return spec
+
+
+def refuse_mesh(model: Any, spec: AnySpec, shape: MeshShape) -> None:
+    """Refuse a mesh that splits parts which the model has whole, or sizes that do not divide."""
+    sizes = model.split_sizes(spec) if hasattr(model, "split_sizes") else {}
+    parts = {"model": "no layer", "context": "no text", "expert": "no experts"}
+    for axis, part in parts.items():
+        number = getattr(shape, axis)
+        if number == 1:
+            continue
+        if not sizes.get(axis):
+            raise ConfigError(
+                f"mesh.{axis}={number} must be 1: model={model.TAG} has {part} to split"
+            )
+        for name, size in sizes[axis]:
+            is_even = number >= 1 and size % number == 0
+            require(is_even, f"mesh.{axis}", number, f"divide {name}={size}")
 
 
 @dataclasses.dataclass(frozen=True)

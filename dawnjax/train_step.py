@@ -32,6 +32,7 @@ from dawnjax.machine.mesh import (
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, named_layers
+from dawnjax.models.sharding import Axes
 from dawnjax.optim import loss_scaling
 from dawnjax.optim.optimizers import make_optimizer, whitening_learns
 from dawnjax.runs.stages import Span
@@ -89,6 +90,12 @@ class Recipe:
     def spec(self) -> Any:
         return self.setting.spec
 
+    @property
+    def named_axes(self) -> dict[str, Axes]:
+        """Named axes of the parameters, by the end of their paths; empty if they have none."""
+        model = self.experiment.model
+        return model.logical_axes() if hasattr(model, "logical_axes") else {}
+
     def initial_state(self, root_key: jax.Array) -> TrainState:
         """State before the first step; it depends on the seed alone."""
         key = jax.random.fold_in(root_key, INITIALIZATION)
@@ -97,11 +104,17 @@ class Recipe:
             step=jnp.zeros((), jnp.int32),
             params=params,
             batch_stats=batch_stats,
-            opt_state=self.optimizer.init(params),
+            opt_state=self.optimizer.init(self.split_params(params)[0]),
             ema_params=params if self.experiment.ema_decay else {},
             loss_scale=loss_scaling.start() if self.experiment.compute_dtype == "float16" else {},
             first_nonfinite_step=jnp.zeros((), jnp.int32),
         )
+
+    def split_params(self, params: Tree) -> tuple[Tree, Tree]:
+        """Parameters that are trained, and those that stay as they are."""
+        parts = getattr(self.experiment.model, "trained_parts", ())
+        trained = {name: part for name, part in params.items() if not parts or name in parts}
+        return trained, {name: part for name, part in params.items() if name not in trained}
 
     @functools.cached_property
     def abstract_state(self) -> TrainState:
@@ -137,9 +150,12 @@ class Recipe:
     def updated(
         self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
     ) -> tuple[TrainState, jax.Array]:
-        """Next state, and `loss`, by gradients that are multiplied by the state's loss scale."""
+        """Next state, and `loss`, by gradients that are multiplied by the state's loss scale.
+
+        `gradients` are of the trained parameters alone.
+        """
         experiment = self.experiment
-        old_params = state.params
+        old_params, frozen = self.split_params(state.params)
         if self.shards_update:
             # From here each device works on its part alone, and needs only that part of the sums.
             gradients, old_params = self._parts(gradients), self._parts(old_params)
@@ -157,6 +173,7 @@ class Recipe:
             )
         if self.shards_update:
             params = jax.lax.with_sharding_constraint(params, replicated(self.mesh))
+        params = {**params, **frozen}
         step = state.step + 1
         # Kept in the state: the host reads it calls later and still learns the exact step.
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
@@ -189,10 +206,12 @@ class Recipe:
         """
         rows, task = self.experiment.global_batch_size, self.experiment.task
 
+        trained, frozen = self.split_params(state.params)
+
         def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
             batch_stats, loss_scale, moment = held
             num_rows = len(next(iter(batch.values())))
-            module = self.model.bind(params, batch_stats, moment.key(MODEL))
+            module = self.model.bind({**params, **frozen}, batch_stats, moment.key(MODEL))
             with named_layers(module), own_code("the task's loss"):
                 losses, count = task.loss(module, batch, moment, self.setting)
                 _check_loss(losses, count, num_rows)
@@ -204,9 +223,9 @@ class Recipe:
         gradient = jax.grad(loss_over_rows, has_aux=True)
         held = (state.batch_stats, state.loss_scale, moment)
         if self.experiment.accumulation_steps == 1:
-            gradients, sums = gradient(state.params, held, batch)
+            gradients, sums = gradient(trained, held, batch)
         else:
-            gradients, sums = self._in_parts(gradient, state.params, held, batch)
+            gradients, sums = self._in_parts(gradient, trained, held, batch)
         if sums.divisor is not None:
             correction = rows / sums.divisor.sum()
             gradients = jax.tree.map(lambda leaf: leaf * correction, gradients)
@@ -381,6 +400,10 @@ def make_recipe(
     )
     with own_code("the model cannot be built"):
         model = make_model(experiment.task, setting)
+    if experiment.ema_decay and getattr(experiment.model, "trained_parts", ()):
+        raise ConfigError(
+            f"ema_decay={experiment.ema_decay} would average frozen parameters; give 0"
+        )
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None
         optimizer = make_optimizer(experiment, spec, span.step_shift, split_over)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from dawnjax.models.execution import Execution
+from dawnjax.models.sharding import parts_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +73,10 @@ def _linear_backward(arithmetic, kernel_axes, result, kept, gradient):
     # JAX's own gradient would multiply float32 gradients by lower factors, in float32.
     to_hidden = _product(f"...o,{kernel_axes}->...i", gradient, kernel, arithmetic, hidden.dtype)
     rows = {"i": hidden, "o": gradient}
+    if parts_of("tokens", hidden.shape[1] if hidden.ndim == 3 else 1, arithmetic.execution) > 1:
+        # Both axes of the rows are split: joined to one, they would be gathered first.
+        left, right = (rows[axis] for axis in kernel_axes)
+        return to_hidden, _product("bti,bto->io", left, right, arithmetic, kernel.dtype)
     left, right = (rows[axis].reshape(-1, rows[axis].shape[-1]) for axis in kernel_axes)
     columns = left.astype(arithmetic.products).T
     if arithmetic.transposed_copies:

@@ -1,15 +1,18 @@
 """Attention to a window of earlier tokens of the same document.
 
-Letters of shapes in names: B examples, Q queries of a block, K keys that it may see, H heads.
+Letters of shapes in names: B examples, Q queries of a block, K keys that it may see, H heads; where
+queries share keys, two axes stand for H, heads of keys and queries of each.
 """
 
 import math
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from dawnjax.models.execution import Execution
 from dawnjax.models.fused_attention import fused_attention
+from dawnjax.models.sharding import parts_of, spec_of
 
 BLOCK, _MOST_BLOCKS = 64, 4
 """Queries that are computed at once, and the most blocks of them.
@@ -26,44 +29,109 @@ def causal_attention(
     documents: jax.Array | None,
     window: int,
     execution: Execution,
+    sinks: jax.Array | None = None,
 ) -> jax.Array:
     """Scaled dot-product attention, float32 [batch, length, heads, channels].
 
     A token sees `window` tokens, itself included (0 is no limit), of its own document in
-    `documents`, int32 [batch, length] (None is one document).
+    `documents`, int32 [batch, length] (None is one document). Consecutive query heads share one of
+    fewer heads of keys and values. `sinks`, [heads], are scores that join
+    each softmax and add no value.
     """
+    parts = parts_of("tokens", query.shape[1], execution)
+    if parts > 1:
+        return _over_context(query, key, value, documents, window, execution, sinks, parts)
     length = query.shape[1]
     window = window or length
     mask = None if documents is None else visible(documents, 0, length, 0, length, window)
     within = window if documents is None and window < length else 0
-    fused = fused_attention(query, key, value, execution, mask=mask, is_causal=True, window=within)
-    if fused is not None:
-        return fused.astype(jnp.float32)
+    if sinks is None:
+        arrays = (query, key, value)
+        fused = fused_attention(*arrays, execution, mask=mask, is_causal=True, window=within)
+        if fused is not None:
+            return fused.astype(jnp.float32)
     block = max(BLOCK, -(-length // _MOST_BLOCKS))
     attended = []
     for start in range(0, length, block):
         end = min(start + block, length)
         # No query of the block sees a key before this one.
         first = max(0, start + 1 - window)
-        scores_BxHxQxK = jnp.einsum(
-            "bqhc,bkhc->bhqk",
-            query[:, start:end],
-            key[:, first:end],
-            preferred_element_type=jnp.float32,
-        )
-        mask_Bx1xQxK = visible(documents, start, end, first, end, window)[:, None]
-        scores_BxHxQxK /= math.sqrt(query.shape[-1])
-        scores_BxHxQxK = jnp.where(mask_Bx1xQxK, scores_BxHxQxK, -jnp.inf)
-        weights_BxHxQxK = jax.nn.softmax(scores_BxHxQxK, axis=-1).astype(value.dtype)
-        attended.append(
-            jnp.einsum(
-                "bhqk,bkhc->bqhc",
-                weights_BxHxQxK,
-                value[:, first:end],
-                preferred_element_type=jnp.float32,
-            )
-        )
+        mask = visible(documents, start, end, first, end, window)
+        seen = (query[:, start:end], key[:, first:end], value[:, first:end])
+        attended.append(_products(*seen, mask, sinks))
     return jnp.concatenate(attended, axis=1)
+
+
+def _products(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask_BxQxK: jax.Array,
+    sinks: jax.Array | None,
+) -> jax.Array:
+    shape, group = query.shape, query.shape[2] // key.shape[2]
+    scores, mixed, mask = "bqhc,bkhc->bhqk", "bhqk,bkhc->bqhc", mask_BxQxK[:, None]
+    if group > 1:
+        query, mask = query.reshape(*shape[:2], -1, group, shape[-1]), mask[:, None]
+        scores, mixed = "bqhgc,bkhc->bhgqk", "bhgqk,bkhc->bqhgc"
+    scores_BxHxQxK = jnp.einsum(scores, query, key, preferred_element_type=jnp.float32)
+    scores_BxHxQxK /= math.sqrt(shape[-1])
+    scores_BxHxQxK = jnp.where(mask, scores_BxHxQxK, -jnp.inf)
+    if sinks is None:
+        weights_BxHxQxK = jax.nn.softmax(scores_BxHxQxK, axis=-1)
+    else:
+        sinks_Hx1x1 = sinks.reshape(*scores_BxHxQxK.shape[1:-2], 1, 1).astype(jnp.float32)
+        most = jnp.maximum(scores_BxHxQxK.max(axis=-1, keepdims=True), sinks_Hx1x1)
+        most = jax.lax.stop_gradient(most)
+        weights_BxHxQxK = jnp.exp(scores_BxHxQxK - most)
+        total = weights_BxHxQxK.sum(axis=-1, keepdims=True) + jnp.exp(sinks_Hx1x1 - most)
+        weights_BxHxQxK /= total
+    weights_BxHxQxK = weights_BxHxQxK.astype(value.dtype)
+    result = jnp.einsum(mixed, weights_BxHxQxK, value, preferred_element_type=jnp.float32)
+    return result.reshape(shape)
+
+
+def _over_context(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    documents: jax.Array | None,
+    window: int,
+    execution: Execution,
+    sinks: jax.Array | None,
+    parts: int,
+) -> jax.Array:
+    """Attention of each device's tokens to the keys of all, which it gathers along `context`.
+
+    Every device multiplies its queries with all keys and masks later ones, so all work the same.
+    """
+    assert execution.placement is not None
+    mesh, length = execution.placement.mesh, query.shape[1]
+    window = window or length
+
+    def attend(query, key, value, documents, sinks):
+        key, value = (
+            jax.lax.all_gather(array, "context", axis=1, tiled=True) for array in (key, value)
+        )
+        start = jax.lax.axis_index("context") * (length // parts)
+        places = start + jnp.arange(length // parts)
+        distance = places[:, None] - jnp.arange(length)
+        mask = ((distance >= 0) & (distance < window))[None]
+        if documents is not None:
+            mine = jax.lax.dynamic_slice_in_dim(documents, start, length // parts, axis=1)
+            mask &= mine[:, :, None] == documents[:, None]
+        return _products(query, key, value, mask, sinks)
+
+    heads = spec_of(("batch", "tokens", "kv_heads", None), key.shape, mesh)
+    rows = spec_of(("batch", None), (len(query), length), mesh)
+    of_sinks = PartitionSpec(heads[2])
+    return jax.shard_map(
+        attend,
+        mesh=mesh,
+        in_specs=(heads, heads, heads, rows, of_sinks),
+        out_specs=heads,
+        check_vma=False,
+    )(query, key, value, documents, sinks)
 
 
 def visible(

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from dawnjax.models.execution import Execution, Platform, say_once
+from dawnjax.models.sharding import spec_of
 
 MOST_CHANNELS = 128
 """Of a head: above them cuDNN has no gradient on every GPU that it takes."""
@@ -58,14 +59,17 @@ def fused_attention(
     # Each device attends for its own examples: JAX's own rule for cuDNN ends the compilation where
     # XLA placed queries, keys and masks differently.
     rows = execution.placement
-    if rows is None or shards == 1:
+    if rows is None or is_local:
         return attend(*arrays)
+    # Heads are split as `sharding.RULES` say, and each device has whole groups of them.
+    heads = spec_of(("batch", None, "kv_heads", None), key.shape, rows.mesh)
+    masks = spec_of(("batch", None, None), (len(key), 1, 1), rows.mesh)
     # Of all axes of the mesh: JAX's rule for cuDNN fails where some are left to XLA.
     return jax.shard_map(
         attend,
         mesh=rows.mesh,
-        in_specs=rows.spec,
-        out_specs=rows.spec,
+        in_specs=(*[heads] * 3, *[masks] * (len(arrays) - 3)),
+        out_specs=heads,
         check_vma=False,
     )(*arrays)
 

@@ -8,7 +8,7 @@ Gemma 2 (arXiv 2408.00118), section 2, for the soft cap; KellerJordan/modded-nan
 """
 
 import dataclasses
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from dawnjax.models import convolution
 from dawnjax.models.arithmetic import arithmetic_of, linear
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution
+from dawnjax.models.rotary import rotated
+from dawnjax.models.sharding import Axes
 
 INITIAL_STD = 0.02
 ROTARY_BASE = 10_000.0
@@ -78,6 +80,24 @@ class LanguageModel:
             self.value_embeddings,
             f"be at most half of num_layers={self.num_layers}",
         )
+
+    def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
+        """For each axis of the mesh, the fields that it must divide, and their values."""
+        del spec
+        return {"model": (("model.num_heads", self.num_heads),)}
+
+    def logical_axes(self) -> dict[str, Axes]:
+        """Named axes of each parameter, by the end of its path; `sharding.RULES` places them."""
+        return {
+            "embedding": ("vocab", "embed"),
+            "classifier/kernel": ("embed", "vocab"),
+            "query/kernel": ("embed", "heads"),
+            "key/kernel": ("embed", "heads"),
+            "value/kernel": ("embed", "heads"),
+            "attention_projection/kernel": ("heads", "embed"),
+            "mlp/kernel": ("embed", "mlp"),
+            "mlp_projection/kernel": ("mlp", "embed"),
+        }
 
     def build(
         self,
@@ -231,7 +251,8 @@ class Block(nnx.Module):
         if self.config.normalizes_queries:
             query, key = rms_normalized(query), rms_normalized(key)
         if self.config.positions == "rotary":
-            query, key = rotated(query), rotated(key)
+            rates = ROTARY_BASE ** (-jnp.arange(query.shape[-1] // 2) / (query.shape[-1] // 2))
+            query, key = rotated(query, rates), rotated(key, rates)
         dtype = self.execution.compute_dtype
         query, key, value = (x.astype(dtype) for x in (query, key, value.reshape(heads)))
         mixed = causal_attention(query, key, value, documents, window, self.execution)
@@ -267,16 +288,6 @@ class Norm(nnx.Module):
 
 def rms_normalized(hidden: jax.Array) -> jax.Array:
     return hidden * jax.lax.rsqrt(jnp.square(hidden).mean(axis=-1, keepdims=True) + _EPSILON)
-
-
-def rotated(heads: jax.Array) -> jax.Array:
-    """Rotate pairs (i, i + half) of a head's channels by the position times base**(-i / half)."""
-    half = heads.shape[-1] // 2
-    rates = ROTARY_BASE ** (-jnp.arange(half) / half)
-    angles = (jnp.arange(heads.shape[1])[:, None] * rates)[:, None]
-    first, second = heads[..., :half], heads[..., half:]
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
 def _table(rows: int, width: int, rngs: nnx.Rngs) -> nnx.Param:

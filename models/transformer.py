@@ -11,7 +11,7 @@ each sublayer and at the end of each stack: post-norm diverges at high rates wit
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.fused_attention import fused_attention
 from dawnjax.models.layer_norm import LayerNorm
+from dawnjax.models.sharding import Axes
 
 MASKED = -1e9
 """Score of a position that must not be seen; finite, so that a row of padding has no NaN."""
@@ -60,6 +61,25 @@ class Transformer:
     def check_together(self, prefix: str) -> None:
         rule = f"be a multiple of twice the {self.num_heads} heads"
         require(self.width % (2 * self.num_heads) == 0, f"{prefix}width", self.width, rule)
+
+    def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
+        """For each axis of the mesh, the fields that it must divide, and their values."""
+        del spec
+        names = ("num_heads", "hidden_width")
+        return {"model": tuple((f"model.{name}", getattr(self, name)) for name in names)}
+
+    def logical_axes(self) -> dict[str, Axes]:
+        """Named axes of each parameter, by the end of its path; `sharding.RULES` places them."""
+        attention: dict[str, Axes] = dict.fromkeys(("query", "key", "value"), ("embed", "heads"))
+        attention["output"] = ("heads", "embed")
+        return {
+            "embedding": ("vocab", "embed"),
+            **{f"attention/{name}": axes for name, axes in attention.items()},
+            **{f"source_attention/{name}": axes for name, axes in attention.items()},
+            "kernel_1": ("embed", "mlp"),
+            "bias_1": ("mlp",),
+            "kernel_2": ("mlp", "embed"),
+        }
 
     def build(
         self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs

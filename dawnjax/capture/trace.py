@@ -66,6 +66,7 @@ def finish_capture(
         "platform": platform,
         "device_kind": device.device_kind,
         "num_devices": mesh.devices.size,
+        "mesh": dict(mesh.shape),
         "machine_devices": sum(machine_devices),
         "machine_processes": len(machine_devices),
         "machine_cores": visible_cores(),

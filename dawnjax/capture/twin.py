@@ -52,7 +52,7 @@ def why_not(recipe: Recipe) -> str:
     experiment, mesh = recipe.experiment, recipe.mesh
     if mesh.devices.size == 1:
         return "one device: nothing is communicated"
-    if mesh.shape["fsdp"] > 1 or mesh.shape["model"] > 1:
+    if mesh.shape["data"] < mesh.devices.size:
         return "parameters are sharded: no device can make the step alone"
     if recipe.shards_update:
         return "the optimizer's state is sharded: no device makes the whole update"

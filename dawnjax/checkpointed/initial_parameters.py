@@ -1,8 +1,9 @@
 """Parameters that a run takes from another run's checkpoint, to be tuned further.
 
-`--initialize_from=RUN_DIR` names that run, the source. Its content belongs to the experiment's
-identity: identity, seed, step and hash of the checkpoint. The optimizer's state and the steps begin
-anew. So does the head, the arrays that depend on the number of classes, where the classes differ.
+`--initialize_from=RUN_DIR` names that run, the source; `published_weights` reads files of
+safetensors. Its content belongs to the experiment's identity: identity, seed, step and hash of the
+checkpoint. The optimizer's state and the steps begin anew. So does the head, the arrays that depend
+on the number of classes, where the classes differ.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.arrays import signature
 from dawnjax.checkpoints.manifest import DamageError, read_manifest, steps_of
 from dawnjax.checkpoints.store import Checkpoints
@@ -51,11 +53,16 @@ def resolved(request: Request) -> Request:
     if not experiment.initialize_from:
         return request
     path = Path(experiment.initialize_from).expanduser()
-    state = _recorded(request)
-    state = state or _Source(path, _source_record(path), _newest_manifest(path)).state
+    state = _recorded(request) or _source_of(path).state
     return dataclasses.replace(
         request, experiment=dataclasses.replace(experiment, initial_state=state)
     )
+
+
+def _source_of(path: Path) -> "_Source | PublishedWeights":
+    if is_published(path):
+        return PublishedWeights(path)
+    return _Source(path, _source_record(path), _newest_manifest(path))
 
 
 def _recorded(request: Request) -> str:
@@ -98,15 +105,21 @@ def _newest_manifest(path: Path) -> dict[str, Any]:
 def refuse_other_model(request: Request, recipe: Recipe) -> None:
     """Refuse a source of another model before a run begins, from its checkpoint's description."""
     if request.experiment.initialize_from and not _recorded(request):
-        source = _Source.of(recipe.experiment)
-        source.choose(recipe, source.manifest["arrays"])
+        source = _unchanged(recipe.experiment)
+        if isinstance(source, PublishedWeights):
+            source.check(recipe)
+        else:
+            source.choose(recipe, source.manifest["arrays"])
 
 
 def take(
     recipe: Recipe, state: TrainState, warn: Callable[[str], None]
 ) -> tuple[TrainState, Taken]:
     """A fresh state with the source's parameters; CheckpointError if its checkpoint is another."""
-    source = _Source.of(recipe.experiment)
+    source = _unchanged(recipe.experiment)
+    if isinstance(source, PublishedWeights):
+        state, names, fresh = source.take(recipe, state)
+        return state, Taken(step=0, weights="raw", taken=tuple(names), fresh=tuple(fresh))
     checkpoints = Checkpoints(str(RunDirectory(source.path).checkpoints), keep=1, warn=warn)
     read = checkpoints.read_newest(source.holds, replicated(recipe.mesh))
     checkpoints.close()
@@ -120,7 +133,7 @@ def take(
 
     both = {"params": state.params, "batch_stats": state.batch_stats}
     merged = jax.tree_util.tree_map_with_path(pick, both)
-    merged = jax.device_put(merged, shardings_of(recipe.mesh, both))
+    merged = jax.device_put(merged, shardings_of(recipe.mesh, both, recipe.named_axes))
     # A copy: a step takes over the memory of each array of the state.
     ema = jax.tree.map(jnp.copy, merged["params"]) if recipe.experiment.ema_decay else {}
     taken = Taken(
@@ -132,21 +145,21 @@ def take(
     return dataclasses.replace(state, **merged, ema_params=ema), taken
 
 
+def _unchanged(experiment: Experiment) -> "_Source | PublishedWeights":
+    path = Path(experiment.initialize_from).expanduser()
+    source = _source_of(path)
+    if source.state != experiment.initial_state:
+        raise CheckpointError(
+            f"{path} has changed since this run began: it held {experiment.initial_state}"
+        )
+    return source
+
+
 @dataclasses.dataclass(frozen=True)
 class _Source:
     path: Path
     record: dict[str, Any]
     manifest: dict[str, Any]
-
-    @classmethod
-    def of(cls, experiment: Experiment) -> "_Source":
-        path = Path(experiment.initialize_from).expanduser()
-        source = cls(path, _source_record(path), _newest_manifest(path))
-        if source.state != experiment.initial_state:
-            raise CheckpointError(
-                f"{path} has changed since this run began: it held {experiment.initial_state}"
-            )
-        return source
 
     @property
     def state(self) -> str:
@@ -173,11 +186,17 @@ class _Source:
         head = _head(recipe)
         is_fresh = head if _has_other_classes(recipe.experiment, self.record) else set()
         state = recipe.abstract_state
+        # Adapters stand beside the parameters of a source that had none.
+        parts = getattr(recipe.experiment.model, "trained_parts", ())
+        new = tuple(f"params/{part}/" for part in parts)
         chosen = {}
         both = {"params": state.params, "batch_stats": state.batch_stats}
         for location, leaf in jax.tree_util.tree_leaves_with_path(both):
             name, wanted = _name(location), signature(leaf)
             there = signatures[stored[name]] if name in stored else "absent"
+            if there == "absent" and name.startswith(new):
+                chosen[name] = ""
+                continue
             if there != wanted and name not in head:
                 raise ConfigError(
                     f"--initialize_from={self.path} is of another model: {name} is {there} in it "

@@ -27,6 +27,7 @@ CHOICES = {
         "gnmt": "models.gnmt.GNMT",
         "neumf": "models.neumf.NeuMF",
         "language_model": "models.language_model.LanguageModel",
+        "llama": "models.llama.Llama",
         "bidaf": "models.bidaf.BiDAF",
         "qanet": "models.qanet.QANet",
     },

@@ -171,8 +171,9 @@ class Experiment:
       xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
         such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
         platform does not know is an error.
-      initialize_from: The directory of a run whose parameters this one begins with; empty begins
-        anew. The optimizer begins anew in any case, and so does the head where the data differ.
+      initialize_from: The directory of a run whose parameters this one begins with, or published
+        weights in a file or folder of safetensors; empty begins anew. The optimizer begins anew in
+        any case, and so does the head where the data differ.
       initial_state: What that directory held when the run began: it stands for the directory in
         the identity. A run fills it in.
       targets: All must hold at one evaluation.

@@ -89,8 +89,8 @@ class RunOptions:
         `runs/`. An existing run of the same experiment and seed is resumed.
       mesh: Arrangement of the devices.
       weight_update_sharding: Split the optimizer's state and each update over all devices, while
-        the parameters stay whole on each; the mathematics stays the same. `mesh.fsdp` splits the
-        parameters too and does not go with it.
+        the parameters stay whole on each; the mathematics stays the same. `mesh.fsdp` and
+        `mesh.model` split the parameters too and do not go with it.
       steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
         platform.
       data_placement: Keep the dataset on each device, feed each batch from the host, or choose
@@ -137,9 +137,9 @@ class RunOptions:
         check_fields(self)
         self.profile.windows()
         refuse_unknown(self.tracker)
-        if self.weight_update_sharding and self.mesh.fsdp > 1:
-            raise ConfigError(
-                f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "
-                "weight_update_sharding"
-            )
-        require(self.mesh.model == 1, "mesh.model", self.mesh.model, "be 1: no layer is split")
+        for axis in ("fsdp", "expert", "context", "model") if self.weight_update_sharding else ():
+            if getattr(self.mesh, axis) > 1:
+                raise ConfigError(
+                    f"mesh.{axis}={getattr(self.mesh, axis)} splits the optimizer's state already; "
+                    "take it or weight_update_sharding"
+                )

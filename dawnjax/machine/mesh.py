@@ -1,11 +1,12 @@
 """The device mesh, and where each array lies on it.
 
-A batch is split over the axes `data` and `fsdp`; parameters and optimizer state over `fsdp`.
+A batch is split over the axes `data`, `fsdp` and `expert`; parameters and optimizer state over
+`fsdp`. Where a model names the axes of its parameters, `models/sharding.py` decides in their place.
 """
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,9 +14,10 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.machine.mesh_shape import AXES, MeshShape
+from dawnjax.models.sharding import RULES, Axes, axes_of, spec_of
 
-BATCH_AXES = ("data", "fsdp")
+BATCH_AXES = RULES["batch"]
 
 SMALLEST_SHARDED_SIZE = 2**14
 """Arrays below this many elements stay whole: splitting them saves less than it costs to gather."""
@@ -36,21 +38,26 @@ def all_devices() -> list[Any]:
 
 def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
     """Mesh over all devices, those of process 0 first; ConfigError if the axes do not fit them."""
-    per_data = shape.fsdp * shape.model
-    if min(shape.fsdp, shape.model) < 1 or shape.data < 0:
+    others = [getattr(shape, axis) for axis in AXES[1:]]
+    if min(others) < 1 or shape.data < 0:
         raise ConfigError(f"mesh {shape} has an axis below 1 (mesh.data=0 takes all that is left)")
-    data = shape.data or len(devices) // per_data
-    if data * per_data != len(devices):
+    sizes = (shape.data or len(devices) // math.prod(others), *others)
+    if math.prod(sizes) != len(devices):
+        # Axes of size 1 say nothing, but for those that every mesh is given by.
+        named = [
+            f"mesh.{axis}={size}"
+            for axis, size in zip(AXES, sizes, strict=True)
+            if size != 1 or axis in ("data", "fsdp", "model")
+        ]
         raise ConfigError(
-            f"mesh.data={data} x mesh.fsdp={shape.fsdp} x mesh.model={shape.model} is "
-            f"{data * per_data}, but there are {len(devices)} devices"
+            f"{' x '.join(named)} is {math.prod(sizes)}, but there are {len(devices)} devices"
         )
     return jax.make_mesh(
-        (data, shape.fsdp, shape.model),
-        ("data", "fsdp", "model"),
+        sizes,
+        AXES,
         # The compiler propagates shardings from the step's arguments; explicit axes would put them
         # into every type.
-        axis_types=(AxisType.Auto,) * 3,
+        axis_types=(AxisType.Auto,) * len(AXES),
         devices=devices,
     )
 
@@ -123,6 +130,17 @@ def local_rows(sharding: NamedSharding, num_rows: int) -> slice:
     return slice(spans[0][0], spans[-1][1])
 
 
-def shardings_of(mesh: Mesh, tree: Any) -> Any:
-    """Sharding of each array of a tree of shapes, by `state_sharding`."""
-    return jax.tree.map(lambda leaf: state_sharding(mesh, leaf.shape), tree)
+def shardings_of(mesh: Mesh, tree: Any, named: Mapping[str, Axes] | None = None) -> Any:
+    """Sharding of each array of a tree of shapes: by its named axes, or else `state_sharding`.
+
+    `named` has the axes of a model's parameters, as `sharding.axes_of` takes them.
+    """
+
+    def of(location: Any, leaf: Any) -> NamedSharding:
+        path = jax.tree_util.keystr(location, simple=True, separator="/")
+        axes = axes_of(path, len(leaf.shape), named or {})
+        if axes is None:
+            return state_sharding(mesh, leaf.shape)
+        return NamedSharding(mesh, spec_of(axes, leaf.shape, mesh))
+
+    return jax.tree_util.tree_map_with_path(of, tree)

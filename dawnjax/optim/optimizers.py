@@ -1,6 +1,8 @@
 """Update rules and learning rate schedules of an experiment, as Optax transformations."""
 
+import functools
 import math
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -8,7 +10,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.models.sharding import Axes, axes_of
 from dawnjax.optim import muon, muon_adam
 from dawnjax.optim.update_rules import (
     Adam,
@@ -33,6 +37,9 @@ from dawnjax.optim.update_rules import (
 
 class ExperimentLike(Protocol):
     """Fields of an experiment that decide its updates; config imports this package."""
+
+    @property
+    def model(self) -> Any: ...
 
     @property
     def optimizer(self) -> Any: ...
@@ -170,14 +177,26 @@ def make_optimizer(
     """Transformation from gradients to parameter updates.
 
     `step_shift` as of `learning_rate`; each device of `mesh` makes its part of an update alone.
+
+    Raises:
+      ConfigError: The rule looks at whole matrices, and the model stacks those of its layers.
     """
     config = experiment.optimizer
+    named = experiment.model.logical_axes() if hasattr(experiment.model, "logical_axes") else {}
+    if isinstance(config, Lars | Lamb | Muon | MuonAdam) and any(
+        "layers" in axes for axes in named.values()
+    ):
+        raise ConfigError(
+            f"optimizer={config.TAG} would take the stacked layers of model={experiment.model.TAG} "
+            "for one matrix; choose adam, sgd or rmsprop"
+        )
+    is_matrix = functools.partial(_is_matrix, named)
     rate = learning_rate(experiment, spec, step_shift)
     match config:
         case Sgd():
             return optax.chain(
                 optax.add_decayed_weights(
-                    config.weight_decay, None if config.decay_norm_and_bias else _is_matrix
+                    config.weight_decay, None if config.decay_norm_and_bias else is_matrix
                 ),
                 optax.sgd(rate, momentum=config.momentum, nesterov=config.nesterov),
             )
@@ -194,12 +213,12 @@ def make_optimizer(
                 config.second_decay,
                 config.epsilon,
                 weight_decay=config.weight_decay,
-                mask=_is_matrix,
+                mask=is_matrix,
             )
         case RmsProp():
             clip = config.clip_global_norm
             return optax.chain(
-                optax.add_decayed_weights(config.weight_decay, _is_matrix),
+                optax.add_decayed_weights(config.weight_decay, is_matrix),
                 optax.clip_by_global_norm(clip) if clip else optax.identity(),
                 optax.rmsprop(
                     rate,
@@ -217,7 +236,7 @@ def make_optimizer(
                 b2=config.beta_2,
                 eps=config.epsilon,
                 weight_decay=config.weight_decay,
-                mask=_is_matrix,
+                mask=is_matrix,
             )
             clip = config.clip_global_norm
             return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
@@ -263,5 +282,11 @@ def scale_by_lars(config: Lars) -> optax.GradientTransformation:
     return optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params))
 
 
-def _is_matrix(params: optax.Params) -> optax.Params:
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+def _is_matrix(named: Mapping[str, Axes], params: optax.Params) -> optax.Params:
+    def of(location: Any, leaf: jax.Array) -> bool:
+        path = jax.tree_util.keystr(location, simple=True, separator="/")
+        axes = axes_of(path, leaf.ndim, named)
+        # A stack of vectors, such as the norms of all layers, is no matrix.
+        return leaf.ndim - (axes is not None and "layers" in axes) > 1
+
+    return jax.tree_util.tree_map_with_path(of, params)

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dawnjax.profile.device_groups import mesh_axes
 from dawnjax.profile.program import Program
 from dawnjax.profile.trace import (
     Event,
@@ -157,6 +158,8 @@ class Communication:
       by_kind: For each kind of collective: seconds, skew and wire seconds, bytes, runs a step, and
         the algorithm bandwidth, bytes over wire time.
       by_layer: The same for each named scope, its seconds shared out by bytes.
+      by_axis: The same for each axis of the mesh, or several together, and the exposed seconds;
+        empty without the program.
     """
 
     step_seconds: float
@@ -169,6 +172,7 @@ class Communication:
     bytes_per_step: int | None
     by_kind: dict[str, dict[str, float | None]]
     by_layer: dict[str, dict[str, float | None]]
+    by_axis: dict[str, dict[str, float | None]]
 
     def to_json(self) -> dict[str, Any]:
         def fraction(seconds: float) -> float:
@@ -186,6 +190,7 @@ class Communication:
             "max_exposed_seconds_per_step": _round(self.max_exposed_seconds_per_step),
             "by_kind": self.by_kind,
             "by_layer": self.by_layer,
+            "by_axis": self.by_axis,
         }
 
 
@@ -195,8 +200,12 @@ def measure_communication(
     num_steps: int,
     shortest: Mapping[str, Sequence[int]],
     program: Program | None,
+    mesh: Mapping[str, int] | None = None,
 ) -> Communication:
-    """Communication of a host per step; without the program bytes and layers are not known."""
+    """Communication of a host per step; without the program bytes and layers are not known.
+
+    `mesh` has the sizes of the mesh's axes, in order; without it none is told by axis.
+    """
     if not trace.devices or num_steps < 1 or window[1] <= window[0]:
         raise TraceError("the trace holds no step of any device")
     times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
@@ -223,7 +232,41 @@ def measure_communication(
         bytes_per_step=None if program is None else sum(program.collective_bytes.values()),
         by_kind=_grouped(by_name, program, lambda name: {kinds[name]: 1.0}),
         by_layer=_grouped(by_name, program, lambda name: _layer_shares(name, program)),
+        by_axis=_by_axis(trace, times, by_name, num_steps, program, mesh),
     )
+
+
+def _by_axis(
+    trace: Trace,
+    times: Mapping[int, DeviceTime],
+    by_name: dict[str, list[float]],
+    num_steps: int,
+    program: Program | None,
+    mesh: Mapping[str, int] | None,
+) -> dict[str, dict[str, float | None]]:
+    if program is None or not mesh:
+        return {}
+    axes = {
+        name: mesh_axes(*program.collectives[name].groups, mesh)
+        if name in program.collectives
+        else "unknown"
+        for name in by_name
+    }
+    rows = _grouped(by_name, program, lambda name: {axes[name]: 1.0})
+    for axis, row in rows.items():
+        exposed = 0
+        for device, events in trace.devices.items():
+            runs = collective_runs(events)
+            spans = union(
+                (run.start, run.end)
+                for name, group in runs.items()
+                if axes.get(name) == axis
+                for run in group
+            )
+            inside = intersect(spans, [times[device].window])
+            exposed += length(subtract(inside, times[device].compute))
+        row["exposed_seconds_per_step"] = _round(exposed / (PICOSECONDS * num_steps * len(times)))
+    return rows
 
 
 def _layer_shares(name: str, program: Program | None) -> dict[str, float]:

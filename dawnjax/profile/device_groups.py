@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -34,6 +35,24 @@ def group_stride(text: str) -> int:
     """Mean distance between neighbours in a collective's group, rounded down; 1 without groups."""
     first = _first_group(text.strip())
     return max(1, (max(first) - min(first)) // (len(first) - 1)) if len(first) > 1 else 1
+
+
+def mesh_axes(groups: str, pairs: str, mesh: Mapping[str, int]) -> str:
+    """Axes of a mesh that a collective's groups run along, such as `fsdp` or `data, fsdp`.
+
+    `groups` and `pairs` are XLA's `replica_groups` and `source_target_pairs`; devices are counted
+    along the last axis of the mesh first. Without groups all devices take part.
+    """
+    size = math.prod(mesh.values())
+    together = _first_group(groups.strip()) or list(range(size))
+    moved = re.findall(r"\{(\d+),(\d+)\}", pairs)
+    if moved:
+        together = [int(device) for device in moved[0]]
+    if max(together) >= size:
+        return "unknown"
+    places = np.array(np.unravel_index(together, tuple(mesh.values()))).T
+    varies = (places != places[0]).any(axis=0)
+    return ", ".join(name for name, does in zip(mesh, varies, strict=True) if does)
 
 
 def _first_group(text: str) -> list[int]:

@@ -151,6 +151,10 @@ class _Counter:
             runs,
             scope_bytes,
             group_stride(instruction.attribute("replica_groups")),
+            (
+                instruction.attribute("replica_groups"),
+                instruction.attribute("source_target_pairs"),
+            ),
         )
 
     def _group_size(self, instruction: Instruction) -> int:

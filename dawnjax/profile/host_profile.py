@@ -223,10 +223,11 @@ class HostProfile:
             # The rest stands in layers.csv.
             fields["by_layer"] = dict(list(fields["by_layer"].items())[:LAYERS_IN_RESULT])
         if not self.has_wire and self.measured is not None:
-            fields["by_kind"] = {
-                kind: {**row, "algorithm_bytes_per_second": None}
-                for kind, row in fields["by_kind"].items()
-            }
+            for group in ("by_kind", "by_axis"):
+                fields[group] = {
+                    name: {**row, "algorithm_bytes_per_second": None}
+                    for name, row in fields[group].items()
+                }
             reasons["algorithm_bytes_per_second"] = "no wire lies between the devices"
         ablation = self.ablation_exposed_fraction
         if ablation is None:
@@ -401,7 +402,9 @@ def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> Ho
         trace=trace,
         window=window,
         program=program,
-        measured=measure_communication(trace, window, last - first, shortest, program),
+        measured=measure_communication(
+            trace, window, last - first, shortest, program, capture.get("mesh")
+        ),
         attribution=utilization.attribute_step(
             trace, window, last - first, shortest, cores, neighbours
         ),

@@ -26,6 +26,10 @@ def product_flops(jaxpr: Any) -> int:
             lhs = equation.invars[0].aval.shape
             depth = math.prod(lhs[dim] for dim in contracted)
             total += 2 * depth * math.prod(equation.outvars[0].aval.shape)
+        elif name.startswith("ragged_dot"):
+            # Rows [m, k] by the matrix of each one's group, of [groups, k, n].
+            rows, matrices = (variable.aval.shape for variable in equation.invars[:2])
+            total += 2 * math.prod(rows) * matrices[-1]
         elif name == "conv_general_dilated":
             total += 2 * _convolution_multiply_adds(equation)
         elif name == "cond":

@@ -55,6 +55,7 @@ class Collective:
       runs: Runs in one call of the program.
       scope_bytes: Bytes by named scope of the ops that produced them.
       group_stride: Distance of a group's devices in the program's order; 1 if neighbours.
+      groups: XLA's `replica_groups`, and its `source_target_pairs`, as `mesh_axes` takes them.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Collective:
     runs: int
     scope_bytes: dict[str, int]
     group_stride: int = 1
+    groups: tuple[str, str] = ("", "")
 
 
 @dataclasses.dataclass(frozen=True)

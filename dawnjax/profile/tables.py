@@ -13,7 +13,12 @@ from dawnjax.profile.utilization import PARTS
 
 def text(profiles: Sequence[HostProfile]) -> str:
     """Aligned text: utilization of each host, its collectives, and the ops that lose most."""
-    parts = (_host_table(profiles), _kind_table(profiles), _loss_table(profiles))
+    parts = (
+        _host_table(profiles),
+        _kind_table(profiles),
+        _axis_table(profiles),
+        _loss_table(profiles),
+    )
     return "\n\n".join(table.to_text() for table in parts if table.rows)
 
 
@@ -47,6 +52,24 @@ def _kind_table(profiles: Sequence[HostProfile]) -> Table:
                     "-" if num_bytes is None else f"{num_bytes / 1e6:.3g}",
                     f"{row['runs_per_step']:.3g}",
                     "-" if speed is None else f"{speed / 1e6:.4g}",
+                ]
+            )
+    return of_words(head, rows, texts=(0, 1))
+
+
+def _axis_table(profiles: Sequence[HostProfile]) -> Table:
+    head = ["host", "mesh axis", "ms a step", "exposed ms", "skew ms", "MB", "runs"]
+    names = [f"{name}_per_step" for name in ("seconds", "exposed_seconds", "skew_seconds")]
+    rows = []
+    for profile in profiles:
+        for axis, row in ({} if profile.measured is None else profile.measured.by_axis).items():
+            num_bytes = row["bytes_per_step"]
+            rows.append(
+                [
+                    *(str(profile.capture["process_index"]), axis or "none"),
+                    *(_milliseconds(row[name] or 0.0) for name in names),
+                    "-" if num_bytes is None else f"{num_bytes / 1e6:.3g}",
+                    f"{row['runs_per_step']:.3g}",
                 ]
             )
     return of_words(head, rows, texts=(0, 1))

@@ -42,6 +42,7 @@ class _Capture(TypedDict):
     platform: _Text
     device_kind: _Text
     num_devices: _Count
+    mesh: NotRequired[dict[str, _Count]]
     machine_devices: _Count
     machine_processes: NotRequired[_Count]
     machine_cores: _Count

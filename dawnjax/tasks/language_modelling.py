@@ -16,7 +16,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.tasks.metric import Metric, loss_metric
-from dawnjax.tasks.task import Arrays, Moment, Setting, Task
+from dawnjax.tasks.task import MODEL, Arrays, Moment, Setting, Task
 
 BITS_PER_BYTE = Metric(
     name="bits_per_byte", title="bits a byte", unit="1", least=0.0, direction="at_most"
@@ -53,7 +53,7 @@ class LanguageModelling(Task):
     arrays: ClassVar = ("tokens",)
     example_unit: ClassVar[str] = "rows"
 
-    target_vocabulary: Literal["bytes", "gpt2", "file"] = "bytes"
+    target_vocabulary: Literal["bytes", "gpt2", "llama2", "llama3", "file"] = "bytes"
     window: NonNegative[int] = 0
     stages: WindowStages = WindowStages()
 
@@ -93,10 +93,17 @@ class LanguageModelling(Task):
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
-        """Summed loss of a batch's tokens, in nats, and their number."""
-        del moment
-        losses = self._losses(module, batch["tokens"], setting)
-        return losses.sum(), losses.size
+        """Summed loss of a batch's tokens, in nats, and their number.
+
+        A model may add to the loss of each token, such as for the balance of its experts.
+        """
+        tokens = batch["tokens"].astype(jnp.int32)
+        if not hasattr(module, "losses"):
+            losses = self._losses(module, tokens, setting)
+            return losses.sum(), losses.size
+        key = moment.key(MODEL)
+        losses, added = module.losses(tokens[:, :-1], tokens[:, 1:], self.window, key)
+        return losses.sum() + added * losses.size, losses.size
 
     def zero_totals(self, setting: Setting) -> Arrays:
         """A place for each row's loss, and the counts of tokens and bytes."""
@@ -148,6 +155,8 @@ class LanguageModelling(Task):
 
     def _losses(self, module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
         tokens = tokens.astype(jnp.int32)
+        if hasattr(module, "losses"):  # a model that never holds all logits
+            return module.losses(tokens[:, :-1], tokens[:, 1:], self.window)[0]
         logits = module(tokens[:, :-1], self.window)
         # [batch, length - 1]
         return token_losses(logits, tokens[:, 1:], 0.0, setting.execution.platform)

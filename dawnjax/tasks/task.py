@@ -268,7 +268,11 @@ class Task(abc.ABC):
             return self.loss(module, batch, moment, setting)[0]
 
         jaxpr = jax.make_jaxpr(forward)(params, batch_stats, batch).jaxpr
-        return TRAINING_FACTOR * product_flops(jaxpr) / rows
+        flops = TRAINING_FACTOR * product_flops(jaxpr) / rows
+        if not hasattr(setting.model, "flops_without_gradients"):
+            return flops
+        # Frozen weights have no gradient, so a step makes two products of theirs and not three.
+        return flops - setting.model.flops_without_gradients(**self.model_arguments(setting.spec))
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Any:
         """Model's answers to the arrays named by `inputs`, for `dawnjax infer`."""

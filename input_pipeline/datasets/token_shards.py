@@ -1,7 +1,8 @@
 """Shards of tokens: rows of a stream, mapped into memory.
 
 A shard has 256 little-endian int32 (20240520, version 1, the number of tokens, zeros), and the
-tokens as uint16. The files with the word `train` or `val` in their name, sorted, are one stream.
+tokens as uint16; one of a large vocabulary begins with 20240801 and version 7, and has uint32
+tokens. The files with the word `train` or `val` in their name, sorted, are one stream.
 
     train: {"tokens": uint16 [rows, length + 1]}
     eval:  {"tokens": uint16 [rows, length + 1], "num_targets": int32 [rows]}
@@ -36,10 +37,11 @@ from dawnjax.input_pipeline.reading.dataset import (
     directory_of,
 )
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.input_pipeline.reading.token_words import GPT2, KNOWN_WORDS, Words, read_words
+from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS, Words, read_words
 from dawnjax.limits import Limit, NonNegative
 
 MAGIC, VERSION = 20240520, 1
+WIDE_MAGIC, WIDE_VERSION = 20240801, 7
 HEADER_BYTES = 256 * 4
 TOKEN_BYTES = 2
 
@@ -77,7 +79,7 @@ class TokenSpec(Spec):
     bytes_of_token: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def example_shapes(self, split: Split) -> Shapes:
-        shapes: Shapes = {"tokens": ((self.sequence_length + 1,), "uint16")}
+        shapes: Shapes = {"tokens": ((self.sequence_length + 1,), dtype_of(self.vocabulary_size))}
         return shapes if split == "train" else shapes | {"num_targets": ((), "int32")}
 
     def batch_elements(self, batch_size: int) -> int:
@@ -95,8 +97,9 @@ class TokenShards:
     Attributes:
       corpus: Name of the set; the directory that is looked for.
       vocabulary: What a token is: a `bytes` token is a byte of text, and 256 separates documents;
-        a `gpt2` token is one of GPT-2's 50,257, and 50256 separates documents; `file` has the
-        directory's `vocabulary.json` say it.
+        a `gpt2` token is one of GPT-2's 50,257, and 50256 separates documents; a `llama3` token
+        is one of 128,256, and 128000 separates documents; a `llama2` token is one of 32,000, and
+        1 separates documents; `file` has the directory's `vocabulary.json` say it.
       sequence_length: Tokens that a row predicts.
       max_eval_tokens: The stream to evaluate ends after this many tokens to predict; 0 takes all.
       data_dir: The directory. Empty takes one named as the corpus in the directory that the
@@ -105,7 +108,7 @@ class TokenShards:
 
     TAG: ClassVar[str] = "token_shards"
     corpus: str = "text"
-    vocabulary: Literal["bytes", "gpt2", "file"] = "bytes"
+    vocabulary: Literal["bytes", "gpt2", "llama2", "llama3", "file"] = "bytes"
     sequence_length: Annotated[
         int, Limit(lambda value: 1 <= value <= 2**20, "lie in 1 to 1048576")
     ] = 256
@@ -128,21 +131,18 @@ class TokenShards:
         )
 
     def published_spec(self) -> TokenSpec:
-        """Specification of FineWeb's 10 billion tokens, without its files.
-
-        Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 100 million
-        tokens to train on, and one to evaluate.
-        """
-        if (self.corpus, self.vocabulary) != ("fineweb10B", "gpt2"):
+        """Specification of a published set, without its files; see `PUBLISHED`."""
+        if (self.corpus, self.vocabulary) not in PUBLISHED:
             raise MissingDataError(
                 f"how many tokens {self.corpus} has is known of its shards alone: give "
                 "--data.data_dir"
             )
+        train, evaluated = PUBLISHED[self.corpus, self.vocabulary]
         return token_spec(
-            103 * 10**8,
-            min(10**8, self.max_eval_tokens + 1 if self.max_eval_tokens else 10**8),
+            train,
+            min(evaluated, self.max_eval_tokens + 1 if self.max_eval_tokens else evaluated),
             self.sequence_length,
-            GPT2,
+            KNOWN_WORDS[self.vocabulary],
             NO_FINGERPRINT,
             Declaration(name=self.corpus),
         )
@@ -151,7 +151,8 @@ class TokenShards:
         """Arrays of a split, mapped; a token outside the vocabulary is a DataError when read."""
         stream = self._stream(split)
         separator = self._words().separator
-        return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split)
+        dtype = dtype_of(self._words().size)
+        return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split, dtype)
 
     def _words(self) -> Words:
         if self.vocabulary != "file":
@@ -183,7 +184,8 @@ class TokenShards:
 
 
 def _overlap(train: "Stream", evaluated: "Stream") -> Overlap | None:
-    num_bytes = TOKEN_BYTES * (train.num_tokens + evaluated.num_tokens)
+    sizes = (np.dtype(s.shards[0].dtype).itemsize * s.num_tokens for s in (train, evaluated))
+    num_bytes = sum(sizes)
     if num_bytes <= min(MOST_COMPARED_BYTES, WHOLE_BYTES):
         return overlap.shared_passages([train[:]], [evaluated[:]])
 
@@ -192,6 +194,25 @@ def _overlap(train: "Stream", evaluated: "Stream") -> Overlap | None:
             yield b"".join(part.tobytes() for _, part in shard.parts())
 
     return overlap.shared(contents(train), contents(evaluated), "shards")
+
+
+PUBLISHED = {
+    ("fineweb10B", "gpt2"): (103 * 10**8, 10**8),
+    ("c4_llama31", "llama3"): (39 * 10**9, 1024 * 8192 + 1),
+    ("govreport", "llama2"): (3901 * 8192 + 1, 173 * 8192 + 1),
+}
+"""Tokens to train on and to evaluate, by corpus and vocabulary.
+
+Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 100 million tokens
+to train on, and one to evaluate. mlcommons/training_policies, `training_rules.adoc`: a quarter of
+C4, of which Dodge et al. 2021 (arXiv 2104.08758) count 156 billion tokens of another vocabulary, so
+that an epoch is known roughly; 1,024 rows of 8,192 tokens to evaluate; GovReport in 3,901 and 173
+such rows.
+"""
+
+
+def dtype_of(vocabulary_size: int) -> str:
+    return "uint16" if vocabulary_size <= 2**16 else "uint32"
 
 
 class Shard:
@@ -210,13 +231,15 @@ class Shard:
         if size < HEADER_BYTES:
             raise DataError(f"{path}: ends at byte {size}, within its header of {HEADER_BYTES}")
         magic, version, self.num_tokens = (int(value) for value in header[:3])
-        for place, name, value, wanted in (
-            (0, "magic number", magic, MAGIC),
-            (4, "version", version, VERSION),
-        ):
-            if value != wanted:
-                raise DataError(f"{path}: byte {place}: the {name} is {value}, wanted {wanted}")
-        wanted = HEADER_BYTES + TOKEN_BYTES * self.num_tokens
+        if magic not in (MAGIC, WIDE_MAGIC):
+            raise DataError(
+                f"{path}: byte 0: the magic number is {magic}, wanted {MAGIC} or {WIDE_MAGIC}"
+            )
+        wanted = VERSION if magic == MAGIC else WIDE_VERSION
+        if version != wanted:
+            raise DataError(f"{path}: byte 4: the version is {version}, wanted {wanted}")
+        self.dtype = "<u2" if magic == MAGIC else "<u4"
+        wanted = HEADER_BYTES + np.dtype(self.dtype).itemsize * self.num_tokens
         if size != wanted or self.num_tokens < 0:
             raise DataError(
                 f"{path}: byte 8: the header tells {self.num_tokens} tokens, so the file would end "
@@ -253,11 +276,11 @@ class Shard:
             )
 
     def tokens(self) -> np.ndarray:
-        """Tokens, uint16 [num_tokens], mapped."""
+        """Tokens, uint16 or uint32 [num_tokens], mapped."""
         if not self.num_tokens:
-            return np.zeros(0, "<u2")
+            return np.zeros(0, self.dtype)
         with records.open_plain(self.path) as file:
-            return np.memmap(file, "<u2", "r", HEADER_BYTES, (self.num_tokens,))
+            return np.memmap(file, self.dtype, "r", HEADER_BYTES, (self.num_tokens,))
 
 
 class Stream:
@@ -305,7 +328,12 @@ def token_spec(
 
 
 def rows_of(
-    stream: Any, num_tokens: int, length: int, separator: int, split: Split
+    stream: Any,
+    num_tokens: int,
+    length: int,
+    separator: int,
+    split: Split,
+    dtype: str = "uint16",
 ) -> dict[str, Any]:
     """Arrays of a split; separators fill the last row to evaluate."""
     num_targets = num_tokens - 1
@@ -313,17 +341,17 @@ def rows_of(
     def row(index: int) -> np.ndarray:
         tokens = stream[index * length : index * length + length + 1]
         filling = length + 1 - len(tokens)
-        return np.pad(tokens, (0, filling), constant_values=separator)
+        return np.pad(tokens.astype(dtype), (0, filling), constant_values=separator)
 
     if split == "train":
-        return {"tokens": RowsOnDemand(num_targets // length, (length + 1,), "uint16", row)}
+        return {"tokens": RowsOnDemand(num_targets // length, (length + 1,), dtype, row)}
     num_rows = -(-num_targets // length)
     counts = np.minimum(length, num_targets - length * np.arange(num_rows)).astype(np.int32)
-    return {"tokens": RowsOnDemand(num_rows, (length + 1,), "uint16", row), "num_targets": counts}
+    return {"tokens": RowsOnDemand(num_rows, (length + 1,), dtype, row), "num_targets": counts}
 
 
 def shard_of(tokens: np.ndarray) -> bytes:
-    """Content of a shard that holds integers below 2**16 [tokens]."""
-    header = np.zeros(HEADER_BYTES // 4, "<i4")
-    header[:3] = MAGIC, VERSION, len(tokens)
-    return header.tobytes() + tokens.astype("<u2").tobytes()
+    """Content of a shard that holds integers below 2**32 [tokens]; wide if they need it."""
+    header, is_wide = np.zeros(HEADER_BYTES // 4, "<i4"), tokens.max(initial=0) >= 2**16
+    header[:3] = *((WIDE_MAGIC, WIDE_VERSION) if is_wide else (MAGIC, VERSION)), len(tokens)
+    return header.tobytes() + tokens.astype("<u4" if is_wide else "<u2").tobytes()

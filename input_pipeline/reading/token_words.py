@@ -14,7 +14,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 FILE = "vocabulary.json"
 
 MOST_TOKENS = 2**16
-"""Tokens are stored as uint16."""
+"""Of a file's vocabulary."""
 
 MOST_BYTES = 4 * 2**20
 """Of the file, with 64 bytes for each token."""
@@ -32,7 +32,9 @@ class Words:
 
 BYTES = Words(name="bytes", size=257, separator=256, bytes_of_token=(1,) * 256 + (0,))
 GPT2 = Words(name="gpt2", size=50_257, separator=50_256)
-KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
+LLAMA2 = Words(name="llama2", size=32_000, separator=1)
+LLAMA3 = Words(name="llama3", size=128_256, separator=128_000)
+KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2, LLAMA2, LLAMA3)}
 
 
 def read_words(directory: pathlib.Path) -> Words:

@@ -12,6 +12,7 @@ from dawnjax.profile.communication import (
     merge_shortest,
     shortest_runs,
 )
+from dawnjax.profile.device_groups import mesh_axes
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.program import Program
@@ -67,6 +68,38 @@ def test_total_exposed_skew_and_wire_of_two_gpus(tmp_path):
     # Shared out by bytes: a quarter and three quarters.
     assert measured.by_layer["stem"]["seconds_per_step"] == pytest.approx(65e-6 / 4)
     assert measured.by_layer["head"]["bytes_per_step"] == 6000
+
+
+@pytest.mark.parametrize(
+    ("groups", "pairs", "axes"),
+    [
+        ("{{0,1},{2,3},{4,5},{6,7}}", "", "model"),
+        ("{{0,4},{1,5},{2,6},{3,7}}", "", "data"),
+        ("[4,2]<=[2,2,2]T(0,2,1)", "", "fsdp"),
+        ("[4,2]<=[2,4]T(1,0)", "", "data"),
+        ("mesh['axis_0'=2,'axis_1'=4] {'axis_0'}", "", "data"),
+        ("[2,4]<=[8]", "", "fsdp, model"),
+        ("", "", "data, fsdp, model"),
+        ("", "{{0,2},{2,0},{1,3},{3,1}}", "fsdp"),
+        ("{{0,9}}", "", "unknown"),
+    ],
+)
+def test_the_axis_of_a_collective_is_where_its_devices_differ(groups, pairs, axes):
+    mesh = {"data": 2, "fsdp": 2, "expert": 1, "context": 1, "model": 2}
+    assert mesh_axes(groups, pairs, mesh) == axes
+
+
+def test_communication_by_axis_has_its_exposed_part(tmp_path):
+    read = of_gpus(tmp_path)
+    program, mesh = analyze(PROGRAM), {"data": 1, "model": 2}
+    measured = measure_communication(read, WINDOW, 1, shortest_runs(read), program, mesh)
+    assert list(measured.by_axis) == ["model"]
+    row = measured.by_axis["model"]
+    assert row["seconds_per_step"] == pytest.approx((80e-6 + 50e-6) / 2)
+    assert row["exposed_seconds_per_step"] == pytest.approx((40e-6 + 40e-6) / 2)
+    assert row["bytes_per_step"] == 8000
+    # Without the mesh nothing is told.
+    assert not measure_communication(read, WINDOW, 1, shortest_runs(read), program).by_axis
 
 
 def test_another_host_that_was_faster_makes_more_of_it_waiting(tmp_path):

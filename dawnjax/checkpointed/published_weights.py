@@ -1,0 +1,228 @@
+"""Parameters that a run takes from a published checkpoint, in files of the form of safetensors.
+
+`--initialize_from` names a file, or a folder with `model.safetensors` or with
+`model.safetensors.index.json` and the files that it lists. Names, shapes and dtypes are compared
+with the model before a run begins. Each process then reads the parts of its own devices alone.
+
+Source: huggingface/safetensors, `README.md`, "Format"; transformers, `modeling_utils.py`, for the
+index.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dawnjax import records
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh import shardings_of
+from dawnjax.models.published_llama import Published
+from dawnjax.train_step import Recipe, TrainState
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+DTYPES = ("F32", "F16", "BF16")
+
+WHOLE_BYTES, SAMPLES, SAMPLE_BYTES = 2**28, 64, 4096
+"""A file of up to `WHOLE_BYTES` is hashed whole; of a larger one its header, its size and evenly
+spaced blocks, as of shards of tokens."""
+
+
+def is_published(path: Path) -> bool:
+    """True for a path that names files of safetensors and no run."""
+    return path.suffix == ".safetensors" or any((path / name).exists() for name in (INDEX, SINGLE))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A tensor of a checkpoint: its file, shape and dtype, by the file's own word."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedWeights:
+    """A published checkpoint, of which only the headers were read."""
+
+    path: Path
+
+    @functools.cached_property
+    def files(self) -> tuple[Path, ...]:
+        if self.path.is_file():
+            return (self.path,)
+        index = self.path / INDEX
+        if not index.exists():
+            return (self.path / SINGLE,)
+        try:
+            fields = records.read_json(index, dict[str, Any])
+            names = set(fields.get("weight_map", {}).values())
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise self._fault(f"{INDEX}: {error}") from None
+        for name in names:
+            if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
+                raise self._fault(f"{INDEX} names {name!r}, which is no file of its folder")
+        if not names:
+            raise self._fault(f"{INDEX} names no file")
+        return tuple(self.path / name for name in sorted(names))
+
+    @functools.cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        found: dict[str, Tensor] = {}
+        for file in self.files:
+            with self._opened(file) as reader:
+                for name in list(reader.keys()):
+                    part = reader.get_slice(name)
+                    if name in found:
+                        raise self._fault(f"{name} is in {found[name].file.name} and {file.name}")
+                    found[name] = Tensor(file, tuple(part.get_shape()), str(part.get_dtype()))
+        return found
+
+    @functools.cached_property
+    def state(self) -> str:
+        """Content in words, equal for equal content alone."""
+        digest = hashlib.sha256()
+        for file in self.files:
+            try:
+                with records.open_plain(file) as content:
+                    size = os.fstat(content.fileno()).st_size
+                    step = SAMPLE_BYTES if size > WHOLE_BYTES else 2**20
+                    places: Any = range(0, size, step)
+                    if size > WHOLE_BYTES:
+                        places = sorted({size * n // SAMPLES for n in range(SAMPLES)})
+                    digest.update(f"{file.name} {size} ".encode())
+                    for place in places:
+                        content.seek(place)
+                        digest.update(content.read(step))
+            except (OSError, ValueError) as error:
+                raise self._fault(f"{file.name}: {_words(error)}") from None
+        return f"published weights, sha256 {digest.hexdigest()[:16]}"
+
+    def check(self, recipe: Recipe) -> None:
+        """Refuse missing and other tensors, and those of another shape or dtype."""
+        places = _places(recipe)
+        wanted: dict[str, tuple[int, ...]] = {}
+        for path, leaf in _leaves(recipe.split_params(recipe.abstract_state.params), recipe):
+            for name, shape in _tensors_of(places[path], leaf.shape):
+                wanted[name] = shape
+        tensors = self.tensors
+        missing = [name for name in wanted if name not in tensors]
+        if missing:
+            raise self._fault(f"{missing[0]} is missing, of {len(missing)} that the model needs")
+        for name, shape in wanted.items():
+            there = tensors[name]
+            if there.shape != shape:
+                raise self._fault(
+                    f"{name} is {list(there.shape)} in it and {list(shape)} in the model"
+                    + self._about_vocabulary(name, recipe)
+                )
+            if there.dtype not in DTYPES:
+                raise self._fault(f"{name} is {there.dtype}; wanted one of {', '.join(DTYPES)}")
+        others = sorted(set(tensors) - set(wanted))
+        if others:
+            raise self._fault(f"{others[0]} is no tensor of the model, with {len(others)} in all")
+
+    def take(self, recipe: Recipe, state: TrainState) -> tuple[TrainState, list[str], list[str]]:
+        """State with the parameters read, their names, and the names of those that stay fresh."""
+        places, params = _places(recipe), state.params
+        shardings = shardings_of(recipe.mesh, params, recipe.named_axes)
+        taken: list[str] = []
+        fresh: list[str] = []
+
+        def pick(location: Any, old: jax.Array, sharding: Any) -> jax.Array:
+            path = jax.tree_util.keystr(location, simple=True, separator="/")
+            if path not in places:
+                fresh.append(f"params/{path}")
+                return old
+            taken.append(f"params/{path}")
+            shape, dtype = old.shape, old.dtype
+
+            def part(index: tuple[slice, ...]) -> np.ndarray:
+                spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
+                return self._read(places[path], places[path].names, spans).astype(dtype)
+
+            return jax.make_array_from_callback(shape, sharding, part)
+
+        read = jax.tree_util.tree_map_with_path(pick, params, shardings)
+        ema = jax.tree.map(lambda leaf: leaf.copy(), read) if recipe.experiment.ema_decay else {}
+        return dataclasses.replace(state, params=read, ema_params=ema), taken, fresh
+
+    def _read(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
+        """Part of one of our arrays; `names` are the tensors of its leading axes."""
+        if isinstance(names, tuple):
+            return np.stack([self._read(place, names[n], spans[1:]) for n in spans[0]])
+        index = [slice(span.start, span.stop) for span in spans]
+        if place.is_transposed:
+            index[-2:] = index[:-3:-1]
+        start, step = place.every
+        if step > 1:
+            index[-1] = slice(index[-1].start * step, index[-1].stop * step)
+        with self._opened(self.tensors[names].file) as reader:
+            part = reader.get_slice(names)[tuple(index)]
+        part = part[..., start::step] if step > 1 else part
+        return part.swapaxes(-1, -2) if place.is_transposed else part
+
+    @contextlib.contextmanager
+    def _opened(self, file: Path) -> Iterator[Any]:
+        try:
+            import safetensors
+        except ImportError:
+            raise self._fault(
+                "reading it needs safetensors (pip install 'dawnjax[weights]')"
+            ) from None
+        try:
+            with records.open_plain(file):
+                pass
+            with safetensors.safe_open(file, framework="numpy") as reader:
+                yield reader
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            raise self._fault(f"{file.name}: {_words(error)}") from None
+
+    def _about_vocabulary(self, name: str, recipe: Recipe) -> str:
+        if name not in ("model.embed_tokens.weight", "lm_head.weight"):
+            return ""
+        return f": the data's vocabulary has {recipe.spec.vocabulary_size} tokens"
+
+    def _fault(self, text: str) -> ConfigError:
+        return ConfigError(f"--initialize_from={self.path}: {text}")
+
+
+def _places(recipe: Recipe) -> dict[str, Published]:
+    model = recipe.experiment.model
+    if not hasattr(model, "published_names"):
+        raise ConfigError(
+            f"--initialize_from: no published checkpoint is known for model={model.TAG}; name a run"
+        )
+    return model.published_names()
+
+
+def _leaves(split: tuple[Any, Any], recipe: Recipe) -> list[tuple[str, Any]]:
+    """Path and shape of each parameter that a checkpoint gives: all but adapters."""
+    trained, frozen = split
+    params = frozen if getattr(recipe.experiment.model, "trained_parts", ()) else trained
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return [(jax.tree_util.keystr(p, simple=True, separator="/"), leaf) for p, leaf in leaves]
+
+
+def _tensors_of(place: Published, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of the tensors that make one of our arrays."""
+    names = [place.names]
+    while isinstance(names[0], tuple):
+        names = [name for group in names for name in group]
+        shape = shape[1:]
+    if place.is_transposed:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    shape = (*shape[:-1], shape[-1] * place.every[1])
+    return [(name, shape) for name in names]
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or (str(error).splitlines() or ["damaged"])[0]

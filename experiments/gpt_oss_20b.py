@@ -1,0 +1,57 @@
+"""C4: MLPerf's mixture of experts of GPT-OSS's sizes, to a validation loss of 3.34 nats a token.
+
+    dawnjax train --experiment=gpt_oss_20b --data.data_dir=data/c4_llama31 --mesh.fsdp=8
+    dawnjax plan gpt_oss_20b --on=h100:64 --mesh.fsdp=16 --mesh.expert=4 --epochs=0.041
+
+24 layers of width 2,880 with 32 experts, of which a token goes through 4; layers attend by turns to
+128 tokens and to all. MLPerf's network has the layers of the released GPT-OSS-20B and neither its
+biases, sinks, clipping and YaRN, nor its vocabulary: the tokens are Llama 3.1's, as the data are
+those of `c4_llama31_8b`. There is no balance loss and no dropped token.
+
+Rates by batch, of the reference's convergence points: 16 rows 4e-4 with 2,048 rows of warm-up
+(194,560 rows to the target), 32 rows 8e-4 with 4,096 (234,837), 64 rows 1e-3 with 12,288 (301,056).
+
+Expected: not known. It has not been trained: neither the data nor the machines were at hand. The
+reference's overrides name no norm of queries and keys; its base files were not read.
+
+Source: mlcommons/training_policies, `training_rules.adoc`; mlcommons/training,
+`small_llm_moe_pretraining/primus/conf/gpt_oss_20B-pretrain.yaml`; mlcommons/logging,
+`rcp_checker/training_6.1.0`.
+"""
+
+import dataclasses
+
+from dawnjax.config.experiment import Target
+from dawnjax.config.tiny import tiny
+from dawnjax.experiments import c4_llama31_8b
+from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.models.experts import Experts
+from dawnjax.models.llama import SIZES, Llama
+from dawnjax.tasks.language_modelling import LanguageModelling
+
+_C4 = c4_llama31_8b.EXPERIMENT
+
+EXPERIMENT = dataclasses.replace(
+    _C4,
+    name="gpt_oss_20b",
+    model=dataclasses.replace(SIZES["gpt_oss_20b_mlperf"], remat="full", loss_chunk=1024),
+    targets=(Target(metric="loss", value=3.34, direction="at_most"),),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    task=LanguageModelling(),
+    data=SyntheticTokens(),
+    model=Llama(
+        num_layers=2,
+        width=16,
+        num_heads=2,
+        num_kv_heads=1,
+        head_width=8,
+        mlp_width=16,
+        experts=Experts(count=4, chosen=2),
+        windows=(8, 0),
+        remat="full",
+        loss_chunk=8,
+    ),
+)

@@ -1,0 +1,37 @@
+"""Wikipedia's paragraphs in SQuAD v1.1: a small Llama on bytes."""
+
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
+from dawnjax.config.tiny import tiny
+from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards
+from dawnjax.models.llama import Llama
+from dawnjax.models.rotary import Rotary
+from dawnjax.tasks.language_modelling import LanguageModelling
+
+EXPERIMENT = Experiment(
+    name="wikipedia_llama_small",
+    task=LanguageModelling(),
+    model=Llama(
+        num_layers=4,
+        width=128,
+        num_heads=4,
+        num_kv_heads=2,
+        head_width=32,
+        mlp_width=384,
+        rotary=Rotary(base=10_000.0),
+        masks_documents=True,
+    ),
+    data=TokenShards(corpus="squad_text", sequence_length=256, max_eval_tokens=65_536),
+    optimizer=Adam(base_learning_rate=3e-3, beta_2=0.95, epsilon=1e-8),
+    schedule=WarmupCosine(warmup_epochs=0.01, final_fraction=0.1),
+    max_steps=300,
+    global_batch_size=8,
+    targets=(Target(metric="bits_per_byte", value=2.4, direction="at_most"),),
+    evaluation=Evaluation(every_steps=50, global_batch_size=32),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    data=SyntheticTokens(),
+    model=Llama(num_layers=2, width=16, num_heads=2, num_kv_heads=1, head_width=8, mlp_width=32),
+)

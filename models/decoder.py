@@ -1,0 +1,301 @@
+"""Decoder of the Llama family: RMSNorm, gated MLP or experts, grouped queries, rotary positions.
+
+All layers lie in one stack, [layers, ...] of each weight, and run under one `lax.scan`. The config
+names the axes of each weight, and `sharding.RULES` decides where they lie.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from dawnjax.models.arithmetic import arithmetic_of, linear
+from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.cross_entropy import token_losses
+from dawnjax.models.dropout import Dropout
+from dawnjax.models.execution import Execution
+from dawnjax.models.experts import routed_mlp
+from dawnjax.models.lora import Adapters, target_of
+from dawnjax.models.rotary import rotated
+from dawnjax.models.sharding import Axes, constrained, moved, parts_of
+
+Tree = dict[str, Any]
+
+PRODUCTS = ("query", "key", "value", "attended", "gate", "up")
+"""Names of the results that remat=products keeps from the forward pass."""
+
+BETWEEN: Axes = ("batch", "text", None)
+WHOLE: Axes = ("batch", "tokens", None)
+COLUMNS: Axes = ("batch", "tokens", "mlp")
+"""Of activations [batch, length, ...]: between the halves of a block, before a half, and within."""
+
+
+class Blocks(nnx.Module):
+    """Weights of all layers, stacked: [layers, in, out], and norms [layers, width]."""
+
+    def __init__(self, config: Any, rngs: nnx.Rngs):
+        layers, width, middle = config.num_layers, config.width, config.mlp_width
+        queries = config.num_heads * config.head_width
+        keys = config.num_kv_heads * config.head_width
+
+        def kernel(*shape: int) -> nnx.Param:
+            return _normal(config, (layers, *shape), rngs)
+
+        def zeros(*shape: int) -> nnx.Param:
+            return _constant(config, 0.0, (layers, *shape))
+
+        self.attention_norm = _constant(config, 1.0, (layers, width))
+        self.query, self.output = kernel(width, queries), kernel(queries, width)
+        self.key, self.value = kernel(width, keys), kernel(width, keys)
+        self.mlp_norm = _constant(config, 1.0, (layers, width))
+        count = config.experts.count
+        if count:
+            self.router = kernel(width, count)
+            self.expert_gate = kernel(count, width, middle)
+            self.expert_up = kernel(count, width, middle)
+            self.expert_down = kernel(count, middle, width)
+        else:
+            self.gate, self.up = kernel(width, middle), kernel(width, middle)
+            self.down = kernel(middle, width)
+        if config.has_biases:
+            self.query_bias, self.output_bias = zeros(queries), zeros(width)
+            self.key_bias, self.value_bias = zeros(keys), zeros(keys)
+        if config.has_biases and count:
+            self.router_bias, self.expert_down_bias = zeros(count), zeros(count, width)
+            self.expert_gate_bias, self.expert_up_bias = zeros(count, middle), zeros(count, middle)
+        if config.has_sinks:
+            self.sinks = zeros(config.num_heads)
+
+
+class Decoder(nnx.Module):
+    """Embedding, stacked blocks, and the output layer; `config` is a `llama.Llama`."""
+
+    def __init__(
+        self,
+        config: Any,
+        vocabulary_size: int,
+        separator: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ):
+        self.config, self.separator, self.execution = config, separator, execution
+        self.embedding = _normal(config, (vocabulary_size, config.width), rngs)
+        self.blocks = Blocks(config, rngs)
+        self.norm = _constant(config, 1.0, (config.width,))
+        if not config.ties_embedding:
+            self.classifier = _normal(config, (config.width, vocabulary_size), rngs)
+        if config.lora.rank:
+            self.adapters = Adapters(config, rngs)
+
+    def __call__(self, tokens: jax.Array, window: int = 0) -> jax.Array:
+        """Logits of the token after each of int32 [batch, length]: float32 [..., vocabulary].
+
+        A token attends to `window` tokens, itself included; 0 is no limit.
+        """
+        return self._logits(self._hidden(tokens, window, None)[0])
+
+    def losses(
+        self,
+        tokens: jax.Array,
+        targets: jax.Array,
+        window: int = 0,
+        dropout_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Cross entropy of each target, int32 [batch, length], in nats; and what training adds.
+
+        The first is float32 [batch, length]; the second, of each token, is the mean balance loss
+        of the layers' experts times its factor. The logits of `config.loss_chunk` tokens a row
+        exist at one time, in the backward pass too. Training gives a dropout key.
+        """
+        hidden, balance = self._hidden(tokens, window, dropout_key)
+        added = self.config.experts.balance * balance
+        targets = constrained(targets, ("batch", "tokens"), self.execution)
+        chunk, platform = self.config.loss_chunk, self.execution.platform
+
+        def of_chunk(hidden: jax.Array, targets: jax.Array) -> jax.Array:
+            return token_losses(self._logits(hidden), targets, 0.0, platform)
+
+        batch, length = targets.shape
+        if not chunk or chunk == length:
+            return of_chunk(hidden, targets), added
+        # A chunk has tokens of each part of the text, so that no token leaves its device.
+        parts = parts_of("tokens", length, self.execution)
+        shape = (batch, parts, length // chunk, chunk // parts)
+
+        def chunks(array: jax.Array) -> jax.Array:
+            split = array.reshape(*shape, *array.shape[2:])
+            return jnp.moveaxis(split, 2, 0).reshape(-1, batch, chunk, *array.shape[2:])
+
+        again = jax.checkpoint(of_chunk)
+        losses = jax.lax.map(lambda part: again(*part), (chunks(hidden), chunks(targets)))
+        losses = losses.reshape(-1, batch, parts, chunk // parts)
+        return jnp.moveaxis(losses, 0, 2).reshape(batch, length), added
+
+    def _hidden(
+        self, tokens: jax.Array, window: int, dropout_key: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Input of the output layer, [batch, length, width], and the mean balance loss."""
+        config, execution = self.config, self.execution
+        dtype = arithmetic_of(execution).activations
+        tokens = constrained(tokens, ("batch", None), execution)
+        with jax.named_scope("embedding"):
+            # Whole in width: a lookup in a table that is split by width would gather twice.
+            table = constrained(self.embedding[...].astype(dtype), ("vocab", None), execution)
+            hidden = constrained(table[tokens], BETWEEN, execution)
+        # A separator begins its document.
+        documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
+        weights = _params(self.blocks) | (_params(self.adapters) if config.lora.rank else {})
+        if dropout_key is not None and config.lora.rank and config.lora.dropout_rate:
+            weights["dropout_key"] = jax.random.split(dropout_key, config.num_layers)
+        windows = config.windows or (window,)
+        # Layers of one turn have different windows, known when the program is compiled.
+        turns = jax.tree.map(
+            lambda array: array.reshape(-1, len(windows), *array.shape[1:]), weights
+        )
+
+        def turn(hidden: jax.Array, weights: Tree) -> tuple[jax.Array, jax.Array]:
+            balance = jnp.zeros(())
+            for place, seen in enumerate(windows):
+                one = jax.tree.map(lambda array, place=place: array[place], weights)
+                hidden, added = block(hidden, one, documents, seen, config, execution)
+                balance += added / len(windows)
+            return hidden, balance
+
+        if config.remat == "full":
+            turn = jax.checkpoint(turn)
+        elif config.remat == "products":
+            kept = jax.checkpoint_policies.save_only_these_names(*PRODUCTS)
+            turn = jax.checkpoint(turn, policy=kept)
+        hidden, balances = jax.lax.scan(turn, hidden, turns)
+        hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
+        return moved(hidden, WHOLE, BETWEEN, execution), balances.mean()
+
+    def _logits(self, hidden: jax.Array) -> jax.Array:
+        arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
+        with jax.named_scope("classifier"):
+            if self.config.ties_embedding:
+                table = constrained(self.embedding[...], ("vocab", None), self.execution)
+                logits = linear(hidden, table, arithmetic, "oi", float32)
+            else:
+                kernel = constrained(self.classifier[...], (None, "vocab"), self.execution)
+                logits = linear(hidden, kernel, arithmetic, "io", float32)
+            return constrained(logits, ("batch", "tokens", "vocab"), self.execution)
+
+
+def block(
+    hidden: jax.Array,
+    weights: Tree,
+    documents: jax.Array | None,
+    window: int,
+    config: Any,
+    execution: Execution,
+) -> tuple[jax.Array, jax.Array]:
+    """One layer: attention and MLP, each added to the residual stream [batch, length, width].
+
+    `weights` are those of the layer, by their names in `Blocks` and `Adapters`. Also returns the
+    balance loss of its experts, 0 without any.
+    """
+    product = Products(weights, config, execution)
+    with jax.named_scope("attention"):
+        normed = normalized(hidden, weights["attention_norm"], config.norm_epsilon)
+        mixed = _attention(moved(normed, WHOLE, BETWEEN, execution), product, documents, window)
+        hidden = hidden + moved(product(mixed, "output"), BETWEEN, WHOLE, execution)
+    with jax.named_scope("mlp"):
+        normed = normalized(hidden, weights["mlp_norm"], config.norm_epsilon)
+        normed = moved(normed, WHOLE, BETWEEN, execution)
+        if config.experts.count:
+            result, balance = routed_mlp(normed, weights, config, execution)
+        else:
+            middle = jax.nn.silu(product(normed, "gate")) * product(normed, "up")
+            result = product(constrained(middle, COLUMNS, execution), "down")
+            balance = jnp.zeros(())
+        return hidden + moved(result, BETWEEN, WHOLE, execution), balance
+
+
+class Products:
+    """Products of one layer, each with its bias and adapter where it has them."""
+
+    def __init__(self, weights: Tree, config: Any, execution: Execution):
+        self.weights, self.config, self.execution = weights, config, execution
+        self.arithmetic, self.axes = arithmetic_of(execution), config.logical_axes()
+        self.narrow: Tree = {}
+
+    def __call__(self, inputs: jax.Array, name: str) -> jax.Array:
+        """Product of [batch, length, in] and the layer's `name`: [batch, length, out]."""
+        result = linear(inputs, self._whole("blocks", name), self.arithmetic)
+        if f"{name}_bias" in self.weights:
+            result = result + self.weights[f"{name}_bias"].astype(result.dtype)
+        if f"{name}_out" in self.weights:
+            result = result + self._adapted(inputs, name).astype(result.dtype)
+        return checkpoint_name(result, name)
+
+    def _whole(self, part: str, name: str) -> jax.Array:
+        # Gathered over `fsdp` here, inside the loop: one layer's weights are whole at a time.
+        _, *named = self.axes[f"{part}/{name}"]
+        axes = tuple(None if axis == "embed" else axis for axis in named)
+        return constrained(self.weights[name], axes, self.execution)
+
+    def _adapted(self, inputs: jax.Array, name: str) -> jax.Array:
+        lora, target = self.config.lora, target_of(name)
+        if target not in self.narrow:
+            dropped = inputs
+            if "dropout_key" in self.weights:
+                number = sorted(lora.targets).index(target)
+                key = jax.random.fold_in(self.weights["dropout_key"], number)
+                dropped = Dropout(key)(inputs, lora.dropout_rate)
+            first = self._whole("adapters", f"{target}_in")
+            narrow = linear(dropped, first, self.arithmetic)
+            self.narrow[target] = constrained(narrow, WHOLE, self.execution)
+        last = self._whole("adapters", f"{name}_out")
+        return lora.alpha / lora.rank * linear(self.narrow[target], last, self.arithmetic)
+
+
+def _attention(
+    normed: jax.Array, product: Products, documents: jax.Array | None, window: int
+) -> jax.Array:
+    """Attended values of all heads, [batch, length, heads * head width]."""
+    config, execution = product.config, product.execution
+
+    def heads(array: jax.Array) -> jax.Array:
+        return array.reshape(*array.shape[:2], -1, config.head_width)
+
+    query, key, value = (heads(product(normed, name)) for name in ("query", "key", "value"))
+    rates, scale = config.rotary.rates(config.head_width), config.rotary.sharpening
+    query, key = rotated(query, rates, scale), rotated(key, rates, scale)
+    # By the heads of keys, also the queries: a device has whole groups.
+    query, key, value = (
+        constrained(
+            x.astype(execution.compute_dtype), ("batch", "tokens", "heads", None), execution
+        )
+        for x in (query, key, value)
+    )
+    sinks = product.weights.get("sinks")
+    mixed = causal_attention(query, key, value, documents, window, execution, sinks)
+    mixed = constrained(mixed.reshape(*mixed.shape[:2], -1), COLUMNS, execution)
+    return checkpoint_name(mixed, "attended")
+
+
+def normalized(hidden: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
+    """RMSNorm in float32, in the dtype of `hidden`."""
+    wide = hidden.astype(jnp.float32)
+    root = jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + epsilon)
+    return (wide * root * scale).astype(hidden.dtype)
+
+
+def _normal(config: Any, shape: tuple[int, ...], rngs: nnx.Rngs) -> nnx.Param:
+    drawn = jax.random.normal(rngs.params(), shape, jnp.float32)
+    return nnx.Param((config.initial_std * drawn).astype(_dtype(config)))
+
+
+def _constant(config: Any, value: float, shape: tuple[int, ...]) -> nnx.Param:
+    return nnx.Param(jnp.full(shape, value, _dtype(config)))
+
+
+def _dtype(config: Any) -> Any:
+    return jnp.dtype(config.lora.frozen_dtype if config.lora.rank else "float32")
+
+
+def _params(module: nnx.Module) -> Tree:
+    return {n: value[...] for n, value in vars(module).items() if isinstance(value, nnx.Param)}

@@ -1,0 +1,148 @@
+"""A mixture of experts: each token goes through the MLPs that a router chooses for it.
+
+No token is dropped: rows are sorted by expert, and `lax.ragged_dot` multiplies each run of rows by
+its own expert's matrix. On a CPU that costs as much as every expert for every row, so FLOPs are the
+model's and never a compiled CPU program's.
+
+Source: Shazeer et al. 2017 (arXiv 1701.06538); Jiang et al. 2024 (arXiv 2401.04088), section 2.1,
+for the softmax over the chosen; Fedus et al. 2021 (arXiv 2101.03961), equation 4, for the balance
+loss; openai/gpt-oss, `gpt_oss/torch/model.py`, for the clipped activation.
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from dawnjax.limits import NonNegative, OneOrMore, require
+from dawnjax.models.arithmetic import arithmetic_of
+from dawnjax.models.execution import Execution
+from dawnjax.models.sharding import RULES, spec_of
+
+CLIP, GATE_SLOPE = 7.0, 1.702
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Number and kind of a layer's experts.
+
+    Attributes:
+      count: Experts of a layer; 0 for one MLP that takes every token.
+      chosen: Experts that a token goes through.
+      activation: `swiglu`, or GPT-OSS's, which clips both halves at 7 and adds 1 to one of them.
+      balance: Factor of the balance loss, which is 1 where all experts get as many tokens; it is
+        added to the training loss alone.
+    """
+
+    count: NonNegative[int] = 0
+    chosen: OneOrMore[int] = 2
+    activation: Literal["swiglu", "clipped_swiglu"] = "swiglu"
+    balance: NonNegative[float] = 0.0
+
+    def check_together(self, prefix: str) -> None:
+        is_possible = not self.count or self.chosen <= self.count
+        rule = f"be at most {prefix}count={self.count}"
+        require(is_possible, f"{prefix}chosen", self.chosen, rule)
+
+
+def routed_mlp(
+    inputs: jax.Array, weights: dict[str, jax.Array], config: Any, execution: Execution
+) -> tuple[jax.Array, jax.Array]:
+    """Sum of the chosen experts' outputs, [batch, length, width], and the layer's balance loss.
+
+    Each device routes its own tokens. Devices along `expert` hold different experts: they gather
+    each other's tokens, and scatter the sums of their experts' outputs.
+    """
+    placement = execution.placement
+    names = [name for name in weights if name.startswith(("router", "expert"))]
+    chosen = {name: weights[name] for name in names}
+    if placement is None or jax.sharding.get_abstract_mesh().manual_axes:
+        return _on_device(inputs, chosen, config, execution, {}, ())
+    mesh = placement.mesh
+    axes = config.logical_axes()
+
+    def whole_width(name: str) -> PartitionSpec:
+        _, *named = axes[f"blocks/{name}"]
+        named = [None if axis == "embed" else axis for axis in named]
+        return spec_of(tuple(named), chosen[name].shape, mesh)
+
+    rows = spec_of(("batch", "tokens", None), inputs.shape, mesh)
+    split = {name: mesh.shape[name] for name in ("expert", "model") if mesh.shape[name] > 1}
+    averaged = (*RULES["batch"], *RULES["tokens"])
+    run = jax.shard_map(
+        lambda inputs, weights: _on_device(inputs, weights, config, execution, split, averaged),
+        mesh=mesh,
+        in_specs=(rows, {name: whole_width(name) for name in names}),
+        out_specs=(rows, PartitionSpec()),
+        check_vma=False,
+    )
+    return run(inputs, chosen)
+
+
+def _on_device(
+    inputs: jax.Array,
+    weights: dict[str, jax.Array],
+    config: Any,
+    execution: Execution,
+    split: dict[str, int],
+    averaged: tuple[str, ...],
+) -> tuple[jax.Array, jax.Array]:
+    """`routed_mlp` of one device's tokens and experts; `split` has its mesh axes above 1."""
+    experts, arithmetic = config.experts, arithmetic_of(execution)
+    tokens = inputs.reshape(-1, inputs.shape[-1])
+    scores = jnp.dot(tokens.astype(jnp.float32), weights["router"].astype(jnp.float32))
+    if "router_bias" in weights:
+        scores = scores + weights["router_bias"]
+    best, chosen = jax.lax.top_k(scores, experts.chosen)
+    shares = jax.nn.softmax(best, axis=-1)
+    # Equation 4: the fraction of tokens at an expert times its mean probability, over the batch.
+    fraction = jax.nn.one_hot(chosen, experts.count).mean((0, 1))
+    probability = jax.nn.softmax(scores, axis=-1).mean(0)
+    if averaged:
+        fraction, probability = jax.lax.pmean((fraction, probability), averaged)
+    balance = experts.count * (fraction * probability).sum()
+    if "expert" in split:
+        tokens, chosen, shares = (
+            jax.lax.all_gather(array, "expert", tiled=True) for array in (tokens, chosen, shares)
+        )
+    held = weights["expert_gate"].shape[0]
+    first = jax.lax.axis_index("expert") * held if "expert" in split else 0
+    # Rows of experts that lie elsewhere come last, and no group has them.
+    local = chosen.reshape(-1) - first
+    local = jnp.where((local >= 0) & (local < held), local, held)
+    order = jnp.argsort(local)
+    sizes = jnp.bincount(local, length=held + 1)[:held].astype(jnp.int32)
+    number = local[order]
+    rows = tokens[order // experts.chosen].astype(arithmetic.products)
+
+    def product(rows: jax.Array, name: str) -> jax.Array:
+        kernel = weights[f"expert_{name}"].astype(arithmetic.products)
+        result = jax.lax.ragged_dot(rows, kernel, sizes).astype(arithmetic.activations)
+        if f"expert_{name}_bias" in weights:
+            bias = weights[f"expert_{name}_bias"][jnp.minimum(number, held - 1)]
+            if name == "down" and "model" in split:
+                # The sum over `model` below takes it once.
+                bias = jnp.where(jax.lax.axis_index("model") == 0, bias, 0)
+            result = result + bias.astype(result.dtype)
+        return result
+
+    middle = _activated(product(rows, "gate"), product(rows, "up"), experts.activation)
+    outputs = product(middle.astype(arithmetic.products), "down")
+    share = shares.reshape(-1)[order].astype(outputs.dtype)
+    outputs = jnp.where((number < held)[:, None], outputs * share[:, None], 0)
+    back = jnp.argsort(order)
+    outputs = outputs[back].reshape(-1, experts.chosen, outputs.shape[-1]).sum(1)
+    if "expert" in split:
+        outputs = jax.lax.psum_scatter(outputs, "expert", tiled=True)
+    if "model" in split:
+        outputs = jax.lax.psum(outputs, "model")
+    return outputs.reshape(inputs.shape).astype(inputs.dtype), balance
+
+
+def _activated(gate: jax.Array, up: jax.Array, activation: str) -> jax.Array:
+    if activation == "swiglu":
+        return jax.nn.silu(gate) * up
+    gate, up = jnp.minimum(gate, CLIP), jnp.clip(up, -CLIP, CLIP)
+    return gate * jax.nn.sigmoid(GATE_SLOPE * gate) * (up + 1)

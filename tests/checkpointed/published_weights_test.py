@@ -1,0 +1,209 @@
+"""Published weights: what a run takes from files of safetensors, and which files it refuses."""
+
+import json
+import os
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.train_step import make_recipe
+
+numpy_files = pytest.importorskip(
+    "safetensors.numpy", reason="the extra `weights` is not installed"
+)
+
+FLAGS = (
+    *("--experiment=wikipedia_llama_small", "--data=synthetic_tokens", "--model.width=8"),
+    *("--model.num_layers=2", "--model.num_heads=2", "--model.num_kv_heads=1"),
+    *("--model.head_width=4", "--model.mlp_width=12", "--global_batch_size=16", "--num_epochs=1"),
+    *("--max_steps=0", "--evaluation.every_steps=1", "--schedule.warmup_epochs=0.1"),
+)
+LORA = ("--model.lora.rank=2", "--model.lora.targets=qkv,output")
+
+
+def tensors():
+    random = np.random.default_rng(0)
+
+    def drawn(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    made = {"model.embed_tokens.weight": drawn(257, 8), "lm_head.weight": drawn(257, 8)}
+    made["model.norm.weight"] = drawn(8)
+    for layer in range(2):
+        prefix = f"model.layers.{layer}."
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            made[f"{prefix}{name}.weight"] = drawn(8)
+        shapes = {"q_proj": (8, 8), "k_proj": (4, 8), "v_proj": (4, 8), "o_proj": (8, 8)}
+        for name, shape in shapes.items():
+            made[f"{prefix}self_attn.{name}.weight"] = drawn(*shape)
+        for name, shape in (("gate_proj", (12, 8)), ("up_proj", (12, 8)), ("down_proj", (8, 12))):
+            made[f"{prefix}mlp.{name}.weight"] = drawn(*shape)
+    return made
+
+
+def write(path, made):
+    numpy_files.save_file(made, path / "model.safetensors")
+    return PublishedWeights(path)
+
+
+def recipe_of(*flags, devices=1):
+    request, _ = parse_request("train", [*FLAGS, *flags])
+    mesh = make_mesh(request.options.mesh, jax.devices()[:devices])
+    return make_recipe(request.experiment, request.experiment.data.spec(), mesh)
+
+
+def taken_by(weights, recipe):
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), recipe.abstract_state)
+    return weights.take(recipe, zeros)
+
+
+def test_each_device_reads_its_part_in_our_layout(tmp_path):
+    made = tensors()
+    weights = write(tmp_path, made)
+    recipe = recipe_of("--mesh.model=1", "--mesh.fsdp=2", devices=2)
+    weights.check(recipe)
+    state, taken, fresh = taken_by(weights, recipe)
+    assert not fresh and len(taken) == 12
+    for layer in range(2):
+        wanted = made[f"model.layers.{layer}.self_attn.k_proj.weight"].T
+        np.testing.assert_array_equal(state.params["blocks"]["key"][layer], wanted)
+    np.testing.assert_array_equal(state.params["classifier"], made["lm_head.weight"].T)
+    np.testing.assert_array_equal(state.params["embedding"], made["model.embed_tokens.weight"])
+
+
+def test_lower_dtypes_are_read_and_adapters_stay_fresh(tmp_path):
+    made = {name: array.astype(ml_dtypes.bfloat16) for name, array in tensors().items()}
+    recipe = recipe_of(*LORA, "--model.lora.frozen_dtype=bfloat16")
+    weights = write(tmp_path, made)
+    weights.check(recipe)
+    state, _, fresh = taken_by(weights, recipe)
+    assert sorted(fresh)[0] == "params/adapters/key_out" and len(fresh) == 6
+    query = state.params["blocks"]["query"]
+    assert query.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(query[1], made["model.layers.1.self_attn.q_proj.weight"].T)
+
+
+def renamed(old, new):
+    def change(made):
+        made[new] = made.pop(old)
+
+    return change
+
+
+def replaced(name, array):
+    return lambda made: made.update({name: array})
+
+
+NORM, KEY = "model.norm.weight", "model.layers.1.self_attn.k_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda made: made.pop(KEY), f"{KEY} is missing, of 1 that the model needs"),
+        (replaced("model.other", np.zeros(3)), "model.other is no tensor of the model, with 1"),
+        (
+            replaced(KEY, np.zeros((8, 4), "f4")),
+            rf"{KEY} is \[8, 4\] in it and \[4, 8\] in the mod",
+        ),
+        (replaced(NORM, np.zeros(8)), f"{NORM} is F64; wanted one of F32, F16, BF16"),
+        (replaced(NORM, np.zeros(8, "i4")), f"{NORM} is I32; wanted"),
+        (
+            replaced("lm_head.weight", np.zeros((256, 8), "f4")),
+            r"lm_head.weight is \[256, 8\] in it and \[257, 8\] .*: the data's vocabulary has 257",
+        ),
+    ],
+)
+def test_tensors_of_another_model_are_refused(change, line, tmp_path):
+    made = tensors()
+    change(made)
+    with pytest.raises(ConfigError, match=line) as error:
+        write(tmp_path, made).check(recipe_of())
+    assert f"--initialize_from={tmp_path}" in str(error.value)
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+    write(tmp_path, tensors())
+    file = tmp_path / "model.safetensors"
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:100], b"\xff" * 8 + whole[8:], whole[:-1], b"{}" * 20):
+        file.write_bytes(damaged)
+        with pytest.raises(ConfigError, match="model.safetensors: .") as error:
+            PublishedWeights(tmp_path).check(recipe_of())
+        assert len(str(error.value).splitlines()) == 1
+    file.unlink()
+    os.mkfifo(file)  # would wait for its writer for ever
+    with pytest.raises(ConfigError, match="is no plain file"):
+        PublishedWeights(tmp_path).check(recipe_of())
+
+
+@pytest.mark.parametrize(
+    ("index", "line"),
+    [
+        ({"weight_map": {"a": "../secret.safetensors"}}, "names '../secret.safetensors', which is"),
+        ({"weight_map": {"a": "/etc/passwd"}}, "names '/etc/passwd', which is no file of its fold"),
+        ({"weight_map": {"a": 3}}, "names 3, which is no file"),
+        ({"weight_map": {}}, "names no file"),
+        ({"weight_map": 3}, "index.json: "),
+        ({"weight_map": {"a": "absent.safetensors"}}, "absent.safetensors: No such file"),
+        ([], "index.json: "),
+    ],
+)
+def test_an_index_that_names_no_file_of_its_folder_is_refused(index, line, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert is_published(tmp_path)
+    with pytest.raises(ConfigError, match=line):
+        PublishedWeights(tmp_path).check(recipe_of())
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path):
+    made, names = tensors(), ("a.safetensors", "b.safetensors")
+    for name in names:
+        numpy_files.save_file(made, tmp_path / name)
+    index = {"weight_map": dict(zip("ab", names, strict=True))}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ConfigError, match="is in a.safetensors and b.safetensors"):
+        PublishedWeights(tmp_path).check(recipe_of())
+
+
+def test_other_content_has_another_state(tmp_path):
+    made = tensors()
+    before = write(tmp_path, made).state
+    made[NORM][0] += 1
+    assert write(tmp_path, made).state != before
+
+
+@pytest.mark.compiles
+def test_adapters_of_published_weights_are_trained_and_nothing_else(tmp_path, compile_cache):
+    """From the command line: the base stays bit for bit, and the optimizer has adapters alone."""
+    from trained import result_of
+
+    made = tensors()
+    write(tmp_path, made)
+    run = tmp_path / "run"
+    flags = [*FLAGS, *LORA, f"--initialize_from={tmp_path}", "--profile.after_run=false"]
+    flags += ["--tensorboard=false", "--checkpoint.every_steps=1", compile_cache]
+    assert main(["train", *flags, f"--run_dir={run}"]) == 3
+    result = result_of(run)
+    assert result["initialized_from"].startswith("published weights, sha256 ")
+    manifest = json.loads(next(run.glob("checkpoints/2/manifest.json")).read_text())
+    moments = [name for name in manifest["arrays"] if "/mu/" in name]
+    assert len(moments) == 6 and all("/mu/adapters/" in name for name in moments)
+    from dawnjax.checkpoints.store import Checkpoints
+    from dawnjax.machine.mesh import replicated
+
+    mesh = make_mesh(parse_request("train", [*FLAGS])[0].options.mesh, jax.devices()[:1])
+    stored = Checkpoints(str(run / "checkpoints"), keep=1, warn=print)
+    read = stored.read_newest(lambda name: name.startswith("params/"), replicated(mesh))
+    stored.close()
+    assert read is not None
+    value = read.state["params/blocks/value"]
+    np.testing.assert_array_equal(value[0], made["model.layers.0.self_attn.v_proj.weight"].T)
+    assert np.abs(read.state["params/adapters/value_out"]).max() > 0

@@ -1,0 +1,250 @@
+"""Decoders of the Llama family: sizes, positions, experts, adapters, losses in chunks."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from dawnjax.errors import ConfigError
+from dawnjax.limits import check_fields
+from dawnjax.models import experts as experts_module
+from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.execution import Execution
+from dawnjax.models.experts import Experts, routed_mlp
+from dawnjax.models.llama import SIZES, Llama
+from dawnjax.models.lora import Lora
+from dawnjax.models.published_llama import published_names
+from dawnjax.models.rotary import Rotary
+
+EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+SMALL = Llama(
+    num_layers=2, width=16, num_heads=4, num_kv_heads=2, head_width=4, mlp_width=24, initial_std=0.3
+)
+
+
+def build(config, vocabulary=11, rngs=None):
+    sizes = {"vocabulary_size": vocabulary, "sequence_length": 8, "separator": 0}
+    return config.build(**sizes, execution=EXECUTION, rngs=rngs or nnx.Rngs(0))
+
+
+def shapes(config, vocabulary):
+    module = nnx.eval_shape(lambda: build(config, vocabulary))
+    return nnx.to_pure_dict(nnx.state(module, nnx.Param))
+
+
+# Of the models' published configurations; see `SIZES`.
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "expected"),
+    [
+        ("llama_3_2_1b", 128_256, 1_235_814_400),
+        ("llama_3_1_8b", 128_256, 8_030_261_248),
+        ("llama_3_1_70b", 128_256, 70_553_706_496),
+        ("llama_3_1_405b", 128_256, 405_853_388_800),
+        ("llama_2_70b", 32_000, 68_976_648_192),
+        ("mixtral_8x7b", 32_000, 46_702_792_704),
+        ("gpt_oss_20b", 201_088, 20_914_757_184),
+    ],
+)
+def test_published_sizes_have_their_published_parameters(name, vocabulary, expected):
+    leaves = jax.tree.leaves(shapes(SIZES[name], vocabulary))
+    assert sum(math.prod(leaf.shape) for leaf in leaves) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "expected"),
+    # Products of a token, without the input table and norms: the sizes of the table of the papers.
+    [
+        ("llama_3_1_8b", 128_256, 7_504_658_432),
+        ("llama_2_70b", 32_000, 68_713_185_280),
+        ("mixtral_8x7b", 32_000, 12_748_587_008),
+        ("gpt_oss_20b", 201_088, 3_607_142_400),
+    ],
+)
+def test_products_of_a_token(name, vocabulary, expected):
+    assert SIZES[name].products_per_token(vocabulary) == expected
+
+
+def test_mlperfs_adapters_have_their_parameters():
+    lora = Lora(rank=16, alpha=32, targets=("qkv", "output"), frozen_dtype="bfloat16")
+    params = shapes(dataclasses.replace(SIZES["llama_2_70b"], lora=lora), 32_000)
+    assert sum(leaf.size for leaf in jax.tree.leaves(params["adapters"])) == 44_564_480
+    assert params["blocks"]["query"].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("name", [*SIZES])
+def test_every_parameter_names_its_axes_and_its_published_tensors(name):
+    config = SIZES[name]
+    if "mlperf" in name:
+        config = dataclasses.replace(config, lora=Lora(rank=2))
+    named, published = config.logical_axes(), published_names(config)
+    leaves = jax.tree_util.tree_leaves_with_path(shapes(config, 64))
+    paths = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    for path, leaf in paths.items():
+        assert path == "norm" or len(named[path]) == leaf.ndim, path
+    assert set(published) == {path for path in paths if not path.startswith("adapters/")}
+
+
+def test_long_wavelengths_alone_are_stretched():
+    plain, scaled = Rotary().rates(128), Rotary(scaling="llama3").rates(128)
+    wavelengths = 2 * math.pi / plain
+    np.testing.assert_array_equal(scaled[wavelengths < 8192 / 4], plain[wavelengths < 8192 / 4])
+    np.testing.assert_allclose(scaled[wavelengths > 8192], plain[wavelengths > 8192] / 8)
+    between = scaled[(wavelengths > 8192 / 4) & (wavelengths < 8192)]
+    assert len(between) == 6 and (np.diff(between) < 0).all()
+    # 0.1 ln(32) + 1, of GPT-OSS's stretch by 32.
+    assert SIZES["gpt_oss_20b"].rotary.sharpening == pytest.approx(1.346574, abs=1e-6)
+
+
+@pytest.mark.compiles
+def test_queries_share_keys_as_if_these_were_repeated():
+    random = np.random.default_rng(0)
+    query = jnp.asarray(random.normal(size=(2, 9, 4, 8)), jnp.float32)
+    key, value = jnp.asarray(random.normal(size=(2, 2, 9, 2, 8)), jnp.float32)
+    shared = causal_attention(query, key, value, None, 5, EXECUTION)
+    key, value = (jnp.repeat(array, 2, axis=2) for array in (key, value))
+    alone = causal_attention(query, key, value, None, 5, EXECUTION)
+    np.testing.assert_allclose(shared, alone, atol=1e-6)
+    # A sink of -inf changes nothing; one of the size of a score takes its share.
+    none = causal_attention(query, key, value, None, 5, EXECUTION, jnp.full(4, -jnp.inf))
+    np.testing.assert_allclose(none, alone, atol=1e-6)
+    first = causal_attention(query, key, value, None, 5, EXECUTION, jnp.zeros(4))[0, 0, 0]
+    score = float(query[0, 0, 0] @ key[0, 0, 0]) / math.sqrt(8)
+    np.testing.assert_allclose(first, value[0, 0, 0] / (1 + math.exp(-score)), rtol=1e-5)
+
+
+@pytest.mark.compiles
+def test_losses_in_chunks_are_those_of_all_logits_and_hold_no_array_of_them():
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 9)))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+
+    def loss(config):
+        graph, params = nnx.split(build(config))
+
+        def of(params):
+            return nnx.merge(graph, params).losses(inputs, targets)[0].sum()
+
+        return jax.jit(jax.value_and_grad(of)), params
+
+    whole, params = loss(SMALL)
+    wanted, gradients = whole(params)
+    wanted = float(wanted)
+    for remat in ("full", "products"):
+        chunked, _ = loss(dataclasses.replace(SMALL, loss_chunk=2, remat=remat))
+        found, also = chunked(params)
+        assert float(found) == pytest.approx(wanted, rel=1e-6)
+        for left, right in zip(jax.tree.leaves(also), jax.tree.leaves(gradients), strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-5)
+        text = chunked.lower(params).as_text()
+        assert "2x2x11xf32" in text and "2x8x11xf32" not in text
+    assert "2x8x11xf32" in whole.lower(params).as_text()
+
+
+def moe(count=4, chosen=2, **changes):
+    experts = Experts(count=count, chosen=chosen, **changes)
+    return dataclasses.replace(SMALL, experts=experts)
+
+
+def layer_of(config):
+    blocks = nnx.to_pure_dict(nnx.state(build(config).blocks, nnx.Param))
+    return {name: array[0] for name, array in blocks.items()}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("activation", ["swiglu", "clipped_swiglu"])
+def test_each_token_goes_through_the_experts_chosen_for_it(activation):
+    config = moe(activation=activation)
+    weights = layer_of(config)
+    inputs = jnp.asarray(np.random.default_rng(1).normal(size=(2, 5, 16)), jnp.float32)
+    found, balance = jax.jit(lambda x, w: routed_mlp(x, w, config, EXECUTION))(inputs, weights)
+    wanted = np.zeros((10, 16))
+    counts, mean = np.zeros(4), np.zeros(4)
+    for row, token in enumerate(np.asarray(inputs, np.float64).reshape(10, 16)):
+        scores = token @ np.asarray(weights["router"])
+        best = np.argsort(-scores)[:2]
+        shares = np.exp(scores[best]) / np.exp(scores[best]).sum()
+        for expert, share in zip(best, shares, strict=True):
+            gate, up = (token @ np.asarray(weights[f"expert_{n}"])[expert] for n in ("gate", "up"))
+            if activation == "swiglu":
+                middle = gate / (1 + np.exp(-gate)) * up
+            else:
+                gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+                middle = gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
+            wanted[row] += share * (middle @ np.asarray(weights["expert_down"])[expert])
+            counts[expert] += 1 / 20
+        mean += np.exp(scores) / np.exp(scores).sum() / 10
+    np.testing.assert_allclose(found.reshape(10, 16), wanted, atol=1e-4)
+    assert float(balance) == pytest.approx(4 * (counts * mean).sum(), rel=1e-5)
+
+
+@pytest.mark.compiles
+def test_the_balance_loss_is_added_in_training_times_its_factor():
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 9)))
+    for factor in (0.0, 0.5):
+        module = build(moe(balance=factor))
+        losses, added = module.losses(tokens[:, :-1], tokens[:, 1:])
+        # A router that prefers no expert has balance 1; a drawn one lies somewhat above.
+        assert 0.9 * factor <= float(added) <= 2 * factor and losses.shape == (2, 8)
+
+
+@pytest.mark.compiles
+def test_windows_of_layers_alternate():
+    config = dataclasses.replace(SMALL, windows=(2, 0))
+    tokens = jnp.array([[1, 2, 3, 4, 5, 6, 7, 8]])
+    changed = tokens.at[0, 0].set(9)
+    module = build(config)
+    assert not np.allclose(module(tokens)[0, 5:], module(changed)[0, 5:], atol=1e-4)
+    near = build(dataclasses.replace(SMALL, windows=(2,)))
+    # Two layers of window 2 see two tokens back and no further.
+    np.testing.assert_allclose(near(tokens)[0, 3:], near(changed)[0, 3:], atol=1e-6)
+    assert not np.allclose(near(tokens)[0, 2], near(changed)[0, 2], atol=1e-4)
+
+
+@pytest.mark.compiles
+def test_adapters_begin_without_effect_and_then_add_their_product():
+    config = dataclasses.replace(SMALL, lora=Lora(rank=2, alpha=6.0, targets=("output",)))
+    tokens = jnp.array([[1, 2, 3, 4]])
+    module, plain = build(config), build(SMALL)
+    np.testing.assert_array_equal(module(tokens), plain(tokens))
+    last = jax.random.normal(jax.random.key(1), module.adapters.output_out.shape)
+    module.adapters.output_out[...] = last
+    # W + alpha / rank * A B, as one matrix.
+    joined = jnp.einsum("lir,lro->lio", module.adapters.output_in[...], last)
+    plain.blocks.output[...] = plain.blocks.output[...] + 3 * joined
+    np.testing.assert_allclose(module(tokens), plain(tokens), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"num_kv_heads": 3}, r"model.num_heads=4 must be a multiple of model.num_kv_heads=3"),
+        ({"head_width": 5}, "model.head_width=5 must be even"),
+        (
+            {"windows": (1, 2, 3)},
+            r"model.windows=\(1, 2, 3\) must have a number .* model.num_layers=2",
+        ),
+        ({"experts": Experts(count=2, chosen=3)}, "model.experts.chosen=3 must be at most .*=2"),
+        ({"lora": Lora(rank=1, targets=("qk",))}, "model.lora.targets=.* must name one or more"),
+        (
+            {"lora": Lora(rank=1, targets=("up",)), "experts": Experts(count=2)},
+            "model.lora.targets=.*experts have no adapters",
+        ),
+        ({"rotary": Rotary(low=4.0)}, "model.rotary.low=4.0 must be below model.rotary.high=4.0"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(changes, line):
+    with pytest.raises(ConfigError, match=line):
+        check_fields(dataclasses.replace(SMALL, **changes), "model.")
+
+
+def test_a_chunk_that_does_not_divide_a_row_is_refused():
+    with pytest.raises(ConfigError, match="model.loss_chunk=3 must divide data.sequence_length=8"):
+        build(dataclasses.replace(SMALL, loss_chunk=3))
+
+
+def test_clipping_is_gpt_osss():
+    gate = experts_module._activated(jnp.array([8.0]), jnp.array([-9.0]), "clipped_swiglu")
+    assert float(gate[0]) == pytest.approx(7 / (1 + math.exp(-1.702 * 7)) * -6, rel=1e-5)

@@ -1,0 +1,178 @@
+"""The table of rules: where arrays lie, and that no mesh changes the mathematics."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh, shardings_of
+from dawnjax.machine.mesh_shape import AXES, MeshShape
+from dawnjax.models.execution import Execution
+from dawnjax.models.experts import Experts
+from dawnjax.models.llama import Llama
+from dawnjax.models.resnet import ResNet
+from dawnjax.models.sharding import RULES, axes_of, spec_of
+from dawnjax.profile.hlo import analyze
+from dawnjax.session import refuse_mesh
+
+SMALL = Llama(
+    num_layers=2,
+    width=32,
+    num_heads=4,
+    num_kv_heads=2,
+    head_width=8,
+    mlp_width=48,
+    masks_documents=True,
+    loss_chunk=8,
+    initial_std=0.2,
+)
+EXPERTS = dataclasses.replace(
+    SMALL,
+    experts=Experts(count=4, chosen=2, activation="clipped_swiglu", balance=0.1),
+    windows=(6, 0),
+    has_biases=True,
+    has_sinks=True,
+)
+
+
+def mesh_of(**axes):
+    shape = MeshShape(**axes)
+    size = int(np.prod([max(1, getattr(shape, axis)) for axis in AXES]))
+    return make_mesh(shape, jax.devices()[:size])
+
+
+def test_rules_name_axes_of_the_mesh():
+    assert {axis for axes in RULES.values() for axis in axes} == set(AXES)
+
+
+def test_an_array_lies_as_the_table_says():
+    mesh = mesh_of(data=1, fsdp=2, model=2)
+    assert spec_of(("layers", "embed", "heads"), (2, 128, 256), mesh) == P(None, "fsdp", "model")
+    # Too small to be gathered at each use; `model` splits it all the same.
+    assert spec_of(("layers", "embed", "heads"), (2, 8, 4), mesh) == P(None, None, "model")
+    # A vocabulary that does not divide stays whole, and so does an axis of one device.
+    assert spec_of(("vocab", "embed"), (257, 128), mesh) == P(None, "fsdp")
+    assert spec_of(("batch", "tokens", None), (8, 6, 3), mesh) == P("fsdp", None, None)
+    assert spec_of(("batch", "text", None), (8, 6, 3), mesh) == P("fsdp", "model", None)
+
+
+def test_an_optimizers_moments_lie_with_their_parameter():
+    named = SMALL.logical_axes()
+    assert axes_of("opt_state/1/0/mu/blocks/query", 3, named) == ("layers", "embed", "heads")
+    assert axes_of("opt_state/1/0/count", 0, named) is None
+    tree = {"opt_state": [{"mu": {"blocks": {"down": jnp.zeros((2, 256, 128))}}}]}
+    [sharding] = jax.tree.leaves(shardings_of(mesh_of(data=2, model=2), tree, named))
+    assert sharding.spec == P(None, "model", None)
+
+
+def step(config, mesh):
+    """Compiled loss and gradients of 8 rows of 16 tokens on a mesh, and their arguments."""
+    execution = Execution(
+        platform="cpu",
+        compute_dtype="float32",
+        batch_norm_group_size=0,
+        batch_shards=batch_shards(mesh),
+        placement=batch_sharding(mesh, 0) if mesh.size > 1 else None,
+    )
+
+    def build(execution):
+        sizes = {"vocabulary_size": 64, "sequence_length": 16, "separator": 0}
+        return config.build(**sizes, execution=execution, rngs=nnx.Rngs(0))
+
+    graph = nnx.split(nnx.eval_shape(lambda: build(execution)), nnx.Param)[0]
+    params = nnx.to_pure_dict(nnx.state(build(execution), nnx.Param))
+    tokens = np.random.default_rng(0).integers(0, 64, (8, 17)).astype(np.int32)
+    tokens[:, 5] = 0
+
+    def loss(params, tokens):
+        module = nnx.merge(graph, nnx.State(params))
+        losses, added = module.losses(tokens[:, :-1], tokens[:, 1:])
+        return losses.mean() + added
+
+    shardings = shardings_of(mesh, params, config.logical_axes())
+    jitted = jax.jit(
+        jax.value_and_grad(loss),
+        in_shardings=(shardings, batch_sharding(mesh, 0)),
+        out_shardings=(None, shardings),
+    )
+    return jitted.lower(params, tokens).compile(), (
+        jax.device_put(params, shardings),
+        jax.device_put(tokens, batch_sharding(mesh, 0)),
+    )
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Loss and gradients of each network on one device."""
+    results = {}
+    for config in (SMALL, EXPERTS):
+        program, arguments = step(config, mesh_of(data=1))
+        results[config] = jax.device_get(program(*arguments))
+    return results
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("config", "axes"),
+    [
+        (SMALL, {"data": 1, "fsdp": 2, "model": 2}),
+        (SMALL, {"data": 1, "context": 2, "model": 2}),
+        (EXPERTS, {"data": 1, "expert": 2, "model": 2}),
+        (EXPERTS, {"data": 1, "expert": 2, "context": 2}),
+    ],
+    ids=["fsdp_model", "context_model", "expert_model", "expert_context"],
+)
+def test_a_mesh_changes_no_loss_and_no_gradient(config, axes, alone):
+    program, arguments = step(config, mesh_of(**axes))
+    loss, gradients = jax.device_get(program(*arguments))
+    wanted, wanted_gradients = alone[config]
+    assert float(loss) == pytest.approx(float(wanted), abs=2e-6)
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(wanted_gradients))
+    for found, expected in zip(
+        jax.tree.leaves(gradients), jax.tree.leaves(wanted_gradients), strict=True
+    ):
+        # Sums in another order: float32 rounds at 1e-7 of the largest, over some hundred terms.
+        np.testing.assert_allclose(found, expected, atol=1e-5 * largest)
+
+
+@pytest.mark.compiles
+def test_a_block_has_the_collectives_that_the_rules_imply():
+    """Each half of a block gathers the text and sums its products, in both passes."""
+    program, _ = step(SMALL, mesh_of(data=1, model=2))
+    counted = analyze(program.as_text() or "").collectives.values()
+    text = 8 * 16 * 32 * 4  # rows, tokens, width, bytes
+    in_blocks = [c for c in counted if c.runs == 2 and c.num_bytes >= text // 2]
+    kinds = sorted((c.kind, c.num_bytes) for c in in_blocks)
+    gathers = [num_bytes for kind, num_bytes in kinds if kind == "all-gather"]
+    assert gathers == [text] * 4
+    # A CPU has no scatter of sums, and joins those that are ready together: of outputs and MLPs
+    # forward, of queries, keys, values and of both halves of the MLP backward. There are two chunks
+    # of the loss too, and the logits of each are split by the vocabulary.
+    sums = [num_bytes for kind, num_bytes in kinds if kind == "all-reduce"]
+    assert sum(sums) == 7 * text + text // 2
+    assert {kind for kind, _ in kinds} == {"all-gather", "all-reduce"}
+    # Nothing else crosses devices but the embedding, the output layer and sums of norms.
+    assert not [c for c in counted if c.kind in ("all-to-all", "collective-permute")]
+
+
+@pytest.mark.parametrize(
+    ("model", "axes", "line"),
+    [
+        (SMALL, {"model": 3}, "mesh.model=3 must divide model.num_heads=4"),
+        (SMALL, {"model": 4}, "mesh.model=4 must divide model.num_kv_heads=2"),
+        (SMALL, {"context": 3}, "mesh.context=3 must divide data.sequence_length=32"),
+        (SMALL, {"expert": 2}, "mesh.expert=2 must be 1: model=llama has no experts to split"),
+        (EXPERTS, {"expert": 8}, "mesh.expert=8 must divide model.experts.count=4"),
+        (ResNet(), {"model": 2}, "mesh.model=2 must be 1: model=resnet has no layer to split"),
+        (ResNet(), {"context": 2}, "mesh.context=2 must be 1: model=resnet has no text to split"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_refused(model, axes, line):
+    with pytest.raises(ConfigError, match=line):
+        refuse_mesh(model, SyntheticTokens().spec(), MeshShape(**axes))
