@@ -1,0 +1,120 @@
+"""Images with objects: the objects of a split on the host, and padded for a batch."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import Shapes, Spec, Split
+
+BACKGROUND = 0
+"""Class of padding; the classes of objects begin at 1."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectsSpec(Spec):
+    """Counts and shapes of images with objects.
+
+        train: {"image": uint8 [num_train_examples, height, width, 3] of `train_image_shape`,
+                "boxes": float32 [num_train_examples, most_objects, 4],
+                "classes": int32 and "crowd": bool [num_train_examples, most_objects]}
+        eval:  {"image": uint8 [num_eval_examples, height, width, 3] of `image_shape`}
+
+    Boxes are (left, top, right, bottom) as fractions of the image. Padding has class 0.
+
+    Attributes:
+      image_shape: Height, width and channels that a network sees.
+      train_image_shape: Those of the images that are cropped, larger to keep details.
+      num_classes: Classes of objects, without the background.
+      most_objects: Places for the objects of an image.
+      mean: Per channel, of pixel / 255; `std` likewise.
+    """
+
+    image_shape: tuple[int, int, int]
+    train_image_shape: tuple[int, int, int]
+    num_classes: int
+    most_objects: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def example_shapes(self, split: Split) -> Shapes:
+        if split == "eval":
+            return {"image": (self.image_shape, "uint8")}
+        places = (self.most_objects,)
+        return {
+            "image": (self.train_image_shape, "uint8"),
+            "boxes": ((*places, 4), "float32"),
+            "classes": (places, "int32"),
+            "crowd": (places, "bool"),
+        }
+
+    def batch_elements(self, batch_size: int) -> int:
+        return batch_size * max(math.prod(self.image_shape), math.prod(self.train_image_shape))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objects:
+    """Objects of all images of a split, one image after another.
+
+    Attributes:
+      sizes: int32 [images, 2], height and width in pixels, of the image as published.
+      ends: int64 [images], the first object behind each image's.
+      boxes: float64 [objects, 4]: left, top, width and height in pixels.
+      areas: float64 [objects], in square pixels; of the mask where there is one.
+      classes: int32 [objects], from 1.
+      crowd: bool [objects], whether it is a region of many objects that are not told one by one.
+      masks: Run lengths of each mask, as COCO packs them; empty where there are none.
+      names: Name of each class.
+    """
+
+    sizes: np.ndarray
+    ends: np.ndarray
+    boxes: np.ndarray
+    areas: np.ndarray
+    classes: np.ndarray
+    crowd: np.ndarray
+    masks: Sequence[bytes] = ()
+    names: tuple[str, ...]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Objects of each image: int64 [images]."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Image of each object, from 0: int64 [objects]."""
+        return np.repeat(np.arange(len(self.ends)), self.counts)
+
+    def of_images(self, images: np.ndarray) -> "Objects":
+        """Objects of some images, in the given order."""
+        starts = self.ends - self.counts
+        spans = [np.arange(starts[row], self.ends[row]) for row in images]
+        chosen = np.concatenate([np.empty(0, np.int64), *spans]).astype(np.int64)
+        return dataclasses.replace(
+            self,
+            sizes=self.sizes[images],
+            ends=np.cumsum(self.counts[images]),
+            boxes=self.boxes[chosen],
+            areas=self.areas[chosen],
+            classes=self.classes[chosen],
+            crowd=self.crowd[chosen],
+            masks=[self.masks[place] for place in chosen] if len(self.masks) else (),
+        )
+
+    def padded(self, most: int) -> dict[str, np.ndarray]:
+        """`boxes`, `classes` and `crowd` as `ObjectsSpec` has them; objects past `most` are lost."""
+        rows = self.rows
+        places = np.arange(len(rows)) - (self.ends - self.counts)[rows]
+        kept = places < most
+        rows, places, images = rows[kept], places[kept], len(self.ends)
+        corners = np.concatenate([self.boxes[:, :2], self.boxes[:, :2] + self.boxes[:, 2:]], axis=1)
+        height, width = self.sizes[rows].T
+        boxes = np.zeros((images, most, 4), np.float32)
+        boxes[rows, places] = corners[kept] / np.stack([width, height, width, height], axis=1)
+        classes = np.zeros((images, most), np.int32)
+        classes[rows, places] = self.classes[kept]
+        crowd = np.zeros((images, most), bool)
+        crowd[rows, places] = self.crowd[kept]
+        return {"boxes": np.clip(boxes, 0, 1), "classes": classes, "crowd": crowd}
