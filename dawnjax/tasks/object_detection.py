@@ -143,7 +143,7 @@ class ObjectDetection(Task):
         return {"detections": totals["detections"].at[place].set(found, mode="drop")}
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """Detections float32 [batch, most, 6]: corners as fractions, score, class; score 0: none."""
+        """Corners as fractions, score and class: float32 [batch, most, 6]; score 0 is none."""
         spec = setting.spec
         images = object_augmentation.prepared(
             inputs["image"], spec.image_shape[:2], spec.mean, spec.std

@@ -9,12 +9,12 @@ import numpy as np
 
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import Declaration, Split
-from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec
+from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks
 from dawnjax.limits import Limit, OneOrMore
 
 _COLOURS = np.array([(220, 40, 40), (40, 200, 60), (50, 80, 230)])
 _PUBLISHED_PIXELS = 8
-"""Pixels of the image as published for each that is drawn, so that objects have all of COCO's sizes."""
+"""Pixels of an image as published for each one drawn, so that all of COCO's sizes occur."""
 
 Side = Annotated[int, Limit(lambda value: 16 <= value <= 1024, "lie in 16 to 1024")]
 
@@ -101,7 +101,7 @@ def _drawn(config: SyntheticObjects, split: Split) -> tuple[np.ndarray, Objects]
         areas=boxes[:, 2] * boxes[:, 3],
         classes=np.array(classes, np.int32),
         crowd=np.zeros(len(boxes), bool),
-        masks=masks,
+        masks=PackedMasks.of(masks),
         names=config.classes(),
     )
     images.setflags(write=False)

@@ -44,7 +44,7 @@ class ObjectAugmentation:
       crop_passes: Draws of a least overlap. The reference draws until a crop is found; with 50
         draws, of which one in seven asks for no crop, 1 image in 2,200 could find none.
       crop_attempts: Draws of a rectangle for each least overlap.
-      flip: Mirror images: left to right (`horizontal`) or that and top to bottom (`both`), each with
+      flip: Mirror images left to right (`horizontal`), or so and top to bottom (`both`), each with
         probability 1/2.
       brightness: Largest change of the factor of an image's pixels.
       contrast: Largest change of the factor of the distance to the mean brightness.
@@ -172,7 +172,7 @@ def _has_centre(window: jax.Array, boxes: jax.Array) -> jax.Array:
 def seen_through(
     window: jax.Array, boxes: jax.Array, classes: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Objects of a crop, whose corners become the image's: those with their centre in it, clipped."""
+    """Objects whose centre lies in a crop, clipped, as fractions of the crop."""
     kept = _has_centre(window, boxes) & (classes != BACKGROUND)
     origin, sides = jnp.tile(window[:2], 2), jnp.tile(window[2:] - window[:2], 2)
     inside = jnp.clip((boxes - origin) / sides, 0, 1)

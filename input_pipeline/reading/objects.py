@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +53,30 @@ class ObjectsSpec(Spec):
         return batch_size * max(math.prod(self.image_shape), math.prod(self.train_image_shape))
 
 
+class PackedMasks:
+    """Masks as run lengths that COCO packs into text, one after another in an array of bytes."""
+
+    def __init__(self, content: np.ndarray, starts: np.ndarray, ends: np.ndarray):
+        self._content, self._starts, self._ends = content, starts, ends
+
+    @classmethod
+    def of(cls, masks: list[bytes]) -> "PackedMasks":
+        lengths = np.array([len(mask) for mask in masks], np.int64)
+        ends = np.cumsum(lengths)
+        return cls(np.frombuffer(b"".join(masks), np.uint8), ends - lengths, ends)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, place: int) -> bytes:
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return self._content[self._starts[place] : self._ends[place]].tobytes()
+
+    def at(self, places: np.ndarray) -> "PackedMasks":
+        return PackedMasks(self._content, self._starts[places], self._ends[places])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objects:
     """Objects of all images of a split, one image after another.
@@ -64,7 +88,7 @@ class Objects:
       areas: float64 [objects], in square pixels; of the mask where there is one.
       classes: int32 [objects], from 1.
       crowd: bool [objects], whether it is a region of many objects that are not told one by one.
-      masks: Run lengths of each mask, as COCO packs them; empty where there are none.
+      masks: Of each object; None where there are none.
       names: Name of each class.
     """
 
@@ -74,7 +98,7 @@ class Objects:
     areas: np.ndarray
     classes: np.ndarray
     crowd: np.ndarray
-    masks: Sequence[bytes] = ()
+    masks: PackedMasks | None = None
     names: tuple[str, ...]
 
     @property
@@ -87,24 +111,34 @@ class Objects:
         """Image of each object, from 0: int64 [objects]."""
         return np.repeat(np.arange(len(self.ends)), self.counts)
 
+    def chosen(self, kept: np.ndarray) -> "Objects":
+        """Objects where `kept`, bool [objects], of the same images."""
+        places = np.flatnonzero(kept)
+        return dataclasses.replace(
+            self,
+            ends=np.cumsum(np.bincount(self.rows[places], minlength=len(self.ends))),
+            **self._at(places),
+        )
+
     def of_images(self, images: np.ndarray) -> "Objects":
         """Objects of some images, in the given order."""
         starts = self.ends - self.counts
         spans = [np.arange(starts[row], self.ends[row]) for row in images]
-        chosen = np.concatenate([np.empty(0, np.int64), *spans]).astype(np.int64)
+        places = np.concatenate([np.empty(0, np.int64), *spans]).astype(np.int64)
         return dataclasses.replace(
             self,
             sizes=self.sizes[images],
             ends=np.cumsum(self.counts[images]),
-            boxes=self.boxes[chosen],
-            areas=self.areas[chosen],
-            classes=self.classes[chosen],
-            crowd=self.crowd[chosen],
-            masks=[self.masks[place] for place in chosen] if len(self.masks) else (),
+            **self._at(places),
         )
 
+    def _at(self, places: np.ndarray) -> dict[str, Any]:
+        names = ("boxes", "areas", "classes", "crowd")
+        masks = None if self.masks is None else self.masks.at(places)
+        return {**{name: getattr(self, name)[places] for name in names}, "masks": masks}
+
     def padded(self, most: int) -> dict[str, np.ndarray]:
-        """`boxes`, `classes` and `crowd` as `ObjectsSpec` has them; objects past `most` are lost."""
+        """`boxes`, `classes` and `crowd` as `ObjectsSpec` has them, without objects past `most`."""
         rows = self.rows
         places = np.arange(len(rows)) - (self.ends - self.counts)[rows]
         kept = places < most
