@@ -2,6 +2,7 @@
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.config.tiny import tiny
+from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.reading.object_augmentation import ObjectAugmentation
 from dawnjax.models.ssd import SmallSSD
@@ -15,7 +16,7 @@ EXPERIMENT = Experiment(
         )
     ),
     model=SmallSSD(),
-    data=SyntheticObjects(),
+    data=Coco(corpus="blood_cells", height=96, width=128),
     optimizer=Adam(base_learning_rate=2e-3, weight_decay=1e-4),
     schedule=WarmupCosine(),
     num_epochs=24,

@@ -135,8 +135,7 @@ def _ordered(
 ) -> Annotations:
     flat = [(image, *pair) for image, _ in images for pair in objects[image.id]]
     boxes = np.array([a.bbox for _, a, _ in flat], np.float64).reshape(-1, 4)
-    given = [a.area for _, a, _ in flat]
-    areas = [box[2] * box[3] if area is None else area for area, box in zip(given, boxes)]
+    areas = [a.bbox[2] * a.bbox[3] if a.area is None else a.area for _, a, _ in flat]
     sizes = np.array([(image.height, image.width) for image, _ in images], np.int32)
     limits = np.array([(i.width, i.height) for i, _, _ in flat], np.float64).reshape(-1, 2)
     over = (boxes[:, :2] < 0) | (boxes[:, :2] + boxes[:, 2:] > limits)
@@ -198,8 +197,8 @@ def _check_image(name: str, image: Image) -> None:
     fits = all(0 < side <= _MOST_SIDE for side in sides)
     if not fits or image.height * image.width > LARGEST_PIXELS:
         raise DataError(
-            f"{name}: image {image.id} ({_short(image)}) has {image.width}x{image.height} pixels; 1 "
-            f"to {LARGEST_PIXELS:,} are read"
+            f"{name}: image {image.id} ({_short(image)}) has {image.width}x{image.height} pixels; "
+            f"1 to {LARGEST_PIXELS:,} are read"
         )
     if not image.file_name:
         raise DataError(f"{name}: image {image.id} has no file name")

@@ -57,10 +57,8 @@ def open_source(
                 contents[file] = where, member.read()
     absent = next((file for file in wanted if file not in contents), None)
     if absent is not None:
-        near = [member for member in sizes if member.endswith(".json")][:5]
-        raise DataError(
-            f"{path}: no file {absent} in it; there are {', '.join(near) or 'no .json'}"
-        )
+        there = [member for member in sizes if member.endswith(".json")][:5]
+        raise DataError(f"{path}: no file {absent}; there are {', '.join(there) or 'no .json'}")
     annotations = {
         split: coco_annotations.read([contents[f] for f in files], with_masks=with_masks)
         for split, files in annotated.items()
