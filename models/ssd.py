@@ -189,7 +189,7 @@ class SmallSSD:
     convolutions: OneOrMore[int] = 2
     groups: OneOrMore[int] = 8
     boxes: DefaultBoxes = DefaultBoxes(
-        steps=(8, 16, 32), scales=(8, 20, 36, 64), num_ratios=(2, 2, 2), centres="map"
+        steps=(8, 16, 32), scales=(10, 28, 46, 64), num_ratios=(2, 2, 2), centres="map"
     )
 
     def check_together(self, prefix: str) -> None:

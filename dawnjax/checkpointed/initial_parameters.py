@@ -3,6 +3,7 @@
 `--initialize_from=RUN_DIR` names that run, the source. Its content belongs to the experiment's
 identity: identity, seed, step and hash of the checkpoint. The optimizer's state and the steps begin
 anew. So does the head, the arrays that depend on the number of classes, where the classes differ.
+A model with `pretrained_parts`, such as a detector, takes those alone from another model.
 """
 
 import dataclasses
@@ -171,6 +172,12 @@ class _Source:
             if self.holds(name)
         }
         head = _head(recipe)
+        parts = getattr(recipe.experiment.model, "pretrained_parts", ())
+        if (
+            parts
+            and self.record["experiment"].get("model", {}).get("tag") == recipe.experiment.model.TAG
+        ):
+            parts = ()
         is_fresh = head if _has_other_classes(recipe.experiment, self.record) else set()
         state = recipe.abstract_state
         chosen = {}
@@ -178,6 +185,9 @@ class _Source:
         for location, leaf in jax.tree_util.tree_leaves_with_path(both):
             name, wanted = _name(location), signature(leaf)
             there = signatures[stored[name]] if name in stored else "absent"
+            if parts and name.split("/")[1] not in parts:
+                chosen[name] = ""
+                continue
             if there != wanted and name not in head:
                 raise ConfigError(
                     f"--initialize_from={self.path} is of another model: {name} is {there} in it "

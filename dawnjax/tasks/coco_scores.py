@@ -89,7 +89,7 @@ def scores(
     result = reference.loadRes(np.ascontiguousarray(rows[:, :7]), **of_result)
     if kind == "mask" and len(rows):
         areas = hotcoco.mask.area(of_result["segmentation"])
-        result.update_anns(area=np.asarray(areas, float))
+        result.update_anns(ids=np.arange(1, len(rows) + 1), area=np.asarray(areas, float))
     judge = hotcoco.COCOeval(reference, result, "bbox" if kind == "box" else "segm")
     with contextlib.redirect_stdout(io.StringIO()):  # it prints a table
         judge.evaluate()
