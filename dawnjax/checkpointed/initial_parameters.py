@@ -172,12 +172,9 @@ class _Source:
             if self.holds(name)
         }
         head = _head(recipe)
-        parts = getattr(recipe.experiment.model, "pretrained_parts", ())
-        if (
-            parts
-            and self.record["experiment"].get("model", {}).get("tag") == recipe.experiment.model.TAG
-        ):
-            parts = ()
+        model, theirs = recipe.experiment.model, self.record["experiment"].get("model", {})
+        is_other = theirs.get("tag") != model.TAG
+        parts = getattr(model, "pretrained_parts", ()) if is_other else ()
         is_fresh = head if _has_other_classes(recipe.experiment, self.record) else set()
         state = recipe.abstract_state
         chosen = {}

@@ -42,7 +42,7 @@ def made_truth(random, images=12, classes=3):
 
 
 def made_detections(random, truth):
-    """True boxes moved a little, wrong ones, several of a crowd, equal scores, and 120 of a class."""
+    """True boxes moved a little, wrong ones, several of a crowd, equal scores, 110 of a class."""
     images = len(truth.ends)
     found = np.zeros((images, PLACES, 6))
     for image in range(images - 1):  # the last has none
