@@ -130,10 +130,12 @@ def crop_window(
 ) -> jax.Array:
     """Rectangle to cut out of an image, corners as fractions: float32 [4]."""
     passes, attempts = config.crop_passes, config.crop_attempts
-    option_key, side_key, place_key = jax.random.split(key, 3)
-    options = jax.random.randint(option_key, (passes, 1), 0, len(_LEAST_OVERLAPS) + 1)
-    sides = jax.random.uniform(side_key, (passes, attempts, 2), minval=_LEAST_SIDE)
-    places = jax.random.uniform(place_key, (passes, attempts, 2)) * (1 - sides)
+    # One draw for all: XLA compiles each anew, in a second.
+    draws = jax.random.uniform(key, (passes, 1 + 4 * attempts))
+    options = jnp.floor(draws[:, :1] * (len(_LEAST_OVERLAPS) + 1)).astype(jnp.int32)
+    draws = draws[:, 1:].reshape(passes, attempts, 4)
+    sides = _LEAST_SIDE + (1 - _LEAST_SIDE) * draws[..., :2]
+    places = draws[..., 2:] * (1 - sides)
     windows = jnp.concatenate([places, places + sides], axis=-1)
     takes_whole = options == len(_LEAST_OVERLAPS)
     least = jnp.asarray((*_LEAST_OVERLAPS, 0.0))[options]
@@ -196,9 +198,9 @@ def _mirrored(
 
 def _coloured(config: ObjectAugmentation, key: jax.Array, image: jax.Array) -> jax.Array:
     """Image float32 [height, width, 3] of 0 to 1 after four changes, in an order that is drawn."""
-    order_key, factor_key = jax.random.split(key)
+    draws = jax.random.uniform(key, (5,))
     spans = jnp.array([config.brightness, config.contrast, config.saturation, config.hue])
-    draws = jax.random.uniform(factor_key, (4,), minval=-1.0) * spans
+    draws, place = (2 * draws[:4] - 1) * spans, draws[4]
     changes = (
         lambda pixels: pixels * (1 + draws[0]),
         lambda pixels: _blended(pixels, _grey(pixels).mean(), 1 + draws[1]),
@@ -206,7 +208,7 @@ def _coloured(config: ObjectAugmentation, key: jax.Array, image: jax.Array) -> j
         lambda pixels: _turned(pixels, draws[3]),
     )
     orders = np.array(list(itertools.permutations(range(4))))
-    order = jnp.asarray(orders)[jax.random.randint(order_key, (), 0, len(orders))]
+    order = jnp.asarray(orders)[jnp.floor(place * len(orders)).astype(jnp.int32)]
     for place in range(4):
         image = jnp.clip(jax.lax.switch(order[place], changes, image), 0, 1)
     return image
