@@ -17,7 +17,7 @@ the reference leaves out the evaluation at 140,000. The rules leave batch, warm-
 Images are stored with 510 x 510 pixels to train on, of which crops are cut: MLPerf's reference cuts
 them out of the original. The 48 images without objects are not evaluated, as in the reference.
 
-Not yet measured: it needs an accelerator and COCO.
+Not yet measured: it needs an accelerator and COCO. A run is exported as no entry of MLPerf.
 
 Source: mlcommons/training v0.5 and commit d99c36d, `single_stage_detector/ssd`; MLPerf Training
 v0.6, rules and the log of a DGX-1.
@@ -64,7 +64,6 @@ EXPERIMENT = Experiment(
     batch_norm_group_size=120,
     compute_dtype="bfloat16",
     targets=(Target(metric="box_ap", value=0.23),),
-    mlperf_benchmark="ssd",
     evaluation=Evaluation(
         every_epochs=2 * EPOCHS_OF_10_000,
         first_epoch=12 * EPOCHS_OF_10_000 - 0.01,

@@ -4,8 +4,7 @@
       --initialize_from=RUN_DIR
 
 As `coco_ssd_resnet34` but for the schedule: batches of 32 images at a rate of 1e-3 without
-warm-up, and weight decay 5e-4, on one accelerator. MLPerf's checker does not know the rules of
-v0.5, so a run is exported as no entry.
+warm-up, and weight decay 5e-4, on one accelerator.
 
 Not yet measured: it needs an accelerator and COCO.
 
@@ -34,7 +33,6 @@ EXPERIMENT = dataclasses.replace(
     batch_norm_group_size=32,
     compute_dtype="float32",
     targets=(Target(metric="box_ap", value=0.212),),
-    mlperf_benchmark="",
 )
 
 TECHNIQUES = coco_ssd_resnet34.TECHNIQUES
