@@ -114,6 +114,19 @@ def _detected(truth: Objects, detections: np.ndarray) -> np.ndarray:
     return np.column_stack(columns)
 
 
+def stated(truth: Objects, detections: np.ndarray) -> list[dict[str, Any]]:
+    """Detections of one image as JSON values, boxes as left, top, width and height in pixels."""
+    rows = _detected(truth, detections)
+    return [
+        {
+            "class": truth.names[int(label) - 1],
+            "score": round(score, 4),
+            "bbox": [round(value, 2) for value in box],
+        }
+        for _, *box, score, label, _ in rows.tolist()
+    ]
+
+
 def require_hotcoco() -> None:
     """Load hotcoco, so that a run without it ends before it has trained."""
     _hotcoco()

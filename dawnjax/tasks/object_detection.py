@@ -22,7 +22,7 @@ from dawnjax.models import boxes as box_geometry
 from dawnjax.models.pure_model import mode_arguments
 from dawnjax.models.suppression import greedy_choice
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
-from dawnjax.tasks import coco_scores, multibox
+from dawnjax.tasks import coco_scores, multibox, pictures
 from dawnjax.tasks.task import (
     AUGMENTATION,
     MODEL,
@@ -180,9 +180,17 @@ class ObjectDetection(Task):
             truth = setting.data.evaluated_objects().of_images(np.array(positions))
             return {**coco_scores.scores(truth, np.concatenate(answers))}
 
+        def shown(answer: Any, position: int) -> tuple[np.ndarray, Any]:
+            truth = setting.data.evaluated_objects().of_images(np.array([position]))
+            true = truth.padded(len(truth.boxes))["boxes"][0]
+            found = answer[0][answer[0][:, 4] > 0]
+            names = truth.names
+            picture = pictures.drawn(examples["image"][np.array([position])][0], found, true, names)
+            return picture, coco_scores.stated(truth, answer)
+
         height, width, _ = setting.spec.image_shape
         timed = f"from an image of {width}x{height} on the host to its detections on the host"
-        return dataclasses.replace(image, quality=quality, timed=timed)
+        return dataclasses.replace(image, quality=quality, timed=timed, shown=shown)
 
     def train_flops_per_example(self, setting: Setting) -> float:
         """Model FLOPs of one image in a train step, without those that make the image."""
