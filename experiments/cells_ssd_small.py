@@ -34,7 +34,7 @@ EXPERIMENT = Experiment(
     ),
     model=SmallSSD(),
     data=Coco(corpus="blood_cells", height=96, width=128),
-    optimizer=Adam(base_learning_rate=2e-3, weight_decay=1e-4),
+    optimizer=Adam(base_learning_rate=2e-3),
     schedule=WarmupCosine(),
     num_epochs=12,
     global_batch_size=8,

@@ -6,7 +6,8 @@ mlcommons/training v0.5, `single_stage_detector/ssd/utils.py`, for the search.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,10 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.input_pipeline.reading import object_augmentation
 from dawnjax.input_pipeline.reading.object_augmentation import ObjectAugmentation
+from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.limits import FractionBelowOne, Limit, NonNegative
 from dawnjax.machine.mesh import BATCH_AXES
 from dawnjax.models import boxes as box_geometry
@@ -29,6 +32,7 @@ from dawnjax.tasks.task import (
     Answering,
     Arrays,
     Compiled,
+    LabelledSet,
     Moment,
     Setting,
     Task,
@@ -55,6 +59,13 @@ class Search:
     most: _Places = 200
 
 
+class _OtherSet(NamedTuple):
+    objects: Objects
+
+    def evaluated_objects(self) -> Objects:
+        return self.objects
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObjectDetection(Task):
     """Boxes of objects in images, and their classes.
@@ -75,6 +86,7 @@ class ObjectDetection(Task):
     inputs: ClassVar = ("image",)
     example_unit: ClassVar[str] = "images"
     evaluation_fields: ClassVar = ("search",)
+    other_set_flags: ClassVar = {"data": "Another set that `dawnjax prepare --dataset=coco` wrote."}
 
     augmentation: ObjectAugmentation = ObjectAugmentation()
     least_overlap: FractionBelowOne = 0.5
@@ -191,6 +203,35 @@ class ObjectDetection(Task):
         height, width, _ = setting.spec.image_shape
         timed = f"from an image of {width}x{height} on the host to its detections on the host"
         return dataclasses.replace(image, quality=quality, timed=timed, shown=shown)
+
+    def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
+        """The evaluation split of another prepared set, its classes matched by name."""
+        path = Path(paths["data"]).expanduser()
+        height, width, _ = setting.spec.image_shape
+        empty = getattr(setting.data, "evaluates_empty", True)
+        other = Coco(
+            corpus=path.name,
+            height=height,
+            width=width,
+            evaluates_empty=empty,
+            data_dir=str(path),
+        )
+        names = tuple(setting.data.classes())
+        try:
+            spec = other.spec()
+            objects = other.evaluated_objects().in_classes(names)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        absent = len(names) - len(np.unique(objects.classes))
+        note = f"{absent} of the run's {len(names)} classes do not occur in the set"
+        return LabelledSet(
+            kind="images with objects",
+            spec=dataclasses.replace(setting.spec, num_eval_examples=spec.num_eval_examples),
+            data=_OtherSet(objects),
+            examples=other.load("eval"),
+            fingerprint=spec.fingerprint,
+            notes=(note,) if absent else (),
+        )
 
     def train_flops_per_example(self, setting: Setting) -> float:
         """Model FLOPs of one image in a train step, without those that make the image."""

@@ -132,6 +132,19 @@ class Objects:
             **self._at(places),
         )
 
+    def in_classes(self, names: tuple[str, ...]) -> "Objects":
+        """Objects with the numbers that their classes have among `names`.
+
+        ValueError: An object's class is none of them.
+        """
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        used = [self.names[number - 1] for number in np.unique(self.classes)]
+        absent = next((name for name in used if name not in numbers), None)
+        if absent is not None:
+            raise ValueError(f"class {absent!r} is none of {', '.join(names[:10])}")
+        table = np.array([0, *(numbers.get(name, 0) for name in self.names)], np.int32)
+        return dataclasses.replace(self, classes=table[self.classes], names=names)
+
     def _at(self, places: np.ndarray) -> dict[str, Any]:
         names = ("boxes", "areas", "classes", "crowd")
         masks = None if self.masks is None else self.masks.at(places)

@@ -1,23 +1,29 @@
 """Images with objects in COCO's form: prepared, read and refused."""
 
 import copy
+import dataclasses
 import json
 import os
 import shutil
 import tarfile
+import types
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.preparation import coco_writer
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.tasks.object_detection import ObjectDetection
+from dawnjax.tasks.task import Setting
 
 REAL = Path(os.environ.get("DAWNJAX_TEST_DATA", "/nowhere"))
 
@@ -319,6 +325,27 @@ def test_coco_2017_has_its_counts(tmp_path):
         data.spec()
     spec = Coco(corpus="coco2017", evaluates_empty=False).published_spec()
     assert (spec.num_train_examples, spec.num_eval_examples) == (117_266, 4_952)
+
+
+def test_another_set_is_evaluated_with_the_runs_classes(tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    spec = dataclasses.replace(cells(tmp_path / "out").spec(), num_classes=3, num_eval_examples=7)
+    task, paths = ObjectDetection(), {"data": str(tmp_path / "out")}
+
+    def read(*names):
+        data: Any = types.SimpleNamespace(classes=lambda: names)
+        execution: Any = None
+        return task.read_other_set(
+            paths, Setting(model=None, data=data, spec=spec, execution=execution)
+        )
+
+    other = read("leaf", "dish", "cell")
+    assert other.spec.num_eval_examples == 3 and other.examples["image"][:].shape[0] == 3
+    objects = other.data.evaluated_objects()
+    assert objects.classes.tolist() == [3, 3, 3] and objects.names == ("leaf", "dish", "cell")
+    assert other.notes == ("2 of the run's 3 classes do not occur in the set",)
+    with pytest.raises(ConfigError, match="out: class 'cell' is none of dish, leaf"):
+        read("dish", "leaf")
 
 
 def test_synthetic_objects_lie_where_their_boxes_say():
