@@ -66,6 +66,7 @@ COMPARISONS = {
     "wikipedia_bytes_small": Comparison("language_model", pytorch_settings.CPU_ATTENTION, 50),
     "multi30k_gnmt": Comparison("gnmt", pytorch_settings.CPU_RECURRENT, 60),
     "squad_small": Comparison("squad", pytorch_settings.CPU_SPANS, 30),
+    "cells_ssd_small": Comparison("cells", pytorch_settings.CPU_IMAGES, 40),
 }
 """By experiment. Data lie in $DAWNJAX_DATA or in `./data`, as `dawnjax train` finds them."""
 

@@ -303,8 +303,16 @@ def _add_bias_backward(bias: jax.Array, cotangent: jax.Array) -> tuple[jax.Array
 _add_bias_on_cpu.defvjp(lambda images, bias: (images + bias, bias), _add_bias_backward)
 
 
+def uniform_bias(fan_in: int) -> jax.nn.initializers.Initializer:
+    """Uniform in +-1 / sqrt(fan in), PyTorch's default of a bias."""
+    bound = fan_in**-0.5
+    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(
+        key, shape, dtype, -bound, bound
+    )
+
+
 class Conv(nnx.Module):
-    """A convolution layer without bias: `kernel` [height, width, in, out]."""
+    """A convolution layer: `kernel` [height, width, in, out] and, if asked for, `bias` [out]."""
 
     def __init__(
         self,
@@ -315,23 +323,32 @@ class Conv(nnx.Module):
         strides: tuple[int, int] = (1, 1),
         padding: Padding = "SAME",
         kernel_initializer: jax.nn.initializers.Initializer = he_normal_fan_out,
+        bias_initializer: jax.nn.initializers.Initializer | None = None,
         execution: Execution,
         rngs: nnx.Rngs,
     ):
         shape = (*kernel_size, in_channels, out_channels)
         self.kernel = nnx.Param(kernel_initializer(rngs.params(), shape, jnp.float32))
+        make = bias_initializer
+        bias = None if make is None else make(rngs.params(), (out_channels,), jnp.float32)
+        self.bias = None if bias is None else nnx.Param(bias)
         self.strides = strides
         self.padding: Padding = padding if isinstance(padding, str) else tuple(padding)
         self.execution = execution
 
     def __call__(self, images: jax.Array) -> jax.Array:
-        return convolve(
+        result = convolve(
             images,
             self.kernel[...],
             strides=self.strides,
             padding=self.padding,
             execution=self.execution,
         )
+        if self.bias is None:
+            return result
+        bias = self.bias[...].astype(result.dtype)
+        on_cpu = self.execution.platform == "cpu"
+        return _add_bias_on_cpu(result, bias) if on_cpu else result + bias
 
 
 class StemConv(nnx.Module):

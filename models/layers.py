@@ -30,8 +30,9 @@ class Layers:
         strides: int | tuple[int, int] = 1,
         padding: Padding | None = None,
         kernel_initializer: jax.nn.initializers.Initializer = he_normal_fan_out,
+        bias_initializer: jax.nn.initializers.Initializer | None = None,
     ) -> Conv:
-        """Convolution without bias; a number stands for both axes.
+        """Convolution, without bias unless it is given a start; a number stands for both axes.
 
         By default as many zeros pad each side, as in implementations of residual networks; `SAME`
         puts more at the end of a strided convolution.
@@ -44,6 +45,7 @@ class Layers:
             strides=(strides, strides) if isinstance(strides, int) else strides,
             padding=tuple((taps // 2, taps // 2) for taps in size) if padding is None else padding,
             kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
             execution=self.execution,
             rngs=self.rngs,
         )

@@ -5,6 +5,7 @@ Source: He et al. 2015, "Deep Residual Learning for Image Recognition" (arXiv 15
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
@@ -128,10 +129,19 @@ def cifar_resnet(depth: int) -> ResNet:
     return ResNet(stage_sizes=sizes, stage_widths=(16, 32, 64), shortcut="zero_padding")
 
 
-class ResNetModule(nnx.Module):
-    """Stem, stages of residual blocks, mean over positions, linear classifier."""
+class Trunk(nnx.Module):
+    """Stem and stages of residual blocks; every network on it has their parameters' names.
 
-    def __init__(self, config: ResNet, in_channels: int, num_classes: int, layers: Layers):
+    `strides` are those of the stages' first blocks, by default 1 and then 2.
+    """
+
+    def __init__(
+        self,
+        config: ResNet,
+        in_channels: int,
+        layers: Layers,
+        strides: tuple[int, ...] | None = None,
+    ):
         width = config.stage_widths[0] // EXPANSION[config.block]
         self.execution = layers.execution
         self.has_pooled_stem = config.stem != "small_images"
@@ -149,30 +159,49 @@ class ResNetModule(nnx.Module):
         self.activation: Activation | None = "relu" if config.rectifies else None
         block_class = {"basic": BasicBlock, "bottleneck": BottleneckBlock}[config.block]
         blocks = {}
-        for name, out_width, stride in stage_blocks(config.stage_sizes, config.stage_widths):
+        sizes, widths = config.stage_sizes, config.stage_widths
+        for name, out_width, stride in stage_blocks(sizes, widths, strides):
             blocks[name] = block_class(width, out_width, stride, config, layers)
             width = out_width
         self.order = tuple(blocks)
+        self.ends = tuple(itertools.accumulate(sizes))
         self.blocks = nnx.Dict(blocks)
-        std = config.classifier_std
-        initializer = jax.nn.initializers.normal(std) if std else uniform_fan_in
-        self.classifier = layers.classifier(width, num_classes, initializer)
 
-    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+    def features(self, images: jax.Array, *, train: bool) -> list[jax.Array]:
+        """Result of each stage, [batch, height, width, channels]."""
         hidden = self.stem_norm(self.stem(images), train=train, activation=self.activation)
         if self.has_pooled_stem:
             pads = ((1, 1), (1, 1))
             hidden = max_pool(hidden, 3, stride=2, padding=pads, execution=self.execution)
-        for name in self.order:
+        results = []
+        for place, name in enumerate(self.order, start=1):
             hidden = self.blocks[name](hidden, train=train)
-        return self.classifier(hidden.mean((1, 2)))
+            if place in self.ends:
+                results.append(hidden)
+        return results
 
 
-def stage_blocks(sizes: tuple[int, ...], widths: tuple[int, ...]) -> Iterator[tuple[str, int, int]]:
-    """Name, width and stride of each block; every stage but the first begins with stride 2."""
+class ResNetModule(Trunk):
+    """Trunk, mean over positions, linear classifier."""
+
+    def __init__(self, config: ResNet, in_channels: int, num_classes: int, layers: Layers):
+        super().__init__(config, in_channels, layers)
+        std = config.classifier_std
+        initializer = jax.nn.initializers.normal(std) if std else uniform_fan_in
+        self.classifier = layers.classifier(config.stage_widths[-1], num_classes, initializer)
+
+    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+        return self.classifier(self.features(images, train=train)[-1].mean((1, 2)))
+
+
+def stage_blocks(
+    sizes: tuple[int, ...], widths: tuple[int, ...], strides: tuple[int, ...] | None = None
+) -> Iterator[tuple[str, int, int]]:
+    """Name, width and stride of each block; a stage's first has the stage's stride, 1 or 2."""
+    strides = strides or (1, *(2 for _ in sizes[1:]))
     for stage, (size, width) in enumerate(zip(sizes, widths, strict=True), start=1):
         for block in range(1, size + 1):
-            yield f"stage_{stage}_block_{block}", width, 2 if stage > 1 and block == 1 else 1
+            yield f"stage_{stage}_block_{block}", width, strides[stage - 1] if block == 1 else 1
 
 
 class BasicBlock(nnx.Module):

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from dawnjax.checkpointed import latency
 from dawnjax.checkpointed.earlier_run import EarlierRun, restore
 from dawnjax.config.own_files import own_code
 from dawnjax.config.run_options import RunOptions
+from dawnjax.errors import ConfigError
 from dawnjax.evaluation import reaches
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine.hosts import processor_name
@@ -23,14 +25,25 @@ from dawnjax.train_step import platform_of
 SCHEMA_VERSION = 1
 
 
-def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int) -> None:
-    """Answer examples with the newest checkpoint on one device; writes and shows latencies."""
+MOST_PICTURES = 50
+"""Of `--draw`, the first answers."""
+
+
+def infer_run(
+    run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int, draw: str = ""
+) -> None:
+    """Answer examples with the newest checkpoint on one device; writes and shows latencies.
+
+    `draw` is a folder for pictures of the first answers; empty draws none.
+    """
     experiment = run.experiment
     mesh = alone(experiment, run.spec, options, num_devices=1).mesh
     recipe, restored = restore(run, mesh, options, "infer")
     in_split = run.spec.num_eval_examples
     examples = {**experiment.data.load("eval")}
     answering = latency.make_answering(recipe, restored.state, examples)
+    if draw and answering.shown is None:
+        raise ConfigError(f"--draw={draw}: task={experiment.task.TAG} draws no answers")
     # A machine with other work gives long latencies: the record shows its load before and after.
     load_before = os.getloadavg()[0]
     seconds, answers, positions = latency.measure(answering, in_split, num_examples, warm_up)
@@ -100,6 +113,24 @@ def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: 
     records.write_json(file, record, durable=True)
     print(escaped(_shown(record, experiment.task)))
     print(f"written: {file}")
+    if draw and answering.shown is not None:
+        folder = Path(draw).expanduser()
+        _draw(folder, answering.shown, answers, positions)
+        print(f"drawn: {min(len(answers), MOST_PICTURES)} of {len(answers)} answers in {folder}")
+
+
+def _draw(folder: Path, shown: Any, answers: list[Any], positions: list[int]) -> None:
+    """Write a picture of each of the first answers, and `answers.json` with all of them."""
+    import cv2  # loaded by the data sets that it draws, and by few others
+
+    stated = []
+    for place, (answer, position) in enumerate(zip(answers, positions, strict=True)):
+        picture, values = shown(answer, position)
+        stated.append({"example": position, "answer": values})
+        if place < MOST_PICTURES:
+            content = cv2.imencode(".png", picture[:, :, ::-1])[1].tobytes()
+            records.write(folder / f"{position:06}.png", content)
+    records.write_json(folder / "answers.json", stated)
 
 
 def _reasons(

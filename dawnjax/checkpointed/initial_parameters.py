@@ -3,7 +3,8 @@
 `--initialize_from=RUN_DIR` names that run, the source; `published_weights` reads files of
 safetensors. Its content belongs to the experiment's identity: identity, seed, step and hash of the
 checkpoint. The optimizer's state and the steps begin anew. So does the head, the arrays that depend
-on the number of classes, where the classes differ.
+on the number of classes, where the classes differ. A model with `pretrained_parts`, such as a
+detector, takes those alone from another model.
 """
 
 import dataclasses
@@ -184,17 +185,21 @@ class _Source:
             if self.holds(name)
         }
         head = _head(recipe)
+        model, theirs = recipe.experiment.model, self.record["experiment"].get("model", {})
+        is_other = theirs.get("tag") != model.TAG
+        parts = getattr(model, "pretrained_parts", ()) if is_other else ()
         is_fresh = head if _has_other_classes(recipe.experiment, self.record) else set()
         state = recipe.abstract_state
         # Adapters stand beside the parameters of a source that had none.
-        parts = getattr(recipe.experiment.model, "trained_parts", ())
-        new = tuple(f"params/{part}/" for part in parts)
+        adapters = getattr(model, "trained_parts", ())
+        new = tuple(f"params/{part}/" for part in adapters)
         chosen = {}
         both = {"params": state.params, "batch_stats": state.batch_stats}
         for location, leaf in jax.tree_util.tree_leaves_with_path(both):
             name, wanted = _name(location), signature(leaf)
             there = signatures[stored[name]] if name in stored else "absent"
-            if there == "absent" and name.startswith(new):
+            is_new = there == "absent" and name.startswith(new)
+            if is_new or (parts and name.split("/")[1] not in parts):
                 chosen[name] = ""
                 continue
             if there != wanted and name not in head:

@@ -176,7 +176,7 @@ class PublishedWeights:
             import safetensors
         except ImportError:
             raise self._fault(
-                "reading it needs safetensors (pip install 'dawnjax[weights]')"
+                "reading it needs safetensors (pip install -e '.[weights]')"
             ) from None
         try:
             with records.open_plain(file):

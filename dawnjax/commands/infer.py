@@ -11,7 +11,10 @@ from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, ExitStatus
 
-_USAGE = "dawnjax infer RUN_DIR [--examples=N] [--price_per_hour_usd=PRICE] [--FLAG=VALUE...]"
+_USAGE = (
+    "dawnjax infer RUN_DIR [--examples=N] [--price_per_hour_usd=PRICE] [--draw=DIR] "
+    "[--FLAG=VALUE...]"
+)
 _DESCRIPTION = """
 Restores the newest checkpoint that verifies on one device and answers examples of the evaluation
 split one at a time, each when the one before is answered. Shows the mean, median and 99th
@@ -29,6 +32,8 @@ def main(argv: list[str]) -> int:
     number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
     number("examples", 1000, "Examples that count; beyond the split's they come again.", 1)
     number("warm_up", 20, "Examples before them.", 0)
+    text = "Folder for pictures of the first answers and for answers.json, if the task draws."
+    flags.DEFINE_string("draw", None, text, flag_values=flag_values)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     paths = command_line.parse("infer", flag_values, argv, _USAGE, _DESCRIPTION)
@@ -42,5 +47,5 @@ def main(argv: list[str]) -> int:
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.infer import infer_run
 
-    infer_run(run, run_options, count, warm_up)
+    infer_run(run, run_options, count, warm_up, str(flag_values["draw"].value or ""))
     return ExitStatus.DONE

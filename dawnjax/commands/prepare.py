@@ -11,6 +11,7 @@ from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline.preparation import (
     cifar10_sources,
+    coco_sources,
     movielens_sources,
     parallel_text_sources,
     photograph_preparation,
@@ -29,6 +30,7 @@ PREPARATIONS = {
         movielens_sources.PREPARATION,
         token_sources.PREPARATION,
         squad_sources.PREPARATION,
+        coco_sources.PREPARATION,
     )
 }
 WITHOUT_PREPARATION = {
@@ -38,6 +40,7 @@ WITHOUT_PREPARATION = {
     "synthetic_tokens": "its tokens are made from a seed",
     "synthetic_text": "its text is made from a seed",
     "synthetic_questions": "its questions are made from a seed",
+    "synthetic_objects": "its images are made from a seed",
 }
 
 DESCRIPTION = """

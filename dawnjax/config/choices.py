@@ -15,6 +15,7 @@ CHOICES = {
         "recommendation": "tasks.recommendation.Recommendation",
         "language_modelling": "tasks.language_modelling.LanguageModelling",
         "span_answering": "tasks.span_answering.SpanAnswering",
+        "object_detection": "tasks.object_detection.ObjectDetection",
     },
     "model": {
         "resnet": "models.resnet.ResNet",
@@ -30,6 +31,8 @@ CHOICES = {
         "llama": "models.llama.Llama",
         "bidaf": "models.bidaf.BiDAF",
         "qanet": "models.qanet.QANet",
+        "ssd": "models.ssd.SSD",
+        "small_ssd": "models.ssd.SmallSSD",
     },
     "data": {
         "digits": "input_pipeline.datasets.digits.Digits",
@@ -45,6 +48,8 @@ CHOICES = {
         "synthetic_tokens": "input_pipeline.datasets.synthetic_tokens.SyntheticTokens",
         "squad": "input_pipeline.datasets.squad.Squad",
         "synthetic_questions": "input_pipeline.datasets.synthetic_questions.SyntheticQuestions",
+        "coco": "input_pipeline.datasets.coco.Coco",
+        "synthetic_objects": "input_pipeline.datasets.synthetic_objects.SyntheticObjects",
     },
 }
 """Each field's choices: a tag, and the class in `dawnjax`."""

@@ -107,12 +107,15 @@ class Answering:
       quality: From answers and the positions of their examples to metrics: they show that what was
         timed is the model that was evaluated. Empty where the task measures none.
       timed: What is timed, in words.
+      shown: From an answer and the position of its example to a picture, uint8 [height, width, 3],
+        and to JSON values that state the answer; None where a task draws nothing.
     """
 
     example: Callable[[int], Any]
     answer: Callable[[Any], Any]
     quality: Callable[[list[Any], list[int]], dict[str, Any]]
     timed: str
+    shown: Callable[[Any, int], tuple[np.ndarray, Any]] | None = None
 
 
 Compiled = Callable[

@@ -68,10 +68,14 @@ of 128 MiB takes 129."""
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """File in a folder or an archive; `name` is its path there, with forward slashes."""
+    """File in a folder or an archive; `name` is its path there, with forward slashes.
+
+    `size` is what the folder or the archive says, in bytes.
+    """
 
     source: pathlib.Path
     name: str
+    size: int
     read_unnamed: Callable[[], bytes]
 
     def read(self) -> bytes:
@@ -146,7 +150,7 @@ def _folder_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
                 except records.BoundError as error:
                     raise DataError(f"{location}: {error}") from None
 
-            yield Member(path, name, read)
+            yield Member(path, name, location.stat().st_size, read)
 
 
 def _raise(error: OSError) -> None:
@@ -183,7 +187,7 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
                 with archive.open(info) as file:
                     return file.read(info.file_size + 1)
 
-            yield Member(path, name, read)
+            yield Member(path, name, info.file_size, read)
 
 
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
@@ -198,7 +202,7 @@ def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
             if member.kind != "file":
                 raise DataError(f"{path}: {shown(name)} is a link, a device or a sparse file")
             budget.spend(name, member.size)
-            yield Member(path, name, member.read)
+            yield Member(path, name, member.size, member.read)
         stream.finish()
 
 

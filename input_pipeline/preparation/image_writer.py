@@ -10,6 +10,7 @@ import fcntl
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from dawnjax.input_pipeline.preparation.writing import (
 from dawnjax.input_pipeline.reading import image_set, manifest, overlap
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_set import (
-    FILES,
     KIND,
     SPLITS,
     ImageFacts,
@@ -105,13 +105,15 @@ def describe(
     return KIND.make(dataset, facts, arrays, source)
 
 
-def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
+def refuse_other_files(
+    directory: pathlib.Path, overwrite: bool, kind: manifest.Kind[Any] = KIND
+) -> None:
     """Refuse a directory with files of others, unless `overwrite` lets them lie there."""
     if not directory.exists():
         return
     if not directory.is_dir():
         raise DataError(f"{directory}: is not a directory")
-    if overwrite or KIND.is_begun(directory):
+    if overwrite or kind.is_begun(directory):
         return
     for file in directory.iterdir():
         raise DataError(
@@ -121,7 +123,7 @@ def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def only_writer(directory: pathlib.Path) -> Iterator[None]:
+def only_writer(directory: pathlib.Path, kind: manifest.Kind[Any] = KIND) -> Iterator[None]:
     """Mark a directory as unfinished until the body is done, and keep other writers out.
 
     The mark stays if the process is killed, or if files could not be written. It goes if the body
@@ -129,7 +131,7 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
     """
     path = directory / manifest.UNFINISHED_FILE
     made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-    was_unfinished = KIND.is_begun(directory)
+    was_unfinished = kind.is_begun(directory)
     with contextlib.ExitStack() as stack:
         with named_write_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -144,7 +146,7 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
             yield
         except Exception:
             whole = (directory / manifest.FILE).exists()
-            begun = any((directory / name).exists() for name in FILES)
+            begun = any((directory / name).exists() for name in kind.files)
             if whole or not (was_unfinished or begun):
                 path.unlink(missing_ok=True)
             if not begun:

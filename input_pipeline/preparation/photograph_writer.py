@@ -86,7 +86,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
     """Rows of each split that are on disk; the files are made where none are."""
     header = json.dumps({"listing": source.listing, "side": side})
     done: dict[Split, int] = {}
-    for index, line in enumerate(_whole_lines(directory / JOURNAL_FILE)):
+    for index, line in enumerate(whole_lines(directory / JOURNAL_FILE)):
         if index == 0 and line != header:
             break
         if index > 0:
@@ -115,7 +115,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
     return {}
 
 
-def _whole_lines(path: pathlib.Path) -> Iterator[str]:
+def whole_lines(path: pathlib.Path) -> Iterator[str]:
     """Whole lines of a journal; a kill can leave the last one torn."""
     if path.is_file():
         text = records.read_plain(path).decode(errors="replace")

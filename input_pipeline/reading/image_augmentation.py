@@ -255,6 +255,28 @@ def _crop_coordinates(
     return rows, columns, height / config.crop_pixels, width / config.crop_pixels
 
 
+def resized_rectangles(
+    images: jax.Array, rectangles: jax.Array, size: tuple[int, int]
+) -> jax.Array:
+    """Rectangles of images, resized bilinearly, with wider weights where they shrink.
+
+    Args:
+      images: float32 [batch, height, width, channels].
+      rectangles: float32 [batch, 4]: left, top, right and bottom as fractions of the image.
+      size: Height and width of the result.
+    """
+    weights = []
+    for first, last, length, out in (
+        (1, 3, images.shape[1], size[0]),
+        (0, 2, images.shape[2], size[1]),
+    ):
+        start, span = rectangles[:, first] * length, rectangles[:, last] - rectangles[:, first]
+        scales = span * length / out
+        coordinates = start[:, None] + (jnp.arange(out) + 0.5) * scales[:, None] - 0.5
+        weights.append(_resizing_weights(coordinates, scales, length))
+    return _weighted(images, *weights)
+
+
 def _more_draws(keys: jax.Array, purpose: int, count: int) -> jax.Array:
     """Uniform numbers [batch, count] that leave the other draws as they are."""
     return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, purpose), (count,)))(

@@ -113,6 +113,14 @@ class Manifest(Generic[Facts]):
             _check_form(directory / name, self.files[name])
         return npy_files.map_array(directory / name)
 
+    def mapped(self, directory: pathlib.Path, name: str, *, verified: bool = True) -> np.ndarray:
+        """Bytes of a file, uint8, mapped read only, verified if asked."""
+        if verified:
+            return self._verified(directory, name)
+        _check_form(directory / name, self.files[name])
+        empty = np.empty(0, np.uint8)
+        return np.memmap(directory / name, np.uint8, "r") if self.files[name].num_bytes else empty
+
     def verify(self, directory: pathlib.Path) -> None:
         for name in self.files:
             self._verified(directory, name)
@@ -201,7 +209,7 @@ class Kind(Generic[Facts]):
         self,
         dataset: str,
         facts: Facts,
-        contents: Mapping[str, np.ndarray | bytes],
+        contents: Mapping[str, np.ndarray | bytes | memoryview],
         source: dict[str, str] | None = None,
     ) -> Manifest[Facts]:
         return Manifest(
@@ -252,7 +260,7 @@ def npy_blocks(array: np.ndarray) -> Iterator[bytes | memoryview]:
         yield data[start : start + BLOCK_BYTES]
 
 
-def blocks_of(content: np.ndarray | bytes) -> Iterator[bytes | memoryview]:
+def blocks_of(content: np.ndarray | bytes | memoryview) -> Iterator[bytes | memoryview]:
     """Yield the file of an array or of bytes in blocks of `BLOCK_BYTES`."""
     if isinstance(content, np.ndarray):
         yield from npy_blocks(np.ascontiguousarray(content))
@@ -261,7 +269,7 @@ def blocks_of(content: np.ndarray | bytes) -> Iterator[bytes | memoryview]:
             yield memoryview(content)[start : start + BLOCK_BYTES]
 
 
-def _file_of(content: np.ndarray | bytes, algorithm: Algorithm) -> File:
+def _file_of(content: np.ndarray | bytes | memoryview, algorithm: Algorithm) -> File:
     blocks = list(blocks_of(content))
     is_array = isinstance(content, np.ndarray)
     return File(

@@ -256,6 +256,59 @@ def test_both_sides_of_squad_have_one_network_and_metric():
 
 @pytest.mark.compiles
 @pytest.mark.parity
+def test_both_sides_of_detection_have_one_network_loss_and_search():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from benchmarks import pytorch_cells as theirs
+    from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+    from dawnjax.models import boxes
+    from dawnjax.tasks import multibox
+    from dawnjax.tasks.object_detection import detections
+
+    data = SyntheticObjects(num_train_examples=8, num_eval_examples=8, objects_an_image=6)
+    experiment = dataclasses.replace(theirs.EXPERIMENT, data=data)
+    spec, random, model = data.spec(), np.random.default_rng(0), experiment.model
+    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    arguments = {"image_shape": spec.image_shape, "num_classes": 3, "execution": execution}
+    pure = pure_model(lambda rngs: model.build(**arguments, rngs=rngs))
+    params, _ = pure.init(jax.random.key(0))
+    params = jax.tree.map(lambda leaf: leaf + random.normal(0, 0.05, leaf.shape), params)
+    named = {}
+    for stage, layers in params["stages"].items():
+        for number, layer in layers["convolutions"].items():
+            place, norm = f"stages.{stage}.{3 * int(number)}", layers["norms"][number]
+            named[f"{place}.weight"] = layer["kernel"].transpose(3, 2, 0, 1)
+            place = f"stages.{stage}.{3 * int(number) + 1}"
+            named |= {f"{place}.weight": norm["scale"], f"{place}.bias": norm["bias"]}
+    for head in ("boxes", "classes"):
+        for number, layer in params["heads"][head].items():
+            named[f"{head}.{number}.weight"] = layer["kernel"].transpose(3, 2, 0, 1)
+            named[f"{head}.{number}.bias"] = layer["bias"]
+    trainer.model.load_state_dict(
+        {name: torch.tensor(np.asarray(array, np.float32)) for name, array in named.items()}
+    )
+    train = {name: np.asarray(array) for name, array in data.load("train").items()}
+    images = trainer.normalized(torch.from_numpy(train["image"]))
+    (codes, logits), _ = pure.apply(params, {}, images.permute(0, 2, 3, 1).numpy())
+    centred = jax.numpy.asarray(model.default_boxes(spec.image_shape))
+    matched = jax.vmap(lambda b, c: multibox.match(boxes.to_corners(centred), b, c, 0.5))(
+        jax.numpy.asarray(train["boxes"]), jax.numpy.asarray(train["classes"])
+    )
+    targets = boxes.encode(matched.corners, centred, multibox.CODE_WEIGHTS)
+    sums, positives = multibox.image_losses(codes, logits, targets, matched.classes, 3)
+    theirs_of = [torch.from_numpy(train[name]) for name in ("boxes", "classes")]
+    loss = trainer.loss(images, theirs_of[0], theirs_of[1].long())
+    np.testing.assert_allclose((sums / positives).mean(), loss.item(), rtol=1e-4)
+    found = trainer.found(torch.from_numpy(train["image"])).numpy()
+    corners = boxes.decode(codes, centred, multibox.CODE_WEIGHTS)
+    scores = jax.nn.softmax(logits)[..., 1:]
+    ours = jax.vmap(lambda *image: detections(experiment.task.search, *image))(corners, scores)
+    assert (found[..., 4] > 0).sum() > 20
+    np.testing.assert_allclose(ours, found, atol=2e-4)
+
+
+@pytest.mark.compiles
+@pytest.mark.parity
 def test_both_sides_of_the_language_model_are_one_network():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_language_model as theirs

@@ -193,6 +193,40 @@ TABLE: dict[str, Row] = {
             (("--data.vocabulary_size=2",), "data.vocabulary_size=2 must be above 2"),
         ),
     ),
+    "object_detection": Row(
+        flags=(
+            *("--experiment=cells_ssd_small", "--data=synthetic_objects"),
+            *("--data.num_train_examples=32", "--data.num_eval_examples=13"),
+            *("--data.height=32", "--data.width=32", "--data.objects_an_image=6"),
+            *("--model.widths=8,16,16", "--model.convolutions=1", "--model.boxes.steps=4,8"),
+            *("--model.boxes.scales=4,9,16", "--model.boxes.num_ratios=1,1"),
+            *("--task.augmentation.crop=all_objects", "--task.augmentation.brightness=0.1"),
+            *("--optimizer=sgd", "--optimizer.base_learning_rate=0.01"),  # Adam enlarges rounding
+            *("--task.search.least_score=0.01", "--task.search.most_a_class=20"),
+            *("--global_batch_size=8", "--num_epochs=4", "--evaluation.first_epoch=2"),
+            "--evaluation.global_batch_size=8",  # 13 images: the last batch has padding
+            *("--targets.0.value=0.9", "--checkpoint.every_steps=4", "--steps_per_call=4"),
+        ),
+        steps=16,
+        fails_at_call=3,
+        layouts=((4, ()),),
+        falls=True,
+        atol=1e-4,  # of some 10: the hardest of nearly equal boxes may be another
+        metric_atol=0.02,
+        repeated=("box_ap", "box_ap_50", "box_ar_100"),
+        answered="box_ap",
+        num_answered=13,
+        shown="box AP",
+        refused=(
+            (("--targets.0.value=0",), "targets.0.value=0 must be above 0"),
+            (("--targets.0.value=25",), "must lie in 0 to 1"),
+            (("--targets.0.metric=mask_ap",), "known metrics: box_ap"),
+            (("--task.search.overlap=0",), "task.search.overlap=0.0 must lie in (0, 1]"),
+            (("--task.search.most=0",), "task.search.most=0 must lie in 1 to 1000"),
+            (("--task.augmentation.crop_passes=0",), "crop_passes=0 must be 1 or more"),
+            (("--model.groups=3",), "must be multiples of 3 groups"),
+        ),
+    ),
     "language_modelling": Row(
         flags=(
             *("--experiment=wikipedia_bytes_small", "--data=synthetic_tokens"),

@@ -1,0 +1,325 @@
+"""Images with objects in COCO's form, as `dawnjax prepare --dataset=coco` wrote them.
+
+{train,eval}_images.bin        the image files as they came, one after another
+{train,eval}_starts.npy        int64 [images], the first byte of each; images are sorted by id
+{train,eval}_lengths.npy       int64 [images], bytes of each
+{train,eval}_sizes.npy         int32 [images, 2], height and width
+{train,eval}_ends.npy, boxes, areas, classes, crowd: as `Objects` has them
+{train,eval}_masks.bin         packed run lengths of the masks, one after another
+{train,eval}_mask_ends.npy     int64 [objects]
+dataset.json                   the manifest, with the counts of `ObjectFacts`
+"""
+
+import dataclasses
+import functools
+import pathlib
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    Declaration,
+    MissingDataError,
+    Split,
+    directory_of,
+)
+from dawnjax.input_pipeline.reading.image_files import decode_image
+from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES
+from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
+from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.limits import Limit, NonNegative
+
+SPLITS: tuple[Split, ...] = ("train", "eval")
+ARRAYS = (
+    *("starts", "lengths", "sizes", "ends", "boxes", "areas", "classes", "crowd", "mask_ends"),
+)
+MOST_OBJECTS = 1000
+"""In one image; COCO has 93 at most, and each takes a place in every image of a batch."""
+
+Count = Literal["images", "empty", "objects", "crowd", "no_area", "over_border"]
+
+COUNTS_IN_WORDS: dict[Count, str] = {
+    "empty": "images without objects",
+    "crowd": "crowd regions",
+    "no_area": "objects without area, not trained on",
+    "over_border": "boxes over the border, cut for training",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectFacts:
+    """Counts of prepared images with objects.
+
+    Attributes:
+      classes: Name of each class; class 1 is the first.
+      category_ids: Its number in the annotations, which may leave numbers out.
+      counts: Of each split.
+      most_objects: Objects of the image that has the most.
+      has_masks: Whether each object has a mask.
+    """
+
+    classes: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    counts: dict[Split, dict[Count, int]]
+    most_objects: dict[Split, int]
+    has_masks: bool
+
+    def summary(self) -> str:
+        parts = []
+        for split, purpose in (("train", "to train on"), ("eval", "to evaluate")):
+            counts = self.counts[split]
+            text = f"{counts['images']:,} images with {counts['objects']:,} objects {purpose}"
+            notes = [f"{counts[n]:,} {word}" for n, word in COUNTS_IN_WORDS.items() if counts[n]]
+            parts.append(f"{text} ({', '.join(notes)})" if notes else text)
+        masks = "with" if self.has_masks else "without"
+        return f"{'; '.join(parts)}; {len(self.classes)} classes, {masks} masks"
+
+
+KIND = Kind(
+    name="coco",
+    title="images with objects",
+    facts=ObjectFacts,
+    files=tuple(
+        f"{split}_{name}"
+        for split in SPLITS
+        for name in ("images.bin", "masks.bin", *(f"{array}.npy" for array in ARRAYS))
+    ),
+    algorithm="crc32",
+)
+
+PUBLISHED: dict[str, dict[Split, dict[str, int]]] = {
+    "coco2017": {
+        "train": {"images": 118_287, "objects": 860_001, "empty": 1_021},
+        "eval": {"images": 5_000, "objects": 36_781, "empty": 48},
+    }
+}
+"""Images, annotations and images without any. Source: `instances_train2017.json` and
+`instances_val2017.json`."""
+
+_CLASSES_OF_PUBLISHED, _MOST_OF_PUBLISHED = 80, 96
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet, which backbones are trained on. Source: torchvision's documentation."""
+
+_Side = Annotated[int, Limit(lambda value: 16 <= value <= 4096, "lie in 16 to 4096")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coco:
+    """Images with boxes around objects, resized to one shape.
+
+    Attributes:
+      corpus: Name of the set; the directory that is looked for. `coco2017` must hold its counts.
+      height: Of the images that the network sees, in pixels; the aspect is not kept.
+      width: Likewise.
+      train_height: Of the images that training crops, larger to keep details; 0 for `height`.
+      train_width: Likewise.
+      trains_crowd: Whether crowd regions are trained on as objects.
+      evaluates_empty: Whether images without objects are evaluated, where each detection is wrong.
+        MLPerf's SSD leaves them out.
+      data_dir: The prepared directory. Empty takes one named as the corpus in the directory that
+        the environment variable DAWNJAX_DATA names, or in `./data` without it.
+    """
+
+    TAG: ClassVar[str] = "coco"
+    corpus: str
+    height: _Side = 300
+    width: _Side = 300
+    train_height: NonNegative[int] = 0
+    train_width: NonNegative[int] = 0
+    trains_crowd: bool = True
+    evaluates_empty: bool = True
+    data_dir: str = ""
+
+    def spec(self) -> ObjectsSpec:
+        _read.cache_clear()  # the next run of this process reads anew, on its own clock
+        directory, manifest = self._manifest()
+        facts, known = manifest.facts, PUBLISHED.get(self.corpus)
+        if known is not None:
+            for split, counts in known.items():
+                there = {name: facts.counts[split][name] for name in counts}
+                if there != counts:
+                    raise ValueError(
+                        f"data.corpus={self.corpus} has {counts} to {split}, and {directory} "
+                        f"{there}; name another corpus or directory"
+                    )
+        kept = {split: len(self._rows(split)) for split in SPLITS}
+        empty = next((split for split in SPLITS if not kept[split]), None)
+        if empty:
+            raise DataError(f"{directory}: no image to {empty} has an object")
+        return self._spec(
+            kept["train"],
+            kept["eval"],
+            len(facts.classes),
+            # A multiple of 8 leaves the same shapes to sets that differ little.
+            -(-facts.most_objects["train"] // 8) * 8,
+            manifest.fingerprint(),
+            Declaration(name=f"{self.corpus}, by its counts" if known else self.corpus),
+        )
+
+    def published_spec(self) -> ObjectsSpec:
+        known = PUBLISHED.get(self.corpus)
+        if known is None or not self.trains_crowd:
+            raise MissingDataError(
+                f"what {self.corpus} holds is known of prepared data alone: give --data.data_dir"
+            )
+        train, evaluated = known["train"], known["eval"]
+        empty = 0 if self.evaluates_empty else evaluated["empty"]
+        return self._spec(
+            train["images"] - train["empty"],
+            evaluated["images"] - empty,
+            _CLASSES_OF_PUBLISHED,
+            _MOST_OF_PUBLISHED,
+            NO_FINGERPRINT,
+            None,
+        )
+
+    def load(self, split: Split) -> dict[str, Any]:
+        directory, manifest = self._manifest()
+        spec, rows = self.spec(), self._rows(split)
+        shape = spec.train_image_shape if split == "train" else spec.image_shape
+        read = _read(directory)
+        # To read the whole of COCO takes minutes of the clock; `dawnjax prepare`, done again,
+        # compares all of it.
+        name = f"{split}_images.bin"
+        is_small = manifest.files[name].num_bytes <= LARGEST_VERIFIED_BYTES
+        files = manifest.mapped(directory, name, verified=is_small)
+        starts, lengths, sizes = (
+            read[f"{split}_{part}"] for part in ("starts", "lengths", "sizes")
+        )
+
+        def image(place: int) -> np.ndarray:
+            row = rows[place]
+            content = files[starts[row] : starts[row] + lengths[row]].tobytes()
+            try:
+                return resized(decode_image(content, *sizes[row].tolist()), shape)
+            except DataError as error:
+                raise DataError(f"{directory / name}: image {row} {error}") from None
+
+        images = RowsOnDemand(len(rows), shape, "uint8", image)
+        if split == "eval":
+            return {"image": images}
+        return {"image": images, **self._trained().of_images(rows).padded(spec.most_objects)}
+
+    def evaluated_objects(self) -> Objects:
+        """Objects of the images to evaluate, as published."""
+        directory, manifest = self._manifest()
+        objects = _objects(directory, "eval", manifest.facts.classes)
+        return objects.of_images(self._rows("eval"))
+
+    def classes(self) -> tuple[str, ...]:
+        return self._manifest()[1].facts.classes
+
+    def _spec(
+        self,
+        num_train: int,
+        num_eval: int,
+        num_classes: int,
+        most_objects: int,
+        fingerprint: str,
+        declaration: Declaration | None,
+    ) -> ObjectsSpec:
+        train = (self.train_height or self.height, self.train_width or self.width, 3)
+        return ObjectsSpec(
+            num_train_examples=num_train,
+            num_eval_examples=num_eval,
+            image_shape=(self.height, self.width, 3),
+            train_image_shape=train,
+            num_classes=num_classes,
+            most_objects=most_objects,
+            mean=MEAN,
+            std=STD,
+            fingerprint=fingerprint,
+            declaration=declaration,
+        )
+
+    def _manifest(self) -> tuple[pathlib.Path, Manifest[ObjectFacts]]:
+        directory = directory_of(self.corpus, self.data_dir)
+        return directory, KIND.read(directory, f"--dataset=coco --name={self.corpus}")
+
+    def _rows(self, split: Split) -> np.ndarray:
+        """Images of a split that are used."""
+        directory, manifest = self._manifest()
+        if split == "train":
+            return np.flatnonzero(self._trained().counts > 0)
+        objects = _objects(directory, "eval", manifest.facts.classes)
+        return np.flatnonzero((objects.counts > 0) | self.evaluates_empty)
+
+    def _trained(self) -> Objects:
+        """Objects to train on: with an area, and crowd regions where they count."""
+        directory, manifest = self._manifest()
+        objects = _objects(directory, "train", manifest.facts.classes)
+        kept = (objects.boxes[:, 2:] > 0).all(axis=1) & (self.trains_crowd | ~objects.crowd)
+        return objects.chosen(kept)
+
+
+def resized(image: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    """Image uint8 [height, width, 3] of another size, averaged over areas where it shrinks."""
+    import cv2
+
+    if image.shape == shape:
+        return image
+    shrinks = image.shape[0] >= shape[0] and image.shape[1] >= shape[1]
+    method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    return cv2.resize(np.ascontiguousarray(image), shape[1::-1], interpolation=method)
+
+
+@functools.lru_cache(maxsize=2)
+def _read(directory: pathlib.Path) -> dict[str, np.ndarray]:
+    """Arrays of both splits, verified."""
+    manifest = KIND.read(directory)
+    names = [f"{split}_{name}" for split in SPLITS for name in ARRAYS]
+    arrays = {name: np.asarray(manifest.array(directory, f"{name}.npy")) for name in names}
+    for split in SPLITS:
+        _check(directory, split, arrays, manifest)
+    return arrays
+
+
+def _check(
+    directory: pathlib.Path,
+    split: Split,
+    arrays: dict[str, np.ndarray],
+    manifest: Manifest[ObjectFacts],
+) -> None:
+    """Refuse arrays that contradict each other: a manifest may come from a stranger."""
+    part = {name: arrays[f"{split}_{name}"] for name in ARRAYS}
+    images, objects = len(part["starts"]), len(part["boxes"])
+    shapes = {
+        **dict.fromkeys(("starts", "lengths", "ends"), (images,)),
+        "sizes": (images, 2),
+        "boxes": (objects, 4),
+        **dict.fromkeys(("areas", "classes", "crowd"), (objects,)),
+        "mask_ends": (objects if manifest.facts.has_masks else 0,),
+    }
+    ends, num_bytes = part["starts"] + part["lengths"], manifest.files[f"{split}_images.bin"]
+    masks = manifest.files[f"{split}_masks.bin"].num_bytes
+    if (
+        {name: part[name].shape for name in ARRAYS} != shapes
+        or np.diff(part["ends"], prepend=0).min(initial=0) < 0
+        or part["ends"][-1:].sum() != objects
+        or np.diff(part["mask_ends"], prepend=0).min(initial=0) < 0
+        or part["mask_ends"].max(initial=0) > masks
+        or min(part["starts"].min(initial=0), part["lengths"].min(initial=0)) < 0
+        or ends.max(initial=0) > num_bytes.num_bytes
+        or part["sizes"].min(initial=1) < 1
+        or not ((part["classes"] >= 1) & (part["classes"] <= len(manifest.facts.classes))).all()
+    ):
+        raise DataError(
+            f"{directory}: the arrays of the {split} split contradict each other; run `dawnjax "
+            "prepare` again"
+        )
+
+
+def _objects(directory: pathlib.Path, split: Split, names: tuple[str, ...]) -> Objects:
+    arrays = _read(directory)
+    fields = ("sizes", "ends", "boxes", "areas", "classes", "crowd")
+    mask_ends = arrays[f"{split}_mask_ends"]
+    masks = None
+    if len(mask_ends):
+        content = KIND.read(directory).mapped(directory, f"{split}_masks.bin")
+        masks = PackedMasks(content, np.concatenate([[0], mask_ends[:-1]]), mask_ends)
+    parts = {name: arrays[f"{split}_{name}"] for name in fields}
+    return Objects(**parts, masks=masks, names=names)

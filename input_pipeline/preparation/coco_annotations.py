@@ -1,0 +1,271 @@
+"""Annotations in COCO's form, read, checked and put in order.
+
+    {"images": [{"id", "file_name", "height", "width"}],
+     "categories": [{"id", "name"}],
+     "annotations": [{"id", "image_id", "category_id", "bbox": [left, top, width, height],
+                      "area", "iscrowd", "segmentation"}]}
+
+A segmentation is a list of polygons or run lengths, packed or as a list.
+
+Source: cocodataset.org, "Data format".
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax import records
+from dawnjax.input_pipeline.datasets.coco import MOST_OBJECTS, Count
+from dawnjax.input_pipeline.preparation.request import FlagError
+from dawnjax.input_pipeline.reading import run_lengths
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.image_files import LARGEST_PIXELS
+from dawnjax.input_pipeline.reading.objects import Objects, PackedMasks
+
+MOST_BYTES = 2**30
+_MOST_MARKS = 400_000_000
+_MOST_SIDE = 2**16
+_LARGEST = 1e6
+"""Of a coordinate, in pixels."""
+
+
+@dataclasses.dataclass
+class Image:
+    id: int
+    file_name: str
+    height: int
+    width: int
+
+
+@dataclasses.dataclass
+class Category:
+    id: int
+    name: str
+
+
+@dataclasses.dataclass
+class Annotation:
+    id: int
+    image_id: int
+    category_id: int
+    bbox: tuple[float, float, float, float]
+    area: float | None = None
+    iscrowd: int = 0
+    segmentation: Any = None
+
+
+@dataclasses.dataclass
+class _File:
+    images: list[Image]
+    categories: list[Category]
+    annotations: list[Annotation] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Annotations:
+    """Checked annotations of a split, images by id.
+
+    Attributes:
+      where: The file that each image is annotated in.
+    """
+
+    images: tuple[Image, ...]
+    where: tuple[str, ...]
+    categories: tuple[Category, ...]
+    objects: Objects
+    counts: dict[Count, int]
+
+
+def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations:
+    """Annotations of one split, of one file or several with the same categories.
+
+    A DataError names file, image and annotation.
+    """
+    parsed = [(name, _parsed(name, content)) for name, content in files]
+    first_name, first = parsed[0]
+    categories = _categories(first_name, first)
+    for name, file in parsed[1:]:
+        if _categories(name, file) != categories:
+            raise DataError(f"{name}: its categories are not those of {first_name}")
+    images: dict[int, tuple[Image, str]] = {}
+    paths: dict[str, int] = {}
+    for name, file in parsed:
+        for image in file.images:
+            _check_image(name, image)
+            for is_there in (image.id in images, image.file_name in paths):
+                if is_there:
+                    raise DataError(f"{name}: image {image.id} ({_short(image)}) is there twice")
+            images[image.id], paths[image.file_name] = (image, name), image.id
+    if not images:
+        raise DataError(f"{first_name}: holds no images")
+    objects: dict[int, list[tuple[Annotation, bytes]]] = {number: [] for number in images}
+    numbers = {category.id: place for place, category in enumerate(categories, 1)}
+    for name, file in parsed:
+        seen: set[int] = set()
+        for annotation in file.annotations:
+            where = f"{name}: annotation {annotation.id}"
+            if annotation.id in seen:
+                raise DataError(f"{where} is there twice")
+            seen.add(annotation.id)
+            if annotation.image_id not in images:
+                raise DataError(f"{where} is of image {annotation.image_id}, which is not there")
+            image, _ = images[annotation.image_id]
+            where = f"{where} of image {image.id} ({_short(image)})"
+            if annotation.category_id not in numbers:
+                raise DataError(f"{where} is of category {annotation.category_id}, which is none")
+            _check_box(where, annotation, image)
+            mask = _mask(where, annotation, image) if with_masks else b""
+            objects[image.id].append((annotation, mask))
+            if len(objects[image.id]) > MOST_OBJECTS:
+                raise DataError(f"{where}: the image has more than {MOST_OBJECTS:,} objects")
+    in_order = [images[number] for number in sorted(images)]
+    return _ordered(in_order, objects, categories, numbers, with_masks)
+
+
+def _ordered(
+    images: list[tuple[Image, str]],
+    objects: dict[int, list[tuple[Annotation, bytes]]],
+    categories: tuple[Category, ...],
+    numbers: dict[int, int],
+    with_masks: bool,
+) -> Annotations:
+    flat = [(image, *pair) for image, _ in images for pair in objects[image.id]]
+    boxes = np.array([a.bbox for _, a, _ in flat], np.float64).reshape(-1, 4)
+    areas = [a.bbox[2] * a.bbox[3] if a.area is None else a.area for _, a, _ in flat]
+    sizes = np.array([(image.height, image.width) for image, _ in images], np.int32)
+    limits = np.array([(i.width, i.height) for i, _, _ in flat], np.float64).reshape(-1, 2)
+    over = (boxes[:, :2] < 0) | (boxes[:, :2] + boxes[:, 2:] > limits)
+    counts = [len(objects[image.id]) for image, _ in images]
+    crowd = np.array([bool(a.iscrowd) for _, a, _ in flat], bool)
+    return Annotations(
+        images=tuple(image for image, _ in images),
+        where=tuple(name for _, name in images),
+        categories=categories,
+        objects=Objects(
+            sizes=sizes,
+            ends=np.cumsum(counts, dtype=np.int64),
+            boxes=boxes,
+            areas=np.array(areas, np.float64),
+            classes=np.array([numbers[a.category_id] for _, a, _ in flat], np.int32),
+            crowd=crowd,
+            masks=PackedMasks.of([mask for _, _, mask in flat]) if with_masks else None,
+            names=tuple(category.name for category in categories),
+        ),
+        counts={
+            "images": len(images),
+            "objects": len(flat),
+            "empty": counts.count(0),
+            "crowd": int(crowd.sum()),
+            "no_area": int((boxes[:, 2:] <= 0).any(axis=1).sum()),
+            "over_border": int(over.any(axis=1).sum()),
+        },
+    )
+
+
+def _parsed(name: str, content: bytes) -> _File:
+    if not content.strip():
+        raise DataError(f"{name}: is empty")
+    try:
+        body = records.load_json(content, _MOST_MARKS, with_nan=True)
+        return records.convert(body, _File, others=True)
+    except UnicodeDecodeError:
+        raise DataError(f"{name}: is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{name}:{error.lineno}: no JSON ({error.msg})") from None
+    except (records.BoundError, records.FieldError) as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def _categories(name: str, file: _File) -> tuple[Category, ...]:
+    categories = tuple(sorted(file.categories, key=lambda category: category.id))
+    for kind in ("id", "name"):
+        values = [getattr(category, kind) for category in categories]
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise DataError(f"{name}: the category with {kind} {twice!r} is there twice")
+    if not 0 < len(categories) <= 10_000:
+        raise DataError(f"{name}: has {len(categories):,} categories; 1 to 10,000 are read")
+    return categories
+
+
+def _check_image(name: str, image: Image) -> None:
+    sides = (image.height, image.width)
+    fits = all(0 < side <= _MOST_SIDE for side in sides)
+    if not fits or image.height * image.width > LARGEST_PIXELS:
+        raise DataError(
+            f"{name}: image {image.id} ({_short(image)}) has {image.width}x{image.height} pixels; "
+            f"1 to {LARGEST_PIXELS:,} are read"
+        )
+    if not image.file_name:
+        raise DataError(f"{name}: image {image.id} has no file name")
+
+
+def _check_box(where: str, annotation: Annotation, image: Image) -> None:
+    left, top, width, height = annotation.bbox
+    values = [*annotation.bbox, 0.0 if annotation.area is None else annotation.area]
+    shown = [float(f"{value:.6g}") for value in annotation.bbox]
+    if not all(math.isfinite(value) and abs(value) < _LARGEST**2 for value in values):
+        raise DataError(f"{where}: bbox {shown} and area {annotation.area} must be finite numbers")
+    if width < 0 or height < 0 or values[4] < 0:
+        raise DataError(f"{where}: bbox {shown} or its area is of negative size")
+    outside = left > image.width or top > image.height or left + width < 0 or top + height < 0
+    if outside or max(map(abs, shown)) > _LARGEST:
+        size = f"{image.width}x{image.height}"
+        raise DataError(f"{where}: bbox {shown} lies outside of the image of {size}")
+
+
+def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
+    """Packed run lengths of an annotation's mask."""
+    height, width, given = image.height, image.width, annotation.segmentation
+    if isinstance(given, dict):
+        try:
+            return _run_lengths(given, height, width)
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from None
+    if not isinstance(given, list) or not given:
+        raise DataError(f"{where}: has no segmentation; give --masks=false if no mask is wanted")
+    for polygon in given:
+        is_list = isinstance(polygon, list)
+        if not is_list or not all(isinstance(v, int | float) for v in polygon):
+            raise DataError(f"{where}: a polygon is no list of numbers")
+        if len(polygon) < 6 or len(polygon) % 2:
+            raise DataError(f"{where}: a polygon has {len(polygon)} numbers; 3 points have 6")
+        if not all(math.isfinite(value) and abs(value) < _LARGEST for value in polygon):
+            raise DataError(f"{where}: a polygon has a coordinate that is no number of pixels")
+    masks = _hotcoco().mask
+    parts = masks.frPyObjects([[float(v) for v in polygon] for polygon in given], height, width)
+    counts = masks.merge(parts)["counts"]
+    return counts if isinstance(counts, bytes) else counts.encode()
+
+
+def _run_lengths(given: dict[str, Any], height: int, width: int) -> bytes:
+    if given.get("size") != [height, width]:
+        raise ValueError(f"the mask's size {given.get('size')!r} is not [{height}, {width}]")
+    counts = given.get("counts")
+    if isinstance(counts, str):
+        values = run_lengths.counts_of(counts.encode())
+    elif isinstance(counts, list) and all(type(v) is int and 0 <= v < 2**40 for v in counts):
+        values = np.array(counts, np.int64)
+    else:
+        raise ValueError("the mask's counts are no run lengths")
+    run_lengths.check_sum(values, height, width)
+    return run_lengths.packed_counts(values)
+
+
+def _short(image: Image) -> str:
+    name = image.file_name
+    return name if len(name) <= 80 else f"...{name[-77:]}"
+
+
+def _hotcoco() -> Any:
+    try:
+        import hotcoco
+    except ImportError:
+        raise FlagError(
+            "polygons become masks by hotcoco: pip install -e '.[detection]', or give --masks=false"
+        ) from None
+    return hotcoco

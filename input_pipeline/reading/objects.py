@@ -1,0 +1,167 @@
+"""Images with objects: the objects of a split on the host, and padded for a batch."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import Shapes, Spec, Split
+
+BACKGROUND = 0
+"""Class of padding; the classes of objects begin at 1."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectsSpec(Spec):
+    """Counts and shapes of images with objects.
+
+        train: {"image": uint8 [num_train_examples, height, width, 3] of `train_image_shape`,
+                "boxes": float32 [num_train_examples, most_objects, 4],
+                "classes": int32 and "crowd": bool [num_train_examples, most_objects]}
+        eval:  {"image": uint8 [num_eval_examples, height, width, 3] of `image_shape`}
+
+    Boxes are (left, top, right, bottom) as fractions of the image. Padding has class 0.
+
+    Attributes:
+      image_shape: Height, width and channels that a network sees.
+      train_image_shape: Those of the images that are cropped, larger to keep details.
+      num_classes: Classes of objects, without the background.
+      most_objects: Places for the objects of an image.
+      mean: Per channel, of pixel / 255; `std` likewise.
+    """
+
+    image_shape: tuple[int, int, int]
+    train_image_shape: tuple[int, int, int]
+    num_classes: int
+    most_objects: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def example_shapes(self, split: Split) -> Shapes:
+        if split == "eval":
+            return {"image": (self.image_shape, "uint8")}
+        places = (self.most_objects,)
+        return {
+            "image": (self.train_image_shape, "uint8"),
+            "boxes": ((*places, 4), "float32"),
+            "classes": (places, "int32"),
+            "crowd": (places, "bool"),
+        }
+
+    def batch_elements(self, batch_size: int) -> int:
+        return batch_size * max(math.prod(self.image_shape), math.prod(self.train_image_shape))
+
+
+class PackedMasks:
+    """Masks as run lengths that COCO packs into text, one after another in an array of bytes."""
+
+    def __init__(self, content: np.ndarray, starts: np.ndarray, ends: np.ndarray):
+        self._content, self._starts, self._ends = content, starts, ends
+
+    @classmethod
+    def of(cls, masks: list[bytes]) -> "PackedMasks":
+        lengths = np.array([len(mask) for mask in masks], np.int64)
+        ends = np.cumsum(lengths)
+        return cls(np.frombuffer(b"".join(masks), np.uint8), ends - lengths, ends)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, place: int) -> bytes:
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return self._content[self._starts[place] : self._ends[place]].tobytes()
+
+    def at(self, places: np.ndarray) -> "PackedMasks":
+        return PackedMasks(self._content, self._starts[places], self._ends[places])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objects:
+    """Objects of all images of a split, one image after another.
+
+    Attributes:
+      sizes: int32 [images, 2], height and width in pixels, of the image as published.
+      ends: int64 [images], the first object behind each image's.
+      boxes: float64 [objects, 4]: left, top, width and height in pixels.
+      areas: float64 [objects], in square pixels; of the mask where there is one.
+      classes: int32 [objects], from 1.
+      crowd: bool [objects], whether it is a region of many objects that are not told one by one.
+      masks: Of each object; None where there are none.
+      names: Name of each class.
+    """
+
+    sizes: np.ndarray
+    ends: np.ndarray
+    boxes: np.ndarray
+    areas: np.ndarray
+    classes: np.ndarray
+    crowd: np.ndarray
+    masks: PackedMasks | None = None
+    names: tuple[str, ...]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Objects of each image: int64 [images]."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Image of each object, from 0: int64 [objects]."""
+        return np.repeat(np.arange(len(self.ends)), self.counts)
+
+    def chosen(self, kept: np.ndarray) -> "Objects":
+        """Objects where `kept`, bool [objects], of the same images."""
+        places = np.flatnonzero(kept)
+        return dataclasses.replace(
+            self,
+            ends=np.cumsum(np.bincount(self.rows[places], minlength=len(self.ends))),
+            **self._at(places),
+        )
+
+    def of_images(self, images: np.ndarray) -> "Objects":
+        """Objects of some images, in the given order."""
+        starts = self.ends - self.counts
+        spans = [np.arange(starts[row], self.ends[row]) for row in images]
+        places = np.concatenate([np.empty(0, np.int64), *spans]).astype(np.int64)
+        return dataclasses.replace(
+            self,
+            sizes=self.sizes[images],
+            ends=np.cumsum(self.counts[images]),
+            **self._at(places),
+        )
+
+    def in_classes(self, names: tuple[str, ...]) -> "Objects":
+        """Objects with the numbers that their classes have among `names`.
+
+        ValueError: An object's class is none of them.
+        """
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        used = [self.names[number - 1] for number in np.unique(self.classes)]
+        absent = next((name for name in used if name not in numbers), None)
+        if absent is not None:
+            raise ValueError(f"class {absent!r} is none of {', '.join(names[:10])}")
+        table = np.array([0, *(numbers.get(name, 0) for name in self.names)], np.int32)
+        return dataclasses.replace(self, classes=table[self.classes], names=names)
+
+    def _at(self, places: np.ndarray) -> dict[str, Any]:
+        names = ("boxes", "areas", "classes", "crowd")
+        masks = None if self.masks is None else self.masks.at(places)
+        return {**{name: getattr(self, name)[places] for name in names}, "masks": masks}
+
+    def padded(self, most: int) -> dict[str, np.ndarray]:
+        """`boxes`, `classes` and `crowd` as `ObjectsSpec` has them, without objects past `most`."""
+        rows = self.rows
+        places = np.arange(len(rows)) - (self.ends - self.counts)[rows]
+        kept = places < most
+        rows, places, images = rows[kept], places[kept], len(self.ends)
+        corners = np.concatenate([self.boxes[:, :2], self.boxes[:, :2] + self.boxes[:, 2:]], axis=1)
+        height, width = self.sizes[rows].T
+        boxes = np.zeros((images, most, 4), np.float32)
+        boxes[rows, places] = corners[kept] / np.stack([width, height, width, height], axis=1)
+        classes = np.zeros((images, most), np.int32)
+        classes[rows, places] = self.classes[kept]
+        crowd = np.zeros((images, most), bool)
+        crowd[rows, places] = self.crowd[kept]
+        return {"boxes": np.clip(boxes, 0, 1), "classes": classes, "crowd": crowd}

@@ -1,0 +1,80 @@
+"""Masks as run lengths, in the text that COCO packs them into.
+
+A mask is read column by column; the counts of its pixels that are 0, 1, 0, ... in turn are written
+five bits a character, the lowest first, each but the first two as its difference to the last but
+one.
+
+Source: `rleToString` and `rleFrString` in `common/maskApi.c` of github.com/cocodataset/cocoapi.
+"""
+
+import numpy as np
+
+MOST_RUNS = 1_000_000
+"""Of a mask; a checkerboard of a thousand pixels a side has as many."""
+
+
+def counts_of(packed: bytes) -> np.ndarray:
+    """Counts int64 [runs] of a packed mask; a ValueError says what is wrong with it."""
+    counts: list[int] = []
+    place, end = 0, len(packed)
+    while place < end:
+        value = shift = 0
+        while True:
+            if place == end:
+                raise ValueError("the run lengths are cut short")
+            character = packed[place] - 48
+            if not 0 <= character < 64 or shift > 50:
+                raise ValueError(f"byte {place} of the run lengths is none")
+            value |= (character & 0x1F) << shift
+            place, shift = place + 1, shift + 5
+            if not character & 0x20:
+                if character & 0x10:
+                    value -= 1 << shift
+                break
+        if len(counts) > 2:
+            value += counts[-2]
+        if value < 0:
+            raise ValueError("a run length is negative")
+        counts.append(value)
+        if len(counts) > MOST_RUNS:
+            raise ValueError(f"there are more than {MOST_RUNS:,} run lengths")
+    return np.array(counts, np.int64)
+
+
+def packed_counts(counts: np.ndarray) -> bytes:
+    """Text of counts."""
+    values = np.asarray(counts, np.int64).tolist()
+    characters = bytearray()
+    for place, value in enumerate(values):
+        if place > 2:
+            value -= values[place - 2]
+        while True:
+            character, value = value & 0x1F, value >> 5
+            is_last = value == (-1 if character & 0x10 else 0)
+            characters.append((character if is_last else character | 0x20) + 48)
+            if is_last:
+                break
+    return bytes(characters)
+
+
+def pack(mask: np.ndarray) -> bytes:
+    """Text of a mask, bool [height, width]."""
+    pixels = np.asarray(mask, bool).T.reshape(-1)
+    changes = np.flatnonzero(np.diff(pixels, prepend=False))
+    return packed_counts(np.diff(np.concatenate([[0], changes, [pixels.size]])))
+
+
+def unpack(packed: bytes, height: int, width: int) -> np.ndarray:
+    """Mask bool [height, width]; a ValueError where the counts do not sum to its pixels."""
+    counts = counts_of(packed)
+    check_sum(counts, height, width)
+    values = np.arange(len(counts)) % 2 == 1
+    return np.repeat(values, counts).reshape(width, height).T
+
+
+def check_sum(counts: np.ndarray, height: int, width: int) -> None:
+    if counts.sum() != height * width:
+        raise ValueError(
+            f"the run lengths sum to {counts.sum():,}, and {width}x{height} pixels are "
+            f"{height * width:,}"
+        )

@@ -1,0 +1,378 @@
+"""Images with objects in COCO's form: prepared, read and refused."""
+
+import copy
+import dataclasses
+import json
+import os
+import shutil
+import tarfile
+import types
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.coco import Coco
+from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+from dawnjax.input_pipeline.preparation import coco_writer
+from dawnjax.input_pipeline.reading import run_lengths
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.tasks.object_detection import ObjectDetection
+from dawnjax.tasks.task import Setting
+
+REAL = Path(os.environ.get("DAWNJAX_TEST_DATA", "/nowhere"))
+
+MASK = np.zeros((20, 30), bool)
+MASK[2:6, 10:20] = True
+
+
+def body(first_image=1, images=3):
+    """Annotations of images of 30 x 20 pixels; categories 3 and 7, as COCO leaves numbers out."""
+    numbers = range(first_image, first_image + images)
+    polygon = [[10.0, 2.0, 20.0, 2.0, 20.0, 6.0, 10.0, 6.0]]
+    packed = {"size": [20, 30], "counts": run_lengths.pack(MASK).decode()}
+    listed = {"size": [20, 30], "counts": run_lengths.counts_of(run_lengths.pack(MASK)).tolist()}
+    annotations = []
+    for number, image in enumerate(numbers, 1):
+        segmentation = (polygon, packed, listed)[number % 3]
+        annotation = {"id": number, "image_id": image, "category_id": 7, "iscrowd": 0}
+        annotation |= {"bbox": [10, 2, 10, 4], "area": 40.0, "segmentation": segmentation}
+        annotations.append(annotation)
+    return {
+        "info": {"year": 2017},
+        "images": [
+            {"id": n, "file_name": f"{n:03}.png", "height": 20, "width": 30, "license": 1}
+            for n in numbers
+        ],
+        "categories": [{"id": 7, "name": "cell"}, {"id": 3, "name": "dish", "supercategory": "x"}],
+        "annotations": annotations,
+    }
+
+
+def write_source(folder, train=None, evaluated=None, damaged=()):
+    folder.mkdir(parents=True, exist_ok=True)
+    bodies = {"train.json": train or body(), "eval.json": evaluated or body(11)}
+    for name, content in bodies.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / name).write_text(text)
+    (folder / "images").mkdir(exist_ok=True)
+    for number in [*range(1, 9), *range(11, 14)]:
+        image = np.full((20, 30, 3), 10 * number, np.uint8)
+        (folder / "images" / f"{number:03}.png").write_bytes(cv2.imencode(".png", image)[1])
+    for name, content in damaged:
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def prepare(source, out, *more):
+    flags = ["--train_annotations=train.json", "--eval_annotations=eval.json", *more]
+    return main(
+        ["prepare", "--dataset=coco", "--name=cells", f"--from={source}", f"--out={out}", *flags]
+    )
+
+
+def cells(out, **fields):
+    return Coco(corpus="cells", height=20, width=30, data_dir=str(out), **fields)
+
+
+def as_it_is(source, folder):
+    return source
+
+
+def packed_as_tar(source, folder):
+    with tarfile.open(folder / "all.tar", "w") as archive:
+        archive.add(source, "cells")
+    return folder / "all.tar"
+
+
+def packed_as_zip(source, folder):
+    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
+        for path in sorted(source.rglob("*.*")):
+            archive.write(path, f"cells/{path.relative_to(source)}")
+    return folder / "all.zip"
+
+
+def images_in_a_zip(source, folder):
+    with zipfile.ZipFile(source / "images.zip", "w") as archive:
+        for path in sorted((source / "images").iterdir()):
+            archive.write(path, f"images/{path.name}")
+    shutil.rmtree(source / "images")
+    return source
+
+
+@pytest.mark.parametrize("form", [as_it_is, packed_as_tar, packed_as_zip, images_in_a_zip])
+def test_prepared_and_read(form, tmp_path, capsys):
+    source = form(write_source(tmp_path / "source"), tmp_path)
+    assert prepare(source, tmp_path / "out") == 0
+    assert "3 images with 3 objects to train on" in capsys.readouterr().out
+    data = cells(tmp_path / "out")
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples, spec.num_classes) == (3, 3, 2)
+    # The categories are numbered in the order of their ids.
+    assert data.classes() == ("dish", "cell")
+    train = data.load("train")
+    np.testing.assert_array_equal(train["classes"][:, :2], [[2, 0]] * 3)
+    np.testing.assert_allclose(train["boxes"][0, 0], [1 / 3, 0.1, 2 / 3, 0.3], rtol=1e-6)
+    assert not train["boxes"][:, 1:].any() and not train["crowd"].any()
+    assert train["image"][np.array([2, 0])][:, 0, 0, 0].tolist() == [30, 10]
+    assert data.load("eval")["image"][:].shape == (3, 20, 30, 3)
+    objects = data.evaluated_objects()
+    for mask in (objects.masks[n] for n in range(3)):
+        np.testing.assert_array_equal(run_lengths.unpack(mask, 20, 30), MASK)
+    # Done again it changes nothing; another content is another fingerprint.
+    assert prepare(source, tmp_path / "out") == 0
+    assert "holds this already" in capsys.readouterr().out
+    if form is as_it_is:
+        changed = body()
+        changed["annotations"][0]["bbox"] = [10, 2, 9, 4]
+        write_source(source, changed)
+        assert prepare(source, tmp_path / "out") == 1
+        assert "give --overwrite" in capsys.readouterr().err
+        assert prepare(source, tmp_path / "out", "--overwrite") == 0
+        assert data.spec().fingerprint != spec.fingerprint
+
+
+def test_images_are_resized_and_their_boxes_are_not(tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    data = cells(tmp_path / "out", train_height=40, train_width=50)
+    assert data.load("train")["image"][:].shape == (3, 40, 50, 3)
+    assert data.load("eval")["image"][:].shape == (3, 20, 30, 3)
+    np.testing.assert_allclose(data.load("train")["boxes"][0, 0], [1 / 3, 0.1, 2 / 3, 0.3])
+
+
+def test_what_is_not_trained_on_is_counted(tmp_path, capsys):
+    train = body(1, 6)
+    for number, changes in enumerate(
+        [{"iscrowd": 1}, {"bbox": [10, 2, 0, 4]}, {"bbox": [25, 2, 10, 4]}, None]
+    ):
+        if changes:
+            train["annotations"][number] |= changes
+        else:
+            del train["annotations"][number]
+    source = write_source(tmp_path / "source", train)
+    assert prepare(source, tmp_path / "out") == 0
+    said = capsys.readouterr().out
+    for words in (
+        "6 images with 5 objects to train on (1 images without objects, 1 crowd regions, 1 "
+        "objects without area, not trained on, 1 boxes over the border, cut for training)",
+        "2 classes, with masks",
+    ):
+        assert words in said
+    data = cells(tmp_path / "out")
+    # The image with the object without area is left out too.
+    assert data.spec().num_train_examples == 4
+    load = data.load("train")
+    assert load["crowd"][:, 0].tolist() == [True, False, False, False]
+    np.testing.assert_allclose(load["boxes"][1, 0], [25 / 30, 0.1, 1, 0.3], rtol=1e-6)
+    without = cells(tmp_path / "out", trains_crowd=False)
+    assert without.spec().num_train_examples == 3
+
+
+def test_images_without_objects_are_evaluated_or_not(tmp_path):
+    evaluated = body(11)
+    del evaluated["annotations"][1]
+    prepare(write_source(tmp_path / "source", None, evaluated), tmp_path / "out")
+    assert cells(tmp_path / "out").spec().num_eval_examples == 3
+    some = cells(tmp_path / "out", evaluates_empty=False)
+    assert some.spec().num_eval_examples == 2
+    assert some.load("eval")["image"][:][:, 0, 0, 0].tolist() == [110, 130]
+    assert some.evaluated_objects().counts.tolist() == [1, 1]
+
+
+def changed(path, value):
+    """Annotations in which one field has another value."""
+    content = copy.deepcopy(body())
+    *steps, last = path
+    place = content
+    for step in steps:
+        place = place[step]
+    place[last] = value
+    return content
+
+
+OBJECT = ("annotations", 1)
+ABOUT = "train.json: annotation 2 of image 2 (002.png)"
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("", "train.json: is empty"),
+        ("{", "train.json:1: no JSON"),
+        ("[]", "train.json: it is []; it must be an object"),
+        ("{}", "train.json: images is missing"),
+        (changed(("images",), []), "train.json: holds no images"),
+        (changed(("categories",), []), "train.json: has 0 categories"),
+        (changed((*OBJECT, "image_id"), 99), "annotation 2 is of image 99, which is not there"),
+        (changed((*OBJECT, "category_id"), 1), f"{ABOUT} is of category 1, which is none"),
+        (changed((*OBJECT, "id"), 1), "train.json: annotation 1 is there twice"),
+        (changed(("images", 1, "id"), 1), "train.json: image 1 (002.png) is there twice"),
+        (changed(("images", 1, "file_name"), "001.png"), "image 2 (001.png) is there twice"),
+        (changed(("categories", 1, "id"), 7), "the category with id 7 is there twice"),
+        (changed(("categories", 1, "name"), "cell"), "the category with name 'cell' is there"),
+        (changed((*OBJECT, "bbox"), [1, 2, 3]), "annotations[1].bbox"),
+        (changed((*OBJECT, "bbox"), ["a", 2, 3, 4]), "annotations[1].bbox[0] is 'a'"),
+        (changed((*OBJECT, "bbox"), [1, 2, -3, 4]), f"{ABOUT}: bbox [1.0, 2.0, -3.0, 4.0]"),
+        (changed((*OBJECT, "bbox"), [1, 2, float("nan"), 4]), "must be finite numbers"),
+        (changed((*OBJECT, "area"), float("inf")), "must be finite numbers"),
+        (changed((*OBJECT, "bbox"), [40, 2, 3, 4]), "lies outside of the image of 30x20"),
+        (changed((*OBJECT, "segmentation"), None), f"{ABOUT}: has no segmentation"),
+        (changed((*OBJECT, "segmentation"), [[1, 2, 3, 4]]), "has 4 numbers; 3 points have 6"),
+        (changed((*OBJECT, "segmentation"), [[1, 2, 3, 4, 5, "x"]]), "no list of numbers"),
+        (
+            changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": [5, 5]}),
+            f"{ABOUT}: the run lengths sum to 10, and 30x20 pixels are 600",
+        ),
+        (
+            changed((*OBJECT, "segmentation"), {"size": [30, 20], "counts": [600]}),
+            "size [30, 20] is not [20, 30]",
+        ),
+        (
+            changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": "2\u00e9"}),
+            "byte 1 of the run lengths is none",
+        ),
+        (changed(("images", 1, "height"), 0), "image 2 (002.png) has 30x0 pixels"),
+        (changed(("images", 1, "height"), 10**9), "has 30x1000000000 pixels"),
+        (changed(("images", 1, "file_name"), "no.png"), "image 2 (no.png): its file is missing"),
+        (
+            {**body(), "annotations": [{**body()["annotations"][0], "id": n} for n in range(1002)]},
+            "annotation 1000 of image 1 (001.png): the image has more than 1,000 objects",
+        ),
+        ({**body(), "categories": body()["categories"][:1]}, "are not those to evaluate"),
+    ],
+)
+def test_faulty_annotations_are_one_line(train, message, tmp_path, capsys):
+    source = write_source(tmp_path / "source")
+    (source / "train.json").write_text(train if isinstance(train, str) else json.dumps(train))
+    assert prepare(source, tmp_path / "out") == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_images_and_absent_files_are_one_line(tmp_path, capsys):
+    source = write_source(tmp_path / "source")
+    whole = (source / "images" / "002.png").read_bytes()
+    (source / "images" / "002.png").write_bytes(whole[:-9])
+    assert prepare(source, tmp_path / "out") == 1
+    assert "images/002.png is cut short (image 2 of " in capsys.readouterr().err
+    assert prepare(source, tmp_path / "out", "--train_annotations=other.json") == 1
+    assert "no file other.json; there are eval.json, train.json" in capsys.readouterr().err
+    assert prepare(source, tmp_path / "out", "--masks=maybe") == 2
+    assert "--masks=maybe must be true or false" in capsys.readouterr().err
+    (source / "images" / "002.png").write_bytes(whole)
+    (source / "train.json").write_text(json.dumps(changed(("images", 2, "height"), 21)))
+    assert prepare(source, tmp_path / "out") == 1
+    assert "003.png is 30x20 pixels, but should be 30x21" in capsys.readouterr().err
+    shutil.copytree(source / "images", source / "other")
+    assert prepare(source, tmp_path / "out") == 1
+    assert "may be images/001.png or other/001.png" in capsys.readouterr().err
+
+
+def test_an_image_of_one_pixel_is_read(tmp_path):
+    train = changed(("images", 1), {"id": 2, "file_name": "one.png", "height": 1, "width": 1})
+    train["annotations"][1] |= {"bbox": [0, 0, 1, 1], "segmentation": [[0, 0, 1, 0, 1, 1]]}
+    one = cv2.imencode(".png", np.full((1, 1, 3), 77, np.uint8))[1].tobytes()
+    source = write_source(tmp_path / "source", train, damaged=[("images/one.png", one)])
+    assert prepare(source, tmp_path / "out") == 0
+    assert (cells(tmp_path / "out").load("train")["image"][np.array([1])] == 77).all()
+
+
+def test_a_killed_preparation_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(coco_writer, "FILES_AT_ONCE", 2)
+    source = write_source(tmp_path / "source")
+    real, calls = coco_writer._check, []
+
+    def fails_at_fifth(source, member, data):
+        calls.append(member.name)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        real(source, member, data)
+
+    monkeypatch.setattr(coco_writer, "_check", fails_at_fifth)
+    assert prepare(source, tmp_path / "out") == 5
+    with pytest.raises(DataError, match="half-converted"):
+        cells(tmp_path / "out").spec()
+    with (tmp_path / "out" / "train_images.bin").open("ab") as file:
+        file.write(b"torn")  # bytes that no line of the journal vouches for
+    calls[:] = ["", "", "", "", ""]
+    assert prepare(source, tmp_path / "out") == 0
+    assert len(calls) == 5 + 2  # four of six files were there
+    assert prepare(write_source(tmp_path / "other"), tmp_path / "whole") == 0
+    for path in (tmp_path / "whole").iterdir():
+        if path.name != "dataset.json":
+            assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes(), path.name
+
+
+def test_damaged_prepared_data_are_named(tmp_path, capsys):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    path = tmp_path / "out" / "train_boxes.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DataError, match=r"train_boxes.npy: damaged between bytes 0 and"):
+        cells(tmp_path / "out").spec()
+
+
+def test_coco_2017_has_its_counts(tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    data = Coco(corpus="coco2017", data_dir=str(tmp_path / "out"))
+    with pytest.raises(ValueError, match=r"data.corpus=coco2017 has .*118287.* to train, and "):
+        data.spec()
+    spec = Coco(corpus="coco2017", evaluates_empty=False).published_spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (117_266, 4_952)
+
+
+def test_another_set_is_evaluated_with_the_runs_classes(tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    spec = dataclasses.replace(cells(tmp_path / "out").spec(), num_classes=3, num_eval_examples=7)
+    task, paths = ObjectDetection(), {"data": str(tmp_path / "out")}
+
+    def read(*names):
+        data: Any = types.SimpleNamespace(classes=lambda: names)
+        execution: Any = None
+        return task.read_other_set(
+            paths, Setting(model=None, data=data, spec=spec, execution=execution)
+        )
+
+    other = read("leaf", "dish", "cell")
+    assert other.spec.num_eval_examples == 3 and other.examples["image"][:].shape[0] == 3
+    objects = other.data.evaluated_objects()
+    assert objects.classes.tolist() == [3, 3, 3] and objects.names == ("leaf", "dish", "cell")
+    assert other.notes == ("2 of the run's 3 classes do not occur in the set",)
+    with pytest.raises(ConfigError, match="out: class 'cell' is none of dish, leaf"):
+        read("dish", "leaf")
+
+
+def test_synthetic_objects_lie_where_their_boxes_say():
+    data = SyntheticObjects(num_train_examples=20, objects_an_image=1)
+    train, colours = data.load("train"), {1: 0, 2: 1, 3: 2}
+    parts = [train[name] for name in ("image", "boxes", "classes")]
+    for image, boxes, classes in zip(*parts, strict=True):
+        left, top, right, bottom = np.round(boxes[0] * 64).astype(int)
+        inside = image[top:bottom, left:right]
+        assert (inside == inside[0, 0]).all()
+        assert inside[0, 0].argmax() == colours[int(classes[0])]
+    objects = data.evaluated_objects()
+    areas = [run_lengths.unpack(objects.masks[n], 512, 512).sum() for n in range(5)]
+    np.testing.assert_array_equal(areas, objects.areas[:5])
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="needs the real data (DAWNJAX_TEST_DATA)")
+def test_the_real_nuclei_keep_their_masks(tmp_path, capsys):
+    source = REAL / "nuclei" / "nuclei_334.tar"
+    flags = ["--train_annotations=instances_train.json", "--eval_annotations=instances_val.json"]
+    assert prepare(source, tmp_path / "out", *flags) == 0
+    said = capsys.readouterr().out
+    assert "250 images with 7,186 objects to train on; 84 images with 2,357 objects" in said
+    objects = cells(tmp_path / "out").evaluated_objects()
+    for place in range(0, 2357, 97):
+        mask = run_lengths.unpack(objects.masks[place], 256, 256)
+        assert mask.sum() == objects.areas[place]
+        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+        box = [columns[0], rows[0], np.ptp(columns) + 1, np.ptp(rows) + 1]
+        assert objects.boxes[place].tolist() == box

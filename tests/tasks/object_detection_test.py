@@ -1,0 +1,179 @@
+"""Object detection: the choice of detections, initialization, and what infer draws."""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import cv2
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from task_table import copied_run
+from trained import result_of
+
+from dawnjax.__main__ import main
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.config.run_options import MeshShape
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.coco import Coco
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.resnet import ResNet
+from dawnjax.optim.optimizers import learning_rate
+from dawnjax.tasks import pictures
+from dawnjax.tasks.object_detection import Search, detections
+from dawnjax.train_step import execution_of, make_recipe
+
+COCO = Coco(corpus="coco2017", evaluates_empty=False, train_height=510, train_width=510)
+
+
+def test_another_model_and_other_data_are_one_line():
+    experiment, data = load_experiment("cells_ssd_small"), SyntheticObjects()
+    other = dataclasses.replace(experiment, data=data, model=ResNet())
+    with pytest.raises(ConfigError, match="model=resnet has no default boxes, which task=object_"):
+        other.validate(data.spec())
+    with pytest.raises(ConfigError, match="needs arrays image, boxes, classes, and the data give"):
+        experiment.validate(Synthetic().spec())
+
+
+def test_detections_by_hand():
+    corners = jnp.array([[0.0, 0, 1, 1], [0, 0, 1, 0.5], [0, 0, 1, 0.49], [0.5, 0.5, 1, 1]])
+    scores = jnp.array([[0.9, 0.1], [0.8, 0.04], [0.7, 0.5], [0.05, jnp.nan]])
+    found = np.asarray(detections(Search(most=6, most_a_class=4), corners, scores))
+    # Of the first class, box 1 overlaps box 0 by exactly a half and goes, box 2 by less; box 3 is
+    # not above 0.05. Of the second, boxes 2 and 0 stay; no number is no score.
+    wanted = [(0, 0.9, 1), (2, 0.7, 1), (2, 0.5, 2), (0, 0.1, 2)]
+    assert [(round(float(s), 4), int(c)) for s, c in found[:4, 4:]] == [w[1:] for w in wanted]
+    np.testing.assert_array_equal(found[:4, :4], corners[jnp.array([w[0] for w in wanted])])
+    assert not found[4:].any()
+    fewer = np.asarray(detections(Search(most=1, most_a_class=1), corners, scores))
+    np.testing.assert_allclose(fewer, found[:1])
+
+
+@pytest.mark.parametrize("name", ["coco_ssd_resnet34", "coco_ssd_resnet34_v05"])
+def test_the_benchmark_has_the_references_size_and_schedule(name):
+    experiment, spec = load_experiment(name), COCO.published_spec()
+    experiment.validate(spec)
+    assert from_json(Experiment, to_json(experiment)) == experiment
+    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
+    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
+    assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == 19_972_534
+    batch = experiment.global_batch_size
+    evaluations = [step * batch / 32 for step in experiment.evaluation_steps(spec)]
+    wanted = [120_000, 140_000, 160_000, 180_000, 200_000, 220_000, 240_000]
+    np.testing.assert_allclose(evaluations, wanted, atol=2 * batch / 32)
+    rate = learning_rate(experiment, spec)
+    peak = {960: 0.0875, 32: 1e-3}[batch]
+    for iteration, factor in ((100_000, 1), (159_000, 1), (161_000, 0.1), (201_000, 0.01)):
+        assert float(rate(iteration * 32 // batch)) == pytest.approx(peak * factor, rel=1e-5)
+
+
+def conv(size_in, size_out, taps, stride, pad, width_in, width_out):
+    """Multiply-adds of a convolution on a square image; padding is multiplied by nothing."""
+    inside = sum(
+        sum(0 <= out * stride + tap - pad < size_in for tap in range(taps))
+        for out in range(size_out)
+    )
+    return inside**2 * width_in * width_out
+
+
+def ssd_multiply_adds() -> int:
+    total = conv(300, 150, 7, 2, 3, 3, 64)
+    side, width = 75, 64
+    for blocks, out, stride in ((3, 64, 1), (4, 128, 2), (6, 256, 1)):
+        for block in range(blocks):
+            moves = stride if block == 0 else 1
+            after = -(-side // moves)
+            total += conv(side, after, 3, moves, 1, width, out) + conv(
+                after, after, 3, 1, 1, out, out
+            )
+            total += conv(side, after, 1, moves, 0, width, out) if width != out else 0
+            side, width = after, out
+    maps = [(side, width)]
+    for inner, out, stride in (
+        (256, 512, 2),
+        (256, 512, 2),
+        (128, 256, 2),
+        (128, 256, 1),
+        (128, 256, 1),
+    ):
+        pad = 1 if stride == 2 else 0
+        after = (side + 2 * pad - 3) // stride + 1
+        total += conv(side, side, 1, 1, 0, width, inner)
+        total += conv(side, after, 3, stride, pad, inner, out)
+        side, width = after, out
+        maps.append((side, width))
+    for (side, width), boxes in zip(maps, (4, 6, 6, 6, 4, 4), strict=True):
+        total += conv(side, side, 3, 1, 1, width, boxes * (4 + 81))
+    return total
+
+
+def test_the_model_flops_of_ssd_by_hand():
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    experiment = load_experiment("coco_ssd_resnet34")
+    execution = dataclasses.replace(execution_of(experiment, mesh), platform="tpu")
+    recipe = make_recipe(experiment, COCO.published_spec(), mesh, execution=execution)
+    assert recipe.train_flops_per_example() == 3 * 2 * ssd_multiply_adds()
+
+
+def test_a_picture_shows_true_and_found_boxes():
+    image = np.zeros((240, 480, 3), np.uint8)
+    found = np.array([[0.25, 0.25, 0.5, 0.75, 0.9, 2], [0.0, 0.0, 0.1, 0.1, 0.1, 1]])
+    picture = pictures.drawn(image, found, np.array([[0.5, 0.5, 0.75, 1.0]]), ("a", "b"))
+    assert picture.shape == (480, 960, 3)
+    assert picture[300, 240].tolist() == [0, 190, 255]  # the left side of the found box
+    assert picture[400, 480].tolist() == [255, 255, 255]
+    assert not picture[:40, :40].any()  # its score is too low
+
+
+TINY: Any = ["--tiny", "--profile.after_run=false", "--tensorboard=false"]
+
+
+@pytest.mark.compiles
+def test_infer_draws_and_states_its_answers(tmp_path_factory, compile_cache, tmp_path, capsys):
+    run = copied_run(tmp_path_factory, "object_detection", compile_cache, tmp_path / "run")
+    folder = tmp_path / "pictures"
+    assert main(["infer", str(run), "--examples=4", f"--draw={folder}"]) == 0
+    assert f"drawn: 4 of 4 answers in {folder}" in capsys.readouterr().out
+    stated = json.loads((folder / "answers.json").read_text())
+    names = sorted(path.name for path in folder.glob("*.png"))
+    assert names == sorted(f"{row['example']:06}.png" for row in stated) and len(names) == 4
+    assert cv2.imread(str(folder / names[0])).shape == (480, 480, 3)
+    found = [row for rows in stated for row in rows["answer"]]
+    assert found and {row["class"] for row in found} <= {"red", "green", "blue"}
+    scores = [row["score"] for row in stated[0]["answer"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.compiles
+def test_a_detector_begins_with_a_classifiers_trunk(tmp_path, compile_cache, capsys):
+    trunk = ["--model.stage_sizes=1,1,1", "--model.stage_widths=8,16,32", "--model.stem=imagenet"]
+    source, run = tmp_path / "source", tmp_path / "run"
+    synthetic = ["--experiment=synthetic_image", *trunk, "--num_epochs=1", "--targets.0.value=1"]
+    sizes = ["--data.image_channels=3", "--data.num_train_examples=64", "--global_batch_size=16"]
+    flags = [*synthetic, *sizes, "--batch_norm_group_size=4", *TINY[1:], compile_cache]
+    assert main(["train", *flags, f"--run_dir={source}"]) in (0, 3)
+    begin = ["--experiment=coco_ssd_resnet34", *TINY, compile_cache, f"--run_dir={run}"]
+    begin += ["--optimizer.base_learning_rate=0", f"--initialize_from={source}"]
+    capsys.readouterr()
+    assert main(["train", *begin]) in (0, 3)
+    said = capsys.readouterr().err
+    assert "made anew: " in said and "params/heads/boxes/0/kernel" in said
+    told = next(
+        event
+        for event in map(json.loads, (run / "log" / "process_00000.jsonl").read_text().splitlines())
+        if event["event"] == "initialized_from"
+    )
+    assert "params/blocks/stage_2_block_1/conv_1/kernel" in told["taken"]
+    assert not any(name.startswith(("params/extra", "params/heads")) for name in told["taken"])
+    assert not any("classifier" in name for name in told["taken"])
+    assert "began with the parameters of" not in result_of(run)["status"]
+    # Another width is no such trunk.
+    wider = [*begin, "--model.backbone.stage_widths=16,16", f"--run_dir={tmp_path / 'other'}"]
+    assert main(["train", *wider]) == 2
+    assert "is of another model: params/blocks/" in capsys.readouterr().err
