@@ -166,7 +166,7 @@ def test_imports_point_one_way():
 
 def test_blocks_do_not_choose_by_platform():
     layers = {"activations", "arithmetic", "batch_norm", "convolution", "cross_entropy", "pooling"}
-    layers |= {"fused_attention", "layer_norm", "transformer"}
+    layers |= {"decoder", "fused_attention", "layer_norm", "transformer"}
     for module, path in files().items():
         if room(module) == "dawnjax.models":
             reads = any(
