@@ -38,6 +38,7 @@ class Row:
       steps: Steps of the run.
       fails_at_call: Call at which the second run is cut off, after its first checkpoint.
       is_signalled: Whether SIGTERM cuts it off, and not an error.
+      resumes_in: Compute dtype of the run that is cut off, if it is not that of the others.
       layouts: Placements that compute what one device does, besides that of the run.
       falls: Whether the loss is lower after six steps.
       atol: Of the first six losses: sums are split differently, and the last bits grow.
@@ -55,6 +56,7 @@ class Row:
     steps: int
     fails_at_call: int
     is_signalled: bool = False
+    resumes_in: str = ""
     layouts: tuple[Layout, ...] = ()
     falls: bool = False
     atol: float = 2e-5
@@ -241,6 +243,7 @@ TABLE: dict[str, Row] = {
         status=0,
         steps=8,
         fails_at_call=5,
+        resumes_in="bfloat16",  # the dtype of its experiments at full size
         layouts=((4, ("--weight_update_sharding=true",)), (1, ("--accumulation_steps=4",))),
         falls=True,
         atol=2e-3,
@@ -254,9 +257,9 @@ TABLE: dict[str, Row] = {
 }
 
 
-def train(name: str, run_dir: Path, compile_cache: str) -> int:
+def train(name: str, run_dir: Path, compile_cache: str, *flags: str) -> int:
     """Train a row's run, or resume it; gives the exit status."""
-    argv = [*TABLE[name].flags, *SHARDED, *QUIET, f"--seed={SEED}", compile_cache]
+    argv = [*TABLE[name].flags, *SHARDED, *QUIET, f"--seed={SEED}", compile_cache, *flags]
     return main(["train", *argv, f"--run_dir={run_dir}"])
 
 
