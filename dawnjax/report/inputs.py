@@ -58,7 +58,13 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
       ConfigError: A path does not exist.
       RunError: Nothing could be read, or a file is damaged.
     """
-    loaded, runs = load_with_runs(*paths)
+    studies, damaged = _studies(paths)
+    try:
+        loaded, runs = load_with_runs(*paths)
+    except RunError as error:
+        if damaged:  # a study without a run, whose own file is the reason
+            raise RunError(damaged[0]) from error
+        raise
     hosts = {
         str(host.get("hostname", ""))
         for run in runs
@@ -66,7 +72,6 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
         if isinstance(host, dict)
     }
     redactor = Redactor(hosts, keep=include_hosts)
-    studies, damaged = _studies(paths)
     return Inputs(
         entries=tuple(redactor.value(entry) for entry in loaded),
         runs=tuple(named_apart([redactor.value(run) for run in runs])),
