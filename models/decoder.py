@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.models.arithmetic import arithmetic_of, linear
 from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.cross_entropy import token_losses
+from dawnjax.models.cross_entropy import plain_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.experts import routed_mlp
@@ -112,10 +112,10 @@ class Decoder(nnx.Module):
         hidden, balance = self._hidden(tokens, window, dropout_key)
         added = self.config.experts.balance * balance
         targets = constrained(targets, ("batch", "tokens"), self.execution)
-        chunk, platform = self.config.loss_chunk, self.execution.platform
+        chunk = self.config.loss_chunk
 
         def of_chunk(hidden: jax.Array, targets: jax.Array) -> jax.Array:
-            return token_losses(self._logits(hidden), targets, 0.0, platform)
+            return plain_losses(self._logits(hidden), targets, self.execution)
 
         batch, length = targets.shape
         if not chunk or chunk == length:

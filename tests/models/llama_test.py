@@ -11,10 +11,9 @@ from flax import nnx
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
-from dawnjax.models import experts as experts_module
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution
-from dawnjax.models.experts import Experts, routed_mlp
+from dawnjax.models.experts import Experts, activated, routed_mlp
 from dawnjax.models.llama import SIZES, Llama
 from dawnjax.models.lora import Lora
 from dawnjax.models.published_llama import published_names
@@ -246,5 +245,5 @@ def test_a_chunk_that_does_not_divide_a_row_is_refused():
 
 
 def test_clipping_is_gpt_osss():
-    gate = experts_module._activated(jnp.array([8.0]), jnp.array([-9.0]), "clipped_swiglu")
+    gate = activated(jnp.array([8.0]), jnp.array([-9.0]), "clipped_swiglu")
     assert float(gate[0]) == pytest.approx(7 / (1 + math.exp(-1.702 * 7)) * -6, rel=1e-5)
