@@ -19,7 +19,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.models.experts import routed_mlp
 from dawnjax.models.lora import Adapters, target_of
 from dawnjax.models.rotary import rotated
-from dawnjax.models.sharding import Axes, constrained, moved, parts_of
+from dawnjax.models.sharding import Axes, constrained, gathered, moved, parts_of
 
 Tree = dict[str, Any]
 
@@ -142,8 +142,11 @@ class Decoder(nnx.Module):
         tokens = constrained(tokens, ("batch", None), execution)
         with jax.named_scope("embedding"):
             # Whole in width: a lookup in a table that is split by width would gather twice.
-            table = constrained(self.embedding[...].astype(dtype), ("vocab", None), execution)
-            hidden = constrained(table[tokens], BETWEEN, execution)
+            # Whole in text: a device looks up all tokens in its part of the vocabulary, and
+            # results are summed. Told to split the text at once, XLA gathers the vocabulary.
+            table = self._table("embedding", ("vocab", "embed")).astype(dtype)
+            hidden = constrained(table[tokens], WHOLE, execution)
+            hidden = moved(hidden, BETWEEN, WHOLE, execution)
         # A separator begins its document.
         documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
         weights = _params(self.blocks) | (_params(self.adapters) if config.lora.rank else {})
@@ -172,14 +175,17 @@ class Decoder(nnx.Module):
         hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
         return moved(hidden, WHOLE, BETWEEN, execution), balances.mean()
 
+    def _table(self, name: str, axes: Axes) -> jax.Array:
+        return gathered(getattr(self, name)[...], axes, self.execution)
+
     def _logits(self, hidden: jax.Array) -> jax.Array:
         arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
         with jax.named_scope("classifier"):
             if self.config.ties_embedding:
-                table = constrained(self.embedding[...], ("vocab", None), self.execution)
+                table = self._table("embedding", ("vocab", "embed"))
                 logits = linear(hidden, table, arithmetic, "oi", float32)
             else:
-                kernel = constrained(self.classifier[...], (None, "vocab"), self.execution)
+                kernel = self._table("classifier", ("embed", "vocab"))
                 logits = linear(hidden, kernel, arithmetic, "io", float32)
             return constrained(logits, ("batch", "tokens", "vocab"), self.execution)
 
@@ -233,9 +239,8 @@ class Products:
 
     def _whole(self, part: str, name: str) -> jax.Array:
         # Gathered over `fsdp` here, inside the loop: one layer's weights are whole at a time.
-        _, *named = self.axes[f"{part}/{name}"]
-        axes = tuple(None if axis == "embed" else axis for axis in named)
-        return constrained(self.weights[name], axes, self.execution)
+        _, *axes = self.axes[f"{part}/{name}"]
+        return gathered(self.weights[name], tuple(axes), self.execution)
 
     def _adapted(self, inputs: jax.Array, name: str) -> jax.Array:
         lora, target = self.config.lora, target_of(name)

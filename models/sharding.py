@@ -109,6 +109,12 @@ def _moved_backward(axes, backward, execution, kept, gradient):
 moved.defvjp(_moved_forward, _moved_backward)
 
 
+def gathered(weights: jax.Array, axes: Axes, execution: Execution) -> jax.Array:
+    """Weights of named axes, gathered along `embed`; their gradient is summed and scattered."""
+    whole = tuple(None if axis == "embed" else axis for axis in axes)
+    return moved(weights, whole, axes, execution)
+
+
 def constrained(array: jax.Array, axes: Axes, execution: Execution) -> jax.Array:
     """An array placed as `RULES` say; untouched on one device and in a `jax.shard_map`."""
     if execution.placement is None or jax.sharding.get_abstract_mesh().manual_axes:

@@ -254,7 +254,14 @@ TABLE: dict[str, Row] = {
 
 def train(name: str, run_dir: Path, compile_cache: str) -> int:
     """Train a row's run, or resume it; gives the exit status."""
-    argv = [*TABLE[name].flags, *TABLE[name].mesh, FROM_HOST, *QUIET, f"--seed={SEED}", compile_cache]
+    argv = [
+        *TABLE[name].flags,
+        *TABLE[name].mesh,
+        FROM_HOST,
+        *QUIET,
+        f"--seed={SEED}",
+        compile_cache,
+    ]
     return main(["train", *argv, f"--run_dir={run_dir}"])
 
 
