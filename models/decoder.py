@@ -126,7 +126,10 @@ class Decoder(nnx.Module):
 
         def chunks(array: jax.Array) -> jax.Array:
             split = array.reshape(*shape, *array.shape[2:])
-            return jnp.moveaxis(split, 2, 0).reshape(-1, batch, chunk, *array.shape[2:])
+            split = jnp.moveaxis(split, 2, 0).reshape(-1, batch, chunk, *array.shape[2:])
+            # Told nothing, XLA may spread chunks over devices, and exchange them for each.
+            axes = (None, "batch", "tokens", *[None] * (array.ndim - 2))
+            return constrained(split, axes, self.execution)
 
         again = jax.checkpoint(of_chunk)
         losses = jax.lax.map(lambda part: again(*part), (chunks(hidden), chunks(targets)))
@@ -183,7 +186,7 @@ class Decoder(nnx.Module):
         with jax.named_scope("classifier"):
             if self.config.ties_embedding:
                 table = self._table("embedding", ("vocab", "embed"))
-                logits = linear(hidden, table, arithmetic, "oi", float32)
+                logits: jax.Array = linear(hidden, table, arithmetic, "oi", float32)
             else:
                 kernel = self._table("classifier", ("embed", "vocab"))
                 logits = linear(hidden, kernel, arithmetic, "io", float32)
@@ -230,7 +233,7 @@ class Products:
 
     def __call__(self, inputs: jax.Array, name: str) -> jax.Array:
         """Product of [batch, length, in] and the layer's `name`: [batch, length, out]."""
-        result = linear(inputs, self._whole("blocks", name), self.arithmetic)
+        result: jax.Array = linear(inputs, self._whole("blocks", name), self.arithmetic)
         if f"{name}_bias" in self.weights:
             result = result + self.weights[f"{name}_bias"].astype(result.dtype)
         if f"{name}_out" in self.weights:
@@ -251,10 +254,11 @@ class Products:
                 key = jax.random.fold_in(self.weights["dropout_key"], number)
                 dropped = Dropout(key)(inputs, lora.dropout_rate)
             first = self._whole("adapters", f"{target}_in")
-            narrow = linear(dropped, first, self.arithmetic)
+            narrow: jax.Array = linear(dropped, first, self.arithmetic)
             self.narrow[target] = constrained(narrow, WHOLE, self.execution)
         last = self._whole("adapters", f"{name}_out")
-        return lora.alpha / lora.rank * linear(self.narrow[target], last, self.arithmetic)
+        wide: jax.Array = linear(self.narrow[target], last, self.arithmetic)
+        return lora.alpha / lora.rank * wide
 
 
 def _attention(

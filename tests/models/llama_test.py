@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -208,10 +209,11 @@ def test_adapters_begin_without_effect_and_then_add_their_product():
     tokens = jnp.array([[1, 2, 3, 4]])
     module, plain = build(config), build(SMALL)
     np.testing.assert_array_equal(module(tokens), plain(tokens))
-    last = jax.random.normal(jax.random.key(1), module.adapters.output_out.shape)
-    module.adapters.output_out[...] = last
+    adapters: Any = module.adapters
+    last = jax.random.normal(jax.random.key(1), adapters.output_out.shape)
+    adapters.output_out[...] = last
     # W + alpha / rank * A B, as one matrix.
-    joined = jnp.einsum("lir,lro->lio", module.adapters.output_in[...], last)
+    joined = jnp.einsum("lir,lro->lio", adapters.output_in[...], last)
     plain.blocks.output[...] = plain.blocks.output[...] + 3 * joined
     np.testing.assert_allclose(module(tokens), plain(tokens), atol=1e-5)
 

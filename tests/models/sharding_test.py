@@ -1,6 +1,7 @@
 """The table of rules: where arrays lie, and that no mesh changes the mathematics."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -177,5 +178,6 @@ def test_a_block_has_the_collectives_that_the_rules_imply():
     ],
 )
 def test_a_mesh_that_does_not_fit_is_refused(model, axes, line):
+    spec: Any = SyntheticTokens().spec()
     with pytest.raises(ConfigError, match=line):
-        refuse_mesh(model, SyntheticTokens().spec(), MeshShape(**axes))
+        refuse_mesh(model, spec, MeshShape(**axes))
