@@ -104,14 +104,15 @@ class Session:
 
     def _refuse_uneven_batches(self) -> None:
         shards = batch_shards(self.mesh)
+        with_experts = " x mesh.expert" if self.mesh.shape["expert"] > 1 else ""
         for span in self.experiment.spans(self.spec):
             batch = span.global_batch_size
             if batch % shards:
                 name = "global_batch_size" if span.index == 0 else "stages.global_batch_size"
                 raise ConfigError(
                     f"{name}={batch} does not divide among {shards} devices (mesh.data x "
-                    f"mesh.fsdp); take a multiple, such as {-(-batch // shards) * shards}, or "
-                    "other devices"
+                    f"mesh.fsdp{with_experts}); take a multiple, such as "
+                    f"{-(-batch // shards) * shards}, or other devices"
                 )
 
 

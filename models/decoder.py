@@ -13,13 +13,13 @@ from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.models.arithmetic import arithmetic_of, linear
 from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.cross_entropy import token_losses
+from dawnjax.models.cross_entropy import plain_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.experts import routed_mlp
 from dawnjax.models.lora import Adapters, target_of
 from dawnjax.models.rotary import rotated
-from dawnjax.models.sharding import Axes, constrained, moved, parts_of
+from dawnjax.models.sharding import Axes, constrained, gathered, moved, parts_of
 
 Tree = dict[str, Any]
 
@@ -112,10 +112,10 @@ class Decoder(nnx.Module):
         hidden, balance = self._hidden(tokens, window, dropout_key)
         added = self.config.experts.balance * balance
         targets = constrained(targets, ("batch", "tokens"), self.execution)
-        chunk, platform = self.config.loss_chunk, self.execution.platform
+        chunk = self.config.loss_chunk
 
         def of_chunk(hidden: jax.Array, targets: jax.Array) -> jax.Array:
-            return token_losses(self._logits(hidden), targets, 0.0, platform)
+            return plain_losses(self._logits(hidden), targets, self.execution)
 
         batch, length = targets.shape
         if not chunk or chunk == length:
@@ -126,7 +126,10 @@ class Decoder(nnx.Module):
 
         def chunks(array: jax.Array) -> jax.Array:
             split = array.reshape(*shape, *array.shape[2:])
-            return jnp.moveaxis(split, 2, 0).reshape(-1, batch, chunk, *array.shape[2:])
+            split = jnp.moveaxis(split, 2, 0).reshape(-1, batch, chunk, *array.shape[2:])
+            # Told nothing, XLA may spread chunks over devices, and exchange them for each.
+            axes = (None, "batch", "tokens", *[None] * (array.ndim - 2))
+            return constrained(split, axes, self.execution)
 
         again = jax.checkpoint(of_chunk)
         losses = jax.lax.map(lambda part: again(*part), (chunks(hidden), chunks(targets)))
@@ -142,8 +145,11 @@ class Decoder(nnx.Module):
         tokens = constrained(tokens, ("batch", None), execution)
         with jax.named_scope("embedding"):
             # Whole in width: a lookup in a table that is split by width would gather twice.
-            table = constrained(self.embedding[...].astype(dtype), ("vocab", None), execution)
-            hidden = constrained(table[tokens], BETWEEN, execution)
+            # Whole in text: a device looks up all tokens in its part of the vocabulary, and
+            # results are summed. Told to split the text at once, XLA gathers the vocabulary.
+            table = self._table("embedding", ("vocab", "embed")).astype(dtype)
+            hidden = constrained(table[tokens], WHOLE, execution)
+            hidden = moved(hidden, BETWEEN, WHOLE, execution)
         # A separator begins its document.
         documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
         weights = _params(self.blocks) | (_params(self.adapters) if config.lora.rank else {})
@@ -172,14 +178,17 @@ class Decoder(nnx.Module):
         hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
         return moved(hidden, WHOLE, BETWEEN, execution), balances.mean()
 
+    def _table(self, name: str, axes: Axes) -> jax.Array:
+        return gathered(getattr(self, name)[...], axes, self.execution)
+
     def _logits(self, hidden: jax.Array) -> jax.Array:
         arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
         with jax.named_scope("classifier"):
             if self.config.ties_embedding:
-                table = constrained(self.embedding[...], ("vocab", None), self.execution)
-                logits = linear(hidden, table, arithmetic, "oi", float32)
+                table = self._table("embedding", ("vocab", "embed"))
+                logits: jax.Array = linear(hidden, table, arithmetic, "oi", float32)
             else:
-                kernel = constrained(self.classifier[...], (None, "vocab"), self.execution)
+                kernel = self._table("classifier", ("embed", "vocab"))
                 logits = linear(hidden, kernel, arithmetic, "io", float32)
             return constrained(logits, ("batch", "tokens", "vocab"), self.execution)
 
@@ -224,7 +233,7 @@ class Products:
 
     def __call__(self, inputs: jax.Array, name: str) -> jax.Array:
         """Product of [batch, length, in] and the layer's `name`: [batch, length, out]."""
-        result = linear(inputs, self._whole("blocks", name), self.arithmetic)
+        result: jax.Array = linear(inputs, self._whole("blocks", name), self.arithmetic)
         if f"{name}_bias" in self.weights:
             result = result + self.weights[f"{name}_bias"].astype(result.dtype)
         if f"{name}_out" in self.weights:
@@ -233,9 +242,8 @@ class Products:
 
     def _whole(self, part: str, name: str) -> jax.Array:
         # Gathered over `fsdp` here, inside the loop: one layer's weights are whole at a time.
-        _, *named = self.axes[f"{part}/{name}"]
-        axes = tuple(None if axis == "embed" else axis for axis in named)
-        return constrained(self.weights[name], axes, self.execution)
+        _, *axes = self.axes[f"{part}/{name}"]
+        return gathered(self.weights[name], tuple(axes), self.execution)
 
     def _adapted(self, inputs: jax.Array, name: str) -> jax.Array:
         lora, target = self.config.lora, target_of(name)
@@ -246,10 +254,11 @@ class Products:
                 key = jax.random.fold_in(self.weights["dropout_key"], number)
                 dropped = Dropout(key)(inputs, lora.dropout_rate)
             first = self._whole("adapters", f"{target}_in")
-            narrow = linear(dropped, first, self.arithmetic)
+            narrow: jax.Array = linear(dropped, first, self.arithmetic)
             self.narrow[target] = constrained(narrow, WHOLE, self.execution)
         last = self._whole("adapters", f"{name}_out")
-        return lora.alpha / lora.rank * linear(self.narrow[target], last, self.arithmetic)
+        wide: jax.Array = linear(self.narrow[target], last, self.arithmetic)
+        return lora.alpha / lora.rank * wide
 
 
 def _attention(

@@ -128,7 +128,7 @@ def _on_device(
             result = result + bias.astype(result.dtype)
         return result
 
-    middle = _activated(product(rows, "gate"), product(rows, "up"), experts.activation)
+    middle = activated(product(rows, "gate"), product(rows, "up"), experts.activation)
     outputs = product(middle.astype(arithmetic.products), "down")
     share = shares.reshape(-1)[order].astype(outputs.dtype)
     outputs = jnp.where((number < held)[:, None], outputs * share[:, None], 0)
@@ -141,7 +141,7 @@ def _on_device(
     return outputs.reshape(inputs.shape).astype(inputs.dtype), balance
 
 
-def _activated(gate: jax.Array, up: jax.Array, activation: str) -> jax.Array:
+def activated(gate: jax.Array, up: jax.Array, activation: str) -> jax.Array:
     if activation == "swiglu":
         return jax.nn.silu(gate) * up
     gate, up = jnp.minimum(gate, CLIP), jnp.clip(up, -CLIP, CLIP)

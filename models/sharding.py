@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from dawnjax.models.execution import Execution
 
@@ -49,7 +49,7 @@ SMALLEST_SPLIT_SIZE = 2**14
 """`fsdp` leaves arrays below this many elements whole: a gather costs more than they take."""
 
 
-def spec_of(axes: Axes, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
+def spec_of(axes: Axes, shape: Sequence[int], mesh: Mesh | AbstractMesh) -> PartitionSpec:
     """Partition of an array by `RULES`; an axis of the mesh splits one axis of the array."""
     taken: set[str] = set()
     parts: list[Any] = []
@@ -86,19 +86,24 @@ def parts_of(name: str, size: int, execution: Execution) -> int:
     return parts if size % parts == 0 else 1
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def moved(array: jax.Array, axes: Axes, backward: Axes, execution: Execution) -> jax.Array:
     """An activation placed by `axes`, and its gradient by those of where it came from.
 
     A gather of the text in the forward pass is a scatter of sums in the backward pass, and the
     other way round; one constraint for both would make an all-reduce of each scatter.
     """
+    result: jax.Array = _moved(array, axes, backward, execution)
+    return result
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _moved(array: jax.Array, axes: Axes, backward: Axes, execution: Execution) -> jax.Array:
     del backward
     return constrained(array, axes, execution)
 
 
 def _moved_forward(array, axes, backward, execution):
-    return moved(array, axes, backward, execution), None
+    return _moved(array, axes, backward, execution), None
 
 
 def _moved_backward(axes, backward, execution, kept, gradient):
@@ -106,7 +111,13 @@ def _moved_backward(axes, backward, execution, kept, gradient):
     return (constrained(gradient, backward, execution),)
 
 
-moved.defvjp(_moved_forward, _moved_backward)
+_moved.defvjp(_moved_forward, _moved_backward)
+
+
+def gathered(weights: jax.Array, axes: Axes, execution: Execution) -> jax.Array:
+    """Weights of named axes, gathered along `embed`; their gradient is summed and scattered."""
+    whole = tuple(None if axis == "embed" else axis for axis in axes)
+    return moved(weights, whole, axes, execution)
 
 
 def constrained(array: jax.Array, axes: Axes, execution: Execution) -> jax.Array:

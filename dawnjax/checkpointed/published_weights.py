@@ -145,7 +145,7 @@ class PublishedWeights:
             taken.append(f"params/{path}")
             shape, dtype = old.shape, old.dtype
 
-            def part(index: tuple[slice, ...]) -> np.ndarray:
+            def part(index: Any) -> np.ndarray:
                 spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
                 return self._read(places[path], places[path].names, spans).astype(dtype)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
-from dawnjax.models.cross_entropy import token_losses
+from dawnjax.models.cross_entropy import plain_losses
 from dawnjax.tasks.metric import Metric, loss_metric
 from dawnjax.tasks.task import MODEL, Arrays, Moment, Setting, Task
 
@@ -159,4 +159,4 @@ class LanguageModelling(Task):
             return module.losses(tokens[:, :-1], tokens[:, 1:], self.window)[0]
         logits = module(tokens[:, :-1], self.window)
         # [batch, length - 1]
-        return token_losses(logits, tokens[:, 1:], 0.0, setting.execution.platform)
+        return plain_losses(logits, tokens[:, 1:], setting.execution)

@@ -86,7 +86,7 @@ def test_a_run_is_evaluated_answered_and_reported(name, trained, tmp_path, capsy
     last = result["evaluations"][-1]
     capsys.readouterr()
     # As the run's devices shared it: another layout moves the last bit of a sum.
-    assert main(["evaluate", run, "--mesh.fsdp=2"]) == 0
+    assert main(["evaluate", run, *row.mesh]) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {field: again[field] for field in row.repeated} == {
         field: last[field] for field in row.repeated

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from dataset_specs import CIFAR10, IMAGENET
 
@@ -75,6 +76,42 @@ def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):
     recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:4]))
     state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == num_params
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "num_params", "first", "every", "eval_rows"),
+    [
+        ("c4_llama31_8b", 3.3, 8_030_261_248, 384, 384, 1024),
+        # The released 20,914,757,184, less 72,832 tokens of both tables, and in each of 24 layers
+        # the biases of attention (8,000), router (32) and experts (3 x 32 x 2,880), and 64 sinks.
+        (
+            *("gpt_oss_20b", 3.34),
+            20_914_757_184 - 2 * 72_832 * 2880 - 24 * (8000 + 32 + 276_480 + 64),
+            *(384, 384, 1024),
+        ),
+        ("llama2_70b_lora", 0.925, 68_976_648_192 + 44_564_480, 192, 48, 173),
+    ],
+)
+def test_mlperfs_language_models_have_its_rules(name, target, num_params, first, every, eval_rows):
+    experiment = load_experiment(name)
+    spec = experiment.data.published_spec()
+    experiment.validate(spec)
+    assert from_json(Experiment, to_json(experiment)) == experiment
+    assert [t.value for t in experiment.targets] == [target]
+    assert experiment.data.sequence_length == 8192 and spec.num_eval_examples == eval_rows
+    assert experiment.evaluation_steps(spec)[:2] == [first, first + every]
+    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:4]))
+    params = recipe.abstract_state.params
+    assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)) == num_params
+
+
+def test_the_rate_of_llama_31_8b_stays_after_its_warm_up():
+    experiment = load_experiment("c4_llama31_8b")
+    rate = relative_schedule(experiment, experiment.data.published_spec())
+    warm_up = 4096 // 32
+    at = [float(jnp.asarray(rate(step))) for step in (warm_up // 2, warm_up, 12_000, 1_200_000)]
+    # The reference reaches its target after 2,700 to 12,000 steps.
+    np.testing.assert_allclose(at, [0.5, 1.0, 1.0, 0.1], atol=5e-4)
 
 
 def resnet_50_multiply_adds() -> int:

@@ -67,8 +67,8 @@ def network(kind):
             sliding_window=8,
             layer_types=["sliding_attention", "full_attention"],
             rope_parameters=rotary,
+            attn_implementation="eager",
         )
-        config._attn_implementation = "eager"
         made = transformers.GptOssForCausalLM(config)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +12,9 @@ from flax import nnx
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
-from dawnjax.models import experts as experts_module
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution
-from dawnjax.models.experts import Experts, routed_mlp
+from dawnjax.models.experts import Experts, activated, routed_mlp
 from dawnjax.models.llama import SIZES, Llama
 from dawnjax.models.lora import Lora
 from dawnjax.models.published_llama import published_names
@@ -209,10 +209,11 @@ def test_adapters_begin_without_effect_and_then_add_their_product():
     tokens = jnp.array([[1, 2, 3, 4]])
     module, plain = build(config), build(SMALL)
     np.testing.assert_array_equal(module(tokens), plain(tokens))
-    last = jax.random.normal(jax.random.key(1), module.adapters.output_out.shape)
-    module.adapters.output_out[...] = last
+    adapters: Any = module.adapters
+    last = jax.random.normal(jax.random.key(1), adapters.output_out.shape)
+    adapters.output_out[...] = last
     # W + alpha / rank * A B, as one matrix.
-    joined = jnp.einsum("lir,lro->lio", module.adapters.output_in[...], last)
+    joined = jnp.einsum("lir,lro->lio", adapters.output_in[...], last)
     plain.blocks.output[...] = plain.blocks.output[...] + 3 * joined
     np.testing.assert_allclose(module(tokens), plain(tokens), atol=1e-5)
 
@@ -246,5 +247,5 @@ def test_a_chunk_that_does_not_divide_a_row_is_refused():
 
 
 def test_clipping_is_gpt_osss():
-    gate = experts_module._activated(jnp.array([8.0]), jnp.array([-9.0]), "clipped_swiglu")
+    gate = activated(jnp.array([8.0]), jnp.array([-9.0]), "clipped_swiglu")
     assert float(gate[0]) == pytest.approx(7 / (1 + math.exp(-1.702 * 7)) * -6, rel=1e-5)

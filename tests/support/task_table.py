@@ -21,7 +21,7 @@ from dawnjax.__main__ import main
 from dawnjax.call_queue import CallQueue
 from dawnjax.journal import Journal
 
-SHARDED = ("--mesh.fsdp=2", "--data_placement=host")
+FROM_HOST = "--data_placement=host"
 QUIET = ("--tensorboard=false", "--profile.after_run=false")
 
 Layout = tuple[int, tuple[str, ...]]
@@ -39,6 +39,7 @@ class Row:
       fails_at_call: Call at which the second run is cut off, after its first checkpoint.
       is_signalled: Whether SIGTERM cuts it off, and not an error.
       resumes_in: Compute dtype of the run that is cut off, if it is not that of the others.
+      mesh: Flags of its run's mesh of four devices.
       layouts: Placements that compute what one device does, besides that of the run.
       falls: Whether the loss is lower after six steps.
       atol: Of the first six losses: sums are split differently, and the last bits grow.
@@ -57,6 +58,7 @@ class Row:
     fails_at_call: int
     is_signalled: bool = False
     resumes_in: str = ""
+    mesh: tuple[str, ...] = ("--mesh.fsdp=2",)
     layouts: tuple[Layout, ...] = ()
     falls: bool = False
     atol: float = 2e-5
@@ -254,12 +256,43 @@ TABLE: dict[str, Row] = {
         shown="bits a byte",
         refused=((("--model.num_heads=3",), "num_heads"),),
     ),
+    "llama": Row(
+        flags=(
+            *("--experiment=wikipedia_llama_small", "--data=synthetic_tokens"),
+            *("--data.num_train_tokens=4096", "--model.num_layers=2", "--model.num_heads=2"),
+            *("--model.num_kv_heads=2", "--model.width=64", "--model.mlp_width=128"),
+            *("--model.loss_chunk=8", "--model.remat=full", "--max_steps=0", "--num_epochs=1"),
+            *("--global_batch_size=16", "--schedule.warmup_epochs=0.2"),
+            *("--evaluation.every_steps=8", "--targets.0.value=9"),
+            *("--checkpoint.every_steps=2", "--steps_per_call=1"),
+        ),
+        status=0,
+        steps=8,
+        fails_at_call=5,
+        mesh=("--mesh.fsdp=2", "--mesh.model=2"),
+        falls=True,
+        metric_atol=2e-4,
+        repeated=("loss", "bits_per_byte"),
+        answered="loss",
+        num_answered=7,
+        shown="bits a byte",
+        refused=(
+            (("--model.num_kv_heads=3",), "num_heads=2 must be a multiple of model.num_kv_heads=3"),
+            (("--mesh.model=4",), "mesh.model=4 must divide model.num_heads=2"),
+            (("--mesh.context=3",), "mesh.context=3 must divide data.sequence_length=32"),
+            (("--mesh.expert=2",), "mesh.expert=2 must be 1: model=llama has no experts to split"),
+            (("--model.remat=some",), "--model.remat=some"),
+            (("--mesh.model=2", "--weight_update_sharding"), "mesh.model=2 splits the optimizer"),
+            (("--optimizer=muon_adam",), "optimizer=muon_adam would take the stacked layers"),
+        ),
+    ),
 }
 
 
 def train(name: str, run_dir: Path, compile_cache: str, *flags: str) -> int:
     """Train a row's run, or resume it; gives the exit status."""
-    argv = [*TABLE[name].flags, *SHARDED, *QUIET, f"--seed={SEED}", compile_cache, *flags]
+    row = TABLE[name]
+    argv = [*row.flags, *row.mesh, FROM_HOST, *QUIET, f"--seed={SEED}", compile_cache, *flags]
     return main(["train", *argv, f"--run_dir={run_dir}"])
 
 

@@ -60,6 +60,25 @@ def test_rows_cross_shards_and_predict_each_token_once(tmp_path):
     assert data.spec().fingerprint != spec.fingerprint
 
 
+def test_a_large_vocabulary_has_tokens_of_32_bits(tmp_path):
+    tokens = [128_000, 1, 2, 100_000, 4, 5, 6, 7, 8]
+    data = write(tmp_path, "llama3", train=tokens, val=[128_000, 70_000, 2])
+    spec = data.spec()
+    assert (spec.vocabulary_size, spec.separator) == (128_256, 128_000)
+    assert spec.example_shapes("train")["tokens"] == ((5,), "uint32")
+    rows = data.load("train")["tokens"][np.array([0, 1])]
+    np.testing.assert_array_equal(rows, [[128_000, 1, 2, 100_000, 4], [4, 5, 6, 7, 8]])
+    evaluated = data.load("eval")["tokens"][np.array([0])]
+    np.testing.assert_array_equal(evaluated, [[128_000, 70_000, 2, 128_000, 128_000]])
+    # A shard of small tokens alone may have 16 bits, as GPT-2's have.
+    (tmp_path / "val.bin").write_bytes(shard_of(np.array([1, 2, 3])))
+    np.testing.assert_array_equal(data.load("eval")["tokens"][np.array([0])][0, :3], [1, 2, 3])
+    body = (tmp_path / "train.bin").read_bytes()
+    (tmp_path / "train.bin").write_bytes(body[:4] + b"\1" + body[5:])
+    with pytest.raises(DataError, match="byte 4: the version is 1, wanted 7"):
+        data.spec()
+
+
 def test_a_shard_is_of_the_split_whose_word_its_name_has(tmp_path):
     names = {"retrieval_train_1": [256, *range(8)], "retrieval_val_0": [256, 1, 2, 3, 4]}
     spec = write(tmp_path, **names).spec()
