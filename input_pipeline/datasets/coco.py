@@ -69,7 +69,8 @@ class ObjectFacts:
 
     def summary(self) -> str:
         parts = []
-        for split, purpose in (("train", "to train on"), ("eval", "to evaluate")):
+        purposes: dict[Split, str] = {"train": "to train on", "eval": "to evaluate"}
+        for split, purpose in purposes.items():
             counts = self.counts[split]
             text = f"{counts['images']:,} images with {counts['objects']:,} objects {purpose}"
             notes = [f"{counts[n]:,} {word}" for n, word in COUNTS_IN_WORDS.items() if counts[n]]
@@ -90,7 +91,7 @@ KIND = Kind(
     algorithm="crc32",
 )
 
-PUBLISHED: dict[str, dict[Split, dict[str, int]]] = {
+PUBLISHED: dict[str, dict[Split, dict[Count, int]]] = {
     "coco2017": {
         "train": {"images": 118_287, "objects": 860_001, "empty": 1_021},
         "eval": {"images": 5_000, "objects": 36_781, "empty": 48},

@@ -122,7 +122,9 @@ def test_prepared_and_read(form, tmp_path, capsys):
     assert train["image"][np.array([2, 0])][:, 0, 0, 0].tolist() == [30, 10]
     assert data.load("eval")["image"][:].shape == (3, 20, 30, 3)
     objects = data.evaluated_objects()
-    for mask in (objects.masks[n] for n in range(3)):
+    masks = objects.masks
+    assert masks is not None
+    for mask in (masks[n] for n in range(3)):
         np.testing.assert_array_equal(run_lengths.unpack(mask, 20, 30), MASK)
     # Done again it changes nothing; another content is another fingerprint.
     assert prepare(source, tmp_path / "out") == 0
@@ -286,7 +288,7 @@ def test_an_image_of_one_pixel_is_read(tmp_path):
 def test_a_killed_preparation_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(coco_writer, "FILES_AT_ONCE", 2)
     source = write_source(tmp_path / "source")
-    real, calls = coco_writer._check, []
+    real, calls = coco_writer.check_image, []
 
     def fails_at_fifth(source, member, data):
         calls.append(member.name)
@@ -294,7 +296,7 @@ def test_a_killed_preparation_goes_on_where_it_was(tmp_path, monkeypatch, capsys
             raise KeyboardInterrupt
         real(source, member, data)
 
-    monkeypatch.setattr(coco_writer, "_check", fails_at_fifth)
+    monkeypatch.setattr(coco_writer, "check_image", fails_at_fifth)
     assert prepare(source, tmp_path / "out") == 5
     with pytest.raises(DataError, match="half-converted"):
         cells(tmp_path / "out").spec()
@@ -358,7 +360,9 @@ def test_synthetic_objects_lie_where_their_boxes_say():
         assert (inside == inside[0, 0]).all()
         assert inside[0, 0].argmax() == colours[int(classes[0])]
     objects = data.evaluated_objects()
-    areas = [run_lengths.unpack(objects.masks[n], 512, 512).sum() for n in range(5)]
+    masks = objects.masks
+    assert masks is not None
+    areas = [run_lengths.unpack(masks[n], 512, 512).sum() for n in range(5)]
     np.testing.assert_array_equal(areas, objects.areas[:5])
 
 
@@ -370,8 +374,10 @@ def test_the_real_nuclei_keep_their_masks(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "250 images with 7,186 objects to train on; 84 images with 2,357 objects" in said
     objects = cells(tmp_path / "out").evaluated_objects()
+    masks = objects.masks
+    assert masks is not None
     for place in range(0, 2357, 97):
-        mask = run_lengths.unpack(objects.masks[place], 256, 256)
+        mask = run_lengths.unpack(masks[place], 256, 256)
         assert mask.sum() == objects.areas[place]
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
         box = [columns[0], rows[0], np.ptp(columns) + 1, np.ptp(rows) + 1]
