@@ -17,7 +17,7 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.datasets.coco import Coco
+from dawnjax.input_pipeline.datasets.coco import KIND, Coco
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.preparation import coco_writer
 from dawnjax.input_pipeline.reading import run_lengths
@@ -317,6 +317,37 @@ def test_damaged_prepared_data_are_named(tmp_path, capsys):
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(DataError, match=r"train_boxes.npy: damaged between bytes 0 and"):
+        cells(tmp_path / "out").spec()
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("starts", np.array([0, 10, 10**9])),
+        ("lengths", np.array([10, 10, 2**62])),
+        ("ends", np.array([2, 1, 3])),
+        ("ends", np.array([1, 2, 4])),
+        ("ends", np.array([1.0, 2.0, 3.0])),
+        ("sizes", np.full((3, 2), 60_000, np.int32)),
+        ("boxes", np.full((3, 4), np.nan)),
+        ("classes", np.array([1, 2, 3], np.int32)),
+        ("mask_ends", np.array([1, 2, 10**9])),
+        ("crowd", np.zeros(2, bool)),
+    ],
+)
+def test_a_strangers_manifest_whose_arrays_contradict_each_other(name, array, tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    there = KIND.read(tmp_path / "out")
+    np.save(tmp_path / "out" / f"train_{name}.npy", array)
+    contents = {
+        file: np.load(tmp_path / "out" / file)
+        if file.endswith(".npy")
+        else (tmp_path / "out" / file).read_bytes()
+        for file in KIND.files
+    }
+    made = KIND.make("cells", there.facts, contents, there.source)
+    (tmp_path / "out" / "dataset.json").write_bytes(made.to_json())
+    with pytest.raises(DataError, match="arrays of the train split contradict each other"):
         cells(tmp_path / "out").spec()
 
 

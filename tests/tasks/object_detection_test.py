@@ -178,4 +178,4 @@ def test_a_detector_begins_with_a_classifiers_trunk(tmp_path, compile_cache, cap
     # Another width is no such trunk.
     wider = [*begin, "--model.backbone.stage_widths=16,16", f"--run_dir={tmp_path / 'other'}"]
     assert main(["train", *wider]) == 2
-    assert "is of another model: params/blocks/" in capsys.readouterr().err
+    assert "is of another model: " in capsys.readouterr().err
