@@ -70,7 +70,7 @@ def scores(
         sizes = [[int(height), int(width)] for height, width in truth.sizes]
         given["segmentation"] = [
             {"size": sizes[image], "counts": counts.decode()}
-            for image, counts in zip(truth.rows, truth.masks, strict=True)
+            for image, counts in zip(truth.rows, truth.masks or (), strict=True)
         ]
         of_result["segmentation"] = [
             {"size": sizes[int(row[0]) - 1], "counts": masks[int(row[0]) - 1][int(row[7])].decode()}

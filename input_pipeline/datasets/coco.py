@@ -25,7 +25,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     directory_of,
 )
-from dawnjax.input_pipeline.reading.image_files import decode_image
+from dawnjax.input_pipeline.reading.image_files import LARGEST_PIXELS, decode_image
 from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES
 from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks
@@ -69,7 +69,8 @@ class ObjectFacts:
 
     def summary(self) -> str:
         parts = []
-        for split, purpose in (("train", "to train on"), ("eval", "to evaluate")):
+        purposes: dict[Split, str] = {"train": "to train on", "eval": "to evaluate"}
+        for split, purpose in purposes.items():
             counts = self.counts[split]
             text = f"{counts['images']:,} images with {counts['objects']:,} objects {purpose}"
             notes = [f"{counts[n]:,} {word}" for n, word in COUNTS_IN_WORDS.items() if counts[n]]
@@ -90,7 +91,7 @@ KIND = Kind(
     algorithm="crc32",
 )
 
-PUBLISHED: dict[str, dict[Split, dict[str, int]]] = {
+PUBLISHED: dict[str, dict[Split, dict[Count, int]]] = {
     "coco2017": {
         "train": {"images": 118_287, "objects": 860_001, "empty": 1_021},
         "eval": {"images": 5_000, "objects": 36_781, "empty": 48},
@@ -287,25 +288,38 @@ def _check(
     """Refuse arrays that contradict each other: a manifest may come from a stranger."""
     part = {name: arrays[f"{split}_{name}"] for name in ARRAYS}
     images, objects = len(part["starts"]), len(part["boxes"])
-    shapes = {
-        **dict.fromkeys(("starts", "lengths", "ends"), (images,)),
-        "sizes": (images, 2),
-        "boxes": (objects, 4),
-        **dict.fromkeys(("areas", "classes", "crowd"), (objects,)),
-        "mask_ends": (objects if manifest.facts.has_masks else 0,),
+    forms = {
+        **dict.fromkeys(("starts", "lengths", "ends"), ((images,), "int64")),
+        "sizes": ((images, 2), "int32"),
+        "boxes": ((objects, 4), "float64"),
+        "areas": ((objects,), "float64"),
+        "classes": ((objects,), "int32"),
+        "crowd": ((objects,), "bool"),
+        "mask_ends": ((objects if manifest.facts.has_masks else 0,), "int64"),
     }
-    ends, num_bytes = part["starts"] + part["lengths"], manifest.files[f"{split}_images.bin"]
-    masks = manifest.files[f"{split}_masks.bin"].num_bytes
-    if (
-        {name: part[name].shape for name in ARRAYS} != shapes
-        or np.diff(part["ends"], prepend=0).min(initial=0) < 0
-        or part["ends"][-1:].sum() != objects
-        or np.diff(part["mask_ends"], prepend=0).min(initial=0) < 0
-        or part["mask_ends"].max(initial=0) > masks
-        or min(part["starts"].min(initial=0), part["lengths"].min(initial=0)) < 0
-        or ends.max(initial=0) > num_bytes.num_bytes
-        or part["sizes"].min(initial=1) < 1
-        or not ((part["classes"] >= 1) & (part["classes"] <= len(manifest.facts.classes))).all()
+    most_bytes = manifest.files[f"{split}_images.bin"].num_bytes
+    most_of_masks = manifest.files[f"{split}_masks.bin"].num_bytes
+
+    def lies_in(name: str, least: int, most: int) -> bool:
+        values = part[name]
+        return bool(((values >= least) & (values <= most)).all())
+
+    def ascends(name: str) -> bool:
+        return bool((np.diff(part[name], prepend=0) >= 0).all())
+
+    if not (
+        {name: (array.shape, array.dtype.name) for name, array in part.items()} == forms
+        and lies_in("starts", 0, most_bytes)
+        and lies_in("lengths", 0, most_bytes)
+        and bool((part["starts"] + part["lengths"] <= most_bytes).all())
+        and ascends("ends")
+        and part["ends"][-1:].sum() == objects
+        and ascends("mask_ends")
+        and lies_in("mask_ends", 0, most_of_masks)
+        and lies_in("sizes", 1, LARGEST_PIXELS)
+        and bool((part["sizes"].astype(np.int64).prod(axis=1) <= LARGEST_PIXELS).all())
+        and lies_in("classes", 1, len(manifest.facts.classes))
+        and bool(np.isfinite(part["boxes"]).all() and np.isfinite(part["areas"]).all())
     ):
         raise DataError(
             f"{directory}: the arrays of the {split} split contradict each other; run `dawnjax "

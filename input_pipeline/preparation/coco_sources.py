@@ -59,7 +59,7 @@ def open_source(
     if absent is not None:
         there = [member for member in sizes if member.endswith(".json")][:5]
         raise DataError(f"{path}: no file {absent}; there are {', '.join(there) or 'no .json'}")
-    annotations = {
+    annotations: dict[Split, Annotations] = {
         split: coco_annotations.read([contents[f] for f in files], with_masks=with_masks)
         for split, files in annotated.items()
     }
@@ -116,7 +116,7 @@ def _prepare(request: Request) -> str:
     masks = flags["masks"] or "true"
     if masks not in ("true", "false"):
         raise FlagError(f"--masks={masks} must be true or false")
-    annotated = {
+    annotated: dict[Split, Sequence[str]] = {
         split: _names(f"{split}_annotations", flags[f"{split}_annotations"] or DEFAULTS[split])
         for split in SPLITS
     }

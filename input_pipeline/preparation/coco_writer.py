@@ -136,7 +136,7 @@ def _copy_images(
     with files["train"], files["eval"], threads, (directory / JOURNAL_FILE).open("a") as journal:
         # A tar is read in its order; what is decoded at once was read before.
         while contents := [(m, m.read()) for m in itertools.islice(parts, FILES_AT_ONCE)]:
-            jobs = [threads.submit(_check, source, member, data) for member, data in contents]
+            jobs = [threads.submit(check_image, source, member, data) for member, data in contents]
             for job in jobs:
                 job.result()
             written = []
@@ -157,7 +157,7 @@ def _copy_images(
     return spans
 
 
-def _check(source: Source, member: Member, data: bytes) -> None:
+def check_image(source: Source, member: Member, data: bytes) -> None:
     for split, row in source.places[member.name]:
         annotations = source.annotations[split]
         image = annotations.images[row]
@@ -176,7 +176,8 @@ def _begin_or_resume(
     """Files of the source that are on disk, and where each image lies."""
     header = json.dumps({"listing": source.listing})
     paths = {split: directory / f"{split}_images.bin" for split in SPLITS}
-    done, spans = 0, {split: {} for split in SPLITS}
+    done = 0
+    spans: dict[Split, dict[int, tuple[int, int]]] = {split: {} for split in SPLITS}
     lines = list(whole_lines(directory / JOURNAL_FILE))
     if lines[:1] == [header] and all(path.exists() for path in paths.values()):
         for line in lines[1:]:

@@ -139,7 +139,7 @@ def crop_window(
     windows = jnp.concatenate([places, places + sides], axis=-1)
     takes_whole = options == len(_LEAST_OVERLAPS)
     least = jnp.asarray((*_LEAST_OVERLAPS, 0.0))[options]
-    is_good = jax.vmap(jax.vmap(functools.partial(_is_good, config.crop, boxes, classes)))(
+    is_good = jax.vmap(jax.vmap(functools.partial(is_wanted, config.crop, boxes, classes)))(
         windows, jnp.broadcast_to(least, (passes, attempts))
     )
     whole = jnp.array([0.0, 0.0, 1.0, 1.0])
@@ -149,9 +149,10 @@ def crop_window(
     return jnp.where(found.any(), windows[jnp.argmax(found)], whole)
 
 
-def _is_good(
+def is_wanted(
     condition: Crop, boxes: jax.Array, classes: jax.Array, window: jax.Array, least: jax.Array
 ) -> jax.Array:
+    """True for a crop with an allowed shape, enough overlap, and the centre of an object."""
     is_object = classes != BACKGROUND
     width, height = window[2] - window[0], window[3] - window[1]
     has_shape = (width <= _MOST_ASPECT * height) & (height <= _MOST_ASPECT * width)
@@ -205,7 +206,7 @@ def _coloured(config: ObjectAugmentation, key: jax.Array, image: jax.Array) -> j
         lambda pixels: pixels * (1 + draws[0]),
         lambda pixels: _blended(pixels, _grey(pixels).mean(), 1 + draws[1]),
         lambda pixels: _blended(pixels, _grey(pixels), 1 + draws[2]),
-        lambda pixels: _turned(pixels, draws[3]),
+        lambda pixels: hue_turned(pixels, draws[3]),
     )
     orders = np.array(list(itertools.permutations(range(4))))
     order = jnp.asarray(orders)[jnp.floor(place * len(orders)).astype(jnp.int32)]
@@ -222,7 +223,7 @@ def _blended(pixels: jax.Array, other: jax.Array, factor: jax.Array) -> jax.Arra
     return other + (pixels - other) * factor
 
 
-def _turned(pixels: jax.Array, shift: jax.Array) -> jax.Array:
+def hue_turned(pixels: jax.Array, shift: jax.Array) -> jax.Array:
     """Pixels with another hue, and the same largest and smallest value.
 
     Source: Smith 1978, "Color Gamut Transform Pairs", the hexcone model.

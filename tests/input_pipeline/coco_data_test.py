@@ -17,7 +17,7 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.datasets.coco import Coco
+from dawnjax.input_pipeline.datasets.coco import KIND, Coco
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.preparation import coco_writer
 from dawnjax.input_pipeline.reading import run_lengths
@@ -122,7 +122,9 @@ def test_prepared_and_read(form, tmp_path, capsys):
     assert train["image"][np.array([2, 0])][:, 0, 0, 0].tolist() == [30, 10]
     assert data.load("eval")["image"][:].shape == (3, 20, 30, 3)
     objects = data.evaluated_objects()
-    for mask in (objects.masks[n] for n in range(3)):
+    masks = objects.masks
+    assert masks is not None
+    for mask in (masks[n] for n in range(3)):
         np.testing.assert_array_equal(run_lengths.unpack(mask, 20, 30), MASK)
     # Done again it changes nothing; another content is another fingerprint.
     assert prepare(source, tmp_path / "out") == 0
@@ -286,7 +288,7 @@ def test_an_image_of_one_pixel_is_read(tmp_path):
 def test_a_killed_preparation_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(coco_writer, "FILES_AT_ONCE", 2)
     source = write_source(tmp_path / "source")
-    real, calls = coco_writer._check, []
+    real, calls = coco_writer.check_image, []
 
     def fails_at_fifth(source, member, data):
         calls.append(member.name)
@@ -294,7 +296,7 @@ def test_a_killed_preparation_goes_on_where_it_was(tmp_path, monkeypatch, capsys
             raise KeyboardInterrupt
         real(source, member, data)
 
-    monkeypatch.setattr(coco_writer, "_check", fails_at_fifth)
+    monkeypatch.setattr(coco_writer, "check_image", fails_at_fifth)
     assert prepare(source, tmp_path / "out") == 5
     with pytest.raises(DataError, match="half-converted"):
         cells(tmp_path / "out").spec()
@@ -315,6 +317,37 @@ def test_damaged_prepared_data_are_named(tmp_path, capsys):
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(DataError, match=r"train_boxes.npy: damaged between bytes 0 and"):
+        cells(tmp_path / "out").spec()
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("starts", np.array([0, 10, 10**9])),
+        ("lengths", np.array([10, 10, 2**62])),
+        ("ends", np.array([2, 1, 3])),
+        ("ends", np.array([1, 2, 4])),
+        ("ends", np.array([1.0, 2.0, 3.0])),
+        ("sizes", np.full((3, 2), 60_000, np.int32)),
+        ("boxes", np.full((3, 4), np.nan)),
+        ("classes", np.array([1, 2, 3], np.int32)),
+        ("mask_ends", np.array([1, 2, 10**9])),
+        ("crowd", np.zeros(2, bool)),
+    ],
+)
+def test_a_strangers_manifest_whose_arrays_contradict_each_other(name, array, tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    there = KIND.read(tmp_path / "out")
+    np.save(tmp_path / "out" / f"train_{name}.npy", array)
+    contents = {
+        file: np.load(tmp_path / "out" / file)
+        if file.endswith(".npy")
+        else (tmp_path / "out" / file).read_bytes()
+        for file in KIND.files
+    }
+    made = KIND.make("cells", there.facts, contents, there.source)
+    (tmp_path / "out" / "dataset.json").write_bytes(made.to_json())
+    with pytest.raises(DataError, match="arrays of the train split contradict each other"):
         cells(tmp_path / "out").spec()
 
 
@@ -358,7 +391,9 @@ def test_synthetic_objects_lie_where_their_boxes_say():
         assert (inside == inside[0, 0]).all()
         assert inside[0, 0].argmax() == colours[int(classes[0])]
     objects = data.evaluated_objects()
-    areas = [run_lengths.unpack(objects.masks[n], 512, 512).sum() for n in range(5)]
+    masks = objects.masks
+    assert masks is not None
+    areas = [run_lengths.unpack(masks[n], 512, 512).sum() for n in range(5)]
     np.testing.assert_array_equal(areas, objects.areas[:5])
 
 
@@ -370,8 +405,10 @@ def test_the_real_nuclei_keep_their_masks(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "250 images with 7,186 objects to train on; 84 images with 2,357 objects" in said
     objects = cells(tmp_path / "out").evaluated_objects()
+    masks = objects.masks
+    assert masks is not None
     for place in range(0, 2357, 97):
-        mask = run_lengths.unpack(objects.masks[place], 256, 256)
+        mask = run_lengths.unpack(masks[place], 256, 256)
         assert mask.sum() == objects.areas[place]
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
         box = [columns[0], rows[0], np.ptp(columns) + 1, np.ptp(rows) + 1]

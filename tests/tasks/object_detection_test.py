@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import jax
@@ -36,11 +36,12 @@ def test_another_model_and_other_data_are_one_line():
     experiment, data = load_experiment("cells_ssd_small"), SyntheticObjects()
     other = dataclasses.replace(experiment, data=data, model=ResNet())
     with pytest.raises(ConfigError, match="model=resnet has no default boxes, which task=object_"):
-        other.validate(data.spec())
+        other.validate(cast(Any, data.spec()))
     with pytest.raises(ConfigError, match="needs arrays image, boxes, classes, and the data give"):
         experiment.validate(Synthetic().spec())
 
 
+@pytest.mark.compiles
 def test_detections_by_hand():
     corners = jnp.array([[0.0, 0, 1, 1], [0, 0, 1, 0.5], [0, 0, 1, 0.49], [0.5, 0.5, 1, 1]])
     scores = jnp.array([[0.9, 0.1], [0.8, 0.04], [0.7, 0.5], [0.05, jnp.nan]])
@@ -57,7 +58,7 @@ def test_detections_by_hand():
 
 @pytest.mark.parametrize("name", ["coco_ssd_resnet34", "coco_ssd_resnet34_v05"])
 def test_the_benchmark_has_the_references_size_and_schedule(name):
-    experiment, spec = load_experiment(name), COCO.published_spec()
+    experiment, spec = load_experiment(name), cast(Any, COCO.published_spec())
     experiment.validate(spec)
     assert from_json(Experiment, to_json(experiment)) == experiment
     recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
@@ -70,7 +71,7 @@ def test_the_benchmark_has_the_references_size_and_schedule(name):
     rate = learning_rate(experiment, spec)
     peak = {960: 0.0875, 32: 1e-3}[batch]
     for iteration, factor in ((100_000, 1), (159_000, 1), (161_000, 0.1), (201_000, 0.01)):
-        assert float(rate(iteration * 32 // batch)) == pytest.approx(peak * factor, rel=1e-5)
+        assert np.asarray(rate(iteration * 32 // batch)) == pytest.approx(peak * factor, rel=1e-5)
 
 
 def conv(size_in, size_out, taps, stride, pad, width_in, width_out):
@@ -143,7 +144,8 @@ def test_infer_draws_and_states_its_answers(tmp_path_factory, compile_cache, tmp
     stated = json.loads((folder / "answers.json").read_text())
     names = sorted(path.name for path in folder.glob("*.png"))
     assert names == sorted(f"{row['example']:06}.png" for row in stated) and len(names) == 4
-    assert cv2.imread(str(folder / names[0])).shape == (480, 480, 3)
+    picture = cv2.imread(str(folder / names[0]))
+    assert picture is not None and picture.shape == (480, 480, 3)
     found = [row for rows in stated for row in rows["answer"]]
     assert found and {row["class"] for row in found} <= {"red", "green", "blue"}
     scores = [row["score"] for row in stated[0]["answer"]]
@@ -154,7 +156,7 @@ def test_infer_draws_and_states_its_answers(tmp_path_factory, compile_cache, tmp
 def test_a_detector_begins_with_a_classifiers_trunk(tmp_path, compile_cache, capsys):
     trunk = ["--model.stage_sizes=1,1,1", "--model.stage_widths=8,16,32", "--model.stem=imagenet"]
     source, run = tmp_path / "source", tmp_path / "run"
-    synthetic = ["--experiment=synthetic_image", *trunk, "--num_epochs=1", "--targets.0.value=1"]
+    synthetic = ["--experiment=synthetic_image", *trunk, "--num_epochs=1", "--schedule=constant"]
     sizes = ["--data.image_channels=3", "--data.num_train_examples=64", "--global_batch_size=16"]
     flags = [*synthetic, *sizes, "--batch_norm_group_size=4", *TINY[1:], compile_cache]
     assert main(["train", *flags, f"--run_dir={source}"]) in (0, 3)
@@ -176,4 +178,4 @@ def test_a_detector_begins_with_a_classifiers_trunk(tmp_path, compile_cache, cap
     # Another width is no such trunk.
     wider = [*begin, "--model.backbone.stage_widths=16,16", f"--run_dir={tmp_path / 'other'}"]
     assert main(["train", *wider]) == 2
-    assert "is of another model: params/blocks/" in capsys.readouterr().err
+    assert "is of another model: " in capsys.readouterr().err
