@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.coco import ARRAYS, KIND, SPLITS, ObjectFacts
 from dawnjax.input_pipeline.preparation.archives import Member
 from dawnjax.input_pipeline.preparation.coco_annotations import Annotations
@@ -34,6 +35,21 @@ from dawnjax.input_pipeline.reading.image_files import decode_image
 from dawnjax.input_pipeline.reading.manifest import Manifest, npy_blocks
 
 FILES_AT_ONCE = 256
+
+Spans = dict[Split, dict[int, tuple[int, int]]]
+"""First byte and number of bytes of each image, by split and row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Line of the journal: so many files are on disk, and where the newest images lie.
+
+    An image is its split, row, first byte and number of bytes.
+    """
+
+    files: int
+    images: list[tuple[Split, int, int, int]]
+
 
 Place = tuple[Split, int]
 """A split and the position of an image in it."""
@@ -95,7 +111,7 @@ def write(
 def _mapped(path: pathlib.Path) -> memoryview:
     if not path.stat().st_size:
         return memoryview(b"")
-    with path.open("rb") as file:
+    with records.open_plain(path) as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
@@ -124,16 +140,15 @@ def _arrays(
     return arrays, b"".join(masks)
 
 
-def _copy_images(
-    directory: pathlib.Path, source: Source, progress: Callable[[int], None]
-) -> dict[Split, dict[int, tuple[int, int]]]:
-    """First byte and number of bytes of each image, after all were checked and copied."""
+def _copy_images(directory: pathlib.Path, source: Source, progress: Callable[[int], None]) -> Spans:
+    """Check and copy all images; returns where each lies."""
     done, spans = _begin_or_resume(directory, source)
     wanted = (member for member in source.members() if member.name in source.places)
     parts = itertools.islice(wanted, done, None)
-    files = {split: (directory / f"{split}_images.bin").open("ab") for split in SPLITS}
+    files = {s: os.fdopen(records.open_append(path), "ab") for s, path in _paths(directory).items()}
     threads = concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1)
-    with files["train"], files["eval"], threads, (directory / JOURNAL_FILE).open("a") as journal:
+    journal = os.fdopen(records.open_append(directory / JOURNAL_FILE), "a")
+    with files["train"], files["eval"], threads, journal:
         # A tar is read in its order; what is decoded at once was read before.
         while contents := [(m, m.read()) for m in itertools.islice(parts, FILES_AT_ONCE)]:
             jobs = [threads.submit(check_image, source, member, data) for member, data in contents]
@@ -148,7 +163,7 @@ def _copy_images(
                 file.flush()
                 os.fsync(file.fileno())
             done += len(contents)
-            journal.write(json.dumps({"files": done, "images": written}) + "\n")
+            journal.write(json.dumps(records.plain(_Part(done, written))) + "\n")
             journal.flush()
             os.fsync(journal.fileno())
             for split, row, start, length in written:
@@ -170,28 +185,44 @@ def check_image(source: Source, member: Member, data: bytes) -> None:
             ) from None
 
 
-def _begin_or_resume(
-    directory: pathlib.Path, source: Source
-) -> tuple[int, dict[Split, dict[int, tuple[int, int]]]]:
+def _paths(directory: pathlib.Path) -> dict[Split, pathlib.Path]:
+    return {split: directory / f"{split}_images.bin" for split in SPLITS}
+
+
+def _begin_or_resume(directory: pathlib.Path, source: Source) -> tuple[int, Spans]:
     """Files of the source that are on disk, and where each image lies."""
     header = json.dumps({"listing": source.listing})
-    paths = {split: directory / f"{split}_images.bin" for split in SPLITS}
-    done = 0
-    spans: dict[Split, dict[int, tuple[int, int]]] = {split: {} for split in SPLITS}
-    lines = list(whole_lines(directory / JOURNAL_FILE))
-    if lines[:1] == [header] and all(path.exists() for path in paths.values()):
-        for line in lines[1:]:
-            record = json.loads(line)
-            done = record["files"]
-            for split, row, start, length in record["images"]:
-                spans[split][row] = (start, length)
+    paths, journal = _paths(directory), directory / JOURNAL_FILE
+    lines = list(whole_lines(journal))
+    there = _spans_of(lines[1:]) if lines[:1] == [header] else None
+    if there is not None:
+        done, spans = there
         ends = {s: max((sum(span) for span in spans[s].values()), default=0) for s in SPLITS}
-        if all(paths[split].stat().st_size >= ends[split] for split in SPLITS):
+        if all(_holds(paths[split], ends[split]) for split in SPLITS):
             for split in SPLITS:  # a kill can leave bytes that no line vouches for
                 os.truncate(paths[split], ends[split])
-            (directory / JOURNAL_FILE).write_text("".join(f"{line}\n" for line in lines))
+            records.write(journal, "".join(f"{line}\n" for line in lines))
             return done, spans
     for path in paths.values():
-        path.write_bytes(b"")
-    (directory / JOURNAL_FILE).write_text(header + "\n")
+        write_synced(path, [])
+    records.write(journal, header + "\n")
     return 0, {split: {} for split in SPLITS}
+
+
+def _spans_of(lines: list[str]) -> tuple[int, Spans] | None:
+    """Files and spans that the lines of a journal vouch for; None if one is damaged."""
+    done = 0
+    spans: Spans = {split: {} for split in SPLITS}
+    for line in lines:
+        try:
+            part = records.decode(line, _Part)
+        except ValueError:
+            return None
+        done = part.files
+        for split, row, start, length in part.images:
+            spans[split][row] = (start, length)
+    return done, spans
+
+
+def _holds(path: pathlib.Path, num_bytes: int) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size >= num_bytes
