@@ -135,7 +135,7 @@ def _arrays(
     arrays = {name: getattr(objects, name) for name in ARRAYS if hasattr(objects, name)}
     in_order = np.array([spans[row] for row in range(len(annotations.images))], np.int64)
     arrays["starts"], arrays["lengths"] = in_order[:, 0].copy(), in_order[:, 1].copy()
-    masks = [] if objects.masks is None else [objects.masks[n] for n in range(len(objects.masks))]
+    masks = list(objects.masks or ())
     arrays["mask_ends"] = np.cumsum([len(mask) for mask in masks], dtype=np.int64)
     return arrays, b"".join(masks)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,9 @@ class PackedMasks:
             raise IndexError(place)
         return self._content[self._starts[place] : self._ends[place]].tobytes()
 
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[place] for place in range(len(self)))
+
     def at(self, places: np.ndarray) -> "PackedMasks":
         return PackedMasks(self._content, self._starts[places], self._ends[places])
 
@@ -123,7 +127,7 @@ class Objects:
     def of_images(self, images: np.ndarray) -> "Objects":
         """Objects of some images, in the given order."""
         starts = self.ends - self.counts
-        spans = [np.arange(starts[row], self.ends[row]) for row in images]
+        spans = [np.arange(int(starts[row]), int(self.ends[row])) for row in images]
         places = np.concatenate([np.empty(0, np.int64), *spans]).astype(np.int64)
         return dataclasses.replace(
             self,

@@ -48,7 +48,7 @@ def test_a_crop_has_a_size_a_shape_and_the_centre_of_an_object():
     assert (width / height).max() <= 2 and (width / height).min() >= 0.5
     centres = np.asarray(BOXES[:2, :2] + BOXES[:2, 2:]) / 2
     has = (centres > cropped[:, None, :2]) & (centres < cropped[:, None, 2:])
-    assert has.all(axis=2).any(axis=1).all()
+    assert np.any(np.all(has, axis=2), axis=1).all()
 
 
 def test_the_condition_on_all_objects_is_the_stricter_one():
