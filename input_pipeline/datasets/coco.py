@@ -22,6 +22,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
     MissingDataError,
+    Overlap,
     Split,
     directory_of,
 )
@@ -59,6 +60,7 @@ class ObjectFacts:
       counts: Of each split.
       most_objects: Objects of the image that has the most.
       has_masks: Whether each object has a mask.
+      overlap: Images in both splits; None where they were not compared.
     """
 
     classes: tuple[str, ...]
@@ -66,6 +68,7 @@ class ObjectFacts:
     counts: dict[Split, dict[Count, int]]
     most_objects: dict[Split, int]
     has_masks: bool
+    overlap: Overlap | None = None
 
     def summary(self) -> str:
         parts = []
@@ -158,7 +161,10 @@ class Coco:
             # A multiple of 8 leaves the same shapes to sets that differ little.
             -(-facts.most_objects["train"] // 8) * 8,
             manifest.fingerprint(),
-            Declaration(name=f"{self.corpus}, by its counts" if known else self.corpus),
+            Declaration(
+                name=f"{self.corpus}, by its counts" if known else self.corpus,
+                overlap=facts.overlap,
+            ),
         )
 
     def published_spec(self) -> ObjectsSpec:

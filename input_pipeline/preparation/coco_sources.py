@@ -13,7 +13,7 @@ from dawnjax.input_pipeline.preparation.archives import Limits, Member
 from dawnjax.input_pipeline.preparation.coco_annotations import Annotations
 from dawnjax.input_pipeline.preparation.coco_writer import Place, Source
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
-from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.dataset import DataError, Split, overlap_line
 from dawnjax.input_pipeline.reading.zip_files import MOST_MEMBERS
 
 _LIMITS = Limits(
@@ -127,7 +127,8 @@ def _prepare(request: Request) -> str:
     )
     manifest, outcome = written
     seconds = request.progress.seconds
-    return f"{out}: {DONE[outcome]} in {seconds:.1f} s: {manifest.facts.summary()}"
+    note = overlap_line(manifest.facts.overlap, "\nnote: ")
+    return f"{out}: {DONE[outcome]} in {seconds:.1f} s: {manifest.facts.summary()}{note}"
 
 
 def _names(flag: str, value: str) -> list[str]:

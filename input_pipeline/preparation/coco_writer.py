@@ -29,8 +29,8 @@ from dawnjax.input_pipeline.preparation.writing import (
     write_manifest,
     write_synced,
 )
-from dawnjax.input_pipeline.reading import manifest
-from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading import manifest, overlap
+from dawnjax.input_pipeline.reading.dataset import DataError, Overlap, Split
 from dawnjax.input_pipeline.reading.image_files import decode_image
 from dawnjax.input_pipeline.reading.manifest import Manifest, npy_blocks
 
@@ -102,7 +102,8 @@ def write(
             contents[f"{split}_masks.bin"] = masks
             write_synced(directory / f"{split}_masks.bin", [masks])
             contents[f"{split}_images.bin"] = _mapped(directory / f"{split}_images.bin")
-        made = KIND.make(source.name, _facts(source), contents, {"listing": source.listing})
+        facts = dataclasses.replace(_facts(source), overlap=_overlap(contents))
+        made = KIND.make(source.name, facts, contents, {"listing": source.listing})
         write_manifest(directory, made)
         (directory / JOURNAL_FILE).unlink(missing_ok=True)
     return made, "written"
@@ -126,6 +127,18 @@ def _facts(source: Source) -> ObjectFacts:
         },
         has_masks=train.objects.masks is not None,
     )
+
+
+def _overlap(contents: dict[str, Any]) -> Overlap | None:
+    """Images whose bytes are in both splits."""
+
+    def reader(split: Split) -> Callable[[int], bytes]:
+        starts, lengths = (contents[f"{split}_{name}.npy"] for name in ("starts", "lengths"))
+        images = contents[f"{split}_images.bin"]
+        return lambda row: bytes(images[starts[row] : starts[row] + lengths[row]])
+
+    sizes = (contents["train_lengths.npy"], contents["eval_lengths.npy"])
+    return overlap.shared_files(sizes, (reader("train"), reader("eval")), "images")
 
 
 def _arrays(

@@ -413,3 +413,14 @@ def test_the_real_nuclei_keep_their_masks(tmp_path, capsys):
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
         box = [columns[0], rows[0], np.ptp(columns) + 1, np.ptp(rows) + 1]
         assert objects.boxes[place].tolist() == box
+
+
+def test_images_in_both_splits_are_counted(tmp_path, capsys):
+    source = write_source(tmp_path / "source")
+    twin = (source / "images" / "002.png").read_bytes()
+    (source / "images" / "012.png").write_bytes(twin)
+    assert prepare(source, tmp_path / "out") == 0
+    said = "1 of 3 images to evaluate are in the training split too"
+    assert said in capsys.readouterr().out
+    overlap = cells(tmp_path / "out").spec().declaration.overlap
+    assert (overlap.shared, overlap.compared) == (1, 3)
