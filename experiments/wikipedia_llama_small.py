@@ -3,7 +3,7 @@
     dawnjax train --experiment=wikipedia_llama_small --data.data_dir=data/squad_text
 
 The data are those of `wikipedia_bytes_small`, whose docstring prepares them. 4 layers of width 128
-with 4 query heads, 2 key and value heads and document masks: 853,376 parameters. Adam with a cosine;
+with 4 query heads, 2 key and value heads and document masks: 853,376 parameters. Adam, a cosine;
 300 steps of 8 rows of 256 bytes. An evaluation takes the first 65,536 tokens to predict.
 
 The target is PyTorch's, fixed before DawnJAX was trained to it: two seeds of a script with the same
