@@ -1,4 +1,19 @@
-"""Wikipedia's paragraphs in SQuAD v1.1: a small Llama on bytes."""
+"""Wikipedia's paragraphs in SQuAD v1.1: a small Llama on bytes, in minutes on a CPU.
+
+    dawnjax train --experiment=wikipedia_llama_small --data.data_dir=data/squad_text
+
+The data are those of `wikipedia_bytes_small`, whose docstring prepares them. 4 layers of width 128
+with 4 query heads, 2 key and value heads and document masks: 853,376 parameters. Adam, a cosine;
+300 steps of 8 rows of 256 bytes. An evaluation takes the first 65,536 tokens to predict.
+
+The target is PyTorch's, fixed before DawnJAX was trained to it: two seeds of a script with the same
+network, recipe and evaluations (`benchmarks/pytorch_llama.py`, seeds 1000 and 1001) ended at 3.075
+and 3.082 bits a byte.
+
+Expected: not known. DawnJAX has not been trained to the target.
+
+Source: the decoder of `c4_llama31_8b`, at the size of `wikipedia_bytes_small`.
+"""
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.config.tiny import tiny
@@ -26,7 +41,8 @@ EXPERIMENT = Experiment(
     schedule=WarmupCosine(warmup_epochs=0.01, final_fraction=0.1),
     max_steps=300,
     global_batch_size=8,
-    targets=(Target(metric="bits_per_byte", value=2.4, direction="at_most"),),
+    targets=(Target(metric="bits_per_byte", value=3.1, direction="at_most"),),
+    target_note="what two seeds of a PyTorch script of the same network both reached",
     evaluation=Evaluation(every_steps=50, global_batch_size=32),
 )
 

@@ -56,7 +56,7 @@ class PublishedWeights:
 
     @functools.cached_property
     def files(self) -> tuple[Path, ...]:
-        if self.path.is_file():
+        if self.path.suffix == ".safetensors":
             return (self.path,)
         index = self.path / INDEX
         if not index.exists():

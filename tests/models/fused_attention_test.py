@@ -54,7 +54,8 @@ def as_products(execution):
 def assert_same(fused, products, atol):
     for found, wanted in zip(jax.tree.leaves(fused), jax.tree.leaves(products), strict=True):
         assert np.isfinite(wanted).all()
-        np.testing.assert_allclose(found, wanted, atol=atol)
+        # A sum of some hundreds rounds otherwise where devices have parts of the heads.
+        np.testing.assert_allclose(found, wanted, atol=atol, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", MESHES)

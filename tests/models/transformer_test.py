@@ -353,7 +353,9 @@ def test_among_gpus_the_sums_of_a_normalizations_gradient_are_reduced():
 )
 def test_attention_is_given_to_cudnn_where_it_takes_it(platform, capability, is_fused):
     device = SimpleNamespace(platform=platform, compute_capability=capability)
-    mesh: Any = SimpleNamespace(devices=np.array([device]), size=1, shape={"data": 1, "fsdp": 1})
+    mesh: Any = SimpleNamespace(
+        devices=np.array([device]), size=1, shape={"data": 1, "fsdp": 1, "expert": 1}
+    )
     experiment: Any = SimpleNamespace(compute_dtype="bfloat16", batch_norm_group_size=1)
     assert execution_of(experiment, mesh).attention == ("fused" if is_fused else "products")
 
