@@ -209,8 +209,7 @@ def _run(name: str, argv: list[str]) -> int:
         return ExitStatus.FAILED
     except (Exception, SystemExit) as error:
         line = _fault_of_others(error)
-        is_name = isinstance(error, OSError) and error.errno in _UNUSABLE_NAMES
-        if is_name and not line:
+        if not line and isinstance(error, OSError) and error.errno in _UNUSABLE_NAMES:
             print(
                 escaped(f"dawnjax {name}: {str(error.filename)[:200]}: {error.strerror}"),
                 file=sys.stderr,

@@ -422,5 +422,6 @@ def test_images_in_both_splits_are_counted(tmp_path, capsys):
     assert prepare(source, tmp_path / "out") == 0
     said = "1 of 3 images to evaluate are in the training split too"
     assert said in capsys.readouterr().out
-    overlap = cells(tmp_path / "out").spec().declaration.overlap
+    declaration = cells(tmp_path / "out").spec().declaration
+    assert declaration is not None and (overlap := declaration.overlap) is not None
     assert (overlap.shared, overlap.compared) == (1, 3)

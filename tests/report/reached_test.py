@@ -2,6 +2,7 @@
 
 from made_entries import make_entry, make_trial
 
+from dawnjax.page.section import Figure
 from dawnjax.report.curves import learning_section
 from dawnjax.report.reached import reached_section
 
@@ -22,6 +23,7 @@ def test_the_fraction_that_reached_by_each_moment():
         (60.0, 0.75, 4),
     ]
     [figure] = section.blocks
+    assert isinstance(figure, Figure)
     assert "3 of 4, the first after 10 s" in figure.summary
     assert figure.draw(640.0) is not None
     assert reached_section([make_entry(trials[:1])]) is None
@@ -33,5 +35,6 @@ def test_each_of_41_trials_that_reached_is_drawn():
     section = learning_section([make_entry(trials)])
     assert section is not None
     [figure] = section.blocks
+    assert isinstance(figure, Figure)
     assert "41 trials, drawn one by one" in figure.summary
     assert figure.draw(640.0).body().count("end of a trial") == 41
