@@ -154,7 +154,9 @@ def _seconds_to(result: RunResult, threshold: float | None) -> float | None:
         return result.time_to_accuracy_seconds
     target = result.target[0]
     for row in result.evaluations:
-        if reaches(row[target["metric"]], threshold, target.get("direction", "at_least")):
+        value = row.get(target["metric"])  # NaN and infinities are text in a log
+        is_number = isinstance(value, int | float)
+        if is_number and reaches(value, threshold, target.get("direction", "at_least")):
             return row["seconds_since_run_start"]
     return None
 

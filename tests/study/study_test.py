@@ -1,6 +1,7 @@
 """`dawnjax study`: its arms and their order, trials that are run once, figures, and wrong use."""
 
 import collections
+import dataclasses
 import itertools
 import json
 import os
@@ -122,6 +123,21 @@ def test_the_figures_of_an_arm(tmp_path):
         second.verdict and second.verdict["word"] == "undecided" and second.verdict["ratio"] == 2.5
     )
     assert [row["reached"] for row in second.rows] == [True, True, True, False, True, True]
+
+
+def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
+    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
+    of_arms = arms_of(study, (), DIGITS)
+    (trial,) = trials_of(study, of_arms)
+    write_run(trial.directory(tmp_path), seconds=15.0)
+    run = trials_over((trial,), tmp_path, {})[trial]
+    metric = run.result.target[0]["metric"]
+    first, second, third = run.result.evaluations
+    without = {name: value for name, value in first.items() if name != metric}
+    evaluations = [without, {**second, metric: "NaN"}, third]
+    result = dataclasses.replace(run.result, evaluations=evaluations)
+    rows = figures(study, of_arms, {trial: run._replace(result=result)}, tmp_path)
+    assert [row.mean_seconds for row in rows] == [15.0, 15.0]
 
 
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
