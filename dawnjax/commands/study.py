@@ -332,6 +332,7 @@ def _text(study: Study, rows: "list[ArmFigures]", cost: dict[str, Any] | None) -
         for row in rows
         if row.verdict and row.verdict["word"] == "undecided"
     ]
+    parts += [row.caution for row in rows if row.caution]
     parts += words_of_cost(cost) if cost else []
     if study.kind == "scaling" and any("cpu" in machine for machine in machines):
         parts.append("simulated devices share this machine's cores: no speed-up is to be expected")

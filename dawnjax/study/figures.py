@@ -58,6 +58,13 @@ class ArmFigures:
     rows: list[dict[str, Any]]
     machines: list[str]
 
+    @property
+    def caution(self) -> str:
+        """Sentence on an arm whose trials ran on different machines; empty for all others."""
+        if len(self.machines) < 2:
+            return ""
+        return f"{self.arm}: its times are of different machines ({'; '.join(self.machines)})"
+
 
 def figures(
     study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, OurRun], out: Path

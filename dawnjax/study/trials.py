@@ -169,6 +169,7 @@ def run_all(
     """
     looks = Looks(study)
     rows: dict[Arm, Rows] = {arm: {} for arm in arms}
+    firsts: dict[Arm, tuple[PlannedTrial, OurRun]] = {}
     for trial in trials:
         if looks.needs_no_more(rows, trial):
             continue
@@ -183,7 +184,8 @@ def run_all(
                 raise KeyboardInterrupt
             run = read_trial(trial, out)
         if run is not None:
-            refuse_strangers({trial: run}, out, origins)
+            first = firsts.setdefault(trial.arm, (trial, run))
+            refuse_strangers(dict([first, (trial, run)]), out, origins)
         row = None if run is None else row_of(run)
         if row is not None:
             rows[trial.arm][trial.seed] = row
