@@ -10,7 +10,7 @@ from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
-from dawnjax.study.design import PlannedTrial, StudyFolder, StudyRecord
+from dawnjax.study.design import OlderFormatError, PlannedTrial, StudyFolder, StudyRecord
 from dawnjax.study.looks import Row
 
 
@@ -107,4 +107,5 @@ def read_study(path: Path) -> StudyRecord | None:
     try:
         return folder.read()
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder.file} is damaged: {error}") from None
+        fault = "cannot be read" if isinstance(error, OlderFormatError) else "is damaged"
+        raise RunError(f"{folder.file} {fault}: {error}") from None

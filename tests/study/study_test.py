@@ -313,10 +313,24 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     assert first["expected_seconds"] == 12 and second["ratio"] == 2.5
     assert second["verdict"] == "undecided" and second["reached"] == 5
     (out / "study.json").write_text(
-        '{"schema_version": 1, "study": {"kind": "seeds"}, "arms": [{"name": 3}]}'
+        '{"schema_version": 2, "study": {"kind": "seeds"}, "arms": [{"name": 3}]}'
     )
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
     assert "is damaged: arms[0].name is 3; it must be text" in capsys.readouterr().err
+
+
+def test_a_study_of_an_earlier_format_is_named(tmp_path, capsys):
+    study, of_arms, _ = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
+    folder = StudyFolder(tmp_path / "s")
+    folder.write(study, of_arms)
+    record = json.loads(folder.file.read_text())
+    del record["origins"]
+    folder.file.write_text(json.dumps(record | {"schema_version": 1}))
+    with pytest.raises(ConfigError, match=r"study.json: it is of format 1, which is not read"):
+        folder.read_same(study)
+    assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
+    line = capsys.readouterr().err
+    assert "of format 1, which is not read: begin the study anew" in line and "damaged" not in line
 
 
 RUN = {"seconds": 10.0, "num_devices": 1}
