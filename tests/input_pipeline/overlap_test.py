@@ -128,6 +128,11 @@ def test_large_shards_are_compared_whole(tmp_path, monkeypatch):
     declaration = shards(tmp_path, train=tokens, val=tokens).spec().declaration
     assert declaration is not None
     assert declaration.overlap == Overlap(shared=1, compared=1, unit="shards")
+    # Of larger ones samples are compared, and that is said.
+    monkeypatch.setattr("dawnjax.input_pipeline.datasets.token_shards.WHOLE_BYTES", 0)
+    declaration = shards(tmp_path, train=tokens, val=tokens).spec().declaration
+    assert declaration is not None
+    assert declaration.overlap == Overlap(shared=1, compared=1, unit="shards (by samples)")
 
 
 def test_a_shard_is_of_the_split_that_its_name_has_as_a_word(tmp_path):
