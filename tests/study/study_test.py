@@ -1,18 +1,17 @@
 """`dawnjax study`: its arms and their order, trials that are run once, figures, and wrong use."""
 
 import collections
-import dataclasses
 import itertools
 import json
 import os
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from made_logs import one_attempt
 from made_runs import write_run
+from made_studies import DIGITS, made_study
 
 import dawnjax
 from dawnjax import api
@@ -31,7 +30,6 @@ from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 
-DIGITS = load_experiment("digits")
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
 
 
@@ -93,19 +91,6 @@ def test_each_declared_technique_can_be_left_out(name):
         assert request.experiment.recipe_fields() != whole.recipe_fields(), technique.name
 
 
-def made_study(out: Path, seconds: dict[str, list[float | None]]) -> tuple:
-    """A grid whose trials were written and not trained, with times of each arm by seed."""
-    values = ",".join(seconds)
-    study = Study(experiment="digits", kind="grid", axes=(f"num_epochs={values}",), seeds=6)
-    of_arms = arms_of(study, (), DIGITS)
-    ordered = trials_of(study, of_arms)
-    for trial in ordered:
-        times = seconds[trial.arm.flags[0].partition("=")[2]]
-        if trial.seed < len(times):
-            write_run(trial.directory(out), seed=trial.seed, seconds=times[trial.seed])
-    return study, of_arms, ordered
-
-
 def test_the_figures_of_an_arm(tmp_path):
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
     study, of_arms, ordered = made_study(tmp_path, times)
@@ -123,47 +108,6 @@ def test_the_figures_of_an_arm(tmp_path):
         second.verdict and second.verdict["word"] == "undecided" and second.verdict["ratio"] == 2.5
     )
     assert [row["reached"] for row in second.rows] == [True, True, True, False, True, True]
-
-
-def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
-    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
-    of_arms = arms_of(study, (), DIGITS)
-    (trial,) = trials_of(study, of_arms)
-    write_run(trial.directory(tmp_path), seconds=15.0)
-    run = trials_over((trial,), tmp_path, {})[trial]
-    metric = run.result.target[0]["metric"]
-    first, second, third = run.result.evaluations
-    without = {name: value for name, value in first.items() if name != metric}
-    evaluations = [without, {**second, metric: "NaN"}, third]
-    result = dataclasses.replace(run.result, evaluations=evaluations)
-    rows = figures(study, of_arms, {trial: run._replace(result=result)}, tmp_path)
-    assert [row.mean_seconds for row in rows] == [15.0, 15.0]
-
-
-def test_an_arm_on_different_machines_says_so(tmp_path, capsys):
-    study, of_arms, ordered = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
-    second = next(trial for trial in ordered if trial.seed == 1 and trial.arm is of_arms[0])
-    write_run(second.directory(tmp_path / "s"), seed=1, device_kind="tpu v5")
-    rows = figures(study, of_arms, trials_over(ordered, tmp_path / "s", {}), tmp_path / "s")
-    said = "num_epochs=3: its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
-    assert rows[0].caution.startswith(said) and rows[1].caution == ""
-    StudyFolder(tmp_path / "s").write(study, of_arms)
-    assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
-    assert f"Arm {said}" in (tmp_path / "page" / "index.html").read_text()
-
-
-def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, monkeypatch):
-    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0], "4": [10.0]})
-
-    def run_trial(study, trial, out):
-        write_run(trial.directory(out), seed=trial.seed, num_devices=4)
-        return ExitStatus.DONE
-
-    monkeypatch.setattr(trials, "run_trial", run_trial)
-    ran = trials.run_all(study, of_arms, ordered, tmp_path, {}, lambda name: None)
-    assert len([next(ran), next(ran)]) == 2
-    with pytest.raises(RunError, match="ran with devices=4, and another trial of the arm with 8"):
-        next(ran)
 
 
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
