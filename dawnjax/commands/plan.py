@@ -14,7 +14,7 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.plan import compiled, planned
+from dawnjax.plan import planned
 from dawnjax.plan.planned import Planned
 from dawnjax.plan.predict import DOES_NOT_FIT
 
@@ -76,8 +76,6 @@ def main(argv: list[str]) -> int:
     counted = _given_epochs(
         values["epochs"].value, values["epochs_from"].value, request.experiment.name
     )
-    # Once: the flags of the jobs differ in nothing that the data depend on.
-    data = compiled.identity_of_data(request.experiment.data)
     jobs = [
         (system, batch) for system in {t.name: t for t in systems}.values() for batch in batches
     ]
@@ -86,7 +84,7 @@ def main(argv: list[str]) -> int:
         system, batch = job
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
-            prediction = _predict(request, flags_of_batch, data, system, batch, prices, counted)
+            prediction = _predict(request, flags_of_batch, system, batch, prices, counted)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             reason = str(error)
@@ -246,16 +244,15 @@ def _epochs_of_runs(path: str, experiment: str) -> "Callable[[int], Epochs]":
 def _predict(
     request: Request,
     argv: list[str],
-    data: str,
     system: "System",
     batch: int,
     prices: dict[str, float],
     counted: "Callable[[int], Epochs] | None",
 ) -> "Prediction":
-    from dawnjax.plan import caveats, predict, validation
+    from dawnjax.plan import caveats, compiled, predict, validation
     from dawnjax.plan import prices as price_list
 
-    programs = compiled.compiled(argv, compiled.identity_of(argv, data), system)
+    programs = compiled.compiled(argv, compiled.identity_of(argv), system)
     experiment = request.experiment
     epochs = counted(batch) if counted else _official_epochs(experiment, batch)
     usd_per_hour, note = price_list.system_price(system, prices)

@@ -235,38 +235,8 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def spec_of(data: Any) -> tuple[Any, str]:
-    """Shapes and counts of the data here, or else of the published set; and which it was."""
-    from dawnjax.input_pipeline.reading.dataset import MissingDataError
-
-    try:
-        return data.spec(), "the data that are here"
-    except MissingDataError as error:
-        if not hasattr(data, "published_spec"):
-            raise ConfigError(str(error)) from None
-        return data.published_spec(), "counts and shapes of the published set"
-
-
-def identity_of_data(data: Any) -> str:
-    """All that the programs take from the data; ConfigError or DataError where they are unfit."""
-    from dawnjax.config.own_files import own_code
-
-    try:
-        with own_code("the data"):
-            spec, note = spec_of(data)
-    except ValueError as error:  # a field of the dataset's config that lies outside its range
-        raise ConfigError(str(error)) from None
-    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
-    counts = (spec.num_train_examples, spec.num_eval_examples)
-    return f"{spec.fingerprint} {counts} {shapes} {note}"
-
-
-def identity_of(argv: Sequence[str], data: str) -> str:
-    """Identity of the experiment that the flags ask for, with options that change its programs.
-
-    Args:
-      data: Identity of its data (`identity_of_data`).
-    """
+def identity_of(argv: Sequence[str]) -> str:
+    """Identity of the experiment that the flags ask for, with options that change its programs."""
     from dawnjax.config.experiment_flags import parse_request
     from dawnjax.config.own_files import file_of
 
@@ -275,5 +245,4 @@ def identity_of(argv: Sequence[str], data: str) -> str:
         raise ConfigError(f"unexpected argument {positional[0]!r}")
     own = file_of(request.experiment)
     options = (request.options.mesh, request.options.weight_update_sharding)
-    code = own.code() if own else ""
-    return f"{request.experiment.recipe_fields()} {data} {options} {code}"
+    return f"{request.experiment.recipe_fields()} {options} {own.code() if own else ''}"
