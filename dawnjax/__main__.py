@@ -32,7 +32,7 @@ COMMANDS = {
     "plan": ("plan", "predict time and cost on hardware that is not here, by compiling for it"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
-    "completion": ("completion", "complete commands, experiments and fields in bash and zsh"),
+    "completion": ("completion", "complete commands, experiments and fields in bash"),
 }
 """Module in `dawnjax.commands` and summary of each command: help must import none of them."""
 

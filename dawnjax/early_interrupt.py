@@ -11,7 +11,7 @@ import sys
 
 def begin() -> None:
     """End the command by a line from now on; does nothing in any other program."""
-    if _is_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    if is_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
 
 
@@ -21,10 +21,15 @@ def end() -> None:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 
-def _is_command() -> bool:
+def is_command() -> bool:
+    """True if this process was started as `dawnjax` or `python -m dawnjax`, as far as is known."""
     if sys.argv[:1] == ["-m"]:  # while Python looks for the module
-        given = sys.orig_argv
-        return given[given.index("-m") + 1 :][:1] == ["dawnjax"]
+        for option, following in zip(sys.orig_argv, [*sys.orig_argv[1:], ""], strict=True):
+            before, _, name = option.partition("m")  # -m NAME, -mNAME, or behind others: -Im NAME
+            is_module = before[:1] == "-" and "m" in option and not {*before[1:]} & {*"-XWc"}
+            if is_module:
+                return (name or following) == "dawnjax"
+        return False
     return os.path.basename(sys.argv[0] if sys.argv else "") == "dawnjax"
 
 

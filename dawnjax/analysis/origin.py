@@ -27,30 +27,25 @@ class Origin(NamedTuple):
     """What made a run, but for its seed and its system.
 
     Attributes:
-      identity: Hash of the mathematics, data, evaluation and target.
-      source: SHA-256 of the user's file with the experiment; empty without one.
+      identity: Hash of the mathematics, data, evaluation, target and code of a user's classes.
       options: Run options that can change a time and are not the default, as `name=value`.
     """
 
     identity: str
-    source: str = ""
     options: tuple[str, ...] = ()
 
     def difference(self, other: "Origin") -> str:
         """Difference of a run of this origin from one of the other, in words; empty without one."""
         if self.identity != other.identity:
             return f"its experiment has the identity {self.identity}, not {other.identity}"
-        if self.source != other.source:
-            return "the experiment's file had another text when it was made"
         changed = sorted({*self.options} ^ {*other.options})
         return f"its run options differ: {', '.join(changed[:4])}" if changed else ""
 
 
 def origin_of(record: Mapping[str, Any], options: Mapping[str, Any]) -> Origin:
     """Origin of a run by the content of its `experiment.json` and its options that can be timed."""
-    source = record.get("source") or {}
     named = tuple(f"{name}={value}" for name, value in sorted(options.items()))
-    return Origin(record["identity"], source.get("sha256", ""), named)
+    return Origin(record["identity"], named)
 
 
 def timed_options(options: Mapping[str, Any]) -> dict[str, Any]:

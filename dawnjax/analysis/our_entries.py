@@ -1,13 +1,13 @@
 """Our runs as entries: the trials of one experiment on one system, seeds apart.
 
-Trials are one entry when they agree in their origin (the experiment's identity, the text of a
-user's file, and every run option that can change the time) and in the system (kind and number of
-devices, hosts, mesh, and the cores where the devices are a CPU's). Nothing else is ever mixed.
+Trials are one entry when they agree in their origin (the experiment's identity and every run option
+that can change the time) and in the system (kind and number of devices, hosts, mesh, and the cores
+where the devices are a CPU's). Nothing else is ever mixed.
 """
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dawnjax.analysis.our_run import OurRun
@@ -60,32 +60,20 @@ FINE_TUNED = ", fine-tuned"
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
     """Group runs, copies once, into entries by experiment, identity and system, sorted by name."""
     groups: dict[tuple[Any, ...], list[OurRun]] = {}
-    texts: dict[str, set[str]] = {}  # of a user's file, by identity
     for run in distinct(runs):
         result = run.result
-        texts.setdefault(result.identity, set()).add(run.origin.source)
-        key = (
-            result.experiment,
-            run.origin,
-            result.platform,
-            result.device_kind,
-            result.num_devices,
-            result.num_processes,
-            run.num_hosts,
-            run.mesh,
-            run.cores if result.platform == "cpu" else None,
-        )
+        key = (result.experiment, run.origin, *run.layout.values(), *run.machine)
         groups.setdefault(key, []).append(run)
     return _unique_sources(
         [
-            _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)), texts)
+            _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)))
             # By text, because None and numbers do not compare.
             for key in sorted(groups, key=repr)
         ]
     )
 
 
-def _entry(runs: Sequence[OurRun], texts: Mapping[str, set[str]]) -> Entry:
+def _entry(runs: Sequence[OurRun]) -> Entry:
     first = runs[0].result
     target = target_of(first)
     trials = tuple(_trial(run, target.metric) for run in runs)
@@ -127,10 +115,7 @@ def _entry(runs: Sequence[OurRun], texts: Mapping[str, set[str]]) -> Entry:
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
-    words = _distinctions(runs[0])
-    if len(texts[first.identity]) > 1:
-        words.append(f"file {runs[0].origin.source[:8] or 'unknown'}")
-    return set_apart(entry, ", ".join(words))
+    return set_apart(entry, ", ".join(_distinctions(runs[0])))
 
 
 def data_name(result: RunResult) -> str:

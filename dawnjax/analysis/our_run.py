@@ -46,6 +46,19 @@ class OurRun(NamedTuple):
     copies: tuple[str, ...] = ()
 
     @property
+    def layout(self) -> dict[str, Any]:
+        """Division of the run among devices, by name, whatever machines they are in."""
+        result, mesh = self.result, " x ".join(f"{size} {axis}" for axis, size in self.mesh)
+        return {"devices": result.num_devices, "processes": result.num_processes, "mesh": mesh}
+
+    @property
+    def machine(self) -> tuple[Any, ...]:
+        """Kind of the devices and number of hosts, with the cores where the devices are a CPU's."""
+        result = self.result
+        cores = self.cores if result.platform == "cpu" else None
+        return (result.platform, result.device_kind, self.num_hosts, cores)
+
+    @property
     def hardware(self) -> str:
         """Kind of the devices, with a CPU's cores where they are known."""
         if self.result.platform != "cpu" or self.cores is None:

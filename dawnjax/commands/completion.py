@@ -1,4 +1,4 @@
-"""`dawnjax completion`: what completes commands, experiments and fields in bash and zsh."""
+"""`dawnjax completion`: what completes commands, experiments and fields in bash."""
 
 import importlib
 import re
@@ -46,7 +46,6 @@ _dawnjax() {
   # The shell takes `=` for the end of a word, and completes what follows it.
   case "$word" in *=*) COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*=}"}"}") ;; esac
 }
-[ -n "${ZSH_VERSION:-}" ] && autoload -U +X bashcompinit && bashcompinit
 complete -o default -F _dawnjax dawnjax
 """
 
@@ -61,13 +60,13 @@ def main(argv: list[str]) -> int:
         "completion",
         flag_values,
         argv,
-        "dawnjax completion bash|zsh",
-        'Prints the script for a shell. Put this line into ~/.bashrc (or ~/.zshrc):\n\n    eval "'
+        "dawnjax completion bash",
+        'Prints the script for bash. Put this line into ~/.bashrc:\n\n    eval "'
         '$(dawnjax completion bash)"',
     )
     asked = flag_values["of"].value
-    if asked is None and shells not in (["bash"], ["zsh"]):
-        raise ConfigError("name the shell: dawnjax completion bash, or zsh")
+    if asked is None and shells != ["bash"]:
+        raise ConfigError("name the shell, bash alone: dawnjax completion bash")
     print(_SCRIPT.strip() if asked is None else "\n".join(words_after(asked.split())))
     return ExitStatus.DONE
 

@@ -1,13 +1,17 @@
 """`dawnjax new`: a complete file of an own experiment, to begin from."""
 
+import importlib.machinery
 import re
+import shlex
+import sys
 from importlib import resources
 from pathlib import Path
 
 from absl import flags
 
 from dawnjax import records
-from dawnjax.config import command_line
+from dawnjax.config import command_line, own_sources
+from dawnjax.config.experiment_modules import experiment_names
 from dawnjax.errors import ConfigError, ExitStatus
 
 _TEMPLATES = {
@@ -44,7 +48,7 @@ def main(argv: list[str]) -> int:
     path = Path(names[0] if names[0].endswith(".py") else f"{names[0]}.py")
     task, model = (str(flag_values[name].value) for name in ("task", "model"))
     _write(path, _text(path.stem, task, model))
-    print(f"wrote {path}; train it with\n\n    dawnjax train {path}")
+    print(f"wrote {path}; train it with\n\n    dawnjax train {shlex.quote(str(path))}")
     return ExitStatus.DONE
 
 
@@ -55,10 +59,24 @@ def _text(name: str, task: str, model: str) -> str:
             f"{name!r} cannot name an experiment: up to 80 letters, digits and '_' are needed, "
             "with a letter first"
         )
+    if name in experiment_names():
+        raise ConfigError(f"{name!r} is an experiment of this package; choose another name")
+    if _is_installed(name):
+        raise ConfigError(
+            f"{name!r} is an installed module, and the file would hide it; choose another name"
+        )
     if (task, model) not in _TEMPLATES:
         raise ConfigError(f"there is no file for --task={task} with --model={model}; leave out one")
     text = (resources.files("dawnjax.config.templates") / _TEMPLATES[task, model]).read_text()
     return re.sub(r'(?m)^    name="\w+"', f'    name="{name}"', text)
+
+
+def _is_installed(name: str) -> bool:
+    if name in sys.stdlib_module_names:
+        return True
+    spec = importlib.machinery.PathFinder.find_spec(name)
+    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+    return any(own_sources.is_installed(place) for place in places if place)
 
 
 def _write(path: Path, text: str) -> None:

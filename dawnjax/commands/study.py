@@ -62,7 +62,7 @@ def _study(argv: list[str]) -> int:
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
     from dawnjax.study.looks import Looks
     from dawnjax.study.reading import trials_over
-    from dawnjax.study.trials import origins_of, request_of, run_trial
+    from dawnjax.study.trials import leave_out_since, origins_of, request_of, run_trial
 
     trials = trials_of(asked.study, arms)
     Looks(asked.study)
@@ -83,7 +83,9 @@ def _study(argv: list[str]) -> int:
     for arm, origin in origins.items():
         if difference := here[arm].difference(origin):
             raise ConfigError(f"{folder.file}: arm {arm!r} was begun otherwise: {difference}")
+    began = time.perf_counter()
     over = trials_over(trials, asked.out, here)
+    leave_out_since(began)
     folder.write(asked.study, arms, looks, here)
     if asked.trial is not None:
         flags = (*asked.study.flags, *asked.process_flags)
@@ -332,6 +334,7 @@ def _text(study: Study, rows: "list[ArmFigures]", cost: dict[str, Any] | None) -
         for row in rows
         if row.verdict and row.verdict["word"] == "undecided"
     ]
+    parts += [row.caution for row in rows if row.caution]
     parts += words_of_cost(cost) if cost else []
     if study.kind == "scaling" and any("cpu" in machine for machine in machines):
         parts.append("simulated devices share this machine's cores: no speed-up is to be expected")

@@ -77,6 +77,7 @@ def pinned() -> Iterator[None]:
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
+        not_taken.clear()  # another run's surroundings may be others
 
 
 def warnings() -> list[str]:

@@ -50,6 +50,7 @@ def _section(read: ReadStudy, number: int) -> Section:
         lead.append(
             "Simulated devices share a machine's cores: no speed-up is to be expected of them."
         )
+    lead += [f"Arm {arm.caution}." for arm in read.arms if arm.caution]
     figure = _figure(read, number, machines)
     return Section(
         name=f"study_{number}",

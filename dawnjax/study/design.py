@@ -269,11 +269,15 @@ class StudyRecord(TypedDict):
     other machines has none before its first trial.
     """
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     study: Study
     arms: tuple[Arm, ...]
     looks_made: list[Look]
     origins: dict[str, Origin]
+
+
+class OlderFormatError(ValueError):
+    """A `study.json` that an earlier version wrote."""
 
 
 class StudyFolder:
@@ -286,9 +290,12 @@ class StudyFolder:
     def read(self) -> StudyRecord | None:
         """Read `study.json`; None where there is none. Raises OSError or ValueError if damaged."""
         try:
-            record = records.read_json(self.file, StudyRecord)
+            fields = records.load_json(records.read_plain(self.file))
         except FileNotFoundError:
             return None
+        if isinstance(fields, dict) and fields.get("schema_version") == 1:
+            raise OlderFormatError("it is of format 1, which is not read: begin the study anew")
+        record = records.convert(fields, StudyRecord)
         check_fields(record["study"])
         # The file may come from elsewhere, and its arms' names become folders.
         if len({arm.folder for arm in record["arms"]}) < max(1, len(record["arms"])):
@@ -308,7 +315,7 @@ class StudyFolder:
     ) -> None:
         """Write `study.json`."""
         record = StudyRecord(
-            schema_version=1,
+            schema_version=2,
             study=study,
             arms=arms,
             looks_made=list(looks_made),

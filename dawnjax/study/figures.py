@@ -58,6 +58,13 @@ class ArmFigures:
     rows: list[dict[str, Any]]
     machines: list[str]
 
+    @property
+    def caution(self) -> str:
+        """Sentence on an arm whose trials ran on different machines; empty for all others."""
+        if len(self.machines) < 2:
+            return ""
+        return f"{self.arm}: its times are of different machines ({'; '.join(self.machines)})"
+
 
 def figures(
     study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, OurRun], out: Path
@@ -154,7 +161,9 @@ def _seconds_to(result: RunResult, threshold: float | None) -> float | None:
         return result.time_to_accuracy_seconds
     target = result.target[0]
     for row in result.evaluations:
-        if reaches(row[target["metric"]], threshold, target.get("direction", "at_least")):
+        value = row.get(target["metric"])  # NaN and infinities are text in a log
+        is_number = isinstance(value, int | float)
+        if is_number and reaches(value, threshold, target.get("direction", "at_least")):
             return row["seconds_since_run_start"]
     return None
 

@@ -10,7 +10,7 @@ from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
-from dawnjax.study.design import PlannedTrial, StudyFolder, StudyRecord
+from dawnjax.study.design import OlderFormatError, PlannedTrial, StudyFolder, StudyRecord
 from dawnjax.study.looks import Row
 
 
@@ -48,20 +48,27 @@ def refuse_strangers(
 ) -> None:
     """Refuse a run that is no trial of the study: of another recipe, seed or system, or a copy.
 
-    The first trial of an arm decides where `origins` lacks the arm.
+    The first trial of an arm decides on devices, processes and mesh, and on the origin where
+    `origins` lacks the arm.
 
     Raises:
       RunError: Names the folder, and how its run differs.
     """
-    known, by_id = dict(origins), {}
+    known, layouts, by_id = dict(origins), {}, {}
     for trial, run in runs.items():
         expected = known.setdefault(trial.arm.name, run.origin)
         why = run.origin.difference(expected)
         devices = run.result.num_devices
+        layout = layouts.setdefault(trial.arm.name, run.layout)
+        other = [name for name, value in run.layout.items() if value != layout[name]]
         if run.result.seed != trial.seed:
             why = f"its seed is {run.result.seed}"
         elif trial.arm.devices and devices != trial.arm.devices:
             why = f"it ran on {devices} devices"
+        elif other and not why:
+            name = other[0]
+            why = f"it ran with {name}={run.layout[name]}, and another trial of the arm with "
+            why += f"{layout[name]}"
         first = by_id.setdefault(run.result.run_id, trial)
         if first is not trial:
             why = why or f"it is a copy of {_place(first)}"
@@ -100,4 +107,5 @@ def read_study(path: Path) -> StudyRecord | None:
     try:
         return folder.read()
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder.file} is damaged: {error}") from None
+        fault = "cannot be read" if isinstance(error, OlderFormatError) else "is damaged"
+        raise RunError(f"{folder.file} {fault}: {error}") from None

@@ -3,10 +3,12 @@
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import dawnjax
 from dawnjax import api
 from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.analysis.our_run import OurRun
@@ -63,6 +65,7 @@ def origins_of(
     for trial in trials:
         by_arm.setdefault(trial.arm.name, []).append(trial)
     origins: dict[str, Origin] = {}
+    began = time.perf_counter()
     alike: dict[tuple[Any, ...], Arm] = {}
     for arm in arms:
         request = request_of(study, by_arm[arm.name][0], out)
@@ -79,8 +82,19 @@ def origins_of(
                 f"arms {first.name!r} and {arm.name!r} train alike: they differ in nothing that a "
                 "study measures"
             )
+        if not origins:  # a run alone makes one origin too
+            began = time.perf_counter()
         origins[arm.name] = origin
+    leave_out_since(began)
     return origins
+
+
+def leave_out_since(moment: float) -> None:
+    """Take the time since then out of the set-up of this process's first trial.
+
+    Its total has the imports, as that of a run alone, but not the reading of other trials.
+    """
+    dawnjax.program_start += time.perf_counter() - moment
 
 
 def _refuse_other_experiment(
@@ -169,21 +183,26 @@ def run_all(
     """
     looks = Looks(study)
     rows: dict[Arm, Rows] = {arm: {} for arm in arms}
+    firsts: dict[Arm, tuple[PlannedTrial, OurRun]] = {}
+    ended = time.perf_counter()
     for trial in trials:
         if looks.needs_no_more(rows, trial):
             continue
         run, why = read_trial(trial, out), ""
         if not is_over(run):
             tell(f"{trial.arm.name}, seed {trial.seed}")
+            leave_out_since(ended)
             try:
                 status = run_trial(study, trial, out)
             except (RunError, CheckpointError, DataError) as error:
                 status, why = ExitStatus.FAILED, str(error)
             if status == ExitStatus.INTERRUPTED:
                 raise KeyboardInterrupt
+            ended = time.perf_counter()
             run = read_trial(trial, out)
         if run is not None:
-            refuse_strangers({trial: run}, out, origins)
+            first = firsts.setdefault(trial.arm, (trial, run))
+            refuse_strangers(dict([first, (trial, run)]), out, origins)
         row = None if run is None else row_of(run)
         if row is not None:
             rows[trial.arm][trial.seed] = row

@@ -43,7 +43,6 @@ from dawnjax.limits import Limit, NonNegative
 MAGIC, VERSION = 20240520, 1
 WIDE_MAGIC, WIDE_VERSION = 20240801, 7
 HEADER_BYTES = 256 * 4
-TOKEN_BYTES = 2
 
 WHOLE_BYTES = 2**28
 """Of a split's files: up to this, a run reads them whole before its clock starts."""
@@ -193,7 +192,9 @@ def _overlap(train: "Stream", evaluated: "Stream") -> Overlap | None:
         for shard in stream.shards:
             yield b"".join(part.tobytes() for _, part in shard.parts())
 
-    return overlap.shared(contents(train), contents(evaluated), "shards")
+    is_sampled = any(s.is_sampled for stream in (train, evaluated) for s in stream.shards)
+    unit = "shards (by samples)" if is_sampled else "shards"
+    return overlap.shared(contents(train), contents(evaluated), unit)
 
 
 PUBLISHED = {
@@ -246,6 +247,11 @@ class Shard:
                 f"at byte {wanted}; it ends at {size}"
             )
 
+    @property
+    def is_sampled(self) -> bool:
+        """True if parts alone are read before a run: billions of tokens would take too long."""
+        return np.dtype(self.dtype).itemsize * self.num_tokens > WHOLE_BYTES
+
     def check_and_hash(self, words: Words, digest: Any) -> None:
         """Refuse tokens outside the vocabulary, and add the tokens to a hash."""
         digest.update(str(self.num_tokens).encode())
@@ -256,12 +262,12 @@ class Shard:
     def parts(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the first place and the tokens of each part that is read before a run."""
         tokens = self.tokens()
-        step = SAMPLE_BYTES // TOKEN_BYTES
-        if tokens.nbytes <= WHOLE_BYTES:
+        step = SAMPLE_BYTES // tokens.itemsize
+        if not self.is_sampled:
             step = 2**20
             starts = range(0, tokens.size, step)
         else:
-            # Billions of tokens are not read before a run; `Stream` checks the rest row by row.
+            # `Stream` checks the rest row by row.
             starts = sorted({tokens.size * place // SAMPLES for place in range(SAMPLES)})
         for start in starts:
             yield start, tokens[start : start + step]

@@ -3,6 +3,7 @@
 import io
 import math
 import pathlib
+import sys
 import warnings
 from typing import IO
 
@@ -65,6 +66,8 @@ def map_array(path: pathlib.Path) -> np.ndarray:
 
 
 def _num_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
-    if min(shape, default=0) < 0:
-        raise DataError(f"states the shape {shape}")
+    # NumPy counts no zeros: neither (0, 2**62, 4) nor 2**62 values of no bytes can be made.
+    most = sys.maxsize // math.prod(size or 1 for size in shape)
+    if min(shape, default=0) < 0 or not 0 < dtype.itemsize <= most:
+        raise DataError(f"states the shape {shape} of {dtype.str}")
     return dtype.itemsize * math.prod(shape)

@@ -61,7 +61,7 @@ def shared_files(
 
 
 def shared_passages(train: Sequence[np.ndarray], evaluated: Sequence[np.ndarray]) -> Overlap | None:
-    """Compare passages of streams of tokens, uint16 [tokens] each, wherever they begin.
+    """Compare passages of streams of tokens, uint16 or uint32 [tokens] each, wherever they begin.
 
     None where no passage to evaluate is among those that are compared.
     """
@@ -82,11 +82,9 @@ def _passages(streams: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     with np.errstate(over="ignore"):
         powers = np.multiply.accumulate(np.full(count, _FACTOR, np.uint64))
         inverses = np.multiply.accumulate(np.full(count, _INVERSE, np.uint64))
-    # Unrelated numbers for the tokens: sums of small ones would often be equal.
-    numbers = np.random.Philox(key=0).random_raw(2**16)
     for stream in streams:
         for start in range(0, max(0, len(stream) - PASSAGE_TOKENS + 1), _BLOCK_TOKENS):
-            tokens = numbers[stream[start : start + count - 1]]
+            tokens = _numbers(stream[start : start + count - 1])
             sums = np.concatenate([[np.uint64(0)], np.cumsum(tokens * powers[: len(tokens)])])
             windows = sums[PASSAGE_TOKENS:] - sums[:-PASSAGE_TOKENS]
             # Divided by the power of its place, a passage has one hash wherever it begins.
@@ -94,6 +92,17 @@ def _passages(streams: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
             hashes ^= hashes >> np.uint64(29)
             hashes *= np.uint64(_FACTOR)
             yield hashes[hashes >> _ONE_OF_SAMPLED == 0]
+
+
+def _numbers(tokens: np.ndarray) -> np.ndarray:
+    """Unrelated numbers for the tokens, uint64: sums of small ones would often be equal.
+
+    Source: `mix64` of SplitMix64 (Steele et al. 2014), which gives no two tokens one number.
+    """
+    mixed = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(_FACTOR)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _digest(content: bytes) -> bytes:

@@ -100,7 +100,7 @@ def test_identities_and_systems_are_never_mixed(tmp_path):
         write_run(tmp_path / "c", identity="one", seed=2, num_devices=4),
         write_run(tmp_path / "d", identity="one", seed=3, device_kind="tpu v5"),
         write_run(tmp_path / "e", identity="one", seed=4, mesh={"data": 4, "fsdp": 2}),
-        write_run(tmp_path / "f", identity="one", seed=5),
+        write_run(tmp_path / "f", identity="one", seed=5, source="a remark"),
     ]
     entries = entries_of(*paths)
     grouped = {tuple(trial.file for trial in entry.trials) for entry in entries}

@@ -73,6 +73,7 @@ def test_the_script_completes_a_line(line, offered, tmp_path, capsys):
     assert (tmp_path / "asked").read_text().count("\n") == 1  # the second time from memory
 
 
-def test_a_shell_is_named(capsys):
-    assert main(["completion", "fish"]) == 2
-    assert "bash, or zsh" in capsys.readouterr().err
+@pytest.mark.parametrize("shell", ["fish", "zsh"])
+def test_another_shell_than_bash_is_refused(shell, capsys):
+    assert main(["completion", shell]) == 2
+    assert "bash alone" in capsys.readouterr().err

@@ -42,6 +42,9 @@ def test_a_new_file_is_one_of_the_page_under_its_own_name(
         (["there"], "there.py exists already"),
         (["there.py"], "there.py exists already"),
         (["a b"], "cannot name an experiment"),
+        (["digits"], "'digits' is an experiment of this package"),
+        (["json"], "'json' is an installed module"),
+        (["jax"], "'jax' is an installed module"),
         (["none/mine"], "there is no folder none"),
         (["mine", "--task=regression", "--model=linen"], "leave out one"),
         (["mine", "--task=translation"], "classification"),
@@ -56,3 +59,10 @@ def test_a_wrong_use_is_one_line_and_writes_nothing(arguments, said, tmp_path, m
     assert said in error and error.count("\n") == 1
     assert [path.name for path in Path().iterdir()] == ["there.py"]
     assert Path("there.py").read_text() == "kept"
+
+
+def test_the_command_is_quoted_for_a_shell(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("my work").mkdir()
+    assert main(["new", "my work/mine"]) == 0
+    assert "dawnjax train 'my work/mine.py'" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Files that a run reads: pipes, holes and marks end in one line, or are read right."""
 
+import lzma
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
 from dawnjax.input_pipeline.reading import (
     image_set,
     labelled_images,
+    npy_files,
     sentence_pairs,
     text_files,
     token_words,
@@ -90,3 +92,29 @@ def test_vectors_of_a_million_values_are_refused(tmp_path):
     (tmp_path / "words").write_bytes(b"word" + b" 1" * 10_000 + b"\n")
     with pytest.raises(DataError, match="words:1: 10000 values; at most 4096 are read"):
         read_vectors(tmp_path / "words", ["word"])
+
+
+def test_an_xz_of_several_streams_is_read_whole(tmp_path):
+    file, streams = tmp_path / "a.xz", [lzma.compress(b"one\n" * 9_999), lzma.compress(b"two\n")]
+    for between in (b"", bytes(4), bytes(20_000)):
+        file.write_bytes(between.join(streams) + between)
+        assert text_files.read_content(file, 2**20) == b"one\n" * 9_999 + b"two\n"
+    file.write_bytes(b"".join(streams))
+    with pytest.raises(DataError, match="unpacks to more than 39,998 bytes"):
+        text_files.read_content(file, 39_998)
+    for wrong in (b"junk", streams[1][:-1], streams[1][:3]):
+        file.write_bytes(streams[0] + wrong)
+        with pytest.raises(DataError, match="damaged or incomplete"):
+            text_files.read_content(file, 2**20)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("|S0", (2**62,)), ("<f4", (0, 2**62, 4)), ("<f4", (0, -1)), ("|V0", (1,))]
+)
+def test_an_array_that_numpy_cannot_make_is_refused(dtype, shape, tmp_path):
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+    for read in (npy_files.map_array, lambda path: npy_files.array_of(path.read_bytes())):
+        with pytest.raises(DataError, match="states the shape"):
+            read(tmp_path / "a.npy")

@@ -128,6 +128,11 @@ def test_large_shards_are_compared_whole(tmp_path, monkeypatch):
     declaration = shards(tmp_path, train=tokens, val=tokens).spec().declaration
     assert declaration is not None
     assert declaration.overlap == Overlap(shared=1, compared=1, unit="shards")
+    # Of larger ones samples are compared, and that is said.
+    monkeypatch.setattr("dawnjax.input_pipeline.datasets.token_shards.WHOLE_BYTES", 0)
+    declaration = shards(tmp_path, train=tokens, val=tokens).spec().declaration
+    assert declaration is not None
+    assert declaration.overlap == Overlap(shared=1, compared=1, unit="shards (by samples)")
 
 
 def test_a_shard_is_of_the_split_that_its_name_has_as_a_word(tmp_path):
@@ -136,3 +141,12 @@ def test_a_shard_is_of_the_split_that_its_name_has_as_a_word(tmp_path):
     assert (spec.num_train_examples, spec.num_eval_examples) == (159 // 16, 2)
     with pytest.raises(DataError, match=r"train_val.bin: has both train and val in its name"):
         shards(tmp_path, train_val=np.arange(20)).spec()
+
+
+def test_tokens_of_a_wide_vocabulary():
+    train = RANDOM.integers(70_000, 128_256, 9_000, np.uint32)
+    found = overlap.shared_passages([train], [np.concatenate([train[5_000:6_000], train[:64]])])
+    assert found is not None and 0 < found.shared < found.compared
+    # Tokens that are equal in their lower 16 bits are different ones.
+    other = overlap.shared_passages([train % 2**16], [train])
+    assert other is not None and other.shared == 0

@@ -65,6 +65,7 @@ def test_a_caller_s_own_settings_are_given_back(monkeypatch):
     monkeypatch.setattr(api, "load_run", lambda run_dir: None)
     api.run("digits", run_dir="somewhere")
     assert seen == [False] and jax.config.values["jax_enable_x64"] is True
+    assert not jax_settings.warnings()  # a later run, with other settings, says nothing of these
 
 
 def test_the_record_has_what_was_set_and_says_what_can_change_numbers():

@@ -1,0 +1,80 @@
+"""Trials of an arm that are pooled: of one layout, with numbers, on clocks of their own."""
+
+import dataclasses
+import time
+
+import pytest
+from made_runs import write_run
+from made_studies import DIGITS, made_study
+
+import dawnjax
+from dawnjax.__main__ import main
+from dawnjax.errors import ExitStatus, RunError
+from dawnjax.runs.clock import RunClock
+from dawnjax.study import trials
+from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
+from dawnjax.study.figures import figures
+from dawnjax.study.reading import trials_over
+
+
+def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
+    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
+    of_arms = arms_of(study, (), DIGITS)
+    (trial,) = trials_of(study, of_arms)
+    write_run(trial.directory(tmp_path), seconds=15.0)
+    run = trials_over((trial,), tmp_path, {})[trial]
+    metric = run.result.target[0]["metric"]
+    first, second, third = run.result.evaluations
+    without = {name: value for name, value in first.items() if name != metric}
+    evaluations = [without, {**second, metric: "NaN"}, third]
+    result = dataclasses.replace(run.result, evaluations=evaluations)
+    rows = figures(study, of_arms, {trial: run._replace(result=result)}, tmp_path)
+    assert [row.mean_seconds for row in rows] == [15.0, 15.0]
+
+
+def test_an_arm_on_different_machines_says_so(tmp_path, capsys):
+    study, of_arms, ordered = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
+    second = next(trial for trial in ordered if trial.seed == 1 and trial.arm is of_arms[0])
+    write_run(second.directory(tmp_path / "s"), seed=1, device_kind="tpu v5")
+    rows = figures(study, of_arms, trials_over(ordered, tmp_path / "s", {}), tmp_path / "s")
+    said = "num_epochs=3: its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
+    assert rows[0].caution.startswith(said) and rows[1].caution == ""
+    StudyFolder(tmp_path / "s").write(study, of_arms)
+    assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
+    assert f"Arm {said}" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, monkeypatch):
+    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0], "4": [10.0]})
+
+    def run_trial(study, trial, out):
+        write_run(trial.directory(out), seed=trial.seed, num_devices=4)
+        return ExitStatus.DONE
+
+    monkeypatch.setattr(trials, "run_trial", run_trial)
+    ran = trials.run_all(study, of_arms, ordered, tmp_path, {}, lambda name: None)
+    assert len([next(ran), next(ran)]) == 2
+    with pytest.raises(RunError, match="ran with devices=4, and another trial of the arm with 8"):
+        next(ran)
+
+
+def test_reading_other_trials_is_no_set_up_of_the_first(tmp_path, monkeypatch):
+    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0] * 5, "4": [10.0] * 5})
+    now, read, ages = 1000.0, trials.read_trial, []
+
+    def read_trial(trial, out):
+        nonlocal now
+        now += 50.0
+        return read(trial, out)
+
+    def run_trial(study, trial, out):
+        ages.append(RunClock().now())
+        write_run(trial.directory(out), seed=trial.seed)
+        return ExitStatus.DONE
+
+    monkeypatch.setattr(trials, "read_trial", read_trial)
+    monkeypatch.setattr(trials, "run_trial", run_trial)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    monkeypatch.setattr(dawnjax, "program_start", 993.0)
+    list(trials.run_all(study, of_arms, ordered, tmp_path, {}, lambda name: None))
+    assert ages == [7.0, 7.0]  # of the imports
