@@ -274,8 +274,7 @@ def _predict(
 def _straddling(request: Request, system: "System", batch: int) -> str:
     from dawnjax.plan.caveats import straddling_groups
 
-    mesh = request.options.mesh
-    shards = (mesh.data * mesh.fsdp) or system.num_devices // mesh.model
+    shards = request.options.mesh.batch_shards(system.num_devices)
     return straddling_groups(request.experiment.batch_norm_group_size, batch, shards)
 
 
