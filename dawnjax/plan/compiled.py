@@ -1,6 +1,6 @@
 """Programs of an experiment for a system: compiled in a separate process, kept as extracts.
 
-An entry of the cache says what made it: experiment, system, versions, code, settings of JAX and
+An entry of the cache says what made it: experiment, data, system, versions, code, settings of JAX and
 XLA. Who reads it checks that, and the numbers. An entry that fails is compiled anew.
 """
 
@@ -122,7 +122,7 @@ def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
 
     Args:
       argv: Flags of the experiment, as of `dawnjax train`.
-      identity: Hash of the experiment and of the options that change a program (`identity_of`).
+      identity: Experiment, data, and options that change a program (`identity_of`).
 
     Raises:
       RunError: They cannot be compiled, or do not fit; one line says why.
@@ -235,14 +235,41 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def identity_of(argv: Sequence[str]) -> str:
-    """Identity of the experiment that the flags ask for, with options that change its programs."""
+def spec_of(experiment: Any) -> tuple[Any, str]:
+    """Shapes and counts of the data here, or else of the published set; and which it was.
+
+    Raises:
+      ConfigError: The data are damaged, or neither here nor published; one line says why.
+    """
+    from dawnjax.config.own_files import own_code
+    from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+
+    data = experiment.data
+    try:
+        with own_code("the data"):
+            return data.spec(), "the data that are here"
+    except MissingDataError as error:
+        if hasattr(data, "published_spec"):
+            return data.published_spec(), "counts and shapes of the published set"
+        raise ConfigError(str(error)) from None
+    except (DataError, ValueError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def identity_of(argv: Sequence[str], data: tuple[Any, str] | None = None) -> str:
+    """Identity of the experiment that the flags ask for, with all else that changes its answer.
+
+    Args:
+      data: Of `spec_of` for this experiment; None reads it now, which can take seconds.
+    """
     from dawnjax.config.experiment_flags import parse_request
-    from dawnjax.config.own_files import file_of
 
     request, positional = parse_request("plan", list(argv))
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}")
-    own = file_of(request.experiment)
+    spec, which = data or spec_of(request.experiment)
+    counts = (spec.num_train_examples, spec.num_eval_examples)
+    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
     options = (request.options.mesh, request.options.weight_update_sharding)
-    return f"{request.experiment.recipe_fields()} {options} {own.code() if own else ''}"
+    fields = request.experiment.identity_fields(spec)
+    return f"{fields} {which} {counts} {shapes} {options}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.extract import extract_of
 from dawnjax.plan.predict import does_not_fit
@@ -63,7 +64,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     jax_settings.prepare()
     request, _ = parse_request("plan", argv)
     experiment = request.experiment
-    spec, note = _spec_of(experiment)
+    spec, note = spec_of(experiment)
     experiment.validate(spec)
     mesh = make_mesh(request.options.mesh, described_devices(system))
     started = time.perf_counter()
@@ -108,18 +109,6 @@ def _model_flops(recipe: Any) -> float | None:
         return float(recipe.experiment.task.train_flops_per_example(recipe.setting))
     except (DataError, ValueError):
         return None
-
-
-def _spec_of(experiment: Any) -> tuple[Any, str]:
-    """Shapes and counts of the data here, or else of the published set; and which it was."""
-    from dawnjax.input_pipeline.reading.dataset import MissingDataError
-
-    try:
-        return experiment.data.spec(), "the data that are here"
-    except MissingDataError as error:
-        if not hasattr(experiment.data, "published_spec"):
-            raise ConfigError(str(error)) from None
-        return experiment.data.published_spec(), "counts and shapes of the published set"
 
 
 def _longest(spec: Any) -> int:

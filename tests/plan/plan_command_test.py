@@ -1,5 +1,6 @@
 """`dawnjax plan`: its table, what it keeps, and wrong use."""
 
+import dataclasses
 import importlib.util
 import json
 
@@ -7,8 +8,10 @@ import pytest
 from made_reports import entry
 
 from dawnjax.__main__ import main
+from dawnjax.commands import plan
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.errors import RunError
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.input_pipeline.reading.dataset import MissingDataError
 from dawnjax.plan import compiled, validation
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
@@ -166,6 +169,49 @@ def test_without_the_compilers_one_line_says_what_to_install(monkeypatch, capsys
     assert main(["plan", "digits", "--on=v5e:4,h100:8"]) == 1
     text = capsys.readouterr().out
     assert text.count("pip install -e '.[plan]'") == 2
+
+
+def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path):
+    digits = {"suite": "dawnjax", "benchmark": "digits"}
+    file = tmp_path / "runs.jsonl"
+
+    def epochs_at(batch, *runs):
+        write_entries(file, runs)
+        return plan._epochs_of_runs(str(file), "digits")(batch)
+
+    small = entry("a", [10.0, 10.0, 10.0], identity="1", **digits)  # 4, 5 and 4 epochs
+    large = entry("b", [10.0], identity="2", global_batch_size=1024, **digits)  # 4 epochs
+    other = entry("c", [10.0], identity="3", **digits)
+    harder = entry("d", [10.0], target=dataclasses.replace(small.target, value=0.8), **digits)
+    assert epochs_at(256, small, large).mean == pytest.approx(13 / 3)
+    assert epochs_at(800, small, large).mean == 4
+    assert "1 of 1 trials" in epochs_at(800, small, large).basis
+    with pytest.raises(ConfigError, match="different experiments .* at batch 256"):
+        epochs_at(256, small, other)
+    with pytest.raises(ConfigError, match="different targets"):
+        epochs_at(256, small, harder)
+
+
+def test_kept_programs_belong_to_the_data(monkeypatch):
+    """Other data in the same place, and the published set in place of data, are other programs."""
+    argv = ["--experiment=digits"]
+    kind = type(load_experiment("digits").data)
+    here = load_experiment("digits").data.spec()
+    identities = [compiled.identity_of(argv)]
+    for changed in ({"fingerprint": "0" * 16}, {"num_eval_examples": 3}):
+        other = dataclasses.replace(here, **changed)
+        monkeypatch.setattr(kind, "spec", lambda _, other=other: other)
+        identities.append(compiled.identity_of(argv))
+
+    def missing(_):
+        raise MissingDataError("no digits there")
+
+    monkeypatch.setattr(kind, "spec", missing)
+    with pytest.raises(ConfigError, match="no digits there"):
+        compiled.identity_of(argv)
+    monkeypatch.setattr(kind, "published_spec", lambda _: here, raising=False)
+    identities.append(compiled.identity_of(argv))
+    assert len(set(identities)) == 4
 
 
 @pytest.mark.compiles
