@@ -59,6 +59,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     from dawnjax.feed import InputShapes
     from dawnjax.machine import jax_settings
     from dawnjax.machine.mesh import batch_shards, make_mesh
+    from dawnjax.session import refuse_mesh
     from dawnjax.train_step import make_recipe
 
     jax_settings.prepare()
@@ -66,6 +67,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     experiment = request.experiment
     spec, note = spec_of(experiment)
     experiment.validate(spec)
+    refuse_mesh(experiment.model, spec, request.options.mesh)
     mesh = make_mesh(request.options.mesh, described_devices(system))
     started = time.perf_counter()
     shards = batch_shards(mesh)

@@ -12,7 +12,7 @@ from dawnjax.commands import plan
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import MissingDataError
-from dawnjax.plan import compiled, validation
+from dawnjax.plan import compiled, validation, worker
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
 from dawnjax.results.entries import write_entries
@@ -212,6 +212,12 @@ def test_kept_programs_belong_to_the_data(monkeypatch):
     monkeypatch.setattr(kind, "published_spec", lambda _: here, raising=False)
     identities.append(compiled.identity_of(argv))
     assert len(set(identities)) == 4
+
+
+def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):
+    monkeypatch.setattr(worker, "described_devices", lambda _: pytest.fail("it compiles"))
+    with pytest.raises(ConfigError, match="mesh.model=2 must be 1"):
+        worker.compile_programs(["--experiment=digits", "--mesh.model=2"], parse_system("v3:8"))
 
 
 @pytest.mark.compiles
