@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -78,21 +77,17 @@ def main(argv: list[str]) -> int:
     counted = _given_epochs(
         values["epochs"].value, values["epochs_from"].value, request.experiment.name
     )
+    # Once: the flags of the jobs differ in nothing that the data depend on.
+    data = compiled.identity_of_data(request.experiment.data)
     jobs = [
         (system, batch) for system in {t.name: t for t in systems}.values() for batch in batches
     ]
-
-    @functools.cache
-    def data() -> tuple[Any, str]:
-        return compiled.spec_of(request.experiment)  # no job has other data
 
     def row(job: tuple["System", int]) -> Planned:
         system, batch = job
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
-            identity = compiled.identity_of(flags_of_batch, data())
-            programs = compiled.compiled(flags_of_batch, identity, system)
-            prediction = _predict(request, programs, system, batch, prices, counted)
+            prediction = _predict(request, flags_of_batch, data, system, batch, prices, counted)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             reason = str(error)
@@ -272,7 +267,8 @@ def _epochs_of_runs(path: str, experiment: str) -> "Callable[[int], Epochs]":
 
 def _predict(
     request: Request,
-    programs: compiled.Programs,
+    argv: list[str],
+    data: str,
     system: "System",
     batch: int,
     prices: dict[str, float],
@@ -281,6 +277,7 @@ def _predict(
     from dawnjax.plan import caveats, predict, validation
     from dawnjax.plan import prices as price_list
 
+    programs = compiled.compiled(argv, compiled.identity_of(argv, data), system)
     experiment = request.experiment
     epochs = counted(batch) if counted else _official_epochs(experiment, batch)
     usd_per_hour, note = price_list.system_price(system, prices)

@@ -1,6 +1,6 @@
 """Programs of an experiment for a system: compiled in a separate process, kept as extracts.
 
-An entry of the cache says what made it: experiment, data, system, versions, code, settings of JAX and
+An entry of the cache says what made it: experiment, system, versions, code, settings of JAX and
 XLA. Who reads it checks that, and the numbers. An entry that fails is compiled anew.
 """
 
@@ -122,7 +122,7 @@ def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
 
     Args:
       argv: Flags of the experiment, as of `dawnjax train`.
-      identity: Experiment, data, and options that change a program (`identity_of`).
+      identity: Hash of the experiment and of the options that change a program (`identity_of`).
 
     Raises:
       RunError: They cannot be compiled, or do not fit; one line says why.
@@ -235,41 +235,45 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def spec_of(experiment: Any) -> tuple[Any, str]:
-    """Shapes and counts of the data here, or else of the published set; and which it was.
+def spec_of(data: Any) -> tuple[Any, str]:
+    """Shapes and counts of the data here, or else of the published set; and which it was."""
+    from dawnjax.input_pipeline.reading.dataset import MissingDataError
 
-    Raises:
-      ConfigError: The data are damaged, or neither here nor published; one line says why.
-    """
+    try:
+        return data.spec(), "the data that are here"
+    except MissingDataError as error:
+        if not hasattr(data, "published_spec"):
+            raise ConfigError(str(error)) from None
+        return data.published_spec(), "counts and shapes of the published set"
+
+
+def identity_of_data(data: Any) -> str:
+    """All that the programs take from the data; ConfigError or DataError where they are unfit."""
     from dawnjax.config.own_files import own_code
-    from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
-    data = experiment.data
     try:
         with own_code("the data"):
-            return data.spec(), "the data that are here"
-    except MissingDataError as error:
-        if hasattr(data, "published_spec"):
-            return data.published_spec(), "counts and shapes of the published set"
+            spec, note = spec_of(data)
+    except ValueError as error:  # a field of the dataset's config that lies outside its range
         raise ConfigError(str(error)) from None
-    except (DataError, ValueError) as error:
-        raise ConfigError(str(error)) from None
+    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
+    counts = (spec.num_train_examples, spec.num_eval_examples)
+    return f"{spec.fingerprint} {counts} {shapes} {note}"
 
 
-def identity_of(argv: Sequence[str], data: tuple[Any, str] | None = None) -> str:
-    """Identity of the experiment that the flags ask for, with all else that changes its answer.
+def identity_of(argv: Sequence[str], data: str) -> str:
+    """Identity of the experiment that the flags ask for, with options that change its programs.
 
     Args:
-      data: Of `spec_of` for this experiment; None reads it now, which can take seconds.
+      data: Identity of its data (`identity_of_data`).
     """
     from dawnjax.config.experiment_flags import parse_request
+    from dawnjax.config.own_files import file_of
 
     request, positional = parse_request("plan", list(argv))
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}")
-    spec, which = data or spec_of(request.experiment)
-    counts = (spec.num_train_examples, spec.num_eval_examples)
-    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
+    own = file_of(request.experiment)
     options = (request.options.mesh, request.options.weight_update_sharding)
-    fields = request.experiment.identity_fields(spec)
-    return f"{fields} {which} {counts} {shapes} {options}"
+    code = own.code() if own else ""
+    return f"{request.experiment.recipe_fields()} {data} {options} {code}"

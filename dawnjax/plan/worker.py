@@ -13,7 +13,6 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.extract import extract_of
 from dawnjax.plan.predict import does_not_fit
@@ -59,13 +58,14 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     from dawnjax.feed import InputShapes
     from dawnjax.machine import jax_settings
     from dawnjax.machine.mesh import batch_shards, make_mesh
+    from dawnjax.plan.compiled import spec_of
     from dawnjax.session import refuse_mesh
     from dawnjax.train_step import make_recipe
 
     jax_settings.prepare()
     request, _ = parse_request("plan", argv)
     experiment = request.experiment
-    spec, note = spec_of(experiment)
+    spec, note = spec_of(experiment.data)
     experiment.validate(spec)
     refuse_mesh(experiment.model, spec, request.options.mesh)
     mesh = make_mesh(request.options.mesh, described_devices(system))

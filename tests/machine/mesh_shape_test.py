@@ -1,6 +1,7 @@
 """Parts of a batch, by the shape of the mesh and by the mesh itself."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,4 +23,5 @@ def test_the_shape_splits_a_batch_as_its_mesh_does(shape):
     sizes = {axis: getattr(shape, axis) for axis in AXES}
     if shape.data == 0:
         sizes["data"] = 16 // (shape.fsdp * shape.expert * shape.context * shape.model)
-    assert shape.batch_shards(16) == batch_shards(SimpleNamespace(shape=sizes))
+    mesh: Any = SimpleNamespace(shape=sizes)
+    assert shape.batch_shards(16) == batch_shards(mesh)

@@ -11,7 +11,6 @@ from dawnjax.__main__ import main
 from dawnjax.commands import plan
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.input_pipeline.reading.dataset import MissingDataError
 from dawnjax.plan import compiled, validation, worker
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
@@ -190,28 +189,6 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
         epochs_at(256, small, other)
     with pytest.raises(ConfigError, match="different targets"):
         epochs_at(256, small, harder)
-
-
-def test_kept_programs_belong_to_the_data(monkeypatch):
-    """Other data in the same place, and the published set in place of data, are other programs."""
-    argv = ["--experiment=digits"]
-    kind = type(load_experiment("digits").data)
-    here = load_experiment("digits").data.spec()
-    identities = [compiled.identity_of(argv)]
-    for changed in ({"fingerprint": "0" * 16}, {"num_eval_examples": 3}):
-        other = dataclasses.replace(here, **changed)
-        monkeypatch.setattr(kind, "spec", lambda _, other=other: other)
-        identities.append(compiled.identity_of(argv))
-
-    def missing(_):
-        raise MissingDataError("no digits there")
-
-    monkeypatch.setattr(kind, "spec", missing)
-    with pytest.raises(ConfigError, match="no digits there"):
-        compiled.identity_of(argv)
-    monkeypatch.setattr(kind, "published_spec", lambda _: here, raising=False)
-    identities.append(compiled.identity_of(argv))
-    assert len(set(identities)) == 4
 
 
 def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):

@@ -2,6 +2,7 @@
 
 from made_entries import make_entry, make_trial
 
+from dawnjax.page.section import Figure
 from dawnjax.report.curves import MOST_NAMED, learning_section
 from dawnjax.report.reached import reached_section
 
@@ -22,6 +23,7 @@ def test_the_fraction_that_reached_by_each_moment():
         (60.0, 0.75, 4),
     ]
     [figure] = section.blocks
+    assert isinstance(figure, Figure)
     assert "3 of 4, the first after 10 s" in figure.summary
     assert figure.draw(640.0) is not None
     assert reached_section([make_entry(trials[:1])]) is None
@@ -36,6 +38,7 @@ def test_an_entry_whose_trials_still_run_is_left_out_with_a_reason():
     section = reached_section([over, make_entry(running, source="running", **ours)])
     assert section is not None
     [figure], [table] = section.blocks, section.tables
+    assert isinstance(figure, Figure)
     [(_, why)] = figure.left_out
     assert why == "1 of 3 trials not finished"
     assert {row[-1] for row in table.rows} == {2}
@@ -49,6 +52,7 @@ def test_the_caption_says_of_how_many_entries_the_fastest_are_drawn():
         section = reached_section(entries)
         assert section is not None
         [figure] = section.blocks
+        assert isinstance(figure, Figure)
         assert caption in figure.caption and bool(caption) == bool(figure.caption)
 
 
@@ -58,5 +62,6 @@ def test_each_of_41_trials_that_reached_is_drawn():
     section = learning_section([make_entry(trials)])
     assert section is not None
     [figure] = section.blocks
+    assert isinstance(figure, Figure)
     assert "41 trials, drawn one by one" in figure.summary
     assert figure.draw(640.0).body().count("end of a trial") == 41
