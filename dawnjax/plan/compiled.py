@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax import records
+from dawnjax.cluster import children
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan import compilers
 from dawnjax.plan.extract import Extract
@@ -164,22 +166,22 @@ def _read(file: Path, made_of: Mapping[str, str]) -> dict[str, Any]:
 def answer_of_compiler(argv: Sequence[str], system: System) -> dict[str, Any]:
     """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed."""
     environment = compilers.environment(system.accelerator.device.platform)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "dawnjax.plan.worker"],
-            input=json.dumps({"argv": list(argv), "system": _full_name(system)}),
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode == 0 and lines:
+    request = json.dumps({"argv": list(argv), "system": _full_name(system)})
+    command, pipe = [sys.executable, "-m", "dawnjax.plan.worker"], subprocess.PIPE
+    # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
+    child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    with child:
+        try:
+            out, err = child.communicate(request.encode(), timeout=COMPILE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
+        finally:
+            children.send(child, signal.SIGKILL)  # and what it started and left
+    lines = [line for line in out.decode(errors="replace").splitlines() if line.startswith("{")]
+    if child.returncode == 0 and lines:
         return records.load_json(lines[-1])
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    status = f"the compiler's process ended with status {done.returncode}"
+    said = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
+    status = f"the compiler's process ended with status {child.returncode}"
     return {"reason": f"{status}: {said[-1][:300]}" if said else status}
 
 

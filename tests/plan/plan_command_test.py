@@ -3,6 +3,9 @@
 import dataclasses
 import importlib.util
 import json
+import os
+import signal
+import sys
 
 import pytest
 from made_reports import entry
@@ -11,7 +14,7 @@ from dawnjax.__main__ import main
 from dawnjax.commands import plan
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan import compiled, validation, worker
+from dawnjax.plan import compiled, compilers, validation, worker
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
 from dawnjax.results.entries import write_entries
@@ -189,6 +192,34 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
         epochs_at(256, small, other)
     with pytest.raises(ConfigError, match="different targets"):
         epochs_at(256, small, harder)
+
+
+STUB = """
+import ctypes, json, os, signal, sys
+request, number = json.load(sys.stdin), ctypes.c_int()
+if sys.platform.startswith("linux"):
+    ctypes.CDLL(None).prctl(2, ctypes.byref(number))  # PR_GET_PDEATHSIG
+alone = os.getpgid(0) == os.getpid()
+print(json.dumps({"system": request["system"], "dies_by": number.value, "alone": alone}))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone ends children")
+def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
+    package = tmp_path / "dawnjax" / "plan"
+    package.mkdir(parents=True)
+    (package / "worker.py").write_text(STUB)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compilers, "environment", lambda _: dict(os.environ))
+    answer = compiled.answer_of_compiler([], parse_system("v3:8"))
+    assert answer == {"system": "v3:2x2", "dies_by": signal.SIGKILL, "alone": True}
+    (package / "worker.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.3)
+    answer = compiled.answer_of_compiler([], parse_system("v3:8"))
+    assert answer == {"reason": "the compiler was stopped after 0.3 s"}
 
 
 def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):
