@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import sys
 
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import RunError
 from dawnjax.plan import compiled, observations
 
@@ -41,7 +42,9 @@ def main() -> int:
 
 def _answer(row: observations.PublishedResult) -> dict | None:
     try:
-        answer = compiled.answer_of(row.argv, compiled.identity_of(row.argv), row.system)
+        request, _ = parse_request("plan", list(row.argv))
+        data = compiled.identity_of_data(request.experiment.data)
+        answer = compiled.answer_of(row.argv, compiled.identity_of(row.argv, data), row.system)
     except RunError as error:
         print(f"{row.name}: {error}", flush=True)
         return None

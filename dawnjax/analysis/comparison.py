@@ -19,7 +19,8 @@ class Speedup:
 
     Attributes:
       throughput: Mean time per epoch of the small over that of the large; None if unknown.
-      tta: Score of the small over score of the large; None where one has no score.
+      tta: Score of the small over score of the large, both before any factor of a review, as the
+        epochs and the times per epoch are; None where one has no score.
       epochs: Mean epochs of the large over those of the small: the price of the larger batch.
       accelerators: Accelerators of the large over those of the small; None if unknown.
     """
@@ -57,7 +58,10 @@ def speedup(small: Entry, large: Entry) -> Speedup:
             of_small and of_small.seconds_per_epoch_mean,
             of_large and of_large.seconds_per_epoch_mean,
         ),
-        tta=_over(of_small and of_small.score_seconds, of_large and of_large.score_seconds),
+        tta=_over(
+            of_small and of_small.unscaled_score_seconds,
+            of_large and of_large.unscaled_score_seconds,
+        ),
         epochs=_over(of_large and of_large.epochs_mean, of_small and of_small.epochs_mean),
         accelerators=_over(large.num_accelerators, small.num_accelerators),
     )
@@ -102,7 +106,7 @@ def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
         rows=tuple(rows),
         notes=(
             "Throughput speedup: ratio of the mean times per epoch. Time-to-accuracy speedup: "
-            "ratio of the MLPerf scores. Their gap is what more epochs cost.",
+            "ratio of the MLPerf scores, unscaled. Their gap is what more epochs cost.",
         ),
     )
 

@@ -14,7 +14,7 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.plan import planned
+from dawnjax.plan import compiled, planned
 from dawnjax.plan.planned import Planned
 from dawnjax.plan.predict import DOES_NOT_FIT
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dawnjax.plan.epochs import Epochs
     from dawnjax.plan.predict import Prediction
     from dawnjax.plan.systems import System
+    from dawnjax.results.entries import Entry
 
 SCHEMA_VERSION = 1
 
@@ -76,6 +77,8 @@ def main(argv: list[str]) -> int:
     counted = _given_epochs(
         values["epochs"].value, values["epochs_from"].value, request.experiment.name
     )
+    # Once: the flags of the jobs differ in nothing that the data depend on.
+    data = compiled.identity_of_data(request.experiment.data)
     jobs = [
         (system, batch) for system in {t.name: t for t in systems}.values() for batch in batches
     ]
@@ -84,7 +87,7 @@ def main(argv: list[str]) -> int:
         system, batch = job
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
-            prediction = _predict(request, flags_of_batch, system, batch, prices, counted)
+            prediction = _predict(request, flags_of_batch, data, system, batch, prices, counted)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             reason = str(error)
@@ -227,32 +230,54 @@ def _epochs_of_runs(path: str, experiment: str) -> "Callable[[int], Epochs]":
     if not ours:
         names = ", ".join(sorted({entry.benchmark for entry in entries}))
         raise ConfigError(f"--epochs_from={path}: there is no run of {experiment}, but of {names}")
-    trials = [trial for entry in ours for trial in entry.trials]
-    known = [trial.epochs for trial in trials if trial.reached and trial.epochs]
+    if len(targets := leaderboard.targets(ours)) > 1:
+        words = " and ".join(map(leaderboard.target_words, targets))
+        raise ConfigError(f"--epochs_from={path}: runs to different targets, {words}; give one's")
+    by_batch: dict[int | None, list[Entry]] = {}
+    for entry in ours:
+        by_batch.setdefault(entry.global_batch_size, []).append(entry)
+    for size, entries in by_batch.items():
+        if len({entry.identity for entry in entries}) > 1:
+            raise ConfigError(
+                f"--epochs_from={path}: runs of different experiments (identities) at batch "
+                f"{size or 'unknown'}; give those of one"
+            )
+    known = {
+        size: epochs_of
+        for size, entries in by_batch.items()
+        if (epochs_of := [t.epochs for e in entries for t in e.trials if t.reached and t.epochs])
+    }
     if not known:
         raise ConfigError(
             f"--epochs_from={path}: no trial there says after how many epochs it reached"
         )
-    mean = math.fsum(known) / len(known)
-    targets = " or ".join(map(leaderboard.target_words, leaderboard.targets(ours)))
-    basis = f"mean of {len(known)} of {len(trials)} trials in {path} that reached {targets}"
-    batches = sorted({e.global_batch_size for e in ours if e.global_batch_size})
-    spread = epochs.spread_of_trials(known)
-    return lambda batch: validation.at_batch(mean, spread, batches, batch, basis)
+
+    def at(batch: int) -> "Epochs":
+        # Runs of another batch than the nearest say less, and theirs is another experiment.
+        sizes = [size for size in known if size]
+        size = min(sizes, key=lambda size: abs(math.log(size / batch))) if sizes else None
+        counts, trials = known[size], sum(len(entry.trials) for entry in by_batch[size])
+        basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
+        basis += " or ".join(map(leaderboard.target_words, targets))
+        mean, spread = math.fsum(counts) / len(counts), epochs.spread_of_trials(counts)
+        return validation.at_batch(mean, spread, [size] if size else [], batch, basis)
+
+    return at
 
 
 def _predict(
     request: Request,
     argv: list[str],
+    data: str,
     system: "System",
     batch: int,
     prices: dict[str, float],
     counted: "Callable[[int], Epochs] | None",
 ) -> "Prediction":
-    from dawnjax.plan import caveats, compiled, predict, validation
+    from dawnjax.plan import caveats, predict, validation
     from dawnjax.plan import prices as price_list
 
-    programs = compiled.compiled(argv, compiled.identity_of(argv), system)
+    programs = compiled.compiled(argv, compiled.identity_of(argv, data), system)
     experiment = request.experiment
     epochs = counted(batch) if counted else _official_epochs(experiment, batch)
     usd_per_hour, note = price_list.system_price(system, prices)
@@ -274,8 +299,7 @@ def _predict(
 def _straddling(request: Request, system: "System", batch: int) -> str:
     from dawnjax.plan.caveats import straddling_groups
 
-    mesh = request.options.mesh
-    shards = (mesh.data * mesh.fsdp) or system.num_devices // mesh.model
+    shards = request.options.mesh.batch_shards(system.num_devices)
     return straddling_groups(request.experiment.batch_norm_group_size, batch, shards)
 
 

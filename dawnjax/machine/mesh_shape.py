@@ -23,3 +23,7 @@ class MeshShape:
     expert: int = 1
     context: int = 1
     model: int = 1
+
+    def batch_shards(self, num_devices: int) -> int:
+        """Parts into which so many devices split a batch."""
+        return num_devices // (self.context * self.model)

@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax import records
+from dawnjax.cluster import children
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan import compilers
 from dawnjax.plan.extract import Extract
@@ -164,22 +166,22 @@ def _read(file: Path, made_of: Mapping[str, str]) -> dict[str, Any]:
 def answer_of_compiler(argv: Sequence[str], system: System) -> dict[str, Any]:
     """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed."""
     environment = compilers.environment(system.accelerator.device.platform)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "dawnjax.plan.worker"],
-            input=json.dumps({"argv": list(argv), "system": _full_name(system)}),
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode == 0 and lines:
+    request = json.dumps({"argv": list(argv), "system": _full_name(system)})
+    command, pipe = [sys.executable, "-m", "dawnjax.plan.worker"], subprocess.PIPE
+    # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
+    child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    with child:
+        try:
+            out, err = child.communicate(request.encode(), timeout=COMPILE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
+        finally:
+            children.send(child, signal.SIGKILL)  # and what it started and left
+    lines = [line for line in out.decode(errors="replace").splitlines() if line.startswith("{")]
+    if child.returncode == 0 and lines:
         return records.load_json(lines[-1])
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    status = f"the compiler's process ended with status {done.returncode}"
+    said = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
+    status = f"the compiler's process ended with status {child.returncode}"
     return {"reason": f"{status}: {said[-1][:300]}" if said else status}
 
 
@@ -235,8 +237,38 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def identity_of(argv: Sequence[str]) -> str:
-    """Identity of the experiment that the flags ask for, with options that change its programs."""
+def spec_of(data: Any) -> tuple[Any, str]:
+    """Shapes and counts of the data here, or else of the published set; and which it was."""
+    from dawnjax.input_pipeline.reading.dataset import MissingDataError
+
+    try:
+        return data.spec(), "the data that are here"
+    except MissingDataError as error:
+        if not hasattr(data, "published_spec"):
+            raise ConfigError(str(error)) from None
+        return data.published_spec(), "counts and shapes of the published set"
+
+
+def identity_of_data(data: Any) -> str:
+    """All that the programs take from the data; ConfigError or DataError where they are unfit."""
+    from dawnjax.config.own_files import own_code
+
+    try:
+        with own_code("the data"):
+            spec, note = spec_of(data)
+    except ValueError as error:  # a field of the dataset's config that lies outside its range
+        raise ConfigError(str(error)) from None
+    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
+    counts = (spec.num_train_examples, spec.num_eval_examples)
+    return f"{spec.fingerprint} {counts} {shapes} {note}"
+
+
+def identity_of(argv: Sequence[str], data: str) -> str:
+    """Identity of the experiment that the flags ask for, with options that change its programs.
+
+    Args:
+      data: Identity of its data (`identity_of_data`).
+    """
     from dawnjax.config.experiment_flags import parse_request
     from dawnjax.config.own_files import file_of
 
@@ -245,4 +277,5 @@ def identity_of(argv: Sequence[str]) -> str:
         raise ConfigError(f"unexpected argument {positional[0]!r}")
     own = file_of(request.experiment)
     options = (request.options.mesh, request.options.weight_update_sharding)
-    return f"{request.experiment.recipe_fields()} {options} {own.code() if own else ''}"
+    code = own.code() if own else ""
+    return f"{request.experiment.recipe_fields()} {data} {options} {code}"

@@ -58,13 +58,16 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     from dawnjax.feed import InputShapes
     from dawnjax.machine import jax_settings
     from dawnjax.machine.mesh import batch_shards, make_mesh
+    from dawnjax.plan.compiled import spec_of
+    from dawnjax.session import refuse_mesh
     from dawnjax.train_step import make_recipe
 
     jax_settings.prepare()
     request, _ = parse_request("plan", argv)
     experiment = request.experiment
-    spec, note = _spec_of(experiment)
+    spec, note = spec_of(experiment.data)
     experiment.validate(spec)
+    refuse_mesh(experiment.model, spec, request.options.mesh)
     mesh = make_mesh(request.options.mesh, described_devices(system))
     started = time.perf_counter()
     shards = batch_shards(mesh)
@@ -108,18 +111,6 @@ def _model_flops(recipe: Any) -> float | None:
         return float(recipe.experiment.task.train_flops_per_example(recipe.setting))
     except (DataError, ValueError):
         return None
-
-
-def _spec_of(experiment: Any) -> tuple[Any, str]:
-    """Shapes and counts of the data here, or else of the published set; and which it was."""
-    from dawnjax.input_pipeline.reading.dataset import MissingDataError
-
-    try:
-        return experiment.data.spec(), "the data that are here"
-    except MissingDataError as error:
-        if not hasattr(experiment.data, "published_spec"):
-            raise ConfigError(str(error)) from None
-        return experiment.data.published_spec(), "counts and shapes of the published set"
 
 
 def _longest(spec: Any) -> int:

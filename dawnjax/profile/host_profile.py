@@ -264,24 +264,23 @@ class HostProfile:
             memory_bytes_per_second=bandwidth,
         )
         reasons: dict[str, str] = {}
-        if exceeded := self._exceeded(fields["mfu"] or 0.0, fields["hfu"] or 0.0):
-            peak_reason = exceeded
-            peak = fields["mfu"] = fields["hfu"] = None
-        if (fields["memory_bandwidth_fraction"] or 0.0) > 1:
+        fraction = fields["memory_bandwidth_fraction"]
+        if fraction is None or fraction > 1:
             fields["memory_bandwidth_fraction"] = None
-            reasons["memory_bandwidth_fraction"] = (
-                "the ops read and write more than the memory can: caches keep part of it"
-            )
-        if peak is None:
-            reasons |= dict.fromkeys(("mfu", "hfu"), peak_reason)
-        if capture["model_flops_per_step"] is None:
-            reasons["mfu"] = capture["model_flops_reason"]
-        elif fields["memory_bandwidth_fraction"] is None:
             reasons["memory_bandwidth_fraction"] = (
                 "most of what a CPU's ops read stays in caches, and no counter tells"
                 if is_cpu
                 else peak_reason
+                if fraction is None
+                else "the ops read and write more than the memory can: caches keep part of it"
             )
+        if exceeded := self._exceeded(fields["mfu"] or 0.0, fields["hfu"] or 0.0):
+            peak_reason = exceeded
+            peak = fields["mfu"] = fields["hfu"] = None
+        if peak is None:
+            reasons |= dict.fromkeys(("mfu", "hfu"), peak_reason)
+        if capture["model_flops_per_step"] is None:
+            reasons["mfu"] = capture["model_flops_reason"]
         if self.trace is None or self.attribution is None:
             names = ("busy_fraction", "attributed_fraction", "tensor_core_fraction")
             fields |= dict.fromkeys(names)

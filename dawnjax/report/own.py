@@ -249,27 +249,43 @@ def _versions_table(runs: Sequence[OurRun]) -> Table:
     )
 
 
+def _changed(run: OurRun) -> str:
+    return " ".join(filter(None, [run.result.experiment, _variant(run)]))
+
+
+def _pooled(runs: Sequence[OurRun]) -> list[tuple[str, list[OurRun]]]:
+    """Runs of one origin on one system, by a name that has what sets them apart."""
+    names: dict[str, dict[tuple[str, ...], list[OurRun]]] = {}
+    for run in runs:
+        mesh = " x ".join(f"{size} {axis}" for axis, size in run.mesh)
+        apart = (run.system, mesh, f"{run.result.num_processes} processes")
+        apart += (*run.origin.options, f"identity {run.result.identity}")
+        names.setdefault(_changed(run), {}).setdefault(apart, []).append(run)
+    pooled = []
+    for name, groups in names.items():
+        common = set.intersection(*map(set, groups))
+        for apart, group in groups.items():
+            differs = ", ".join(word for word in apart if word not in common)
+            pooled.append((f"{name} ({differs})" if differs else name, group))
+    return pooled
+
+
 def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
     """Parts of the wall time as bars; None where no run's are known."""
-    groups: dict[tuple[str, str], list[OurRun]] = {}
-    for run in runs:
-        groups.setdefault((run.result.experiment, _variant(run)), []).append(run)
     each = len(runs) <= MOST_BARS
     bars, left_out = [], []
-    for (experiment, variant), group in groups.items():
-        name = " ".join(filter(None, [experiment, variant]))
-        for label, members in [(run.name, [run]) for run in group] if each else [(name, group)]:
-            unknown = [run for run in members if not run.result.wall_seconds]
-            if unknown:
-                left_out.append((label, unknown[0].result.reasons.get("goodput", "not known")))
-                continue
-            parts = tuple(
-                statistics.fmean(run.result.wall_seconds[part] for run in members) for part in PARTS
-            )
-            share = words.percent(parts[PARTS.index("steps")] / sum(parts))
-            bars.append(
-                Row(label, name if each else "", parts, f"{words.duration(sum(parts))}, {share}")
-            )
+    groups = [(run.name, [run]) for run in runs] if each else _pooled(runs)
+    for label, members in groups:
+        unknown = [run for run in members if not run.result.wall_seconds]
+        if unknown:
+            left_out.append((label, unknown[0].result.reasons.get("goodput", "not known")))
+            continue
+        parts = tuple(
+            statistics.fmean(run.result.wall_seconds[part] for run in members) for part in PARTS
+        )
+        share = words.percent(parts[PARTS.index("steps")] / sum(parts))
+        name = _changed(members[0]) if each else ""
+        bars.append(Row(label, name, parts, f"{words.duration(sum(parts))}, {share}"))
     left_out += [(bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:]]
     bars = bars[:MOST_BARS]
     if not bars:
@@ -291,7 +307,7 @@ def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
         caption=(
             "All seconds from the first start to the end, restarts and the gaps before them "
             "included; in percent the goodput, the share of steps that count."
-            + ("" if each else " Means over the runs of an experiment.")
+            + ("" if each else " Means over the runs of one experiment on one system.")
         ),
         draw=lambda width: draw_bars(bars, _PART_NAMES, axis, width),
         left_out=tuple(left_out),

@@ -9,15 +9,19 @@ from dawnjax.page.table import Column, Table
 from dawnjax.report.curves import MOST_NAMED, groups_of, placed_along
 from dawnjax.report.labels import label, labels_apart
 from dawnjax.results.entries import Entry
+from dawnjax.runs.logged_run import FINAL_STATUSES
 
 
 def reached_section(entries: Sequence[Entry]) -> Section | None:
     """Fraction of an entry's trials that reached, against time; None without two trials."""
     figures, shown = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
-        named = [entry for entry in group if _steps(entry)][:MOST_NAMED]
+        known = [entry for entry in group if _steps(entry)]
+        over = [entry for entry in known if not _unfinished(entry)]
+        named = over[:MOST_NAMED]
         if named:
-            figures.append(_figure(f"reached-{number}", title, named))
+            left_out = [(label(entry), why) for entry in known if (why := _unfinished(entry))]
+            figures.append(_figure(f"reached-{number}", title, named, len(over), left_out))
             shown += named
     if not figures:
         return None
@@ -33,7 +37,21 @@ def reached_section(entries: Sequence[Entry]) -> Section | None:
     )
 
 
-def _figure(name: str, title: str, group: Sequence[Entry]) -> Figure:
+def _unfinished(entry: Entry) -> str:
+    """Reason for no line where a trial may still reach; empty if all are over."""
+    over = (*FINAL_STATUSES, "failed")
+    ours = entry.suite == "dawnjax"  # official trials have ended, in the suites' own words
+    count = sum(ours and not t.reached and t.status not in over for t in entry.trials)
+    return f"{count} of {len(entry.trials)} trials not finished" if count else ""
+
+
+def _figure(
+    name: str,
+    title: str,
+    group: Sequence[Entry],
+    number_over: int,
+    left_out: Sequence[tuple[str, str]],
+) -> Figure:
     shorts = labels_apart(group)
     lines = [
         plots.Line(short, tuple(_corners(_steps(entry))), marked=False)
@@ -51,8 +69,13 @@ def _figure(name: str, title: str, group: Sequence[Entry]) -> Figure:
         name=name,
         title=f"{title}: trials that reached against time",
         summary="; ".join(said) + ".",
-        caption=f"The {len(group)} fastest entries with several trials." if len(group) > 1 else "",
+        caption=(
+            f"The {len(group)} fastest of {number_over} entries with several trials."
+            if number_over > len(group)
+            else ""
+        ),
         draw=lambda width: plots.draw_lines(lines, x, y, width),
+        left_out=tuple(left_out),
         tables=("reached_by_time",),
     )
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from forged import forge, places, text
 from hypothesis import example, given, settings
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from dawnjax import records
 from dawnjax.config.experiment import Evaluation
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import RunError
+from dawnjax.input_pipeline.datasets.token_shards import shard_of
 from dawnjax.plan import compiled, planned
 from dawnjax.plan.efficiency import Efficiency
 from dawnjax.plan.epochs import Epochs
@@ -230,3 +233,22 @@ def test_forged_entries(cache, campaign, capsys, count):
         forged.tried(f"seed {number}", held=not wrong, why=wrong, seconds=seconds)
         cache.entry.write_bytes(whole)
     forged.finish()
+
+
+def test_an_entry_belongs_to_its_data(cache, tmp_path):
+    """Other examples in the same folder are other data, as are those of the published set."""
+    flags = ["--experiment=fineweb_gpt2_small", f"--data.data_dir={tmp_path}"]
+
+    def ask() -> None:
+        data = parse_request("plan", flags)[0].experiment.data
+        cache.ask(compiled.identity_of(flags, compiled.identity_of_data(data)))
+
+    ask()  # no data: the published set
+    for last in (1, 2):
+        for part in ("train", "val"):
+            tokens = np.arange(3_000) % 50_000
+            tokens[-1] = last
+            (tmp_path / f"{part}.bin").write_bytes(shard_of(tokens))
+        ask()
+    ask()
+    assert cache.compiled == 4

@@ -1,15 +1,20 @@
 """`dawnjax plan`: its table, what it keeps, and wrong use."""
 
+import dataclasses
 import importlib.util
 import json
+import os
+import signal
+import sys
 
 import pytest
 from made_reports import entry
 
 from dawnjax.__main__ import main
+from dawnjax.commands import plan
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.errors import RunError
-from dawnjax.plan import compiled, validation
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.plan import compiled, compilers, validation, worker
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
 from dawnjax.results.entries import write_entries
@@ -166,6 +171,61 @@ def test_without_the_compilers_one_line_says_what_to_install(monkeypatch, capsys
     assert main(["plan", "digits", "--on=v5e:4,h100:8"]) == 1
     text = capsys.readouterr().out
     assert text.count("pip install -e '.[plan]'") == 2
+
+
+def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path):
+    digits = {"suite": "dawnjax", "benchmark": "digits"}
+    file = tmp_path / "runs.jsonl"
+
+    def epochs_at(batch, *runs):
+        write_entries(file, runs)
+        return plan._epochs_of_runs(str(file), "digits")(batch)
+
+    small = entry("a", [10.0, 10.0, 10.0], identity="1", **digits)  # 4, 5 and 4 epochs
+    large = entry("b", [10.0], identity="2", global_batch_size=1024, **digits)  # 4 epochs
+    other = entry("c", [10.0], identity="3", **digits)
+    harder = entry("d", [10.0], target=dataclasses.replace(small.target, value=0.8), **digits)
+    assert epochs_at(256, small, large).mean == pytest.approx(13 / 3)
+    assert epochs_at(800, small, large).mean == 4
+    assert "1 of 1 trials" in epochs_at(800, small, large).basis
+    with pytest.raises(ConfigError, match="different experiments .* at batch 256"):
+        epochs_at(256, small, other)
+    with pytest.raises(ConfigError, match="different targets"):
+        epochs_at(256, small, harder)
+
+
+STUB = """
+import ctypes, json, os, signal, sys
+request, number = json.load(sys.stdin), ctypes.c_int()
+if sys.platform.startswith("linux"):
+    ctypes.CDLL(None).prctl(2, ctypes.byref(number))  # PR_GET_PDEATHSIG
+alone = os.getpgid(0) == os.getpid()
+print(json.dumps({"system": request["system"], "dies_by": number.value, "alone": alone}))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone ends children")
+def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
+    package = tmp_path / "dawnjax" / "plan"
+    package.mkdir(parents=True)
+    (package / "worker.py").write_text(STUB)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compilers, "environment", lambda _: dict(os.environ))
+    answer = compiled.answer_of_compiler([], parse_system("v3:8"))
+    assert answer == {"system": "v3:2x2", "dies_by": signal.SIGKILL, "alone": True}
+    (package / "worker.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.3)
+    answer = compiled.answer_of_compiler([], parse_system("v3:8"))
+    assert answer == {"reason": "the compiler was stopped after 0.3 s"}
+
+
+def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):
+    monkeypatch.setattr(worker, "described_devices", lambda _: pytest.fail("it compiles"))
+    with pytest.raises(ConfigError, match="mesh.model=2 must be 1"):
+        worker.compile_programs(["--experiment=digits", "--mesh.model=2"], parse_system("v3:8"))
 
 
 @pytest.mark.compiles

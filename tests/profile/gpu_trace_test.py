@@ -1,5 +1,6 @@
 """Cutting a real trace small: the first steps stay as they were, and nothing else."""
 
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -122,3 +123,17 @@ def test_a_real_trace_of_a_gpu_is_read():
     # 64 images of 3 x 2 x 2,116,224 multiply-adds in 2.167 ms, of 494.7 TFLOP/s (tensorfloat32).
     assert used["mfu"] == pytest.approx(64 * 6 * 2_116_224 / 2.16728e-3 / 494.7e12, rel=1e-3)
     assert profile.communication_json()["seconds_per_step"] == 0
+
+
+def test_each_missing_memory_fraction_has_its_own_reason():
+    profile = read_profile(Path(__file__).parent / "h200_digits")
+
+    def reason(**changed):
+        other = dataclasses.replace(profile, capture={**profile.capture, **changed})
+        used = other.utilization_json()
+        assert used["memory_bandwidth_fraction"] is None
+        return used["reasons"]["memory_bandwidth_fraction"]
+
+    assert "caches keep part of it" in reason(step_seconds=1e-9)
+    unknown = {"model_flops_per_step": None, "model_flops_reason": "not counted"}
+    assert "Unknown GPU" in reason(device_kind="Unknown GPU", **unknown)

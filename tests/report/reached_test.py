@@ -3,7 +3,7 @@
 from made_entries import make_entry, make_trial
 
 from dawnjax.page.section import Figure
-from dawnjax.report.curves import learning_section
+from dawnjax.report.curves import MOST_NAMED, learning_section
 from dawnjax.report.reached import reached_section
 
 
@@ -27,6 +27,33 @@ def test_the_fraction_that_reached_by_each_moment():
     assert "3 of 4, the first after 10 s" in figure.summary
     assert figure.draw(640.0) is not None
     assert reached_section([make_entry(trials[:1])]) is None
+
+
+def test_an_entry_whose_trials_still_run_is_left_out_with_a_reason():
+    curve = [(1, 5.0, 94.0)]
+    reached = [make_trial(seconds, curve=curve, status="reached") for seconds in (10.0, 20.0)]
+    ours = {"suite": "dawnjax", "benchmark": "digits"}
+    over = make_entry(reached, source="over", **ours)
+    running = [*reached, make_trial(None, total=5.0, status="running")]
+    section = reached_section([over, make_entry(running, source="running", **ours)])
+    assert section is not None
+    [figure], [table] = section.blocks, section.tables
+    assert isinstance(figure, Figure)
+    [(_, why)] = figure.left_out
+    assert why == "1 of 3 trials not finished"
+    assert {row[-1] for row in table.rows} == {2}
+    assert figure.caption == ""
+
+
+def test_the_caption_says_of_how_many_entries_the_fastest_are_drawn():
+    trials = [make_trial(n + 1.0, curve=[(1, 0.5, 94.0)]) for n in range(MOST_NAMED + 1)]
+    many = [make_entry([trial] * 2, source=f"e{n}") for n, trial in enumerate(trials)]
+    for entries, caption in ((many[1:], ""), (many, f"{MOST_NAMED} fastest of {len(many)} ")):
+        section = reached_section(entries)
+        assert section is not None
+        [figure] = section.blocks
+        assert isinstance(figure, Figure)
+        assert caption in figure.caption and bool(caption) == bool(figure.caption)
 
 
 def test_each_of_41_trials_that_reached_is_drawn():

@@ -222,6 +222,19 @@ def test_what_is_left_out_is_named(tmp_path):
     assert figure.left_out == (("x num_epochs=9", "too many bars for one figure"),)
 
 
+def test_mean_wall_times_are_of_one_system_and_one_set_of_options(tmp_path):
+    (run,) = inputs.read([write_run(tmp_path / "a")]).runs
+    other = run._replace(result=dataclasses.replace(run.result, num_devices=64))
+    options = run._replace(origin=run.origin._replace(options=("prefetch=1",)))
+    section = own.runs_section([run] * own.MOST_BARS + [other, options])
+    assert section is not None
+    figure = section.blocks[1]
+    assert isinstance(figure, Figure)
+    for words in (run.system, other.system, "prefetch=1"):
+        assert words in figure.summary
+    assert len(figure.summary.split("; ")) == 3
+
+
 @pytest.mark.parametrize(
     ("lost", "names", "why"),
     [

@@ -20,6 +20,16 @@ def test_speedup_by_hand():
     assert value.epochs == 2.0 and value.accelerators == 4.0
 
 
+def test_a_scaled_score_does_not_change_the_speedup():
+    trials = [make_trial(t, 10.0) for t in (90, 100, 110)]
+    scaled = make_entry(trials, scaling_factor=1.5)
+    summary = scaled.summary
+    assert summary is not None and summary.unscaled_score_seconds == 100
+    scaled = dataclasses.replace(scaled, summary=dataclasses.replace(summary, score_seconds=150.0))
+    value = speedup(make_entry(trials), scaled)
+    assert (value.tta, value.throughput, value.epochs) == (1.0, 1.0, 1.0)
+
+
 def test_no_score_no_speedup():
     value = speedup(entry_of([1.0, 2.0, None, None], total=5.0), entry_of([1.0, 1.0, 1.0]))
     assert value.tta is None and value.throughput is None
