@@ -110,8 +110,8 @@ def _without_what_made_it(file: Path) -> None:
     ("damage", "says"),
     [
         (_fifo, "no plain file"),
-        (_sparse, "bytes; at most"),
-        (_folder, "no plain file"),
+        (_sparse, "is sparse"),
+        (_folder, "directory"),
         (_loop, "symbolic links"),
         (_of_another_system, "it was made of another system"),
         (_without_what_made_it, "made_of is missing"),
