@@ -170,6 +170,9 @@ def test_a_block_has_the_collectives_that_the_rules_imply():
     [
         (SMALL, {"model": 3}, "mesh.model=3 must divide model.num_heads=4"),
         (SMALL, {"model": 4}, "mesh.model=4 must divide model.num_kv_heads=2"),
+        # Weights that do not divide would lie whole on every device.
+        (SMALL, {"fsdp": 3}, "mesh.fsdp=3 must divide model.width=32"),
+        (SMALL, {"context": 16}, "mesh.context=16 must divide model.loss_chunk=8"),
         (SMALL, {"context": 3}, "mesh.context=3 must divide data.sequence_length=32"),
         (SMALL, {"expert": 2}, "mesh.expert=2 must be 1: model=llama has no experts to split"),
         (EXPERTS, {"expert": 8}, "mesh.expert=8 must divide model.experts.count=4"),
