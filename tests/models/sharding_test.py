@@ -18,7 +18,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.models.experts import Experts
 from dawnjax.models.llama import Llama
 from dawnjax.models.resnet import ResNet
-from dawnjax.models.sharding import RULES, axes_of, spec_of
+from dawnjax.models.sharding import RULES, axes_of, gathered, spec_of
 from dawnjax.profile.hlo import analyze
 from dawnjax.session import refuse_mesh
 
@@ -70,6 +70,25 @@ def test_an_optimizers_moments_lie_with_their_parameter():
     tree = {"opt_state": [{"mu": {"blocks": {"down": jnp.zeros((2, 256, 128))}}}]}
     [sharding] = jax.tree.leaves(shardings_of(mesh_of(data=2, model=2), tree, named))
     assert sharding.spec == P(None, "model", None)
+
+
+def test_weights_cross_devices_rounded_and_their_gradient_is_not():
+    mesh = mesh_of(data=1, fsdp=2)
+    execution = Execution(
+        platform="cpu",
+        compute_dtype="bfloat16",
+        batch_norm_group_size=0,
+        placement=batch_sharding(mesh, 0),
+    )
+
+    def loss(weights):
+        return (gathered(weights, ("embed", "mlp"), execution, jnp.bfloat16) ** 2).sum()
+
+    weights = jax.ShapeDtypeStruct((128, 256), jnp.float32)
+    lines = jax.jit(jax.grad(loss)).lower(weights).as_text().splitlines()
+    placed = [line for line in lines if "sharding_constraint" in line or "@Sharding" in line]
+    # The rounded weights twice, split and whole, and the gradient.
+    assert ["bf16>" in line for line in placed] == [True, True, False]
 
 
 def step(config, mesh):
