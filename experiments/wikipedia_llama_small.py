@@ -8,8 +8,8 @@ with 4 query heads, 2 key and value heads and document masks: 853,376 parameters
 
 The target is PyTorch's, fixed before DawnJAX was trained to it: two seeds of a script with the same
 network, recipe and evaluations (`benchmarks/pytorch_llama.py`, seeds 1000 and 1001) ended at 3.075
-and 3.082 bits a byte. The target lies just above both, so a run reaches
-it near its end, if at all.
+and 3.082 bits a byte. The target lies just above both: a run reaches it near its end, if at
+all.
 
 Expected: not known. DawnJAX has not been trained to the target.
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dawnjax.errors import ConfigError
 from dawnjax.limits import Counts, OneOrMore, check_fields, require, require_as_many
 from dawnjax.models.convolution import uniform_bias
 from dawnjax.models.default_boxes import DefaultBoxes
@@ -85,10 +84,7 @@ class SSD:
         sizes = self.map_sizes(image_shape)
         if min(min(size) for size in sizes) < 1:
             height, width, _ = image_shape
-            raise ConfigError(
-                f"images of {height}x{width} are too small for {len(sizes)} maps; give a larger "
-                "data.height and data.width, or fewer model.widths"
-            )
+            raise ValueError(f"images of {height}x{width} are too small for {len(sizes)} maps")
         return self.boxes.centred(sizes, image_shape[:2])
 
     def build(

@@ -60,10 +60,10 @@ def resolved(request: Request) -> Request:
     )
 
 
-def _source_of(path: Path) -> "_Source | PublishedWeights":
+def _source_of(path: Path) -> "Source | PublishedWeights":
     if is_published(path):
         return PublishedWeights(path)
-    return _Source(path, _source_record(path), _newest_manifest(path))
+    return Source(path, _source_record(path), _newest_manifest(path))
 
 
 def _recorded(request: Request) -> str:
@@ -152,7 +152,7 @@ def take(
     return dataclasses.replace(state, **merged, ema_params=ema), taken
 
 
-def _unchanged(experiment: Experiment) -> "_Source | PublishedWeights":
+def _unchanged(experiment: Experiment) -> "Source | PublishedWeights":
     path = Path(experiment.initialize_from).expanduser()
     source = _source_of(path)
     if source.state != experiment.initial_state:
@@ -163,7 +163,7 @@ def _unchanged(experiment: Experiment) -> "_Source | PublishedWeights":
 
 
 @dataclasses.dataclass(frozen=True)
-class _Source:
+class Source:
     path: Path
     record: dict[str, Any]
     manifest: dict[str, Any]

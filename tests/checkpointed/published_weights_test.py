@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.checkpointed.initial_parameters import _Source
+from dawnjax.checkpointed.initial_parameters import Source
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.arrays import signature
 from dawnjax.config.config_json import to_json
@@ -185,7 +185,7 @@ def test_adapters_take_their_base_from_a_run_in_another_dtype(tmp_path):
     source, lora = recipe_of(), recipe_of(*LORA, "--model.lora.frozen_dtype=bfloat16")
     leaves = jax.tree_util.tree_leaves_with_path({"params": source.abstract_state.params})
     arrays = {jax.tree_util.keystr(p, simple=True, separator="/"): signature(x) for p, x in leaves}
-    run = _Source(tmp_path, {"experiment": to_json(source.experiment)}, {"arrays": arrays})
+    run = Source(tmp_path, {"experiment": to_json(source.experiment)}, {"arrays": arrays})
     chosen = run.choose(lora, arrays)
     assert chosen["params/blocks/query"] == "params/blocks/query"
     assert chosen["params/adapters/query_out"] == ""

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dawnjax.errors import ConfigError
 from dawnjax.limits import LimitError
 from dawnjax.models.default_boxes import DefaultBoxes
 from dawnjax.models.execution import Execution
@@ -134,7 +133,7 @@ def test_fields_that_do_not_fit_are_named(model, named):
 
 
 def test_an_image_that_is_too_small_is_named():
-    with pytest.raises(ConfigError, match="images of 64x64 are too small for 6 maps"):
+    with pytest.raises(ValueError, match="images of 64x64 are too small for 6 maps"):
         SSD().default_boxes((64, 64, 3))
 
 
