@@ -44,10 +44,11 @@ def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
 def refuse_mesh(model: Any, spec: AnySpec, shape: MeshShape) -> None:
     """Refuse a mesh that splits parts which the model has whole, or sizes that do not divide."""
     sizes = model.split_sizes(spec) if hasattr(model, "split_sizes") else {}
-    parts = {"model": "no layer", "context": "no text", "expert": "no experts"}
+    parts = {"fsdp": "", "model": "no layer", "context": "no text", "expert": "no experts"}
     for axis, part in parts.items():
         number = getattr(shape, axis)
-        if number == 1:
+        # A model without named axes lies over `fsdp` by `state_sharding`, whatever its sizes.
+        if number == 1 or (axis == "fsdp" and axis not in sizes):
             continue
         if not sizes.get(axis):
             raise ConfigError(

@@ -13,6 +13,11 @@ of a run is constant but for the warm-up. Rates by batch, of the reference's con
     64      8e-4    6,144              226,645
     128     2e-3    32,768             344,747
 
+Another batch needs three flags beside it: the rate, --evaluation.every_steps=12,288 / rows (768,
+384, 192 and 96), and --schedule.warmup_epochs=rows of warm-up / 4,760,742. That length of an epoch
+is a guess from the published number of tokens. With data of another length the recipe's warm-up
+changes in proportion: divide by the rows of your data.
+
 Expected: not known. It has not been trained: neither the data nor the machines were at hand.
 MLPerf's tokenizer lists 128,256 tokens, and shards of them are what `--data.vocabulary=llama3`
 names.

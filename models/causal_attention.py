@@ -50,6 +50,9 @@ def causal_attention(
         fused = fused_attention(*arrays, execution, mask=mask, is_causal=True, window=within)
         if fused is not None:
             return fused.astype(jnp.float32)
+    block = max(BLOCK, window)
+    if length % block == 0 and length // block > _MOST_BLOCKS:
+        return _in_windows(query, key, value, documents, window, sinks, block)
     block = max(BLOCK, -(-length // _MOST_BLOCKS))
     attended = []
     for start in range(0, length, block):
@@ -60,6 +63,36 @@ def causal_attention(
         seen = (query[:, start:end], key[:, first:end], value[:, first:end])
         attended.append(_products(*seen, mask, sinks))
     return jnp.concatenate(attended, axis=1)
+
+
+def _in_windows(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    documents: jax.Array | None,
+    window: int,
+    sinks: jax.Array | None,
+    block: int,
+) -> jax.Array:
+    """Attention of blocks as long as a window or longer, each to itself and the one before it."""
+    batch, length = query.shape[:2]
+
+    def blocks(array: jax.Array) -> jax.Array:
+        return array.reshape(-1, block, *array.shape[2:])
+
+    def with_earlier(array: jax.Array, fill: int) -> jax.Array:
+        pads = ((0, 0), (block, 0), *[(0, 0)] * (array.ndim - 2))
+        earlier = jnp.pad(array, pads, constant_values=fill)[:, :length]
+        return jnp.concatenate([blocks(earlier), blocks(array)], axis=1)
+
+    if documents is None:
+        documents = jnp.zeros((batch, length), jnp.int32)
+    distance = block + jnp.arange(block)[:, None] - jnp.arange(2 * block)
+    # Before the text lies a document of its own, which no token sees.
+    mask = blocks(documents)[:, :, None] == with_earlier(documents, -1)[:, None]
+    mask &= ((distance >= 0) & (distance < window))[None]
+    seen = (blocks(query), with_earlier(key, 0), with_earlier(value, 0))
+    return _products(*seen, mask, sinks).reshape(query.shape)
 
 
 def _products(

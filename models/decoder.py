@@ -94,7 +94,7 @@ class Decoder(nnx.Module):
 
         A token attends to `window` tokens, itself included; 0 is no limit.
         """
-        return self._logits(self._hidden(tokens, window, None)[0])
+        return self._logits(self._hidden(tokens, window, None)[0], self._output_table())
 
     def losses(
         self,
@@ -114,12 +114,15 @@ class Decoder(nnx.Module):
         targets = constrained(targets, ("batch", "tokens"), self.execution)
         chunk = self.config.loss_chunk
 
-        def of_chunk(hidden: jax.Array, targets: jax.Array) -> jax.Array:
-            return plain_losses(self._logits(hidden), targets, self.execution)
+        # Out of the loop over chunks, each of which would gather it again.
+        table = self._output_table()
+
+        def of_chunk(hidden: jax.Array, targets: jax.Array, table: jax.Array) -> jax.Array:
+            return plain_losses(self._logits(hidden, table), targets, self.execution)
 
         batch, length = targets.shape
         if not chunk or chunk == length:
-            return of_chunk(hidden, targets), added
+            return of_chunk(hidden, targets, table), added
         # A chunk has tokens of each part of the text, so that no token leaves its device.
         parts = parts_of("tokens", length, self.execution)
         shape = (batch, parts, length // chunk, chunk // parts)
@@ -132,7 +135,7 @@ class Decoder(nnx.Module):
             return constrained(split, axes, self.execution)
 
         again = jax.checkpoint(of_chunk)
-        losses = jax.lax.map(lambda part: again(*part), (chunks(hidden), chunks(targets)))
+        losses = jax.lax.map(lambda part: again(*part, table), (chunks(hidden), chunks(targets)))
         losses = losses.reshape(-1, batch, parts, chunk // parts)
         return jnp.moveaxis(losses, 0, 2).reshape(batch, length), added
 
@@ -147,7 +150,8 @@ class Decoder(nnx.Module):
             # Whole in width: a lookup in a table that is split by width would gather twice.
             # Whole in text: a device looks up all tokens in its part of the vocabulary, and
             # results are summed. Told to split the text at once, XLA gathers the vocabulary.
-            table = self._table("embedding", ("vocab", "embed")).astype(dtype)
+            table = gathered(self.embedding[...], ("vocab", "embed"), execution, dtype)
+            table = table.astype(dtype)
             hidden = constrained(table[tokens], WHOLE, execution)
             hidden = moved(hidden, BETWEEN, WHOLE, execution)
         # A separator begins its document.
@@ -178,18 +182,19 @@ class Decoder(nnx.Module):
         hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
         return moved(hidden, WHOLE, BETWEEN, execution), balances.mean()
 
-    def _table(self, name: str, axes: Axes) -> jax.Array:
-        return gathered(getattr(self, name)[...], axes, self.execution)
-
-    def _logits(self, hidden: jax.Array) -> jax.Array:
-        arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
+    def _output_table(self) -> jax.Array:
+        """Weights of the output layer, whole in width."""
+        name = "embedding" if self.config.ties_embedding else "classifier"
+        axes = self.config.logical_axes()[name]
+        dtype = arithmetic_of(self.execution).products
         with jax.named_scope("classifier"):
-            if self.config.ties_embedding:
-                table = self._table("embedding", ("vocab", "embed"))
-                logits: jax.Array = linear(hidden, table, arithmetic, "oi", float32)
-            else:
-                kernel = self._table("classifier", ("embed", "vocab"))
-                logits = linear(hidden, kernel, arithmetic, "io", float32)
+            return gathered(getattr(self, name)[...], axes, self.execution, dtype)
+
+    def _logits(self, hidden: jax.Array, table: jax.Array) -> jax.Array:
+        arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
+        kernel_axes = "oi" if self.config.ties_embedding else "io"
+        with jax.named_scope("classifier"):
+            logits: jax.Array = linear(hidden, table, arithmetic, kernel_axes, float32)
             return constrained(logits, ("batch", "tokens", "vocab"), self.execution)
 
 
@@ -243,7 +248,8 @@ class Products:
     def _whole(self, part: str, name: str) -> jax.Array:
         # Gathered over `fsdp` here, inside the loop: one layer's weights are whole at a time.
         _, *axes = self.axes[f"{part}/{name}"]
-        return gathered(self.weights[name], tuple(axes), self.execution)
+        weights, dtype = self.weights[name], self.arithmetic.products
+        return gathered(weights, tuple(axes), self.execution, dtype)
 
     def _adapted(self, inputs: jax.Array, name: str) -> jax.Array:
         lora, target = self.config.lora, target_of(name)

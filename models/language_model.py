@@ -84,7 +84,10 @@ class LanguageModel:
     def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
         """For each axis of the mesh, the fields that it must divide, and their values."""
         del spec
-        return {"model": (("model.num_heads", self.num_heads),)}
+        return {
+            "fsdp": (("model.width", self.width),),
+            "model": (("model.num_heads", self.num_heads),),
+        }
 
     def logical_axes(self) -> dict[str, Axes]:
         """Named axes of each parameter, by the end of its path; `sharding.RULES` places them."""

@@ -99,9 +99,11 @@ class Llama:
     def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
         """For each axis of the mesh, the fields that it must divide, and their values."""
         names = ("num_heads", "num_kv_heads", "mlp_width")
+        chunk = (("model.loss_chunk", self.loss_chunk),) if self.loss_chunk else ()
         return {
+            "fsdp": (("model.width", self.width),),
             "model": tuple((f"model.{name}", getattr(self, name)) for name in names),
-            "context": (("data.sequence_length", spec.sequence_length),),
+            "context": (("data.sequence_length", spec.sequence_length), *chunk),
             "expert": (("model.experts.count", self.experts.count),) if self.experts.count else (),
         }
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from dawnjax.models.execution import Execution
@@ -114,10 +115,36 @@ def _moved_backward(axes, backward, execution, kept, gradient):
 _moved.defvjp(_moved_forward, _moved_backward)
 
 
-def gathered(weights: jax.Array, axes: Axes, execution: Execution) -> jax.Array:
-    """Weights of named axes, gathered along `embed`; their gradient is summed and scattered."""
+def gathered(weights: jax.Array, axes: Axes, execution: Execution, dtype: Any) -> jax.Array:
+    """Weights of named axes, gathered along `embed`; their gradient is summed and scattered.
+
+    They cross devices in `dtype` and come back in their own, which their gradient keeps: a product
+    that rounds its factors to `dtype` is the same as without.
+    """
+    if execution.placement is None or jax.sharding.get_abstract_mesh().manual_axes:
+        return weights
+    result: jax.Array = _gathered(weights, axes, execution, jnp.dtype(dtype))
+    return result
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _gathered(weights: jax.Array, axes: Axes, execution: Execution, dtype: Any) -> jax.Array:
+    # Placed twice: told the second place alone, XLA may gather first and round then.
+    rounded = constrained(weights.astype(dtype), axes, execution)
     whole = tuple(None if axis == "embed" else axis for axis in axes)
-    return moved(weights, whole, axes, execution)
+    return constrained(rounded, whole, execution).astype(weights.dtype)
+
+
+def _gathered_forward(weights, axes, execution, dtype):
+    return _gathered(weights, axes, execution, dtype), None
+
+
+def _gathered_backward(axes, execution, dtype, kept, gradient):
+    del dtype, kept
+    return (constrained(gradient, axes, execution),)
+
+
+_gathered.defvjp(_gathered_forward, _gathered_backward)
 
 
 def constrained(array: jax.Array, axes: Axes, execution: Execution) -> jax.Array:

@@ -66,7 +66,10 @@ class Transformer:
         """For each axis of the mesh, the fields that it must divide, and their values."""
         del spec
         names = ("num_heads", "hidden_width")
-        return {"model": tuple((f"model.{name}", getattr(self, name)) for name in names)}
+        return {
+            "fsdp": (("model.width", self.width),),
+            "model": tuple((f"model.{name}", getattr(self, name)) for name in names),
+        }
 
     def logical_axes(self) -> dict[str, Axes]:
         """Named axes of each parameter, by the end of its path; `sharding.RULES` places them."""

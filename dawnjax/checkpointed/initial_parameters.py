@@ -23,7 +23,7 @@ from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import CheckpointError, ConfigError
-from dawnjax.machine.mesh import replicated, shardings_of
+from dawnjax.machine.mesh import shardings_of
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.tasks.task import make_model
 from dawnjax.train_step import Recipe, TrainState
@@ -60,10 +60,10 @@ def resolved(request: Request) -> Request:
     )
 
 
-def _source_of(path: Path) -> "_Source | PublishedWeights":
+def _source_of(path: Path) -> "Source | PublishedWeights":
     if is_published(path):
         return PublishedWeights(path)
-    return _Source(path, _source_record(path), _newest_manifest(path))
+    return Source(path, _source_record(path), _newest_manifest(path))
 
 
 def _recorded(request: Request) -> str:
@@ -122,19 +122,25 @@ def take(
         state, names, fresh = source.take(recipe, state)
         return state, Taken(step=0, weights="raw", taken=tuple(names), fresh=tuple(fresh))
     checkpoints = Checkpoints(str(RunDirectory(source.path).checkpoints), keep=1, warn=warn)
-    read = checkpoints.read_newest(source.holds, replicated(recipe.mesh))
+    chosen = source.choose(recipe, source.manifest["arrays"])
+    both = {"params": state.params, "batch_stats": state.batch_stats}
+    shardings = shardings_of(recipe.mesh, both, recipe.named_axes)
+    places = {
+        chosen[_name(location)]: sharding
+        for location, sharding in jax.tree_util.tree_leaves_with_path(shardings)
+        if chosen[_name(location)]
+    }
+    read = checkpoints.read_newest(places)
     checkpoints.close()
     if read is None or read.step != source.manifest["step"]:
         raise CheckpointError(f"{source.path}: its newest checkpoint does not verify")
-    chosen = source.choose(recipe, source.manifest["arrays"])
 
     def pick(location: Any, fresh: jax.Array) -> jax.Array:
         stored = chosen[_name(location)]
-        return read.state[stored] if stored else fresh
+        return read.state[stored].astype(fresh.dtype) if stored else fresh
 
-    both = {"params": state.params, "batch_stats": state.batch_stats}
     merged = jax.tree_util.tree_map_with_path(pick, both)
-    merged = jax.device_put(merged, shardings_of(recipe.mesh, both, recipe.named_axes))
+    merged = jax.device_put(merged, shardings)
     # A copy: a step takes over the memory of each array of the state.
     ema = jax.tree.map(jnp.copy, merged["params"]) if recipe.experiment.ema_decay else {}
     taken = Taken(
@@ -146,7 +152,7 @@ def take(
     return dataclasses.replace(state, **merged, ema_params=ema), taken
 
 
-def _unchanged(experiment: Experiment) -> "_Source | PublishedWeights":
+def _unchanged(experiment: Experiment) -> "Source | PublishedWeights":
     path = Path(experiment.initialize_from).expanduser()
     source = _source_of(path)
     if source.state != experiment.initial_state:
@@ -157,7 +163,7 @@ def _unchanged(experiment: Experiment) -> "_Source | PublishedWeights":
 
 
 @dataclasses.dataclass(frozen=True)
-class _Source:
+class Source:
     path: Path
     record: dict[str, Any]
     manifest: dict[str, Any]
@@ -199,6 +205,9 @@ class _Source:
             name, wanted = _name(location), signature(leaf)
             there = signatures[stored[name]] if name in stored else "absent"
             is_new = there == "absent" and name.startswith(new)
+            if adapters and not name.startswith(new) and _shape(there) == _shape(wanted):
+                # Frozen parameters are cast to the dtype that the run keeps them in.
+                there = wanted
             if is_new or (parts and name.split("/")[1] not in parts):
                 chosen[name] = ""
                 continue
@@ -209,6 +218,10 @@ class _Source:
                 )
             chosen[name] = "" if there != wanted or name in is_fresh else stored[name]
         return chosen
+
+
+def _shape(text: str) -> str:
+    return text.partition("[")[2]
 
 
 def _name(location: Any) -> str:

@@ -1,8 +1,9 @@
 """Parameters that a run takes from a published checkpoint, in files of the form of safetensors.
 
 `--initialize_from` names a file, or a folder with `model.safetensors` or with
-`model.safetensors.index.json` and the files that it lists. Names, shapes and dtypes are compared
-with the model before a run begins. Each process then reads the parts of its own devices alone.
+`model.safetensors.index.json` and the files that it lists. Names and shapes are compared
+with the model before a run begins; float32, float16 and bfloat16 are cast to its dtypes. Each
+process then reads the parts of its own devices alone.
 
 Source: huggingface/safetensors, `README.md`, "Format"; transformers, `modeling_utils.py`, for the
 index.
@@ -28,6 +29,10 @@ from dawnjax.train_step import Recipe, TrainState
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 DTYPES = ("F32", "F16", "BF16")
+
+TABLE, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+COMPARED_ROWS = 64
+"""Of an output layer: a model with one table leaves it out where these rows are the table's."""
 
 WHOLE_BYTES, SAMPLES, SAMPLE_BYTES = 2**28, 64, 4096
 """A file of up to `WHOLE_BYTES` is hashed whole; of a larger one its header, its size and evenly
@@ -107,7 +112,7 @@ class PublishedWeights:
         return f"published weights, sha256 {digest.hexdigest()[:16]}"
 
     def check(self, recipe: Recipe) -> None:
-        """Refuse missing and other tensors, and those of another shape or dtype."""
+        """Refuse missing and other tensors, those of another shape, and quantized ones."""
         places = _places(recipe)
         wanted: dict[str, tuple[int, ...]] = {}
         for path, leaf in _leaves(recipe.split_params(recipe.abstract_state.params), recipe):
@@ -126,9 +131,22 @@ class PublishedWeights:
                 )
             if there.dtype not in DTYPES:
                 raise self._fault(f"{name} is {there.dtype}; wanted one of {', '.join(DTYPES)}")
-        others = sorted(set(tensors) - set(wanted))
+        others = sorted(name for name in set(tensors) - set(wanted) if not self._is_copy(name))
         if others:
             raise self._fault(f"{others[0]} is no tensor of the model, with {len(others)} in all")
+
+    def _is_copy(self, name: str) -> bool:
+        """True for a tensor that repeats others: rates of positions, a tied output layer."""
+        if name.endswith(".rotary_emb.inv_freq"):
+            return True
+        both = [self.tensors[each] for each in (name, TABLE) if each in self.tensors]
+        if name != OUTPUT or len(both) < 2 or both[0].shape != both[1].shape:
+            return False
+        rows = []
+        for each, tensor in zip((name, TABLE), both, strict=True):
+            with self._opened(tensor.file) as reader:
+                rows.append(reader.get_slice(each)[:COMPARED_ROWS])
+        return bool(np.array_equal(*rows))
 
     def take(self, recipe: Recipe, state: TrainState) -> tuple[TrainState, list[str], list[str]]:
         """State with the parameters read, their names, and the names of those that stay fresh."""
@@ -187,7 +205,7 @@ class PublishedWeights:
             raise self._fault(f"{file.name}: {_words(error)}") from None
 
     def _about_vocabulary(self, name: str, recipe: Recipe) -> str:
-        if name not in ("model.embed_tokens.weight", "lm_head.weight"):
+        if name not in (TABLE, OUTPUT):
             return ""
         return f": the data's vocabulary has {recipe.spec.vocabulary_size} tokens"
 

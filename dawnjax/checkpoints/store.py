@@ -15,7 +15,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -253,15 +253,15 @@ class Checkpoints:
         self._whole.add(content["step"])
         return arrays
 
-    def read_newest(self, chosen: Callable[[str], bool], sharding: Any) -> Restored | None:
-        """Read `chosen` paths, such as `params/0/bias`, into a dict; else as `restore_newest`."""
+    def read_newest(self, shardings: Mapping[str, Any]) -> Restored | None:
+        """Read the paths, such as `params/0/bias`, that have a sharding; else `restore_newest`."""
         content = self._newest_whole()
         if content is None:
             return None
         wanted = {
-            name: from_signature(text, sharding)
+            name: from_signature(text, shardings[name])
             for name, text in content["arrays"].items()
-            if chosen(name)
+            if name in shardings
         }
         return Restored(content["step"], self._arrays_of(content, wanted), content["metadata"])
 

@@ -101,7 +101,10 @@ class ObjectDetection(Task):
                 f"model={model.TAG} has no default boxes, which task={self.TAG} needs: choose ssd "
                 "or small_ssd"
             )
-        model.default_boxes(spec.image_shape)
+        try:
+            model.default_boxes(spec.image_shape)
+        except ValueError as error:
+            raise ConfigError(f"data.height and data.width: {error}") from None
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         """Refuse 0, which no detection at all reaches."""

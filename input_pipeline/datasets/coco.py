@@ -256,10 +256,10 @@ class Coco:
         return np.flatnonzero((objects.counts > 0) | self.evaluates_empty)
 
     def _trained(self) -> Objects:
-        """Objects to train on: with an area, and crowd regions where they count."""
+        """Objects with an area inside of their image, and crowd regions where they count."""
         directory, manifest = self._manifest()
         objects = _objects(directory, "train", manifest.facts.classes)
-        kept = (objects.boxes[:, 2:] > 0).all(axis=1) & (self.trains_crowd | ~objects.crowd)
+        kept = objects.has_area & (self.trains_crowd | ~objects.crowd)
         return objects.chosen(kept)
 
 

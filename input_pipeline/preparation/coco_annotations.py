@@ -13,6 +13,7 @@ Source: cocodataset.org, "Data format".
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -141,26 +142,27 @@ def _ordered(
     over = (boxes[:, :2] < 0) | (boxes[:, :2] + boxes[:, 2:] > limits)
     counts = [len(objects[image.id]) for image, _ in images]
     crowd = np.array([bool(a.iscrowd) for _, a, _ in flat], bool)
+    ordered = Objects(
+        sizes=sizes,
+        ends=np.cumsum(counts, dtype=np.int64),
+        boxes=boxes,
+        areas=np.array(areas, np.float64),
+        classes=np.array([numbers[a.category_id] for _, a, _ in flat], np.int32),
+        crowd=crowd,
+        masks=PackedMasks.of([mask for _, _, mask in flat]) if with_masks else None,
+        names=tuple(category.name for category in categories),
+    )
     return Annotations(
         images=tuple(image for image, _ in images),
         where=tuple(name for _, name in images),
         categories=categories,
-        objects=Objects(
-            sizes=sizes,
-            ends=np.cumsum(counts, dtype=np.int64),
-            boxes=boxes,
-            areas=np.array(areas, np.float64),
-            classes=np.array([numbers[a.category_id] for _, a, _ in flat], np.int32),
-            crowd=crowd,
-            masks=PackedMasks.of([mask for _, _, mask in flat]) if with_masks else None,
-            names=tuple(category.name for category in categories),
-        ),
+        objects=ordered,
         counts={
             "images": len(images),
             "objects": len(flat),
             "empty": counts.count(0),
             "crowd": int(crowd.sum()),
-            "no_area": int((boxes[:, 2:] <= 0).any(axis=1).sum()),
+            "no_area": int((~ordered.has_area).sum()),
             "over_border": int(over.any(axis=1).sum()),
         },
     )
@@ -182,13 +184,13 @@ def _parsed(name: str, content: bytes) -> _File:
 
 def _categories(name: str, file: _File) -> tuple[Category, ...]:
     categories = tuple(sorted(file.categories, key=lambda category: category.id))
-    for kind in ("id", "name"):
-        values = [getattr(category, kind) for category in categories]
-        twice = next((value for value in values if values.count(value) > 1), None)
-        if twice is not None:
-            raise DataError(f"{name}: the category with {kind} {twice!r} is there twice")
     if not 0 < len(categories) <= 10_000:
         raise DataError(f"{name}: has {len(categories):,} categories; 1 to 10,000 are read")
+    for kind in ("id", "name"):
+        values = Counter(getattr(category, kind) for category in categories)
+        twice = next((value for value, times in values.items() if times > 1), None)
+        if twice is not None:
+            raise DataError(f"{name}: the category with {kind} {twice!r} is there twice")
     return categories
 
 

@@ -115,6 +115,20 @@ class Objects:
         """Image of each object, from 0: int64 [objects]."""
         return np.repeat(np.arange(len(self.ends)), self.counts)
 
+    @property
+    def corners(self) -> np.ndarray:
+        """Corners inside of the image, as fractions of it: float32 [objects, 4]."""
+        height, width = self.sizes[self.rows].T
+        corners = np.concatenate([self.boxes[:, :2], self.boxes[:, :2] + self.boxes[:, 2:]], axis=1)
+        fractions = corners / np.stack([width, height, width, height], axis=1)
+        return np.clip(fractions.astype(np.float32), 0, 1)
+
+    @property
+    def has_area(self) -> np.ndarray:
+        """Where a box has an area inside of its image, as training sees it: bool [objects]."""
+        corners = self.corners
+        return (corners[:, 2:] > corners[:, :2]).all(axis=1)
+
     def chosen(self, kept: np.ndarray) -> "Objects":
         """Objects where `kept`, bool [objects], of the same images."""
         places = np.flatnonzero(kept)
@@ -160,12 +174,10 @@ class Objects:
         places = np.arange(len(rows)) - (self.ends - self.counts)[rows]
         kept = places < most
         rows, places, images = rows[kept], places[kept], len(self.ends)
-        corners = np.concatenate([self.boxes[:, :2], self.boxes[:, :2] + self.boxes[:, 2:]], axis=1)
-        height, width = self.sizes[rows].T
         boxes = np.zeros((images, most, 4), np.float32)
-        boxes[rows, places] = corners[kept] / np.stack([width, height, width, height], axis=1)
+        boxes[rows, places] = self.corners[kept]
         classes = np.zeros((images, most), np.int32)
         classes[rows, places] = self.classes[kept]
         crowd = np.zeros((images, most), bool)
         crowd[rows, places] = self.crowd[kept]
-        return {"boxes": np.clip(boxes, 0, 1), "classes": classes, "crowd": crowd}
+        return {"boxes": boxes, "classes": classes, "crowd": crowd}

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.checkpointed.initial_parameters import Source
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
+from dawnjax.checkpoints.arrays import signature
+from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import make_mesh
@@ -90,11 +93,16 @@ def test_lower_dtypes_are_read_and_adapters_stay_fresh(tmp_path):
     np.testing.assert_array_equal(query[1], made["model.layers.1.self_attn.q_proj.weight"].T)
 
 
-def renamed(old, new):
-    def change(made):
-        made[new] = made.pop(old)
-
-    return change
+def test_tensors_that_repeat_others_are_left_out(tmp_path):
+    made = tensors()
+    made["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(2, np.float32)
+    weights = write(tmp_path, made)
+    weights.check(recipe_of())
+    tied = recipe_of("--model.ties_embedding=true")
+    with pytest.raises(ConfigError, match="lm_head.weight is no tensor of the model"):
+        weights.check(tied)
+    made["lm_head.weight"] = made["model.embed_tokens.weight"]
+    write(tmp_path, made).check(tied)
 
 
 def replaced(name, array):
@@ -173,6 +181,19 @@ def test_a_tensor_in_two_files_is_refused(tmp_path):
         PublishedWeights(tmp_path).check(recipe_of())
 
 
+def test_adapters_take_their_base_from_a_run_in_another_dtype(tmp_path):
+    source, lora = recipe_of(), recipe_of(*LORA, "--model.lora.frozen_dtype=bfloat16")
+    leaves = jax.tree_util.tree_leaves_with_path({"params": source.abstract_state.params})
+    arrays = {jax.tree_util.keystr(p, simple=True, separator="/"): signature(x) for p, x in leaves}
+    run = Source(tmp_path, {"experiment": to_json(source.experiment)}, {"arrays": arrays})
+    chosen = run.choose(lora, arrays)
+    assert chosen["params/blocks/query"] == "params/blocks/query"
+    assert chosen["params/adapters/query_out"] == ""
+    arrays["params/norm"] = "float32[9]"
+    with pytest.raises(ConfigError, match=r"params/norm is float32\[9\] in it and bfloat16\[8\]"):
+        run.choose(lora, arrays)
+
+
 def test_other_content_has_another_state(tmp_path):
     made = tensors()
     before = write(tmp_path, made).state
@@ -201,7 +222,8 @@ def test_adapters_of_published_weights_are_trained_and_nothing_else(tmp_path, co
 
     mesh = make_mesh(parse_request("train", [*FLAGS])[0].options.mesh, jax.devices()[:1])
     stored = Checkpoints(str(run / "checkpoints"), keep=1, warn=print)
-    read = stored.read_newest(lambda name: name.startswith("params/"), replicated(mesh))
+    names = [name for name in manifest["arrays"] if name.startswith("params/")]
+    read = stored.read_newest(dict.fromkeys(names, replicated(mesh)))
     stored.close()
     assert read is not None
     value = read.state["params/blocks/value"]

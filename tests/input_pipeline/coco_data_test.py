@@ -175,6 +175,15 @@ def test_what_is_not_trained_on_is_counted(tmp_path, capsys):
     assert without.spec().num_train_examples == 3
 
 
+@pytest.mark.parametrize("box", [[30, 2, 4, 4], [-4, 2, 4, 4], [10, 20, 3, 1], [10, -1, 3, 1]])
+def test_a_box_that_only_touches_the_border_is_not_trained_on(box, tmp_path, capsys):
+    train = body()
+    train["annotations"][0]["bbox"] = box
+    assert prepare(write_source(tmp_path / "source", train), tmp_path / "out") == 0
+    assert "1 objects without area, not trained on" in capsys.readouterr().out
+    assert cells(tmp_path / "out").spec().num_train_examples == 2
+
+
 def test_images_without_objects_are_evaluated_or_not(tmp_path):
     evaluated = body(11)
     del evaluated["annotations"][1]
@@ -210,6 +219,10 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
         ("{}", "train.json: images is missing"),
         (changed(("images",), []), "train.json: holds no images"),
         (changed(("categories",), []), "train.json: has 0 categories"),
+        (
+            changed(("categories",), [{"id": n, "name": str(n)} for n in range(50_000)]),
+            "has 50,000 categories",
+        ),
         (changed((*OBJECT, "image_id"), 99), "annotation 2 is of image 99, which is not there"),
         (changed((*OBJECT, "category_id"), 1), f"{ABOUT} is of category 1, which is none"),
         (changed((*OBJECT, "id"), 1), "train.json: annotation 1 is there twice"),

@@ -12,7 +12,7 @@ from flax import nnx
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
-from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.causal_attention import causal_attention, visible
 from dawnjax.models.execution import Execution
 from dawnjax.models.experts import Experts, activated, routed_mlp
 from dawnjax.models.llama import SIZES, Llama
@@ -114,6 +114,34 @@ def test_queries_share_keys_as_if_these_were_repeated():
     first = causal_attention(query, key, value, None, 5, EXECUTION, jnp.zeros(4))[0, 0, 0]
     score = float(query[0, 0, 0] @ key[0, 0, 0]) / math.sqrt(8)
     np.testing.assert_allclose(first, value[0, 0, 0] / (1 + math.exp(-score)), rtol=1e-5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("window", [6, 70])
+def test_a_short_window_of_a_long_text_multiplies_two_blocks_of_keys(window):
+    random = np.random.default_rng(0)
+    query, sinks = jnp.asarray(random.normal(size=(2, 350, 4, 8)), jnp.float32), jnp.ones(4)
+    key, value = jnp.asarray(random.normal(size=(2, 2, 350, 2, 8)), jnp.float32)
+    documents = jnp.asarray(random.integers(0, 2, (2, 350)).cumsum(1) // 50)
+    length = 350 if window == 70 else 320
+    query, key, value = query[:, :length], key[:, :length], value[:, :length]
+    for one in (None, documents[:, :length]):
+        mask = visible(one, 0, length, 0, length, window)
+        found = causal_attention(query, key, value, one, window, EXECUTION, sinks)
+        shared = np.repeat(key, 2, axis=2), np.repeat(value, 2, axis=2)
+        scores = np.einsum("bqhc,bkhc->bhqk", query, shared[0]) / math.sqrt(8)
+        weights = np.where(mask[:, None], np.exp(scores), 0)
+        # Each sink is 1, and adds to the sum alone.
+        weights /= weights.sum(-1, keepdims=True) + math.e
+        wanted = np.einsum("bhqk,bkhc->bqhc", weights, shared[1])
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+    def alone(query, key, value):
+        return causal_attention(query, key, value, None, window, EXECUTION)
+
+    traced = str(jax.make_jaxpr(alone)(query, key, value))
+    block = max(window, 64)
+    assert f",{block},{2 * block}]" in traced
 
 
 @pytest.mark.compiles

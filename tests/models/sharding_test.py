@@ -18,7 +18,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.models.experts import Experts
 from dawnjax.models.llama import Llama
 from dawnjax.models.resnet import ResNet
-from dawnjax.models.sharding import RULES, axes_of, spec_of
+from dawnjax.models.sharding import RULES, axes_of, gathered, spec_of
 from dawnjax.profile.hlo import analyze
 from dawnjax.session import refuse_mesh
 
@@ -70,6 +70,25 @@ def test_an_optimizers_moments_lie_with_their_parameter():
     tree = {"opt_state": [{"mu": {"blocks": {"down": jnp.zeros((2, 256, 128))}}}]}
     [sharding] = jax.tree.leaves(shardings_of(mesh_of(data=2, model=2), tree, named))
     assert sharding.spec == P(None, "model", None)
+
+
+def test_weights_cross_devices_rounded_and_their_gradient_is_not():
+    mesh = mesh_of(data=1, fsdp=2)
+    execution = Execution(
+        platform="cpu",
+        compute_dtype="bfloat16",
+        batch_norm_group_size=0,
+        placement=batch_sharding(mesh, 0),
+    )
+
+    def loss(weights):
+        return (gathered(weights, ("embed", "mlp"), execution, jnp.bfloat16) ** 2).sum()
+
+    weights = jax.ShapeDtypeStruct((128, 256), jnp.float32)
+    lines = jax.jit(jax.grad(loss)).lower(weights).as_text().splitlines()
+    placed = [line for line in lines if "sharding_constraint" in line or "@Sharding" in line]
+    # The rounded weights twice, split and whole, and the gradient.
+    assert ["bf16>" in line for line in placed] == [True, True, False]
 
 
 def step(config, mesh):
@@ -170,6 +189,9 @@ def test_a_block_has_the_collectives_that_the_rules_imply():
     [
         (SMALL, {"model": 3}, "mesh.model=3 must divide model.num_heads=4"),
         (SMALL, {"model": 4}, "mesh.model=4 must divide model.num_kv_heads=2"),
+        # Weights that do not divide would lie whole on every device.
+        (SMALL, {"fsdp": 3}, "mesh.fsdp=3 must divide model.width=32"),
+        (SMALL, {"context": 16}, "mesh.context=16 must divide model.loss_chunk=8"),
         (SMALL, {"context": 3}, "mesh.context=3 must divide data.sequence_length=32"),
         (SMALL, {"expert": 2}, "mesh.expert=2 must be 1: model=llama has no experts to split"),
         (EXPERTS, {"expert": 8}, "mesh.expert=8 must divide model.experts.count=4"),

@@ -37,6 +37,9 @@ def test_another_model_and_other_data_are_one_line():
     other = dataclasses.replace(experiment, data=data, model=ResNet())
     with pytest.raises(ConfigError, match="model=resnet has no default boxes, which task=object_"):
         other.validate(cast(Any, data.spec()))
+    small = dataclasses.replace(COCO, height=64, width=64)
+    with pytest.raises(ConfigError, match="data.height and .* 64x64 are too small for 6 maps"):
+        load_experiment("coco_ssd_resnet34").validate(cast(Any, small.published_spec()))
     with pytest.raises(ConfigError, match="needs arrays image, boxes, classes, and the data give"):
         experiment.validate(Synthetic().spec())
 
