@@ -218,10 +218,10 @@ def _given_epochs(number: Any, path: Any, experiment: str) -> "Callable[[int], E
         return lambda batch: given
     if not path:
         return None
-    return _epochs_of_runs(str(path), experiment)
+    return epochs_of_runs(str(path), experiment)
 
 
-def _epochs_of_runs(path: str, experiment: str) -> "Callable[[int], Epochs]":
+def epochs_of_runs(path: str, experiment: str) -> "Callable[[int], Epochs]":
     from dawnjax.analysis import leaderboard, loading
     from dawnjax.plan import epochs, validation
 

@@ -1,7 +1,6 @@
 """`dawnjax runs`: a user's own runs, the newest first."""
 
 import dataclasses
-import json
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from absl import flags
 from rich.console import Console
 
+from dawnjax import records
 from dawnjax.analysis.our_entries import target_of
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.analysis.our_runs import find_run_directories, read_run
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     table = runs_table(listed)
     if flag_values["json"].value:
         for record in table.records():
-            print(json.dumps(record))
+            print(records.json_text(record))
     elif sys.stdout.isatty():
         Console(highlight=False).print(boxed(_narrow(table)))
     else:

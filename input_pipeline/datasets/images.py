@@ -16,7 +16,7 @@ SIDES = range(8, 1025)
 TAKEN = (
     *("cifar10", "digits", "image_arrays", "images", "imagenet", "movielens", "parallel_text"),
     *("synthetic", "synthetic_ratings", "synthetic_text", "synthetic_tokens", "token_shards"),
-    *("squad", "synthetic_questions"),
+    *("coco", "squad", "synthetic_objects", "synthetic_questions"),
 )
 """Names of other datasets: a person's images are never taken for them."""
 
