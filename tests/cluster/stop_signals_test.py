@@ -115,7 +115,9 @@ def test_a_signal_that_comes_twice_at_once_is_one_request():
 
 
 def test_an_interrupt_while_the_command_line_is_loaded_is_one_line():
-    module = "import sys; sys.argv = ['dawnjax', 'list']; import signal, dawnjax; "
+    # As at a terminal: a shell lets its background jobs ignore Ctrl-C, and they hand that on.
+    heeded = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    module = f"import sys; sys.argv = ['dawnjax', 'list']; {heeded}; import dawnjax; "
     process = start("-c", f"{module} signal.raise_signal(signal.SIGINT)")
     assert process.communicate()[1] == "dawnjax: interrupted before it began\n"
     assert process.returncode == 5
