@@ -38,5 +38,5 @@ def test_the_notebooks_cells_run(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
     assert re.match(r"0 reached \d+\.\d+", lines[0]), lines[0]
-    assert "1 runs of the same process were before it" in done.stdout
+    assert "1 earlier runs of the same process imported the libraries" in done.stdout
     assert "{'global_batch_size': 32}" in done.stdout
