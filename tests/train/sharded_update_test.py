@@ -140,7 +140,8 @@ def test_an_option_that_xla_does_not_know_ends_in_one_line(
     assert message in error and "Traceback" not in error
 
 
-def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path, compile_cache):
+def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
+    cache = f"--compile_cache_dir={tmp_path / 'compiled'}"  # a kept one may hold the first already
     common = ["train", *SMALL, "--num_epochs=1", "--schedule.warmup_epochs=0.5"]
     common += ["--targets.0.value=1.0", "--tensorboard=false", "--model.stage_widths=8"]
     states = []
@@ -151,7 +152,7 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path, compile_ca
         )
     ):
         run_dir = tmp_path / str(number)
-        flags = [f"--xla_options={options}", "--profile.after_run=false", compile_cache]
+        flags = [f"--xla_options={options}", "--profile.after_run=false", cache]
         assert main([*common, *flags, f"--run_dir={run_dir}"]) == 3
         events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
         start = next(event for event in events if event["event"] == "run_start")
