@@ -80,6 +80,7 @@ def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
         "qanet": text,
         "neumf": {"num_users": 3, "num_items": 4},
         "language_model": {**text, "sequence_length": 8, "separator": 19},
+        "llama": {**text, "sequence_length": 8, "separator": 19},
     }
     data: dict[str, Any] = others.get(model.TAG, images)
 
