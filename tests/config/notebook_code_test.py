@@ -53,9 +53,7 @@ def notebook(monkeypatch):
         pytest.param(DECAY.replace("*", "/"), id="a function that the class uses"),
         pytest.param("RATE = 0.2", id="a value that the function uses"),
         pytest.param(CONFIG.replace("0.0", "1.0"), id="the class"),
-        pytest.param(
-            CONFIG.replace("(self", "(self, other=1", 1), id="the signature of a method"
-        ),
+        pytest.param(CONFIG.replace("(self", "(self, other=1", 1), id="the signature of a method"),
     ],
 )
 def test_a_cell_that_changes_the_computation_changes_the_code(notebook, cell):
