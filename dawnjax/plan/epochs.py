@@ -60,14 +60,14 @@ class Epochs:
       mean: The estimate; None where nothing is known.
       spread: Standard deviation of its logarithm.
       basis: Source of the estimate, or the reason why there is none.
-      of_official_results: Whether other recipes gave the observations.
-      has_own_target: Whether some of them are to the experiment's own target.
+      source: One of the sources that `epoch_sources` names; empty where none knows.
+      has_own_target: Whether some observations are to the experiment's own target.
     """
 
     mean: float | None
     spread: float
     basis: str
-    of_official_results: bool = False
+    source: str = ""
     has_own_target: bool = True
 
 
