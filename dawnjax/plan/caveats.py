@@ -7,7 +7,6 @@ from dawnjax.config.experiment import Experiment, Target
 from dawnjax.page import words
 from dawnjax.plan.epoch_sources import OFFICIAL
 from dawnjax.plan.epochs import Epochs
-from dawnjax.plan.predict import around
 
 _SAME_EPOCHS = {"global_batch_size", "batch_norm_group_size", "compute_dtype", "data.data_dir"}
 """Flags that the estimate accounts for, or that change no mathematics."""
@@ -27,7 +26,7 @@ def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) 
         changed = sorted(set(overrides) - _SAME_EPOCHS)
         if changed:
             found.append(f"epochs are of other settings than this plan's {', '.join(changed)}")
-    count = around(epochs.mean, epochs.spread)
+    count = epochs.interval(experiment.evaluation.first_epoch)
     ends = f"{count.low:.3g} to {count.high:.3g}"
     if 0 < experiment.num_epochs < count.low:
         found.append(

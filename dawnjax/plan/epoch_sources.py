@@ -15,8 +15,8 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
 from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.epochs import Epochs
+from dawnjax.plan.interval import DEVIATIONS
 from dawnjax.plan.observations import TARGETS, convergence_points, official_points
-from dawnjax.plan.predict import DEVIATIONS
 
 if TYPE_CHECKING:
     from dawnjax.results.entries import Entry

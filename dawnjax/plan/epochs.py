@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dawnjax.plan.efficiency import octaves_outside
+from dawnjax.plan.interval import Interval, around
 
 SAME_TARGET, OTHER_TARGET = 0.06, 0.3
 """Standard deviations of the logarithm of a point: to the planned target, and to another one."""
@@ -69,6 +70,12 @@ class Epochs:
     basis: str
     source: str = ""
     has_own_target: bool = True
+
+    def interval(self, first: float = 0.0) -> Interval:
+        """Interval of the epochs; no run reaches its target before its first evaluation."""
+        assert self.mean is not None, self.basis
+        count = around(self.mean, self.spread)
+        return dataclasses.replace(count, low=first) if count.low < first <= self.mean else count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

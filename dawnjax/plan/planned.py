@@ -9,7 +9,8 @@ from dawnjax.page import words
 from dawnjax.page.table import of_words
 
 if TYPE_CHECKING:
-    from dawnjax.plan.predict import Interval, Prediction, Range
+    from dawnjax.plan.interval import Interval, Range
+    from dawnjax.plan.predict import Prediction
     from dawnjax.plan.validation import Check
 
 
@@ -63,14 +64,24 @@ def text(rows: Sequence[Planned]) -> str:
         if row.prediction is None:
             batch = f" batch {row.global_batch}" if row.global_batch else ""
             lines.append(f"{row.system}{batch}: {row.reason}")
-    notes: dict[str, list[str]] = {}
+    notes: dict[str, list[Prediction]] = {}
     for prediction in known:
         for note in _notes(prediction):
-            notes.setdefault(note, []).append(prediction.system)
-    for note, systems in notes.items():
-        named = dict.fromkeys(systems)
-        lines.append(f"{'all' if len(named) == len(known) else ', '.join(named)}: {note}")
+            notes.setdefault(note, []).append(prediction)
+    lines += [f"{_rows_named(those, known)}: {note}" for note, those in notes.items()]
     return "\n".join(lines)
+
+
+def _rows_named(those: Sequence["Prediction"], known: Sequence["Prediction"]) -> str:
+    """Names of rows: of a system with all its batches, or of one batch."""
+    if len(those) == len(known):
+        return "all"
+    names = {}
+    for one in those:
+        count = [sum(p.system == one.system for p in rows) for rows in (those, known)]
+        name = one.system if count[0] == count[1] else f"{one.system}/{one.global_batch}"
+        names[name] = None
+    return ", ".join(names)
 
 
 def _notes(prediction: "Prediction") -> list[str]:

@@ -21,10 +21,10 @@ from dawnjax.plan.efficiency import LAUNCHES, Efficiency, compute_seconds, peak_
 from dawnjax.plan.epochs import Epochs
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.interconnect import exchange_seconds
+from dawnjax.plan.interval import Interval, Range, around
 from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import System
 
-DEVIATIONS = 2.0
 COMMUNICATION = "exposed communication"
 SLOWEST_HOST = "waiting for the slowest host"
 
@@ -32,37 +32,6 @@ GIVE_EPOCHS = "give --epochs, or --epochs_from=RUNS"
 
 DOES_NOT_FIT = "does not fit: "
 """How the reason of a system with too little memory begins."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """An estimate and the ends of its interval, in one unit."""
-
-    value: float
-    low: float
-    high: float
-
-    def times(self, factor: float) -> "Interval":
-        """The estimate and its ends times an exact factor."""
-        return Interval(self.value * factor, self.low * factor, self.high * factor)
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """Ends of what is possible, without an estimate between them, in one unit."""
-
-    low: float
-    high: float
-
-    def times(self, factor: float) -> "Range":
-        """The ends times an exact factor."""
-        return Range(self.low * factor, self.high * factor)
-
-
-def around(value: float, spread: float) -> Interval:
-    """Interval of two standard deviations (`spread`) of the logarithm on either side."""
-    factor = math.exp(DEVIATIONS * spread)
-    return Interval(value, value / factor, value * factor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -256,11 +225,15 @@ def predict(
         if has_budget:
             count_range, time_range = _ranges(programs, system, efficiency, evaluation, spread)
     else:
-        count = around(epochs.mean, epochs.spread)
+        first = first_evaluation(evaluation, programs.train_examples / rate)
+        count = epochs.interval(first)
         seconds = run_seconds(programs, system, efficiency, evaluation, epochs.mean)
-        spread = math.hypot(spread, epochs.spread)
-        time = around(seconds + BETWEEN_SECONDS, spread)
-        time = dataclasses.replace(time, low=around(seconds, spread).low)
+        whole_spread = math.hypot(spread, epochs.spread)
+        # No run ends before its first evaluation.
+        least = run_seconds(programs, system, efficiency, evaluation, min(first, epochs.mean))
+        low = max(around(seconds, whole_spread).low, around(least, spread).low)
+        time = around(seconds + BETWEEN_SECONDS, whole_spread)
+        time = dataclasses.replace(time, low=low)
     if price.usd_per_hour is None:
         reasons["cost_usd"] = price.basis
     else:

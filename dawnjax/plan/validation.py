@@ -16,6 +16,7 @@ from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.epochs import Curve
+from dawnjax.plan.interval import Interval, around
 from dawnjax.plan.observations import (
     TARGETS,
     PublishedResult,
@@ -26,8 +27,6 @@ from dawnjax.plan.observations import (
     reference_experiments,
 )
 from dawnjax.plan.predict import (
-    Interval,
-    around,
     evaluation_seconds,
     step_parts,
     step_spread,
