@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
+from dawnjax.analysis.cost import training_cost
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
 from dawnjax.errors import ConfigError
+from dawnjax.machine.prices import PRICES, Price, parse_date
 from dawnjax.page.table import Column, Table, row_of
 from dawnjax.results.entries import Entry, EntryTarget, reaches
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval

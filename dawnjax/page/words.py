@@ -80,8 +80,9 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def rounded(value: float, digits: int = 4) -> str:
-    """A number to `digits` significant digits, without a power of ten: `22,650`, `0.137`."""
-    return f"{float(f'{value:.{digits}g}'):,.10g}"
+    """A number to `digits` significant digits, without a power of ten: `22,650`, `0.0000012`."""
+    text = f"{Decimal(f'{value:.{digits}g}'):,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def scaled(value: float, unit: str) -> str:
