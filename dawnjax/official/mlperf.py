@@ -154,7 +154,7 @@ def _trial(file: str, log: TrialLog) -> Trial:
         file=file,
         reached=log.reached,
         time_to_accuracy_seconds=log.seconds if log.reached else None,
-        total_seconds=log.seconds,
+        clock_seconds=log.seconds,
         epochs=log.epochs,
         status=log.status,
         seed=log.seeds[0] if len(log.seeds) == 1 else None,

@@ -20,6 +20,7 @@ from dawnjax.report import (
     trials,
 )
 from dawnjax.report.inputs import Inputs
+from dawnjax.report.swept import with_config
 
 DEFINITIONS = (
     (
@@ -127,4 +128,4 @@ def make(
         version=dawnjax.__version__,
     )
     tables = {table.name: table for section in present for table in section.tables}
-    return Report(page, tuple(tables.values()))
+    return Report(page, tuple(with_config(table, entries, runs) for table in tables.values()))

@@ -15,6 +15,7 @@ from dawnjax.study.design import Study, trials_of
 from dawnjax.study.figures import ArmFigures, figures
 from dawnjax.study.looks import cost_of_looks
 from dawnjax.study.reading import read_study, trials_over
+from dawnjax.study.search import SearchFigures, search_figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +40,14 @@ class ReadStudy:
     """A study with the figures of its arms.
 
     Attributes:
+      search: Figures of a search; None for any other study.
       looks: Cost of its looks (`looks.cost_of_looks`); None for one arm or an unfinished study.
     """
 
     name: str
     study: Study
     arms: tuple[ArmFigures, ...]
+    search: SearchFigures | None = None
     looks: dict[str, Any] | None = None
 
 
@@ -132,4 +135,5 @@ def _read_study(path: Path) -> ReadStudy | None:
     study, arms, made = record["study"], record["arms"], record["looks_made"]
     over = trials_over(trials_of(study, arms), path, record["origins"])
     cost = cost_of_looks(made, len(arms) - 1) if made and len(arms) > 1 else None
-    return ReadStudy(path.resolve().name, study, tuple(figures(study, arms, over, path)), cost)
+    of_arms = tuple(figures(study, arms, over, path))
+    return ReadStudy(path.resolve().name, study, of_arms, search_figures(study, over), cost)

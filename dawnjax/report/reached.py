@@ -91,7 +91,7 @@ def _steps(entry: Entry) -> list[tuple[float, float]]:
         return []
     total = len(entry.trials)
     steps = [(seconds, count / total) for count, seconds in enumerate(times, 1)]
-    ends = [trial.total_seconds or 0.0 for trial in entry.trials]
+    ends = [trial.clock_seconds or 0.0 for trial in entry.trials]
     return [(0.0, 0.0), *steps, (max(*ends, times[-1]), len(times) / total)]
 
 

@@ -32,6 +32,7 @@ def write_run(
     cache: str = "",
     declared: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
+    overrides: dict[str, Any] | None = None,
 ) -> Path:
     """Write a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
@@ -51,6 +52,7 @@ def write_run(
       cache: `cold` or `warm` for a program that took 5 s before the start; empty for none.
       declared: The log's facts on its data; those of made data if None.
       settings: Of JAX and XLA, that can change numbers; none if None.
+      overrides: Fields that flags changed; none if None.
     """
     log = Log().begin(0.0, price)
     step = 0
@@ -85,7 +87,7 @@ def write_run(
             "schema_version": 1,
             "process_index": 0,
         },
-        "experiment": {"seed": seed, "identity": identity}
+        "experiment": {"seed": seed, "identity": identity, "overrides": overrides or {}}
         | ({"run_options": {"price_per_hour_usd": price, **options}} if options else {})
         | ({"experiment": {**EXPERIMENT, "data": {"tag": data}}} if data else {})
         | ({"data": declared} if declared else {}),
