@@ -30,6 +30,10 @@ MOST_LEFT_OUT = 3
 """Fold the list of entries that a figure omits when it has more lines than this."""
 
 
+LONGEST_FOLD_TITLE = 48
+"""Letters of the line that opens a fold: one line of a phone."""
+
+
 def render(
     *,
     title: str,
@@ -86,10 +90,12 @@ def _drawn_section(section: Section) -> dict[str, Any]:
     drawn = [_drawn_figure(figure, wide) for figure in figures]
     is_open = sum(len(table.rows) for table in tables) <= MOST_OPEN_ROWS
     folded = (*(() if is_open else tables), *section.folded)
+    more = drawn[MOST_OPEN_FIGURES:]
     return {
         **_fields(section),
         "figures": drawn[:MOST_OPEN_FIGURES],
-        "more_figures": drawn[MOST_OPEN_FIGURES:],
+        "more_figures": more,
+        "more_title": _fold_title(more[0]["title"]) if more else "",
         "open_tables": [_shown_table(table) for table in (tables if is_open else ())],
         "folded": [_shown_table(table) for table in folded],
     }
@@ -125,8 +131,13 @@ def _shown_table(table: TableView) -> dict[str, Any]:
     return {
         **_fields(table),
         "more_reasons": len(table.reasons) >= MOST_REASONS,
+        "fold_title": _fold_title(table.caption),
         "rows_in_words": words.count(len(table.rows), "row"),
     }
+
+
+def _fold_title(title: str) -> str:
+    return words.shortened(title, LONGEST_FOLD_TITLE)
 
 
 def _printable(value: Any) -> Any:
