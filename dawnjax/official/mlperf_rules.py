@@ -259,7 +259,8 @@ def _of_trial(
 
 
 @functools.cache
-def _rows() -> tuple[dict[str, str], ...]:
+def required_keys() -> tuple[dict[str, str], ...]:
+    """Rows of `mlperf_keys.csv`: keys of each closed benchmark from a round to a round."""
     path = Path(__file__).with_name("mlperf_keys.csv")
     filled = ("benchmark", "first_round", "last_round", "keys", "source")
     return tuple(row for _, row in data_tables.rows(path, filled))
@@ -267,7 +268,7 @@ def _rows() -> tuple[dict[str, str], ...]:
 
 def _keys(benchmark: str, round_name: str) -> dict[str, str] | None:
     """Keys that the closed division asks of a benchmark; the newest round's without a round."""
-    rows = [row for row in _rows() if row["benchmark"] == benchmark]
+    rows = [row for row in required_keys() if row["benchmark"] == benchmark]
     if not round_name:
         return rows[-1] if rows else None
     return next(iter(mlperf_rounds.in_round(rows, round_name)), None)

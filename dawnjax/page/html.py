@@ -95,9 +95,12 @@ def _drawn_section(section: Section) -> dict[str, Any]:
         **_fields(section),
         "figures": drawn[:MOST_OPEN_FIGURES],
         "more_figures": more,
-        "more_title": _fold_title(more[0]["title"]) if more else "",
+        "more_title": next(iter(_fold_titles([figure["title"] for figure in more])), ""),
         "open_tables": [_shown_table(table) for table in (tables if is_open else ())],
-        "folded": [_shown_table(table) for table in folded],
+        "folded": [
+            {**_shown_table(table), "fold_title": title, "is_cut": title != table.caption}
+            for table, title in zip(folded, _fold_titles([t.caption for t in folded]), strict=True)
+        ],
     }
 
 
@@ -131,13 +134,12 @@ def _shown_table(table: TableView) -> dict[str, Any]:
     return {
         **_fields(table),
         "more_reasons": len(table.reasons) >= MOST_REASONS,
-        "fold_title": _fold_title(table.caption),
         "rows_in_words": words.count(len(table.rows), "row"),
     }
 
 
-def _fold_title(title: str) -> str:
-    return words.shortened(title, LONGEST_FOLD_TITLE)
+def _fold_titles(titles: Sequence[str]) -> list[str]:
+    return words.squeezed_apart(titles, LONGEST_FOLD_TITLE)
 
 
 def _printable(value: Any) -> Any:

@@ -136,6 +136,9 @@ def memory(size: float) -> str:
 _FIELD = re.compile(r"[^\s=,()]+(?==)")
 """Name of a field before its value."""
 
+_VALUE = re.compile(r"[^\s=]+=(?:\[[^\]]*\],?|\S+)")
+"""A field with its value, which may be a list."""
+
 
 def squeezed(text: str, length: int) -> str:
     """Cut the middle of a text that is longer than `length`, because names differ at their ends.
@@ -159,9 +162,8 @@ def _squeezed_around(text: str, fields: Sequence[str], length: int) -> str:
     text = _FIELD.sub(lambda name: shortened(name[0], each), text)
     if len(text) <= length:
         return text
-    parts = text.split()
-    kept = " ".join(part for part in parts if "=" in part)
-    others = squeezed(" ".join(part for part in parts if "=" not in part), length - len(kept) - 1)
+    kept = " ".join(_VALUE.findall(text))
+    others = squeezed(_VALUE.sub("", text), length - len(kept) - 1)
     return f"{others} {kept}" if len(others) > 2 else kept
 
 
