@@ -261,6 +261,8 @@ def _flat(entry: Entry) -> dict[str, Any]:
                     row[f"{field.name}_{name}"] = cell
         elif field.name == "warnings":
             row["warnings"] = "; ".join(value)
-        elif field.name not in ("trials", "reasons", "schema_version", "config"):
+        elif field.name == "reasons":
+            row["reasons"] = "; ".join(f"{name}: {why}" for name, why in value.items())
+        elif field.name not in ("trials", "schema_version", "config"):
             row[field.name] = value
     return row

@@ -30,6 +30,10 @@ MOST_LEFT_OUT = 3
 """Fold the list of entries that a figure omits when it has more lines than this."""
 
 
+LONGEST_FOLD_TITLE = 48
+"""Letters of the line that opens a fold: one line of a phone."""
+
+
 def render(
     *,
     title: str,
@@ -86,12 +90,17 @@ def _drawn_section(section: Section) -> dict[str, Any]:
     drawn = [_drawn_figure(figure, wide) for figure in figures]
     is_open = sum(len(table.rows) for table in tables) <= MOST_OPEN_ROWS
     folded = (*(() if is_open else tables), *section.folded)
+    more = drawn[MOST_OPEN_FIGURES:]
     return {
         **_fields(section),
         "figures": drawn[:MOST_OPEN_FIGURES],
-        "more_figures": drawn[MOST_OPEN_FIGURES:],
+        "more_figures": more,
+        "more_title": next(iter(_fold_titles([figure["title"] for figure in more])), ""),
         "open_tables": [_shown_table(table) for table in (tables if is_open else ())],
-        "folded": [_shown_table(table) for table in folded],
+        "folded": [
+            {**_shown_table(table), "fold_title": title, "is_cut": title != table.caption}
+            for table, title in zip(folded, _fold_titles([t.caption for t in folded]), strict=True)
+        ],
     }
 
 
@@ -127,6 +136,10 @@ def _shown_table(table: TableView) -> dict[str, Any]:
         "more_reasons": len(table.reasons) >= MOST_REASONS,
         "rows_in_words": words.count(len(table.rows), "row"),
     }
+
+
+def _fold_titles(titles: Sequence[str]) -> list[str]:
+    return words.squeezed_apart(titles, LONGEST_FOLD_TITLE)
 
 
 def _printable(value: Any) -> Any:

@@ -5,7 +5,8 @@ The mean over the tokens is the same for any batch size and any number of device
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -15,12 +16,19 @@ import numpy as np
 from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
 from dawnjax.models.cross_entropy import plain_losses
+from dawnjax.tasks.decoding import maxima
 from dawnjax.tasks.metric import Metric, loss_metric
-from dawnjax.tasks.task import MODEL, Arrays, Moment, Setting, Task
+from dawnjax.tasks.task import MODEL, Arrays, Moment, OwnInputs, Setting, Task
 
 BITS_PER_BYTE = Metric(
     name="bits_per_byte", title="bits a byte", unit="1", least=0.0, direction="at_most"
 )
+
+
+MOST_NEW_TOKENS = 128
+"""Of a prompt's continuation."""
+
+MOST_PROMPT_BYTES = 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +113,34 @@ class LanguageModelling(Task):
         losses, added = module.losses(tokens[:, :-1], tokens[:, 1:], self.window, key)
         return losses.sum() + added * losses.size, losses.size
 
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """Prompts, one in each line of the files, each the beginning of a document."""
+        from dawnjax.input_pipeline.reading import own_inputs, token_words
+
+        spec = setting.spec
+        text: token_words.TokenText = token_words.Numbers(spec.vocabulary, spec.vocabulary_size)
+        if hasattr(setting.data, "token_text"):
+            text = setting.data.token_text()
+        lines = own_inputs.lines(files, MOST_PROMPT_BYTES)
+        room = spec.sequence_length
+        tokens = np.full((len(lines), room), spec.separator, np.int32)
+        lengths = np.zeros(len(lines), np.int32)
+        for row, line in enumerate(lines):
+            try:
+                prompt = text.encode(line.text)
+            except ValueError as error:
+                raise line.refuse(str(error)) from None
+            if len(prompt) + 1 >= room:
+                raise line.refuse(f"has {len(prompt)} tokens; below {room - 1} leave room for more")
+            tokens[row, 1 : 1 + len(prompt)] = prompt
+            lengths[row] = 1 + len(prompt)
+        return OwnInputs(
+            spec=dataclasses.replace(spec, num_eval_examples=len(lines)),
+            examples={"tokens": tokens, "length": lengths},
+            given=[line.given("prompt", line.text) for line in lines],
+            stated=lambda answer, position: text.decode(answer[0][answer[0] >= 0].tolist()),
+        )
+
     def zero_totals(self, setting: Setting) -> Arrays:
         """A place for each row's loss, and the counts of tokens and bytes."""
         return {
@@ -140,7 +176,13 @@ class LanguageModelling(Task):
         return measured
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """Mean loss of each row's tokens, in nats: float32 [batch]."""
+        """Mean loss of each row's tokens, in nats: float32 [batch].
+
+        With `length`, the tokens of prompts, it is their continuation: int32 [batch, tokens], -1
+        behind its end.
+        """
+        if "length" in inputs:
+            return self._continuation(module, inputs, setting)
         losses = self._losses(module, inputs["tokens"], setting)
         counts = inputs["num_targets"]
         is_real = jnp.arange(losses.shape[1]) < counts[:, None]
@@ -152,6 +194,31 @@ class LanguageModelling(Task):
         del setting
         counts = examples["num_targets"].astype(np.float64)
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
+
+    def _continuation(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
+        """Likeliest token after token, up to a separator, the row's end or `MOST_NEW_TOKENS`."""
+        tokens, lengths = inputs["tokens"], inputs["length"]
+        ends = jnp.minimum(lengths + MOST_NEW_TOKENS, tokens.shape[1])
+        rows = jnp.arange(len(tokens))
+
+        def unfinished(carry: tuple) -> jax.Array:
+            return carry[2].any()
+
+        def extend(carry: tuple) -> tuple:
+            tokens, places, alive = carry
+            # All positions again: the models keep no cache of keys. What follows is not seen.
+            logits = module(tokens, self.window)[rows, places - 1]
+            _, best = maxima(logits)
+            alive &= best != setting.spec.separator
+            chosen = jnp.where(alive, best, tokens[rows, places])
+            places, tokens = places + alive, tokens.at[rows, places].set(chosen)
+            return tokens, places, alive & (places < ends)
+
+        start = (tokens, lengths, lengths < ends)
+        tokens, places, _ = jax.lax.while_loop(unfinished, extend, start)
+        index = lengths[:, None] + jnp.arange(MOST_NEW_TOKENS)
+        new = jnp.take_along_axis(tokens, jnp.minimum(index, tokens.shape[1] - 1), axis=1)
+        return jnp.where(index < places[:, None], new, -1)
 
     def _losses(self, module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
         tokens = tokens.astype(jnp.int32)

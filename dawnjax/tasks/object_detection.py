@@ -5,7 +5,7 @@ mlcommons/training v0.5, `single_stage_detector/ssd/utils.py`, for the search.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -15,8 +15,9 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.input_pipeline.reading import object_augmentation
+from dawnjax.input_pipeline.datasets.coco import Coco, resized
+from dawnjax.input_pipeline.reading import object_augmentation, own_inputs
+from dawnjax.input_pipeline.reading.image_files import decode_upright
 from dawnjax.input_pipeline.reading.object_augmentation import ObjectAugmentation
 from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.limits import FractionBelowOne, Limit, NonNegative
@@ -34,6 +35,7 @@ from dawnjax.tasks.task import (
     Compiled,
     LabelledSet,
     Moment,
+    OwnInputs,
     Setting,
     Task,
     make_model,
@@ -201,11 +203,31 @@ class ObjectDetection(Task):
             found = answer[0][answer[0][:, 4] > 0]
             names = truth.names
             picture = pictures.drawn(examples["image"][np.array([position])][0], found, true, names)
-            return picture, coco_scores.stated(truth, answer)
+            return picture, coco_scores.stated(truth.sizes, names, answer)
 
         height, width, _ = setting.spec.image_shape
         timed = f"from an image of {width}x{height} on the host to its detections on the host"
         return dataclasses.replace(image, quality=quality, timed=timed, shown=shown)
+
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """JPEG and PNG images of any size, resized as the run's are."""
+        shape, names = setting.spec.image_shape, tuple(setting.data.classes())
+        sizes: dict[int, tuple[int, ...]] = {}
+
+        def fit(content: bytes, position: int) -> np.ndarray:
+            image = decode_upright(content)
+            sizes[position] = image.shape[:2]
+            return resized(image, shape)
+
+        def stated(answer: np.ndarray, position: int) -> list[dict[str, Any]]:
+            return coco_scores.stated(np.array([sizes[position]]), names, answer)
+
+        return OwnInputs(
+            spec=setting.spec,
+            examples={"image": own_inputs.images(files, shape, fit)},
+            given=[{"file": str(file)} for file in files],
+            stated=stated,
+        )
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """The evaluation split of another prepared set, its classes matched by name."""

@@ -7,7 +7,8 @@ one from a user's file.
 import abc
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -116,6 +117,25 @@ class Answering:
     quality: Callable[[list[Any], list[int]], dict[str, Any]]
     timed: str
     shown: Callable[[Any, int], tuple[np.ndarray, Any]] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnInputs:
+    """Inputs of a person's own in the form of a split to evaluate, for `dawnjax predict`.
+
+    Attributes:
+      spec: The run's specification with these as the split to evaluate.
+      examples: Arrays of that split, without what is to be answered.
+      given: JSON values that name each input in the output, such as its file.
+      stated: From an answer and the position of its input to JSON values.
+      data: What `Task.answering` asks for texts; None where that is the run's own data.
+    """
+
+    spec: Any
+    examples: dict[str, Any]
+    given: Sequence[dict[str, Any]]
+    stated: Callable[[Any, int], Any]
+    data: Any = None
 
 
 Compiled = Callable[
@@ -292,7 +312,10 @@ class Task(abc.ABC):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """Model that answers single examples of the evaluation split, for `dawnjax infer`."""
+        """Model that answers single examples of the evaluation split, for `dawnjax infer`.
+
+        `dawnjax predict` gives inputs of a person's own, as `read_inputs` read them.
+        """
         names = self.inputs or tuple(examples)
 
         def example(index: int) -> dict[str, np.ndarray]:
@@ -309,6 +332,15 @@ class Task(abc.ABC):
 
         timed = f"from {', '.join(names)} on the host to the answer on the host"
         return Answering(example=example, answer=program, quality=quality, timed=timed)
+
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """Inputs of a person's own, which have no labels.
+
+        Raises:
+          ConfigError, DataError: A file is of another kind, or does not fit the model.
+        """
+        del files, setting
+        raise ConfigError(f"task={self.TAG} reads no inputs of one's own, so nothing can predict")
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """Another labelled set, from the flags that `other_set_flags` names.

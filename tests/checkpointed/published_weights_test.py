@@ -223,7 +223,7 @@ def test_adapters_of_published_weights_are_trained_and_nothing_else(tmp_path, co
     mesh = make_mesh(parse_request("train", [*FLAGS])[0].options.mesh, jax.devices()[:1])
     stored = Checkpoints(str(run / "checkpoints"), keep=1, warn=print)
     names = [name for name in manifest["arrays"] if name.startswith("params/")]
-    read = stored.read_newest(dict.fromkeys(names, replicated(mesh)))
+    read = stored.read_newest(dict.fromkeys(names, replicated(mesh)).get)
     stored.close()
     assert read is not None
     value = read.state["params/blocks/value"]
