@@ -3,16 +3,18 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import jax
 
 from dawnjax.attempt import Attempt
 from dawnjax.machine.mesh import replicated
 from dawnjax.models.pure_model import Tree
-from dawnjax.programs import Record, compile_program, placed, state_shapes
+from dawnjax.programs import Record, compile_program, placed, state_shapes, xla_options
+from dawnjax.runs.clock import Phase
 from dawnjax.stepper import Stepper
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
-from dawnjax.train_step import Recipe, key_shape
+from dawnjax.train_step import Recipe, TrainState, key_shape
 
 Programs = Mapping[str, Callable[..., Tree]]
 
@@ -31,7 +33,9 @@ def compile_generation(recipe: Recipe, record: Record) -> Programs:
     programs = {}
     for phase, _ in task.calls():
         call = _one_call(recipe, task, phase)
-        programs[phase] = compile_program(phase, call, arguments, whole, (2,), record)
+        programs[phase] = compile_program(
+            phase, call, arguments, whole, (2,), record, xla_options(recipe)
+        )
     return programs
 
 
@@ -55,30 +59,36 @@ class Generations:
         self._phases = [phase for phase, count in calls for _ in range(count)]
         self._done = int(made[CALLS]) if calls else 0
 
+    def next_phase(self, step: int) -> str:
+        """Phase of the next call that must come before the step after `step`; empty if none."""
+        recipe, length = self._recipe, len(self._phases)
+        number = math.floor(recipe.experiment.epoch_of_step(step, recipe.spec))
+        return self._phases[self._done % length] if self._done < (number + 1) * length else ""
+
+    def advance(self, state: TrainState, root_key: jax.Array) -> TrainState:
+        """Make the next call; it takes over the memory of `made`."""
+        program = self._programs[self._phases[self._done % len(self._phases)]]
+        made = program(state.params, state.batch_stats, state.made, root_key)
+        # A call takes far longer than the host needs to begin the next; a signal waits for it.
+        made[CALLS].block_until_ready()
+        self._done += 1
+        return dataclasses.replace(state, made=made)
+
     def make(self, stepper: Stepper, attempt: Attempt, limit_seconds: float) -> bool:
         """Make the generation of the next step, unless it is there; True if asked to stop first."""
-        recipe, preemption, length = self._recipe, attempt.preemption, len(self._phases)
-        number = math.floor(recipe.experiment.epoch_of_step(stepper.step, recipe.spec))
-        if self._done >= (number + 1) * length:
-            return False
-        while self._done < (number + 1) * length:
+        recipe, preemption, before = self._recipe, attempt.preemption, self._done
+        while phase := self.next_phase(stepper.step):
             if attempt.journal.run_seconds() > limit_seconds:
                 preemption.spend_budget()
             if preemption.holding and preemption.stops_at(stepper.step):
                 return True
-            phase = self._phases[self._done % length]
-            attempt.phases.enter(phase)
-            state = stepper.state
-            made = self._programs[phase](
-                state.params, state.batch_stats, state.made, stepper.root_key
-            )
-            stepper.state = dataclasses.replace(state, made=made)
-            # A call takes far longer than the host needs to begin the next; a signal waits for it.
-            made[CALLS].block_until_ready()
+            attempt.phases.enter(cast(Phase, phase))
+            stepper.state = self.advance(stepper.state, stepper.root_key)
             attempt.get_on()
-            self._done += 1
-        figures = recipe.experiment.task.figures(
-            jax.device_get(stepper.state.made[FIGURES]), recipe.setting
-        )
-        attempt.journal.record_generation(stepper.step, number, figures)
+        if self._done > before:
+            task, counts = recipe.experiment.task, jax.device_get(stepper.state.made[FIGURES])
+            number = self._done // len(self._phases) - 1
+            attempt.journal.record_generation(
+                stepper.step, number, task.figures(counts, recipe.setting)
+            )
         return False

@@ -13,6 +13,9 @@ which the other can win at once, if there is another."""
 Player = Callable[[Any, jax.Array], jax.Array]
 """From states of games [games] and keys [games] to moves, int32 [games]."""
 
+Mover = Callable[[Any, jax.Array, jax.Array, jax.Array], jax.Array]
+"""The same of both players, from states, keys, where the first is to move, and the moves so far."""
+
 MOST_ACTIONS_LOOKED_AT = 100
 """`wins_and_blocks` plays every reply to every move: in Go on 19 x 19 some 130,000 a position."""
 
@@ -35,32 +38,30 @@ def opponent(kind: Opponent, rules: Any) -> Player:
     return jax.vmap(move)
 
 
-def play(
-    rules: Any, first: Player, second: Player, keys: jax.Array, begins: jax.Array | None = None
-) -> jax.Array:
-    """Points of the first player: 1 for a game won, 1/2 for a draw, float32 [games].
+def between(first: Player, second: Player) -> Mover:
+    """Moves of two players that both look at all games."""
+    return lambda states, keys, is_first, ply: jnp.where(
+        is_first, first(states, keys), second(states, keys)
+    )
 
-    Each key is a game's. The games step together until the last has ended. `begins` says in which
-    games the first player has the first move, bool [games]; without it, in all of them, and only
-    the player to move computes.
+
+def play(rules: Any, move: Mover, keys: jax.Array, begins: jax.Array) -> jax.Array:
+    """Points of the first of two players: 1 for a game won, 1/2 for a draw, float32 [games].
+
+    Each key is a game's; `begins`, bool [games], says where that player has the first move. The
+    games step together until the last has ended.
     """
 
     def step(carry: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         states, outcome, ply = carry
         move_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, 1 + ply)
-        if begins is None:
-            action = jax.lax.cond(ply % 2 == 0, first, second, states, move_keys)
-        else:
-            is_first = states.current_player == player
-            action = jnp.where(is_first, first(states, move_keys), second(states, move_keys))
+        action = move(states, move_keys, states.current_player == player, ply)
         states = jax.vmap(rules.step)(states, action)
         # A game that has ended gives no more rewards.
         return states, outcome + states.rewards[jnp.arange(len(keys)), player], ply + 1
 
     states = jax.vmap(rules.init)(keys)
-    player = states.current_player
-    if begins is not None:
-        player = jnp.where(begins, player, 1 - player)
+    player = jnp.where(begins, states.current_player, 1 - states.current_player)
     start = (states, jnp.zeros(len(keys)), jnp.int32(0))
     _, outcome, _ = jax.lax.while_loop(lambda carry: ~has_ended(carry[0]).all(), step, start)
     return (1 + outcome) / 2

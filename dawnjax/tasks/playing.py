@@ -273,16 +273,20 @@ class Playing(GeneratingTask):
         # The first moves are drawn by their visits, or all games would be one.
         config = dataclasses.replace(self.search, noise_fraction=0.0)
 
-        def side(first: Tree, second: Tree, key: jax.Array) -> jax.Array:
-            players = [
-                searching(config, rules, self.evaluator(bound, setting), True)
-                for bound in (model.bind(**first), model.bind(**second))
-            ]
-            return opponents.play(rules, *players, _game_keys(key, half)).sum()
+        def side(begins: jax.Array, key: jax.Array) -> jax.Array:
+            def move(states: Any, keys: jax.Array, _: Any, ply: jax.Array) -> jax.Array:
+                # The players take turns, so in all games that still run the same one is to move.
+                is_ours = (ply % 2 == 0) == begins
+                mover = jax.tree.map(lambda a, b: jnp.where(is_ours, a, b), ours, theirs)
+                evaluate = self.evaluator(model.bind(**mover), setting)
+                return game_search.search(config, rules, evaluate, states, keys).action
 
-        keys = jax.random.split(key)
-        won = side(ours, theirs, keys[0]) + half - side(theirs, ours, keys[1])
-        return won / self.gating_games
+            keys = _game_keys(key, half)
+            return opponents.play(rules, move, keys, jnp.full(half, begins)).sum()
+
+        # One after the other: a search takes long to compile.
+        sides = jnp.array([True, False]), jax.random.split(key)
+        return jax.lax.map(lambda one: side(*one), sides).sum() / self.gating_games
 
     def figures(self, counts: Mapping[str, Any], setting: Setting) -> dict[str, float]:
         """Counts of a generation; `simulations` are evaluations of positions in the searches."""

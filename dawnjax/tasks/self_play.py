@@ -67,7 +67,7 @@ class SelfPlay(Playing):
                 )
                 ours = searching(config, rules, self.evaluator(module, setting), False)
             theirs = opponents.opponent(self.opponent, rules)
-            return opponents.play(rules, ours, theirs, keys, begins=index % 2 == 0)
+            return opponents.play(rules, opponents.between(ours, theirs), keys, index % 2 == 0)
 
         points = over_games(match, setting, module, (batch["index"],))
         return {"score": points, "score_low": points}
