@@ -16,10 +16,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Fraction, NonNegative, OneOrMore, Positive, require
-from dawnjax.models.pure_model import mode_arguments
+from dawnjax.machine.mesh import BATCH_AXES
+from dawnjax.models.pure_model import mode_arguments, split_module
+from dawnjax.tasks.task import Setting
 
 Evaluate = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 """From observations [batch, ...] and a key to logits [batch, actions] and the mover's values."""
@@ -141,6 +144,34 @@ def search(
         return Found(found.action[0].astype(jnp.int32), found.action_weights[0])
 
     return jax.vmap(one)(states, keys)
+
+
+def searching(
+    config: GameSearch, rules: Any, evaluate: Evaluate, explores: bool
+) -> Callable[..., jax.Array]:
+    """Player that takes the moves that a search finds."""
+    found: Callable[..., Found] = functools.partial(
+        search, config, rules, evaluate, explores=explores
+    )
+    return lambda states, keys: found(states, keys).action
+
+
+def over_games(
+    function: Callable[..., Any], setting: Setting, module: Any, rows: tuple, *whole: Any
+) -> Any:
+    """Call `function(module, *rows, *whole)`, each device with its own games."""
+    mesh = setting.mesh
+    if mesh is None or mesh.size == 1:
+        return function(module, *rows, *whole)
+    arrays, made_of = split_module(module)
+    all_games, own = PartitionSpec(), PartitionSpec(BATCH_AXES)
+    return jax.shard_map(
+        lambda arrays, rows, whole: function(made_of(arrays), *rows, *whole),
+        mesh=mesh,
+        in_specs=(all_games, own, all_games),
+        out_specs=own,
+        check_vma=False,
+    )(arrays, rows, whole)
 
 
 def _policy(mctx: Any, config: GameSearch, explores: bool, states: Any) -> Callable[..., Any]:

@@ -12,21 +12,21 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Fraction, Limit, NonNegative, OneOrMore
-from dawnjax.machine.mesh import BATCH_AXES, batch_shards
-from dawnjax.models.pure_model import PureModel, Tree, mode_arguments, split_module
+from dawnjax.machine.device_memory import device_memory
+from dawnjax.machine.mesh import batch_shards
+from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 from dawnjax.tasks import game_search, opponents
-from dawnjax.tasks.game_search import Found, GameSearch
+from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
 from dawnjax.tasks.task import (
     MODEL,
@@ -114,6 +114,35 @@ class Playing(GeneratingTask):
                 f"task.games={self.games} does not divide among {shards} devices; take a multiple, "
                 f"such as {-(-self.games // shards) * shards}"
             )
+        self._refuse_memory(setting, shards)
+
+    def _refuse_memory(self, setting: Setting, shards: int) -> None:
+        """Refuse a search whose states, beside the window, exceed a device's memory."""
+        has = None if setting.mesh is None else device_memory(setting.mesh)
+        rules, actions = setting.data.rules(), setting.spec.num_actions
+        keys = jax.eval_shape(lambda: _game_keys(jax.random.key(0), self.games))
+        states = jax.eval_shape(jax.vmap(rules.init), keys)
+        # A node has six numbers for each move, and five of its own.
+        tree = _num_bytes(states) + self.games * 4 * (6 * actions + 5)
+        tree = tree * (self.search.simulations + 1) // shards
+        window = _num_bytes(jax.eval_shape(lambda: self._empty_window(setting)))
+        if has is not None and tree + window > has:
+            raise ConfigError(
+                f"task.games={self.games} searches of {self.search.simulations} simulations need "
+                f"{tree / 1e9:.1f} GB on each device and the window {window / 1e9:.1f} GB; a "
+                f"device has {has / 1e9:.1f} GB"
+            )
+
+    def _empty_window(self, setting: Setting) -> Arrays:
+        spec, rows = setting.spec, self.window_generations * self.made_positions
+        # Eight cells of a plane to a byte: a window may hold millions of positions.
+        observation_bytes = -(-math.prod(spec.observation_shape) // 8)
+        return {
+            "observation": jnp.zeros((rows, observation_bytes), jnp.uint8),
+            "policy": jnp.zeros((rows, spec.num_actions), jnp.float32),
+            "value": jnp.zeros(rows, jnp.float32),
+            "has_value": jnp.zeros(rows, jnp.bool_),
+        }
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         return {"observation_shape": spec.observation_shape, "num_actions": spec.num_actions}
@@ -121,17 +150,8 @@ class Playing(GeneratingTask):
     # Making positions.
 
     def start(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
-        spec, rules = setting.spec, setting.data.rules()
+        rules = setting.data.rules()
         keys = _game_keys(jax.random.key(_START), self.games)
-        rows = self.window_generations * self.made_positions
-        # Eight cells of a plane to a byte: a window may hold millions of positions.
-        observation_bytes = -(-math.prod(spec.observation_shape) // 8)
-        window = {
-            "observation": jnp.zeros((rows, observation_bytes), jnp.uint8),
-            "policy": jnp.zeros((rows, spec.num_actions), jnp.float32),
-            "value": jnp.zeros(rows, jnp.float32),
-            "has_value": jnp.zeros(rows, jnp.bool_),
-        }
         # Of each game: its first move in this generation, and who moved since.
         began = jnp.zeros(self.games, jnp.int32)
         movers = jnp.zeros((self.moves, self.games), jnp.int8)
@@ -141,7 +161,7 @@ class Playing(GeneratingTask):
             "games": games,
             "began": began,
             "movers": movers,
-            "window": window,
+            "window": self._empty_window(setting),
             "best": best,
             FIGURES: _no_figures(bool(self.gating_games)),
         }
@@ -198,7 +218,7 @@ class Playing(GeneratingTask):
 
         data = jax.random.key_data(key)
         index = jnp.arange(self.games)
-        found, rewards, ended, lengths, following = over_games(
+        found, rewards, ended, lengths, following = game_search.over_games(
             one_move, setting, module, (states, index), data
         )
 
@@ -410,33 +430,6 @@ class Playing(GeneratingTask):
         return {}
 
 
-def searching(
-    config: GameSearch, rules: Any, evaluate: game_search.Evaluate, explores: bool
-) -> opponents.Player:
-    found: Callable[..., Found] = functools.partial(
-        game_search.search, config, rules, evaluate, explores=explores
-    )
-    return lambda states, keys: found(states, keys).action
-
-
-def over_games(
-    function: Callable[..., Any], setting: Setting, module: Any, rows: tuple, *whole: Any
-) -> Any:
-    """Call `function(module, *rows, *whole)`, each device with its own games."""
-    mesh = setting.mesh
-    if mesh is None or mesh.size == 1:
-        return function(module, *rows, *whole)
-    arrays, made_of = split_module(module)
-    all_games, own = PartitionSpec(), PartitionSpec(BATCH_AXES)
-    return jax.shard_map(
-        lambda arrays, rows, whole: function(made_of(arrays), *rows, *whole),
-        mesh=mesh,
-        in_specs=(all_games, own, all_games),
-        out_specs=own,
-        check_vma=False,
-    )(arrays, rows, whole)
-
-
 def _packed(observations: jax.Array) -> jax.Array:
     return jnp.packbits(observations.reshape(len(observations), -1), axis=-1)
 
@@ -447,10 +440,13 @@ def _game_keys(key: jax.Array, games: int) -> jax.Array:
 
 def _no_figures(has_gating: bool) -> Arrays:
     names = ("games", "moves_of_games", "draws", "positions_with_outcome")
-
     counts = {name: jnp.int32(0) for name in names}
     gating = {"gating_score": jnp.float32(0), "is_new": jnp.int32(0)} if has_gating else {}
     return {**counts, **gating}
+
+
+def _num_bytes(tree: Any) -> int:
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _to_tree(states: Any) -> Tree:

@@ -16,7 +16,7 @@ from dawnjax.limits import OneOrMore
 from dawnjax.tasks import game_search
 from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.metric import Metric
-from dawnjax.tasks.playing import Playing, over_games
+from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting
 
 PROFESSIONAL_MOVES = Metric(
@@ -66,7 +66,7 @@ class ProfessionalMoves(Playing):
             played = jnp.take_along_axis(moves, number[:, None], axis=1)[:, 0]
             return (found.action == played).astype(jnp.float32)
 
-        return {"professional_moves": over_games(predict, setting, module, rows)}
+        return {"professional_moves": game_search.over_games(predict, setting, module, rows)}
 
     def position(self, arrays: Arrays, setting: Setting) -> Any:
         return position(setting.data.rules(), arrays["moves"], arrays["number"])

@@ -13,9 +13,9 @@ from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
 from dawnjax.models.pure_model import mode_arguments
 from dawnjax.statistics.proportions import wilson
-from dawnjax.tasks import opponents
+from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.metric import Metric
-from dawnjax.tasks.playing import Playing, over_games, searching
+from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting
 
 SCORE = Metric(name="score", title="score", unit="fraction", least=0.0, most=1.0)
@@ -65,11 +65,11 @@ class SelfPlay(Playing):
                 config = dataclasses.replace(
                     self.search, simulations=self.match_simulations, considered=considered
                 )
-                ours = searching(config, rules, self.evaluator(module, setting), False)
+                ours = game_search.searching(config, rules, self.evaluator(module, setting), False)
             theirs = opponents.opponent(self.opponent, rules)
             return opponents.play(rules, opponents.between(ours, theirs), keys, index % 2 == 0)
 
-        points = over_games(match, setting, module, (batch["index"],))
+        points = game_search.over_games(match, setting, module, (batch["index"],))
         return {"score": points, "score_low": points}
 
     def position(self, arrays: Arrays, setting: Setting) -> Any:

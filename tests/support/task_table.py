@@ -256,7 +256,7 @@ TABLE: dict[str, Row] = {
             (("--task.search.considered=5",), "task.search.simulations=4 must be"),
             (("--task.gating_games=3",), "task.gating_games=3 must be even"),
             (("--task.moves=1",), "must hold a batch of 16"),
-            (("--global_batch_size=24",), "must be a multiple of global_batch_size=24"),
+            (("--global_batch_size=20",), "must be a multiple of global_batch_size=20"),
             (("--data.max_moves=5",), "data.max_moves=5 is for Go alone"),
             (("--task=professional_moves",), "choose data=go_games"),
             (("--data=digits",), "choose data=pgx"),
