@@ -57,6 +57,7 @@ class TrainState:
       ema_params: Moving average of `params`; empty where the experiment keeps none.
       loss_scale: Factor of float16 gradients, and steps since it changed; empty for other dtypes.
       first_nonfinite_step: int32, the first step, from 1, with a NaN or infinite loss; 0 if none.
+      made: Arrays of a task that makes its examples (`GeneratingTask`); empty for others.
     """
 
     step: jax.Array
@@ -66,6 +67,7 @@ class TrainState:
     ema_params: Tree
     loss_scale: Tree
     first_nonfinite_step: jax.Array
+    made: Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Recipe:
             ema_params=params if self.experiment.ema_decay else {},
             loss_scale=loss_scaling.start() if self.experiment.compute_dtype == "float16" else {},
             first_nonfinite_step=jnp.zeros((), jnp.int32),
+            made=self.experiment.task.nothing_made(params, batch_stats, self.setting),
         )
 
     def split_params(self, params: Tree) -> tuple[Tree, Tree]:
@@ -137,6 +140,7 @@ class Recipe:
         position in the split and the epoch that the example is seen in.
         """
         experiment = self.experiment
+        batch = experiment.task.drawn(state.made, batch, root_key, self.setting)
         # `step_shift` lets a stage with another batch size continue the first stage's progress.
         steps_done = state.step.astype(jnp.float32) + self.span.step_shift
         moment = Moment(
@@ -188,6 +192,7 @@ class Recipe:
                 first_nonfinite_step=jnp.where(
                     is_first_nonfinite, step, state.first_nonfinite_step
                 ),
+                made=state.made,
             ),
             loss,
         )
@@ -398,6 +403,7 @@ def make_recipe(
         execution=execution or execution_of(experiment, mesh),
         mesh=mesh,
     )
+    experiment.task.refuse_setting(experiment, setting)
     with own_code("the model cannot be built"):
         model = make_model(experiment.task, setting)
     if experiment.ema_decay and getattr(experiment.model, "trained_parts", ()):

@@ -255,6 +255,20 @@ class Task(abc.ABC):
         """
         return setting.model.initialize_from_data(params, examples)
 
+    def refuse_setting(self, experiment: Any, setting: Setting) -> None:
+        """Refuse fields that do not fit the batch or the devices, by a ConfigError."""
+        del experiment, setting
+
+    def nothing_made(self, params: Any, batch_stats: Any, setting: Setting) -> dict[str, Any]:
+        """`TrainState.made` at the start, for a task that makes its examples."""
+        del params, batch_stats, setting
+        return {}
+
+    def drawn(self, made: Any, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
+        """Training batch, with what is drawn from `made` by its `index` and `epoch`."""
+        del made, root_key, setting
+        return batch
+
     def in_stage(self, index: int) -> "Task":
         """Task of a stage of the run, from 0, in which nothing changes."""
         del index

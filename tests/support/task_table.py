@@ -46,7 +46,7 @@ class Row:
       metric_atol: Of the metrics after as many steps; scores of few answers move by near ties.
         None where a later stage of the run has another recipe.
       repeated: Fields of an evaluation that `evaluate` finds again in the checkpoint.
-      answered: Field of the last evaluation that `infer` computes again.
+      answered: Field of the last evaluation that `infer` computes again; empty where it has none.
       num_answered: Examples that `infer` answers.
       shown: Text of the report's page.
       refused: Flags that do not fit, and the text of the one line that says so.
@@ -229,6 +229,37 @@ TABLE: dict[str, Row] = {
             (("--task.search.most=0",), "task.search.most=0 must lie in 1 to 1000"),
             (("--task.augmentation.crop_passes=0",), "crop_passes=0 must be 1 or more"),
             (("--model.groups=3",), "must be multiples of 3 groups"),
+        ),
+    ),
+    "self_play": Row(
+        flags=(
+            *("--experiment=connect_four_selfplay", "--data.game=tic_tac_toe"),
+            *("--data.examples_per_generation=48", "--data.num_eval_games=13"),
+            *("--task.games=8", "--task.moves=6", "--task.window_generations=2"),
+            *("--task.search.simulations=4", "--task.search.considered=4"),
+            *("--task.gating_games=2", "--task.gating_score=0.5"),
+            *("--model.num_blocks=1", "--model.width=8", "--model.value_hidden_width=8"),
+            *("--global_batch_size=16", "--num_epochs=6", "--evaluation.every_epochs=2"),
+            "--evaluation.global_batch_size=8",  # 13 games: the last batch has padding
+            *("--targets.0.value=1", "--checkpoint.every_steps=7", "--steps_per_call=3"),
+        ),
+        steps=18,
+        fails_at_call=5,
+        layouts=((4, ()),),
+        metric_atol=0.08,  # of 13 games one may go another way
+        repeated=("score", "score_low"),
+        answered="",
+        num_answered=3,
+        shown="score",
+        refused=(
+            (("--data.game=checkers",), "data.game='checkers' must be go_NxN"),
+            (("--task.search.considered=5",), "task.search.simulations=4 must be"),
+            (("--task.gating_games=3",), "task.gating_games=3 must be even"),
+            (("--task.moves=1",), "must hold a batch of 16"),
+            (("--global_batch_size=20",), "must be a multiple of global_batch_size=20"),
+            (("--data.max_moves=5",), "data.max_moves=5 is for Go alone"),
+            (("--task=professional_moves",), "choose data=go_games"),
+            (("--data=digits",), "choose data=pgx"),
         ),
     ),
     "language_modelling": Row(
