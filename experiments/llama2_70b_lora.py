@@ -36,14 +36,13 @@ LORA = Lora(
     alpha=32.0,
     targets=("qkv", "output"),
     dropout_rate=0.1,
-    frozen_dtype="bfloat16",
 )
 
 EXPERIMENT = Experiment(
     name="llama2_70b_lora",
     task=LanguageModelling(target_vocabulary="llama2"),
     model=dataclasses.replace(
-        SIZES["llama_2_70b"], lora=LORA, remat="full", loss_chunk=1024, masks_documents=False
+        SIZES["llama_2_70b"], lora=LORA, param_dtype="bfloat16", remat="full", loss_chunk=1024
     ),
     data=TokenShards(corpus="govreport", vocabulary="llama2", sequence_length=8192),
     optimizer=Adam(
@@ -77,6 +76,7 @@ TINY = tiny(
         head_width=8,
         mlp_width=32,
         lora=dataclasses.replace(LORA, rank=2),
+        param_dtype="bfloat16",
         remat="full",
         loss_chunk=8,
     ),
