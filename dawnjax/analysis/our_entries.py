@@ -112,6 +112,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         reasons=reasons,
         data=data_name(first),
         published=_published(first),
+        official=runs[0].official,
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
