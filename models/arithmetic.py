@@ -14,7 +14,7 @@ from dawnjax.models.sharding import parts_of
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """Dtypes of a Transformer; parameters, softmax and logits are always float32.
+    """Dtypes of a Transformer; softmax and logits are always float32.
 
     `activations` is the dtype between layers, `products` that of the factors inside linear layers,
     whose sums are float32. `transposed_copies` asks for one in a kernel's gradient.
@@ -55,7 +55,7 @@ def linear(
     kernel_axes: KernelAxes = "io",
     result: Any = None,
 ) -> jax.Array:
-    """Product [..., out] of hidden [..., in] and a float32 kernel [in, out], or [out, in] for "oi".
+    """Product [..., out] of hidden [..., in] and a kernel [in, out], or [out, in] for "oi".
 
     Both are rounded to the arithmetic's dtype. The result has that of activations if not given.
     """

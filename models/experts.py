@@ -63,10 +63,10 @@ class Routing(NamedTuple):
 
 def no_routing(model: Any) -> Routing | None:
     """Routing of no tokens; None for a model without experts."""
-    count = model.experts.count if hasattr(model, "experts") else 0
-    if not count:
+    experts = getattr(model, "experts", None)
+    if not isinstance(experts, Experts) or not experts.count:
         return None
-    shape = (model.num_layers, count)
+    shape = (model.num_layers, experts.count)
     return Routing(jnp.zeros(shape, jnp.int32), jnp.zeros(shape), jnp.zeros(shape[:1], jnp.int32))
 
 
