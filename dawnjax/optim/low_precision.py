@@ -46,7 +46,7 @@ def in_low_precision(
             return updates, LowPrecisionState(
                 count, jax.tree.map(lambda new: _kept(new, moment_dtype), inner)
             )
-        keys = _keys(jax.random.fold_in(jax.random.key(0), state.count))
+        keys = _keys(jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), state.count))
         inner = jax.tree.map(lambda new: _kept(new, moment_dtype, next(keys)), inner)
 
         def rounded(update: jax.Array, old: jax.Array, narrow: jax.Array) -> jax.Array:
