@@ -89,10 +89,11 @@ def _product(
     axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic, result: Any
 ) -> jax.Array:
     factors = (factor.astype(arithmetic.products) for factor in (left, right))
-    # A GPU sums in float32 and rounds once, whatever the result's dtype. Asked for float32, cuBLAS
-    # would write that, and XLA round it in another pass.
-    on_gpu = arithmetic.execution.platform == "gpu"
-    dtype = jnp.dtype(result) if on_gpu else jnp.dtype("float32")
+    # An accelerator sums in float32 and rounds once, whatever the result is. Asked for float32,
+    # cuBLAS writes that, and XLA rounds it in another pass; devices that hold parts of a sum
+    # exchange float32, and do so for each of several products that are added afterwards.
+    on_cpu = arithmetic.execution.platform == "cpu"
+    dtype = jnp.dtype("float32") if on_cpu else jnp.dtype(result)
     return jnp.einsum(axes, *factors, preferred_element_type=dtype).astype(result)
 
 

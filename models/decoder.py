@@ -19,7 +19,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.models.experts import Routing, balance_loss, routed_mlp
 from dawnjax.models.lora import Adapters, target_of
 from dawnjax.models.rotary import rotated
-from dawnjax.models.sharding import Axes, constrained, gathered, moved, parts_of
+from dawnjax.models.sharding import RULES, Axes, constrained, gathered, moved, parts_of
 
 Tree = dict[str, Any]
 
@@ -120,25 +120,36 @@ class Decoder(nnx.Module):
         # Out of the loop over chunks, each of which would gather it again.
         table = self._output_table()
 
-        def of_chunk(hidden: jax.Array, targets: jax.Array, table: jax.Array) -> jax.Array:
-            return plain_losses(self._logits(hidden, table), targets, self.execution)
+        def of_chunk(
+            hidden: jax.Array, targets: jax.Array, table: jax.Array, rows: str | None = None
+        ) -> jax.Array:
+            return plain_losses(self._logits(hidden, table, rows), targets, self.execution)
 
         batch, length = targets.shape
         if not chunk or chunk == length:
-            return of_chunk(hidden, targets, table), added, routing
+            return of_chunk(hidden, targets, table, "batch"), added, routing
         # A chunk has tokens of each part of the text, so that no token leaves its device.
         parts = parts_of("tokens", length, self.execution)
-        shape = (batch, parts, length // chunk, chunk // parts)
+        # A table for each part of the batch, which sums up its own gradient over the chunks: of one
+        # table for all, devices would exchange the gradient of every chunk.
+        shards = parts_of("batch", batch, self.execution)
+        tables = jnp.broadcast_to(table, (shards, *table.shape))
+        tables = constrained(tables, ("batch", *self._output_axes()), self.execution)
+        shape = (shards, batch // shards, parts, length // chunk, chunk // parts)
 
         def chunks(array: jax.Array) -> jax.Array:
             split = array.reshape(*shape, *array.shape[2:])
-            split = jnp.moveaxis(split, 2, 0).reshape(-1, batch, chunk, *array.shape[2:])
+            split = jnp.moveaxis(split, 3, 0).reshape(-1, *shape[:2], chunk, *array.shape[2:])
             # Told nothing, XLA may spread chunks over devices, and exchange them for each.
-            axes = (None, "batch", "tokens", *[None] * (array.ndim - 2))
+            axes = (None, "batch", None, "tokens", *[None] * (array.ndim - 2))
             return constrained(split, axes, self.execution)
 
-        again = jax.checkpoint(of_chunk)
-        losses = jax.lax.map(lambda part: again(*part, table), (chunks(hidden), chunks(targets)))
+        again: Any = jax.checkpoint(of_chunk)
+        if shards > 1:
+            each = jax.vmap(again, spmd_axis_name=RULES["batch"])
+        else:
+            each = lambda *one: again(*(array[0] for array in one))  # noqa: E731
+        losses = jax.lax.map(lambda part: each(*part, tables), (chunks(hidden), chunks(targets)))
         losses = losses.reshape(-1, batch, parts, chunk // parts)
         return jnp.moveaxis(losses, 0, 2).reshape(batch, length), added, routing
 
@@ -198,12 +209,15 @@ class Decoder(nnx.Module):
         with jax.named_scope("classifier"):
             return gathered(getattr(self, name)[...], axes, self.execution, dtype)
 
-    def _logits(self, hidden: jax.Array, table: jax.Array) -> jax.Array:
+    def _output_axes(self) -> Axes:
+        return ("vocab", None) if self.config.ties_embedding else (None, "vocab")
+
+    def _logits(self, hidden: jax.Array, table: jax.Array, rows: str | None = "batch") -> jax.Array:
         arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
         kernel_axes = "oi" if self.config.ties_embedding else "io"
         with jax.named_scope("classifier"):
             logits: jax.Array = linear(hidden, table, arithmetic, kernel_axes, float32)
-            return constrained(logits, ("batch", "tokens", "vocab"), self.execution)
+            return constrained(logits, (rows, "tokens", "vocab"), self.execution)
 
 
 def block(
