@@ -52,7 +52,7 @@ class TrainState:
 
     Attributes:
       step: int32, steps done.
-      params: Nested dict of float32 parameters.
+      params: Nested dict of parameters; float32 where the model does not choose bfloat16.
       batch_stats: Nested dict of float32 running statistics.
       ema_params: Moving average of `params`; empty where the experiment keeps none.
       loss_scale: Factor of float16 gradients, and steps since it changed; empty for other dtypes.
@@ -254,7 +254,8 @@ class Recipe:
             }
             if place is not None:
                 split = jax.lax.with_sharding_constraint(split, place)
-            zeros = jax.tree.map(jnp.zeros_like, params)
+            # In float32, whatever the parameters are.
+            zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, jnp.float32), params)
             gradients, sums = jax.lax.scan(add, zeros, (jnp.arange(parts), split))
             losses = sums.losses.reshape(-1)
             # The rows of all parts' groups follow one another; statistics of whole parts stay rows.
@@ -409,6 +410,11 @@ def make_recipe(
     if experiment.ema_decay and getattr(experiment.model, "trained_parts", ()):
         raise ConfigError(
             f"ema_decay={experiment.ema_decay} would average frozen parameters; give 0"
+        )
+    if experiment.ema_decay and getattr(experiment.model, "trained_dtype", "float32") != "float32":
+        raise ConfigError(
+            f"ema_decay={experiment.ema_decay} would average parameters of "
+            f"model.param_dtype={experiment.model.param_dtype}; give 0"
         )
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None

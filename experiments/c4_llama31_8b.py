@@ -63,21 +63,19 @@ EXPERIMENT = Experiment(
     global_batch_size=BATCH,
     compute_dtype="bfloat16",
     targets=(Target(metric="loss", value=3.3, direction="at_most"),),
+    mlperf_benchmark="llama31_8b",
     evaluation=Evaluation(every_steps=math.ceil(12_288 / BATCH), global_batch_size=64),
 )
 
-TINY = tiny(
-    EXPERIMENT,
-    task=LanguageModelling(),
-    data=SyntheticTokens(),
-    model=Llama(
-        num_layers=2,
-        width=16,
-        num_heads=2,
-        num_kv_heads=1,
-        head_width=8,
-        mlp_width=32,
-        remat="full",
-        loss_chunk=8,
-    ),
+TINY_MODEL = Llama(
+    num_layers=2,
+    width=16,
+    num_heads=2,
+    num_kv_heads=1,
+    head_width=8,
+    mlp_width=32,
+    remat="full",
+    loss_chunk=8,
 )
+
+TINY = tiny(EXPERIMENT, task=LanguageModelling(), data=SyntheticTokens(), model=TINY_MODEL)

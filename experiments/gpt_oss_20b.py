@@ -27,7 +27,7 @@ from dawnjax.config.tiny import tiny
 from dawnjax.experiments import c4_llama31_8b
 from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.models.experts import Experts
-from dawnjax.models.llama import SIZES, Llama
+from dawnjax.models.llama import SIZES
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 _C4 = c4_llama31_8b.EXPERIMENT
@@ -37,22 +37,14 @@ EXPERIMENT = dataclasses.replace(
     name="gpt_oss_20b",
     model=dataclasses.replace(SIZES["gpt_oss_20b_mlperf"], remat="full", loss_chunk=1024),
     targets=(Target(metric="loss", value=3.34, direction="at_most"),),
+    mlperf_benchmark="gpt_oss_20b",
 )
 
 TINY = tiny(
     EXPERIMENT,
     task=LanguageModelling(),
     data=SyntheticTokens(),
-    model=Llama(
-        num_layers=2,
-        width=16,
-        num_heads=2,
-        num_kv_heads=1,
-        head_width=8,
-        mlp_width=16,
-        experts=Experts(count=4, chosen=2),
-        windows=(8, 0),
-        remat="full",
-        loss_chunk=8,
+    model=dataclasses.replace(
+        c4_llama31_8b.TINY_MODEL, experts=Experts(count=4, chosen=2), windows=(8, 0)
     ),
 )

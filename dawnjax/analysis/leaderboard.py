@@ -73,6 +73,8 @@ def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     That is the score for MLPerf, and the expected time to accuracy for other suites, which is the
     mean where all trials reached.
     """
+    if "rank" in entry.reasons:
+        return None, entry.reasons["rank"]
     summary = entry.summary
     if summary is None or not summary.trials:
         return None, "no trials"

@@ -114,6 +114,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         reasons=reasons,
         data=data_name(first),
         published=_published(first),
+        official=runs[0].official,
         identity=first.identity,
         variant=variant,
         config=dict(runs[0].fields),

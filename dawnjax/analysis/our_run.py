@@ -22,6 +22,7 @@ class OurRun(NamedTuple):
       spent: Time until the training ended, and its cost.
       unit: The task's name for examples, in the plural.
       systems: Number of different systems of its attempts.
+      official: The official benchmark that the experiment names; empty if none.
       cores: Cores open to process 0 in the newest attempt; None if unknown.
       options: The newest attempt's options that can change the time, and settings of JAX and XLA
         that can change the numbers, which are not the default.
@@ -45,6 +46,7 @@ class OurRun(NamedTuple):
     line_faults: tuple[LineFault, ...]
     origin: Origin
     cores: int | None = None
+    official: str = ""
     options: tuple[tuple[str, Any], ...] = ()
     changed_options: tuple[str, ...] = ()
     moments: bytes = b""
@@ -108,6 +110,7 @@ def run_of(
     }
     newest = all_devices[-1]
     experiment = records[-1]["experiment"]
+    official = experiment.get("mlperf_benchmark")
     tags = {
         part: str(fields.get("tag", "")) if isinstance(fields := experiment.get(part), dict) else ""
         for part in ("model", "data")
@@ -124,6 +127,7 @@ def run_of(
         systems=len(systems),
         line_faults=tuple(line_faults),
         origin=origin_of(record, {**options[-1], **_settings(newest)}),
+        official=official if isinstance(official, str) else "",
         cores=cores[max(cores)] if cores else None,
         options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
         changed_options=_different(options),

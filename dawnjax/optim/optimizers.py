@@ -12,8 +12,10 @@ from jax.sharding import Mesh
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.limits import require
 from dawnjax.models.sharding import Axes, axes_of
 from dawnjax.optim import muon, muon_adam
+from dawnjax.optim.low_precision import in_low_precision
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
@@ -179,7 +181,8 @@ def make_optimizer(
     `step_shift` as of `learning_rate`; each device of `mesh` makes its part of an update alone.
 
     Raises:
-      ConfigError: The rule looks at whole matrices, and the model stacks those of its layers.
+      ConfigError: The rule looks at whole matrices, and the model stacks those of its layers; it
+        computes in the dtype of the parameters, or would round at random what is not rounded.
     """
     config = experiment.optimizer
     named = experiment.model.logical_axes() if hasattr(experiment.model, "logical_axes") else {}
@@ -189,6 +192,12 @@ def make_optimizer(
         raise ConfigError(
             f"optimizer={config.TAG} would take the stacked layers of model={experiment.model.TAG} "
             "for one matrix; choose adam, sgd or rmsprop"
+        )
+    trained_dtype = getattr(experiment.model, "trained_dtype", "float32")
+    if trained_dtype != "float32" and not isinstance(config, Adam):
+        raise ConfigError(
+            f"model.param_dtype={trained_dtype} needs optimizer=adam: {config.TAG} computes in the "
+            "dtype of the parameters"
         )
     is_matrix = functools.partial(_is_matrix, named)
     rate = learning_rate(experiment, spec, step_shift)
@@ -238,8 +247,13 @@ def make_optimizer(
                 weight_decay=config.weight_decay,
                 mask=is_matrix,
             )
-            clip = config.clip_global_norm
-            return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
+            if config.clip_global_norm:
+                adam = optax.chain(optax.clip_by_global_norm(config.clip_global_norm), adam)
+            if "bfloat16" in (config.moment_dtype, trained_dtype):
+                return in_low_precision(adam, config.moment_dtype, config.rounding)
+            rule = "be nearest: moments and parameters are float32"
+            require(config.rounding == "nearest", "optimizer.rounding", config.rounding, rule)
+            return adam
         case Muon():
             return muon.muon(
                 config,

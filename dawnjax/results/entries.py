@@ -162,11 +162,12 @@ class Entry:
       summary: The statistics of the trials; None for inference.
       inference: The measurements of an inference entry; None for training.
       warnings: What is odd in the source and how it was read.
-      reasons: Why a field is None, where that can be said.
+      reasons: Why a field is None, where that can be said; `rank`: why the entry is not ranked.
       data: Of ours: what it was trained on, as the run declares it, such as `CIFAR-10`; a sentence
         where the log does not say. Empty for official entries.
       published: Of ours: the published set that those data are, such as `CIFAR-10`; empty for all
         others.
+      official: Of ours: the official benchmark that the experiment names, such as `llama31_8b`.
       identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
       variant: Of ours: the flags that changed the experiment, in words; empty if none did.
       config: Of ours: values of the fields that a flag changed in any of the runs read with it, by
@@ -205,6 +206,7 @@ class Entry:
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     data: str = ""
     published: str = ""
+    official: str = ""
     identity: str = ""
     variant: str = ""
     config: dict[str, Scalar] = dataclasses.field(default_factory=dict, compare=False)
