@@ -98,6 +98,7 @@ _MOST = 1e30
 
 
 def _check(extract: Extract) -> None:
+    _require(bool(extract.work), "work", "empty: a program computes")
     for work in extract.work:
         counts = (work.flops, work.num_bytes, work.runs)
         known = all(0 <= count < _MOST for count in counts) and _is_plain(work.dtype)

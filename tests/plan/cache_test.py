@@ -138,6 +138,7 @@ def test_a_damaged_entry_gets_one_line_and_is_compiled_anew(cache, capsys, damag
         (("stages",), []),
         (("stages", 0, "steps"), -1),
         (("stages", 0, "examples_per_step"), 0),
+        (("stages", 0, "train", "work"), []),
         (("stages", 0, "train", "work", 0, 1), "x"),
         (("stages", 0, "train", "work", 0, 0), "\x1b[2J"),
         (("stages", 0, "train", "work", 0, 1), 1e300),
