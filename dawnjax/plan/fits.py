@@ -107,9 +107,9 @@ def text(rows: Sequence[Fit]) -> str:
         ]
         lines.append(of_words([title, "shape", "dtype", "GB"], largest, texts=(0, 1, 2)).to_text())
         lines.append(
-            "a train step of the last stage, traced from shapes and not compiled; evaluation is left "
-            f"out. XLA may need up to {ERROR:g} times as much, or as little, and more on a TPU where "
-            "an array has few channels: it is padded to tiles of 8 x 128"
+            "a train step of the last stage, traced from shapes and not compiled, without "
+            f"evaluation. XLA may need up to {ERROR:g} times as much, or as little, and more on a "
+            "TPU where an array has few channels: it is padded to tiles of 8 x 128"
         )
     lines += [f"{r.system} batch {r.global_batch:,}: {r.reason}" for r in rows if not r.memory]
     return "\n".join(lines)

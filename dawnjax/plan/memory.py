@@ -138,7 +138,8 @@ def _mesh_sizes(shape: MeshShape, num_devices: int) -> dict[str, int]:
     if sizes["data"] * others != num_devices:
         named = " x ".join(f"mesh.{name}={size}" for name, size in sizes.items() if size != 1)
         raise ConfigError(
-            f"{named or 'the mesh'} is {sizes['data'] * others}, but there are {num_devices} devices"
+            f"{named or 'the mesh'} is {sizes['data'] * others}, but there are {num_devices} "
+            "devices"
         )
     return sizes
 
