@@ -128,6 +128,9 @@ def _memory(
     """Print what fills a device in a train step; nothing is compiled."""
     from dawnjax.plan import fits
 
+    for name in ("epochs", "epochs_from", "price_per_device_hour_usd"):
+        if values[name].present:
+            raise ConfigError(f"--memory plans no time and no cost: leave out --{name}")
     found = fits.fits(request, systems, batches)
     unknown = [f"{row.system}: {row.reason}" for row in rows]
     told = [*map(fits.to_json, found), *map(planned.to_json, rows)]
