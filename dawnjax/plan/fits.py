@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
@@ -11,6 +11,7 @@ from dawnjax.plan.systems import System
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment_flags import Request
+    from dawnjax.models.execution import Platform
     from dawnjax.plan.memory import Memory
 
 ERROR = 1.25
@@ -58,7 +59,7 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
                     spec,
                     request.options.mesh,
                     system.num_devices,
-                    device.platform,
+                    cast("Platform", device.platform),
                     request.options.weight_update_sharding,
                 )
             # One system that the mesh does not fit must not cost the rows of the others.
