@@ -1,7 +1,7 @@
 """C4: MLPerf's mixture of experts of GPT-OSS's sizes, to a validation loss of 3.34 nats a token.
 
     dawnjax train --experiment=gpt_oss_20b --data.data_dir=data/c4_llama31 --mesh.fsdp=8
-    dawnjax plan gpt_oss_20b --on=h100:64 --mesh.fsdp=16 --mesh.expert=4 --epochs=0.0493
+    dawnjax plan gpt_oss_20b --on=h100:64 --mesh.fsdp=16 --mesh.expert=4
 
 24 layers of width 2,880 with 32 experts, of which a token goes through 4; layers attend by turns to
 128 tokens and to all. MLPerf's network has the layers of the released GPT-OSS-20B and neither its

@@ -2,7 +2,7 @@
 
     dawnjax train --experiment=llama2_70b_lora --data.data_dir=data/govreport \\
         --initialize_from=Llama-2-70b-hf --mesh.fsdp=8
-    dawnjax plan llama2_70b_lora --on=h100:8 --mesh.fsdp=8 --epochs=0.82
+    dawnjax plan llama2_70b_lora --on=h100:8 --mesh.fsdp=8
 
 44,564,480 parameters of adapters of rank 16, beside 68,976,648,192 that stay as they are, in
 bfloat16. MLPerf's benchmark: 3,901 rows of 8,192 tokens, an evaluation of 173 rows every 384, the

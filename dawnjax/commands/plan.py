@@ -40,6 +40,7 @@ needed, but what compiles for them is: pip install -e '.[plan]'.
 A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
 experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
 official results that were left out of the fit.
+`--memory` says in seconds, and compiles nothing: does a step fit, by how much, and what fills it.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
   dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384 --scaling
@@ -79,13 +80,15 @@ def main(argv: list[str]) -> int:
         raise ConfigError(rows[0].reason)
     if values["scaling"].value:
         systems = _sizes_of(systems)
+    systems = list({t.name: t for t in systems}.values())
     batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
     batches = batches or [request.experiment.global_batch_size]
+    if values["memory"].value:
+        return _memory(request, systems, batches, rows, values)
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
-    systems = list({t.name: t for t in systems}.values())
     jobs = []
     for batch in batches:
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
@@ -98,17 +101,41 @@ def main(argv: list[str]) -> int:
             jobs += [_Job(system, batch, flags_of_batch, identity) for system in systems]
     rows += _planned(request, jobs, prices, counted)
     rows.sort(key=planned.order)
+    _tell(request, [planned.to_json(row) for row in rows], planned.text(rows), values)
+    return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
+
+
+def _tell(request: Request, rows: list[dict], text: str, values: flags.FlagValues) -> None:
     told = {
         "schema_version": SCHEMA_VERSION,
         "experiment": request.experiment.name,
         "overrides": request.overrides,
-        "rows": [planned.to_json(row) for row in rows],
+        "rows": rows,
     }
     out = str(values["out"].value or "")
     if out:
         records.write_json(Path(out).expanduser(), told, indent=1)
-    print(records.json_text(told, indent=1) if values["json"].value else planned.text(rows))
-    return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
+    print(records.json_text(told, indent=1) if values["json"].value else text)
+
+
+def _memory(
+    request: Request,
+    systems: Sequence["System"],
+    batches: Sequence[int],
+    rows: Sequence[Planned],
+    values: flags.FlagValues,
+) -> int:
+    """Print what fills a device in a train step; nothing is compiled."""
+    from dawnjax.plan import fits
+
+    for name in ("epochs", "epochs_from", "price_per_device_hour_usd"):
+        if values[name].present:
+            raise ConfigError(f"--memory plans no time and no cost: leave out --{name}")
+    found = fits.fits(request, systems, batches)
+    unknown = [f"{row.system}: {row.reason}" for row in rows]
+    told = [*map(fits.to_json, found), *map(planned.to_json, rows)]
+    _tell(request, told, "\n".join([fits.text(found), *unknown]), values)
+    return ExitStatus.DONE if any(row.memory for row in found) else ExitStatus.FAILED
 
 
 def _planned(
@@ -157,6 +184,9 @@ def _own_flags() -> flags.FlagValues:
     flags.DEFINE_string("on", "", "The systems and sizes, with commas.", flag_values=values)
     flags.DEFINE_string("batches", "", "Global batches to plan, with commas.", flag_values=values)
     flags.DEFINE_boolean(
+        "memory", False, "Say what fills a device, from shapes alone.", flag_values=values
+    )
+    flags.DEFINE_boolean(
         "scaling", False, "Plan each system at 8 to 512 devices too.", flag_values=values
     )
     flags.DEFINE_float(
@@ -177,6 +207,9 @@ def _own_flags() -> flags.FlagValues:
     return values
 
 
+_SWITCHES = ("scaling", "json", "memory", "validate")
+
+
 def _without(argv: Sequence[str], own: set[str]) -> list[str]:
     left, skips = [], False
     for argument in argv:
@@ -184,8 +217,8 @@ def _without(argv: Sequence[str], own: set[str]) -> list[str]:
             skips = False
             continue
         name, equals, _ = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and name.removeprefix("no") in own | {"scaling", "json"}:
-            skips = not equals and name.removeprefix("no") not in ("scaling", "json")
+        if argument.startswith("-") and name.removeprefix("no") in own:
+            skips = not equals and name.removeprefix("no") not in _SWITCHES
             continue
         left.append(argument)
     return left

@@ -101,6 +101,8 @@ def time_left(left: int, running: Sequence[float], took: Sequence[float]) -> str
     if not took:
         rounds = -(-left // AT_ONCE)
         low, high = (rounds * seconds for seconds in USUAL_SECONDS)
+        if max(running, default=0.0) > high:
+            return f"longer than the usual {words.duration(high)}"
         return f"usually {words.duration(low)} to {words.duration(high)} in all"
     mean = sum(took) / len(took)
     still = sum(max(0.0, mean - seconds) for seconds in running) + mean * (left - len(running))

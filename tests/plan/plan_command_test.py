@@ -155,11 +155,12 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
         ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
         ("--epochs=-1", "--epochs must be a number above 0"),
         ("--validate", "--validate plans nothing"),
+        ("--memory --epochs=3", "--memory plans no time and no cost: leave out --epochs"),
         ("--global_batch_sise=3", "did you mean --global_batch_size"),
     ],
 )
 def test_wrong_use_gets_one_line(kept_programs, capsys, flag, says):
-    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:8", flag]
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:8", *flag.split()]
     assert main(command) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1

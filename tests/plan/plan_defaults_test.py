@@ -123,3 +123,4 @@ def test_the_time_left_counts_what_runs_side_by_side():
     assert time_left(4, [5.0, 15.0], [20.0]) == "about 30 s left"  # 15 + 5 + 2 x 20, by two
     assert time_left(1, [30.0], [20.0]) == "longer than the 20 s of the others"
     assert time_left(1, [0.0], []) == "usually 10 s to 1 min in all"
+    assert time_left(1, [61.0], []) == "longer than the usual 1 min"

@@ -96,6 +96,18 @@ def test_an_all_reduce_sends_each_byte_twice():
     assert exchange_seconds(all_reduce(1, 1e9), parse_system("v3:8")) == 0
 
 
+def test_an_axis_of_the_mesh_has_the_links_of_its_own_axis_of_the_torus():
+    """v5p: 1,200 GB/s of six links, both directions: 100 each way of a link, 80 of it used."""
+    moved = 2 * 3 / 4 * 1e9
+    for group, links, hops in ((4, 2, 3), (16, 4, 6), (64, 6, 9)):
+        seconds = exchange_seconds(all_reduce(group, 1e9), parse_system("v5p:64"))
+        wire = moved * (group - 1) / group * 4 / 3 / (links * 80e9)
+        assert seconds == pytest.approx(wire + 2 * hops * 1e-6), group
+    # Two of four chips in a row are no ring: half of the row's two links.
+    seconds = exchange_seconds(all_reduce(2, 1e9), parse_system("v5p:64"))
+    assert seconds == pytest.approx(2 * 1 / 2 * 1e9 / 80e9 + 2 * 3e-6)
+
+
 def test_hosts_of_gpus_share_their_network():
     within = 2 * 15 / 16 * 1e9 / (450e9 * 0.8) + 2 * 3 * 5e-6
     between = 2 * 1 / 2 * 1e9 / (400e9 * 0.8) + 2 * 1 * 10e-6
