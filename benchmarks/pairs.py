@@ -93,13 +93,13 @@ def _sample(times: np.ndarray, paired: bool) -> Sample:
 def _judged(first: str, second: str) -> dict[str, Any]:
     """Verdict on two folders of runs, as pairs and as if they were none."""
     sides = [read_side(path) for path in (first, second)]
-    samples = [side.sample for side in sides]
-    unpaired = [dataclasses.replace(sample, first_losses=()) for sample in samples]
+    first_sample, second_sample = (side.sample for side in sides)
+    without = dataclasses.replace(first_sample, first_losses=())
     return {
         "entries": [side.entry.source for side in sides],
         "system": sides[0].entry.system,
-        "paired": judge(*samples).to_json(),
-        "unpaired": judge(*unpaired).to_json(),
+        "paired": judge(first_sample, second_sample).to_json(),
+        "unpaired": judge(without, second_sample).to_json(),
     }
 
 

@@ -139,7 +139,9 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
         lines.append(f"  and {len(fields) - MOST_FIELDS} more, which --json has")
     lines += ["", f"verdict: {_verdict_line(judged)}"]
     if told["same_mathematics"] and not first.sample.pairs(second.sample):
-        lines.append("  the same seeds on both sides, each once, would be pairs and need fewer trials")
+        lines.append(
+            "  the same seeds on both sides, each once, would be pairs and need fewer trials"
+        )
     rows = [*told["changes"], *told["step_parts"]]
     if rows:
         table = of_words(["what changed", "A", "B", "B / A", "95 %"], map(_row, rows))

@@ -37,9 +37,11 @@ def draw_heat(
     narrow = width < 600
     longest = max(map(svg.text_width, rows))
     left = min(longest + 16, (0.22 if narrow else 0.3) * width)
-    top, each = 52.0, (width - left - 2) / len(columns)
+    top, each = 66.0, (width - left - 2) / len(columns)
     canvas = svg.Canvas(width, top + _ROW * len(rows) + 6)
-    canvas.text(2, 14, f"{names[0]} (down), {names[1]} (across)", "label")
+    letters = int(width / svg.text_width("x"))
+    for y, way, name in ((14, "down", names[0]), (30, "across", names[1])):
+        canvas.text(2, y, words.squeezed(f"{way}: {name}", letters), "label")
     values = [cell.value for row in cells for cell in row if cell.value is not None]
     least, most = (min(values), max(values)) if values else (1.0, 1.0)
     heads = words.squeezed_apart(columns, max(3, int((each - 6) / svg.text_width("x"))))

@@ -1,6 +1,5 @@
 """A section for each study: its arms' trials as a figure, and its figures as a table."""
 
-import dataclasses
 from collections.abc import Sequence
 
 from dawnjax.page import svg, words
@@ -10,6 +9,7 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
 from dawnjax.page.view import view
 from dawnjax.report.inputs import ReadStudy
+from dawnjax.report.swept import fields_of, with_fields
 from dawnjax.study.axes import axis_of
 from dawnjax.study.design import arm_at
 from dawnjax.study.figures import ArmFigures, best_of, best_sentence
@@ -116,7 +116,7 @@ def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
         Column("reached", "reached", kind="integer"),
         Column("choosing_seconds", "time when choosing", "s", "number"),
     )
-    return _with_fields(
+    return with_fields(
         Table(
             name=f"study_{number}_recipes",
             title=f"Recipes of {name}",
@@ -126,24 +126,7 @@ def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
                 "These trials chose: their times flatter the fastest recipe and are no results.",
             ),
         ),
-        [recipe["flags"] for recipe in search.recipes],
-    )
-
-
-def _with_fields(table: Table, flags: Sequence[Sequence[str]]) -> Table:
-    """Table with a column `config.FIELD` for each field that the arms' flags set."""
-    settings = [
-        {name: value for name, _, value in (flag.lstrip("-").partition("=") for flag in of_arm)}
-        for of_arm in flags
-    ]
-    names = sorted({name for of_arm in settings for name in of_arm})
-    return dataclasses.replace(
-        table,
-        columns=(*table.columns, *(Column(f"config.{name}", name) for name in names)),
-        rows=tuple(
-            (*cells, *map(of_arm.get, names))
-            for cells, of_arm in zip(table.rows, settings, strict=True)
-        ),
+        [fields_of(recipe["flags"]) for recipe in search.recipes],
     )
 
 
@@ -239,4 +222,4 @@ def _table(read: ReadStudy, number: int) -> Table:
             "Where all trials reached, the ends of the expected time are those of the mean.",
         ),
     )
-    return _with_fields(table, [arm.flags for arm in read.arms])
+    return with_fields(table, [fields_of(arm.flags) for arm in read.arms])

@@ -148,7 +148,9 @@ def run_search(
                 break
         draws.end()
     best = winner(rows)
-    for seed in study.seeds_that_judge if best else ():
+    if best is None:
+        return
+    for seed in study.seeds_that_judge:
         trial = PlannedTrial(number, best, seed)
         number += 1
         yield (trial, *run(trial))

@@ -17,7 +17,7 @@ from dawnjax.study.design import Arm, Study
 from dawnjax.study.figures import ArmFigures
 from dawnjax.text import without_secrets
 
-FIGURES = ("trials", "reached", "mean_seconds", "expected_seconds", "low", "high", "epochs_mean")
+FIGURES = ("trials", "reached", "mean_seconds", "expected_seconds", "epochs_mean")
 """Fields of an arm that a tracker gets; one without a value is left out."""
 
 
@@ -29,9 +29,12 @@ def arm_scalars(rows: Sequence[ArmFigures]) -> dict[str, float]:
     scalars: dict[str, float] = {}
     for row in rows:
         figures = {name: getattr(row, name) for name in FIGURES}
+        if row.ends == "95 %":  # a tracker would show the range of few trials as an interval
+            figures |= {"low": row.low, "high": row.high}
         if row.verdict is not None:
-            figures |= {f"ratio_{name}": row.verdict[name] for name in ("low", "high")}
             figures["ratio"] = row.verdict["ratio"]
+            if row.verdict["level"] is not None:
+                figures |= {f"ratio_{name}": row.verdict[name] for name in ("low", "high")}
         folder = Arm(row.arm).folder
         known = {name: value for name, value in figures.items() if value is not None}
         scalars |= {f"{folder}/{name}": float(value) for name, value in known.items()}

@@ -36,7 +36,7 @@ def test_a_grid_of_two_axes_has_a_heat_map_and_its_best_arm(grid, tmp_path):
     assert "the same trials chose it, so expect more on fresh seeds" in page
     rows = json.loads((tmp_path / "page" / "tables" / "study_1.json").read_text())["rows"]
     assert [(row["config.global_batch_size"], row["config.num_epochs"]) for row in rows] == [
-        ("32", "3"), ("32", "4"), ("64", "3"), ("64", "4"),
+        (32, 3), (32, 4), (64, 3), (64, 4),
     ]  # fmt: skip
 
 

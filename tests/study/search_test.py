@@ -253,9 +253,9 @@ def test_a_report_shows_the_search(searched, tmp_path, capsys):
     assert "on seed 0, chose num_epochs=5; seeds 1 to 2, which chose nothing, judge it" in page
     tables = tmp_path / "page" / "tables"
     [judged] = json.loads((tables / "study_1.json").read_text())["rows"]
-    assert judged["expected_seconds"] == 20.0 and judged["config.num_epochs"] == "5"
+    assert judged["expected_seconds"] == 20.0 and judged["config.num_epochs"] == 5
     recipes = json.loads((tables / "study_1_recipes.json").read_text())["rows"]
-    assert [row["config.num_epochs"] for row in recipes] == ["5", "3", "8"]
+    assert [row["config.num_epochs"] for row in recipes] == [5, 3, 8]
 
 
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
