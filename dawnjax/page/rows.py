@@ -58,7 +58,8 @@ class _Layout(NamedTuple):
 
 def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas:
     """Draw the values of each row as dots, their mean across, its interval along the row."""
-    layout = _layout(rows, width, note_width=118)
+    note_width = max(118.0, *(svg.text_width(row.note) + 16 for row in rows))
+    layout = _layout(rows, width, note_width)
     canvas = svg.Canvas(width, layout.height)
     every = [value for row in rows for value in (*row.values, row.low, row.high, row.mean)]
     scale = axis.scale([v for v in every if v is not None], layout.left, layout.right)
@@ -211,7 +212,8 @@ def _labelled(
     for row, y, label in zip(rows, layout.places, labels, strict=True):
         if row.group != group:
             group = row.group
-            canvas.text(2, y - above - 6, words.shortened(group, 100), "heading")
+            room = int(canvas.width / svg.text_width("x"))
+            canvas.text(2, y - above - 6, words.squeezed(group, room), "heading")
         if layout.narrow:
             canvas.text(2, y - 14, label)
             canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")

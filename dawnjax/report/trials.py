@@ -249,7 +249,7 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         lead=(
             "Each entry of which two trials or more reached, beside the next faster one of its "
             "benchmark and target: the expected time of the faster over that of the slower, and "
-            "the verdict that `dawnjax compare` gives. Fewer than "
+            "the verdict that dawnjax compare gives. Fewer than "
             f"{FEWEST_TRIALS} trials of either leave it undecided.",
         ),
         blocks=(*_ratios_figure(pairs, table), _comparisons_view(table, entries)),
