@@ -213,7 +213,8 @@ def _labelled(
         if row.group != group:
             group = row.group
             room = int(canvas.width / svg.text_width("x"))
-            canvas.text(2, y - above - 6, words.squeezed(group, room), "heading")
+            heading = words.shortened(words.squeezed(group, room), room)
+            canvas.text(2, y - above - 6, heading, "heading")
         if layout.narrow:
             canvas.text(2, y - 14, label)
             canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")
