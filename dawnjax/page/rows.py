@@ -58,8 +58,7 @@ class _Layout(NamedTuple):
 
 def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas:
     """Draw the values of each row as dots, their mean across, its interval along the row."""
-    note_width = max(118.0, *(svg.text_width(row.note) + 16 for row in rows))
-    layout = _layout(rows, width, note_width)
+    layout = _layout(rows, width, note_width=118)
     canvas = svg.Canvas(width, layout.height)
     every = [value for row in rows for value in (*row.values, row.low, row.high, row.mean)]
     scale = axis.scale([v for v in every if v is not None], layout.left, layout.right)

@@ -275,7 +275,7 @@ def _ratios_figure(pairs: Sequence[tuple[Entry, Entry]], table: Table) -> tuple[
                 low=record["ratio_low"] if is_interval else None,
                 high=record["ratio_high"] if is_interval else None,
                 mean=1.0,
-                note=f"{words.times(record['ratio'])} · {word}",
+                note=f"{words.number(record['ratio'], 2)}× · {word}",
             )
         )
     if not rows:

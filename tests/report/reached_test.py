@@ -89,7 +89,7 @@ def test_our_own_entries_begin_the_page_with_what_reached_by_when():
     assert len(re.findall(r'id="figure-reached-\d+"', section)) == 1
     assert len(re.findall(r'id="figure-reached-\d+"', made.html)) == 2
     assert made.html.count('id="figure-ratios"') == 1
-    assert re.search(r"rate=0\.1[^;<]* / rate=0\.2[^;<]*: 0\.333", made.html)
+    assert re.search(r"rate=0\.1[^;<]* / rate=0\.2[^;<]*: 0\.33", made.html)
     assert [table.name for table in made.tables].count("reached_by_time") == 1
     alone = contents.make(inputs.Inputs((official,))).html
     assert 'id="figure-ratios"' not in alone and alone.count('id="figure-reached-1"') == 1
