@@ -31,7 +31,7 @@ MOST_LEFT_OUT = 3
 """Fold the list of entries that a figure omits when it has more lines than this."""
 
 
-LONGEST_FOLD_TITLE = 60
+LONGEST_FOLD_TITLE = 68
 """Letters of the line that opens a fold."""
 
 

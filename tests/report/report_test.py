@@ -390,7 +390,7 @@ def test_the_line_of_a_fold_is_short_and_the_whole_caption_stays_below():
     ]
     made = contents.make(inputs.Inputs(tuple(many))).html
     folds = re.findall(r'<details class="folded[ a-z]*"><summary>([^<]*) <span>', made)
-    assert folds and max(map(len, folds)) <= 60
+    assert folds and max(map(len, folds)) <= 68
     cut = re.findall(r'<details class="folded cut"><summary>([^<]*) <span>', made)
     assert len(set(cut)) == len(cut) and any("beta" in fold for fold in cut)
     assert "…" in cut[0] and all(f"{name}: training</caption>" in made for name in names)
