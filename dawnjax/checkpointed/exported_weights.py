@@ -174,7 +174,7 @@ class ExportedWeights:
 
 def exported(weights: PublishedWeights) -> ExportedWeights | None:
     """Files as an export of ours; None for those of any other program."""
-    if len(weights.files) > 1:
+    if len(weights.files) != 1:
         return None
     with weights.opened(weights.files[0]) as reader:
         text = (reader.metadata() or {}).get(KEY)

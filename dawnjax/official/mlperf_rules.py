@@ -227,7 +227,9 @@ def _of_trial(
     if not mlperf_rounds.is_known(benchmark):
         broken.append(Broken("benchmark", f"{quoted(benchmark)} is no benchmark of MLPerf"))
     if not trial.reached:
-        broken.append(Broken("target", f"the trial did not reach the target ({trial.status})"))
+        notes.append(
+            f"the trial did not reach its target ({trial.status}): it counts as the slowest"
+        )
     division = trial.descriptions.get("submission_division", "")
     target = mlperf_rounds.target(
         benchmark, round_name, max((e.value for e in trial.evaluations), default=None)

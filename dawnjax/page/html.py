@@ -7,6 +7,7 @@ import base64
 import dataclasses
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
@@ -30,8 +31,8 @@ MOST_LEFT_OUT = 3
 """Fold the list of entries that a figure omits when it has more lines than this."""
 
 
-LONGEST_FOLD_TITLE = 48
-"""Letters of the line that opens a fold: one line of a phone."""
+LONGEST_FOLD_TITLE = 68
+"""Letters of the line that opens a fold."""
 
 
 def render(
@@ -64,6 +65,7 @@ def render(
         keep_trailing_newline=True,
         finalize=_printable,
     )
+    environment.filters["breakable"] = _breakable
     template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
     return template.render(
         title=title,
@@ -139,7 +141,16 @@ def _shown_table(table: TableView) -> dict[str, Any]:
 
 
 def _fold_titles(titles: Sequence[str]) -> list[str]:
-    return words.squeezed_apart(titles, LONGEST_FOLD_TITLE)
+    short = [words.shortened(title, LONGEST_FOLD_TITLE) for title in titles]
+    if len(set(short)) < len(set(titles)):  # what parts them stands behind the cut
+        return words.squeezed_apart(titles, LONGEST_FOLD_TITLE)
+    return short
+
+
+def _breakable(text: str) -> str:
+    """Text that may break behind a dot or an underscore, as in a field's name."""
+    places = re.sub(r"(?<=\w[._])(?=[a-z])", "<wbr>", str(markupsafe.escape(escaped(text))))
+    return markupsafe.Markup(places)
 
 
 def _printable(value: Any) -> Any:

@@ -127,7 +127,7 @@ def first(text: str, most: int) -> str:
 
 
 def memory(size: float) -> str:
-    """Bytes in words, in powers of 1,024: `1.5 GiB`, `820 MiB`."""
+    """Bytes in words, in powers of 1,024: `1.50 GiB`, `820 MiB`."""
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if abs(size) >= 0.9995 * 2.0**power:
             return f"{number(float(f'{size / 2.0**power:.3g}'))} {unit}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
-from dawnjax.report.privacy import Redactor
+from dawnjax.report.privacy import LEFT_OUT_PATH, Redactor
 from dawnjax.results.entries import Entry
 from dawnjax.study.design import Study, trials_of
 from dawnjax.study.figures import ArmFigures, figures
@@ -76,11 +77,23 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     }
     redactor = Redactor(hosts, keep=include_hosts)
     return Inputs(
-        entries=tuple(redactor.value(entry) for entry in loaded),
-        runs=tuple(named_apart([redactor.value(run) for run in runs])),
+        entries=tuple(_without_paths(redactor.value(entry)) for entry in loaded),
+        runs=tuple(named_apart([_run_without_paths(redactor.value(run)) for run in runs])),
         problems=tuple(redactor.text(problem) for problem in (*loaded.problems, *damaged)),
         studies=tuple(redactor.value(study) for study in studies),
     )
+
+
+def _without_paths(entry: Entry) -> Entry:
+    """Entry whose changes name no folder: where the data lie changes no result."""
+    fields = re.split(r", (?=[\w.]+=)", entry.variant)
+    kept = [field for field in fields if LEFT_OUT_PATH not in field]
+    return dataclasses.replace(entry, variant=", ".join(kept))
+
+
+def _run_without_paths(run: OurRun) -> OurRun:
+    changes = {n: v for n, v in run.result.overrides.items() if v != LEFT_OUT_PATH}
+    return run._replace(result=dataclasses.replace(run.result, overrides=changes))
 
 
 def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:

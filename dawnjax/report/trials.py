@@ -249,7 +249,7 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         lead=(
             "Each entry of which two trials or more reached, beside the next faster one of its "
             "benchmark and target: the expected time of the faster over that of the slower, and "
-            "the verdict that `dawnjax compare` gives. Fewer than "
+            "the verdict that dawnjax compare gives. Fewer than "
             f"{FEWEST_TRIALS} trials of either leave it undecided.",
         ),
         blocks=(*_ratios_figure(pairs, table), _comparisons_view(table, entries)),
@@ -275,7 +275,7 @@ def _ratios_figure(pairs: Sequence[tuple[Entry, Entry]], table: Table) -> tuple[
                 low=record["ratio_low"] if is_interval else None,
                 high=record["ratio_high"] if is_interval else None,
                 mean=1.0,
-                note=f"{words.times(record['ratio'])} · {word}",
+                note=f"{words.number(record['ratio'], 2)}× · {word}",
             )
         )
     if not rows:

@@ -149,7 +149,7 @@ def test_other_models_and_other_use_are_one_line(tmp_path, tmp_path_factory, com
     flags = [*TABLE["classification"].flags, "--model.stage_widths=24", f"--run_dir={other}"]
     assert main(["train", *flags, f"--initialize_from={out}"]) == 2
     error = capsys.readouterr().err
-    assert "is of another model: params/" in error and error.count("\n") == 1
+    assert "is of another model: " in error and error.count("\n") == 1
     assert not other.exists()
     flags = [*TABLE["llama"].flags, f"--run_dir={other}", f"--initialize_from={out}"]
     assert main(["train", *flags]) == 2

@@ -247,6 +247,7 @@ IN_PLACE = (
 )
 PAST_RECORDS = {
     ("dawnjax.__main__", "open"): "/dev/null, in place of an output that was closed",
+    ("dawnjax.checkpointed.exported_weights", "open"): "one array after another",
     ("dawnjax.checkpoints.bucket", "write_bytes"): "an object of a bucket has no temporary name",
     ("dawnjax.checkpoints.manifest", "open"): "an object of a bucket; a special file is refused",
     ("dawnjax.checkpoints.manifest", "read_bytes"): "an object of a bucket, its size checked",
