@@ -128,10 +128,9 @@ class NormalizedConv(nnx.Module):
         starts_at_zero = is_last and config.norm == "none"
         kernel = {"kernel_initializer": zeros} if starts_at_zero else {}
         self.conv: Conv = layers.conv(in_width, out_width, size, bias_initializer=zeros, **kernel)
-        in_trunk = size > 1
-        self.norm = None
+        in_trunk, norm = size > 1, None
         if config.norm == "batch":
-            self.norm = BatchNorm(
+            norm = BatchNorm(
                 out_width,
                 momentum=config.batch_norm_momentum,
                 epsilon=config.batch_norm_epsilon,
@@ -139,6 +138,7 @@ class NormalizedConv(nnx.Module):
                 has_bias=in_trunk,
                 execution=layers.execution,
             )
+        self.norm = norm
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         hidden = self.conv(images)

@@ -130,7 +130,7 @@ def test_a_game_is_searched_alike_alone_and_beside_others(method):
     assert len({tuple(np.asarray(row)) for row in together.weights}) > 1  # each by its own key
 
 
-@pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four", "go_5x5", "othello"])
+@pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four", "go_5x5"])
 def test_a_symmetry_of_the_board_is_the_same_game(game):
     data = PgxGame(game=game)
     rules, (cells, actions) = data.rules(), data.symmetries()
