@@ -77,13 +77,13 @@ def plain_search(board, simulations, exploration):
         move = int(np.where(here["board"] == 0, mean + weight, -np.inf).argmax())
         if move in here["children"]:
             child = here["children"][move]
-            value = -child if isinstance(child, float) else -simulate(child)
+            value = -simulate(child) if isinstance(child, dict) else -child
         else:
             board = here["board"].copy()
             board[move] = 1
             ended = outcome(-board)
             child = here["children"][move] = node(-board) if ended is None else ended
-            value = -(child["value"] if ended is None else ended)
+            value = -child["value"] if isinstance(child, dict) else -child
         here["visits"][move] += 1
         here["sums"][move] += value
         return value
