@@ -299,7 +299,7 @@ def test_a_network_begins_with_an_even_value_and_plays_every_move():
     ("argv", "line"),
     [
         (("plan", "--on=h100:8"), "a plan does not predict how long that takes"),
-        (("record", "--runs=1"), "record mode needs a dataset"),
+        (("record",), "record mode needs a dataset"),
         (("train", "--task.games=1000000"), "GB on each device and the window"),
         (("train", "--task=professional_moves"), "choose data=go_games"),
     ],
