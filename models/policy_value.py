@@ -14,7 +14,7 @@ from flax import nnx
 
 from dawnjax.limits import FractionBelowOne, NonNegative, OneOrMore, Positive, check_fields
 from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv, Linear
+from dawnjax.models.convolution import Conv, Linear, he_normal_fan_out
 from dawnjax.models.execution import Execution
 from dawnjax.models.layers import ImageShape, Layers
 
@@ -126,12 +126,16 @@ class NormalizedConv(nnx.Module):
     ):
         zeros = jax.nn.initializers.zeros
         starts_at_zero = is_last and config.norm == "none"
-        kernel = {"kernel_initializer": zeros} if starts_at_zero else {}
-        self.conv: Conv = layers.conv(in_width, out_width, size, bias_initializer=zeros, **kernel)
-        in_trunk = size > 1
-        self.norm = None
+        self.conv: Conv = layers.conv(
+            in_width,
+            out_width,
+            size,
+            kernel_initializer=zeros if starts_at_zero else he_normal_fan_out,
+            bias_initializer=zeros,
+        )
+        in_trunk, norm = size > 1, None
         if config.norm == "batch":
-            self.norm = BatchNorm(
+            norm = BatchNorm(
                 out_width,
                 momentum=config.batch_norm_momentum,
                 epsilon=config.batch_norm_epsilon,
@@ -139,6 +143,7 @@ class NormalizedConv(nnx.Module):
                 has_bias=in_trunk,
                 execution=layers.execution,
             )
+        self.norm = norm
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         hidden = self.conv(images)

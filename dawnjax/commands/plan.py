@@ -71,6 +71,12 @@ def main(argv: list[str]) -> int:
     )
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
+    task = request.experiment.task
+    if task.makes_examples:
+        raise ConfigError(
+            f"task={task.TAG} makes its examples, and a plan does not predict how long that takes; "
+            "train a few epochs instead"
+        )
     experiment_argv = _without(argv, own)
     names = _listed(values["on"].value)
     if not names:

@@ -9,7 +9,7 @@ same examples.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,8 @@ class GeneratingTask(Task):
 
     It also defines `drawn`. `made` is a nested dict of arrays, whole on every device.
     """
+
+    makes_examples: ClassVar[bool] = True
 
     @abc.abstractmethod
     def calls(self) -> tuple[tuple[str, int], ...]:

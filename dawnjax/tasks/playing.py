@@ -52,7 +52,7 @@ class Playing(GeneratingTask):
       games: Games side by side.
       moves: Moves in each of them in a generation.
       window_generations: Generations whose positions training draws from, uniformly.
-      search: Search of a move in self-play, and in gating without its noise.
+      search: Search of a move in self-play, and in gating without Dirichlet noise.
       value_weight: Weight of the value's squared error beside the policy's cross-entropy.
       symmetries: Show training a random symmetry of each position.
       gating_games: Games of the match that decides whether the newest parameters play; 0 lets them
@@ -68,10 +68,7 @@ class Playing(GeneratingTask):
     search: GameSearch = GameSearch()
     value_weight: NonNegative[float] = 1.0
     symmetries: bool = True
-    gating_games: Annotated[
-        int,
-        Limit(lambda value: value >= 0 and value % 2 == 0, "be even"),
-    ] = 0
+    gating_games: Annotated[int, Limit(lambda n: n >= 0 and n % 2 == 0, "be even")] = 0
     gating_score: Fraction = 0.55
 
     # What there is to make, and whether it fits.
@@ -208,7 +205,9 @@ class Playing(GeneratingTask):
             found = game_search.search(self.search, rules, evaluate(module), states, keys)
             after = jax.vmap(rules.step)(states, found.action)
             ended = opponents.has_ended(after)
-            fresh = jax.vmap(rules.init)(jax.vmap(jax.random.fold_in, (0, None))(keys, 1))
+            # A purpose far from the few numbers by which a search splits a key.
+            fresh_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, 2**30)
+            fresh = jax.vmap(rules.init)(fresh_keys)
             following = jax.tree.map(
                 lambda new, old: jnp.where(ended.reshape(-1, *[1] * (new.ndim - 1)), new, old),
                 fresh,

@@ -164,6 +164,7 @@ class Task(abc.ABC):
       evaluation_fields: Fields that `dawnjax evaluate` may change, since training ignores them.
       other_set_flags: Flags of `dawnjax evaluate` that name another labelled set, each with its
         help; the first is the set's own path.
+      makes_examples: Whether its training examples come from the parameters (`GeneratingTask`).
     """
 
     TAG: ClassVar[str]
@@ -173,6 +174,7 @@ class Task(abc.ABC):
     example_unit: ClassVar[str] = "examples"
     evaluation_fields: ClassVar[tuple[str, ...]] = ()
     other_set_flags: ClassVar[Mapping[str, str]] = {}
+    makes_examples: ClassVar[bool] = False
 
     @abc.abstractmethod
     def loss(

@@ -117,7 +117,7 @@ class PgxGame:
             boards, columns = [cells, cells[:, ::-1]], np.arange(width, dtype=np.int32)
             actions = np.stack([columns, columns[::-1]])
             return np.stack([board.reshape(-1) for board in boards]), actions
-        if self.game in ("tic_tac_toe", "othello") or _side(self.game):
+        if self.game == "tic_tac_toe" or _side(self.game):
             turned = [np.rot90(board, turns) for board in (cells, cells.T) for turns in range(4)]
             boards = np.stack([board.reshape(-1) for board in turned])
             # An action is a cell, or to pass, which stays.

@@ -38,6 +38,8 @@ def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
 ):
     if isinstance(load_experiment(name).data, ParallelText):
         pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
+    if load_experiment(name).task.makes_examples:
+        pytest.importorskip("mctx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
     run_dir = tmp_path / "run"
     status = main(
         [

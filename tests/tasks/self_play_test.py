@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.go_games import GoGames
@@ -77,13 +78,13 @@ def plain_search(board, simulations, exploration):
         move = int(np.where(here["board"] == 0, mean + weight, -np.inf).argmax())
         if move in here["children"]:
             child = here["children"][move]
-            value = -child if isinstance(child, float) else -simulate(child)
+            value = -simulate(child) if isinstance(child, dict) else -child
         else:
             board = here["board"].copy()
             board[move] = 1
             ended = outcome(-board)
             child = here["children"][move] = node(-board) if ended is None else ended
-            value = -(child["value"] if ended is None else ended)
+            value = -child["value"] if isinstance(child, dict) else -child
         here["visits"][move] += 1
         here["sums"][move] += value
         return value
@@ -130,7 +131,7 @@ def test_a_game_is_searched_alike_alone_and_beside_others(method):
     assert len({tuple(np.asarray(row)) for row in together.weights}) > 1  # each by its own key
 
 
-@pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four", "go_5x5", "othello"])
+@pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four", "go_5x5"])
 def test_a_symmetry_of_the_board_is_the_same_game(game):
     data = PgxGame(game=game)
     rules, (cells, actions) = data.rules(), data.symmetries()
@@ -292,3 +293,19 @@ def test_a_network_begins_with_an_even_value_and_plays_every_move():
     logits, values = module(jnp.zeros((2, 6, 7, 2), bool), train=False)
     assert logits.shape == (2, 7) and values.shape == (2,)
     assert np.abs(values).max() < 1 and np.ptp(jax.nn.softmax(logits)) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (("plan", "--on=h100:8"), "a plan does not predict how long that takes"),
+        (("record",), "record mode needs a dataset"),
+        (("train", "--task.games=1000000"), "GB on each device and the window"),
+        (("train", "--task=professional_moves"), "choose data=go_games"),
+    ],
+)
+def test_what_self_play_cannot_do_is_one_line(argv, line, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*argv[:1], "--experiment=connect_four_selfplay", *argv[1:]]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
