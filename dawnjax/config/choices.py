@@ -16,6 +16,7 @@ CHOICES = {
         "language_modelling": "tasks.language_modelling.LanguageModelling",
         "span_answering": "tasks.span_answering.SpanAnswering",
         "object_detection": "tasks.object_detection.ObjectDetection",
+        "instance_segmentation": "tasks.instance_segmentation.InstanceSegmentation",
     },
     "model": {
         "resnet": "models.resnet.ResNet",
@@ -33,6 +34,7 @@ CHOICES = {
         "qanet": "models.qanet.QANet",
         "ssd": "models.ssd.SSD",
         "small_ssd": "models.ssd.SmallSSD",
+        "mask_rcnn": "models.mask_rcnn.MaskRCNN",
     },
     "data": {
         "digits": "input_pipeline.datasets.digits.Digits",

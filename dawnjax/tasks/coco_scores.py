@@ -114,16 +114,28 @@ def _detected(truth: Objects, detections: np.ndarray) -> np.ndarray:
     return np.column_stack(columns)
 
 
-def stated(truth: Objects, detections: np.ndarray) -> list[dict[str, Any]]:
-    """Detections of one image as JSON values, boxes as left, top, width and height in pixels."""
-    rows = _detected(truth, detections)
+def stated(
+    truth: Objects, detections: np.ndarray, masks: Sequence[Sequence[bytes]] = ()
+) -> list[dict[str, Any]]:
+    """Detections of one image as JSON values, boxes as left, top, width and height in pixels.
+
+    `masks` are as of `scores`; each is stated as COCO does.
+    """
+    rows, size = _detected(truth, detections), truth.sizes[0].tolist()
+
+    def mask(place: float) -> dict[str, Any]:
+        if not masks:
+            return {}
+        return {"segmentation": {"size": size, "counts": masks[0][int(place)].decode()}}
+
     return [
         {
             "class": truth.names[int(label) - 1],
             "score": round(score, 4),
             "bbox": [round(value, 2) for value in box],
+            **mask(place),
         }
-        for _, *box, score, label, _ in rows.tolist()
+        for _, *box, score, label, place in rows.tolist()
     ]
 
 
