@@ -81,9 +81,8 @@ class MaskRCNN:
             first = self.backbone.stage_widths[0]
             widths = (first // 4 if self.backbone.block == "bottleneck" else first,)
             whole = all(w % self.groups == 0 for w in widths + self.backbone.stage_widths)
-            require(
-                whole, f"{prefix}groups", self.groups, f"divide the narrowest layer, {widths[0]}"
-            )
+            rule = f"divide all widths of the backbone, such as {widths[0]}"
+            require(whole, f"{prefix}groups", self.groups, rule)
 
     @property
     def frozen_parts(self) -> tuple[str, ...]:

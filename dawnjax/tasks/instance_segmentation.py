@@ -199,8 +199,9 @@ class InstanceSegmentation(Detection):
             sample.is_real,
         )
         features = _features(setting, first.maps, chosen.corners, model.box_cells)
+        logits, class_codes = module.box_head(features)
         of_boxes = region_losses.box_losses(
-            *module.box_head(features), chosen.classes, chosen.codes, chosen.regions.is_real
+            logits, class_codes, chosen.classes, chosen.codes, chosen.regions.is_real
         )
         part = slice(self.regions.num_masks)
         features = _features(setting, first.maps, chosen.corners[:, part], model.mask_cells)

@@ -102,8 +102,8 @@ def anchor_labels(
     best, greatest = overlap.max(0), overlap.max(1, keepdims=True)
     # Ties count too; the tolerance is that of an overlap that is computed twice.
     is_best = ((overlap >= greatest * (1 - 1e-6)) & (greatest > 0)).any(0)
-    right, bottom = extent[1], extent[0]
-    is_inside = (anchors[:, :2] >= 0).all(1) & (anchors[:, 2] <= right) & (anchors[:, 3] <= bottom)
+    boxes = jnp.asarray(anchors)
+    is_inside = (boxes[:, :2] >= 0).all(1) & (boxes[:, 2:] <= extent[::-1]).all(1)
     is_positive = is_inside & ((best >= config.object_overlap) | is_best)
     is_negative = is_inside & ~is_positive & (best < config.background_overlap)
     return Labels(is_positive, is_negative, overlap.argmax(0).astype(jnp.int32))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -134,7 +135,7 @@ def test_the_start_is_the_references():
     params = pure.init(jax.random.key(1))[0]
 
     def largest(*place):
-        leaf = params
+        leaf: Any = params
         for name in place:
             leaf = leaf[name]
         return float(np.abs(leaf).max()), float(np.std(leaf))

@@ -1,6 +1,7 @@
 """Proposals: the greedy choice of each level in NumPy, padding, and images with padding."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -61,12 +62,11 @@ def test_proposals_are_the_greedy_choice_of_each_level(threshold):
 
 
 def test_no_number_is_no_proposal_and_few_boxes_leave_padding():
-    scores = [np.full(len(level), np.nan, np.float32) for level in LEVELS]
-    scores[1][5] = 1.0
-    codes = [np.zeros((len(level), 4), np.float32) for level in LEVELS]
-    found = proposals(
-        scores, codes, LEVELS, np.array([64.0, 64.0]), before=1000, most=300, overlap=0.7
-    )
+    scores = [jnp.full(len(level), jnp.nan) for level in LEVELS]
+    scores[1] = scores[1].at[5].set(1.0)
+    codes = [jnp.zeros((len(level), 4)) for level in LEVELS]
+    extent = jnp.array([64.0, 64.0])
+    found = proposals(scores, codes, LEVELS, extent, before=1000, most=300, overlap=0.7)
     assert found.is_real.tolist() == [True] + [False] * 299
     assert int(found.anchors[0]) == len(LEVELS[0]) + 5
     assert not np.asarray(found.corners)[1:].any() or not found.is_real[1:].any()

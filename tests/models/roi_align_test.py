@@ -71,7 +71,8 @@ def test_both_forms_have_the_same_gradients():
     weights = np.random.default_rng(2).normal(size=(2, corners.shape[1], 3, 3, 3))
 
     def total(maps, form):
-        features = roi_align(maps, corners, levels, strides=STRIDES, cells=3, form=form)
+        boxes = jnp.asarray(corners), jnp.asarray(levels)
+        features = roi_align(maps, *boxes, strides=STRIDES, cells=3, form=form)
         return (features * weights).sum()
 
     gradients = [jax.grad(total)(list(map(jnp.asarray, maps)), f) for f in ("gather", "matrix")]
