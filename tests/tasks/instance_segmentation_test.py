@@ -214,3 +214,15 @@ def test_infer_draws_masks_and_states_them(tmp_path_factory, compile_cache, tmp_
         if len(rows):
             assert left - width / 4 - 1 <= columns.min() <= columns.max() <= left + 1.25 * width + 1
             assert top - height / 4 - 1 <= rows.min() <= rows.max() <= top + 1.25 * height + 1
+
+
+def test_the_small_network_has_443291_parameters_and_16128_anchors():
+    experiment = load_experiment("nuclei_mask_rcnn_small")
+    data = load_experiment("nuclei_mask_rcnn_small", is_tiny=True).data.spec()
+    spec = dataclasses.replace(
+        data, num_classes=1, image_shape=(256, 256, 3), train_image_shape=(256, 256, 3)
+    )
+    recipe = recipe_of(experiment, spec)
+    assert count(recipe.abstract_state.params) == 443_291
+    assert recipe.split_params(recipe.abstract_state.params)[1] == {}
+    assert sum(map(len, experiment.model.anchors(spec.image_shape))) == 16_128
