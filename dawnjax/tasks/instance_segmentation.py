@@ -115,21 +115,11 @@ class InstanceSegmentation(Detection):
             jax.vmap(lambda key, n=n: jax.random.uniform(key, (n,)))(_keys(keys, purpose))
             for purpose, n in ((_ANCHORS, count), (_PROPOSALS, count + spec.most_objects))
         ]
-        choose = on_each_device(
-            jax.vmap(lambda *image: self._chosen(setting, *image)), setting.mesh
-        )
-        chosen = Chosen(
-            *jax.lax.stop_gradient(
-                choose(
-                    first.scores,
-                    first.codes,
-                    boxes,
-                    batch["classes"],
-                    masks,
-                    batch["covered"],
-                    *draws,
-                )
-            )
+        choose = jax.vmap(lambda *image: self._chosen(setting, *image))
+        truth = (boxes, batch["classes"], masks, batch["covered"])
+        # The choice has no gradient, and the boxes of proposals none.
+        chosen = on_each_device(choose, setting.mesh)(
+            *jax.lax.stop_gradient(first[1:]), *truth, *draws
         )
         parts = self._parts(module, first, chosen, setting)
         return region_losses.image_losses(parts), len(index)
