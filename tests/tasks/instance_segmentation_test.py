@@ -25,7 +25,7 @@ from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.mask_rcnn import MaskRCNN
-from dawnjax.models.resnet import ResNet, imagenet_resnet
+from dawnjax.models.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.tasks import mask_pasting, pictures
 from dawnjax.tasks.object_detection import ObjectDetection
@@ -119,14 +119,13 @@ def test_the_model_flops_of_mask_rcnn_by_hand():
     assert recipe.train_flops_per_example() == 2 * (3 * total - 2 * frozen)
 
 
-def test_a_trunk_and_its_constants_come_from_a_resnet_50():
-    experiment = load_experiment(BENCHMARK)
-    recipe = recipe_of(experiment, experiment.data.published_spec())
-    source = dataclasses.replace(
-        load_experiment("imagenet_resnet50"), model=imagenet_resnet(50), data=Synthetic()
-    )
-    spec = dataclasses.replace(Synthetic().spec(), num_classes=1000, image_shape=(224, 224, 3))
-    state = recipe_of(source, spec).abstract_state
+def test_a_trunk_and_its_constants_come_from_a_resnet():
+    experiment = load_experiment(BENCHMARK, is_tiny=True)
+    recipe = recipe_of(experiment, experiment.data.spec())
+    data = Synthetic(image_channels=3)
+    source = load_experiment("imagenet_resnet50", is_tiny=True)
+    source = dataclasses.replace(source, model=experiment.model.backbone, data=data)
+    state = recipe_of(source, data.spec()).abstract_state
     leaves = jax.tree_util.tree_leaves_with_path(
         {"params": state.params, "batch_stats": state.batch_stats}
     )
