@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import traverse_util
 from jax.sharding import Mesh, PartitionSpec
 
 from dawnjax.config.experiment import Experiment
@@ -114,10 +115,21 @@ class Recipe:
         )
 
     def split_params(self, params: Tree) -> tuple[Tree, Tree]:
-        """Parameters that are trained, and those that stay as they are."""
+        """Parameters that are trained, and those that stay as they are.
+
+        A model names parts as `trained_parts`, which alone are trained, or the beginnings of paths
+        as `frozen_parts`.
+        """
         parts = getattr(self.experiment.model, "trained_parts", ())
-        trained = {name: part for name, part in params.items() if not parts or name in parts}
-        return trained, {name: part for name, part in params.items() if name not in trained}
+        frozen = getattr(self.experiment.model, "frozen_parts", ())
+        if not parts and not frozen:
+            return params, {}
+        split: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+        for path, leaf in traverse_util.flatten_dict(params).items():
+            is_frozen = bool(parts) and path[0] not in parts or "/".join(path).startswith(frozen)
+            split[is_frozen][path] = leaf
+        trained, frozen = map(traverse_util.unflatten_dict, split)
+        return trained, frozen
 
     @functools.cached_property
     def abstract_state(self) -> TrainState:
@@ -177,7 +189,7 @@ class Recipe:
             )
         if self.shards_update:
             params = jax.lax.with_sharding_constraint(params, replicated(self.mesh))
-        params = {**params, **frozen}
+        params = _joined(params, frozen)
         step = state.step + 1
         # Kept in the state: the host reads it calls later and still learns the exact step.
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
@@ -216,7 +228,7 @@ class Recipe:
         def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
             batch_stats, loss_scale, moment = held
             num_rows = len(next(iter(batch.values())))
-            module = self.model.bind({**params, **frozen}, batch_stats, moment.key(MODEL))
+            module = self.model.bind(_joined(params, frozen), batch_stats, moment.key(MODEL))
             with named_layers(module), own_code("the task's loss"):
                 losses, count = task.loss(module, batch, moment, self.setting)
                 _check_loss(losses, count, num_rows)
@@ -360,6 +372,14 @@ class Recipe:
         return metrics
 
 
+def _joined(trained: Tree, frozen: Tree) -> Tree:
+    """Parameters that `Recipe.split_params` split."""
+    if not frozen:
+        return trained
+    flat = map(traverse_util.flatten_dict, (trained, frozen))
+    return traverse_util.unflatten_dict({k: v for part in flat for k, v in part.items()})
+
+
 def _check_loss(losses: Any, count: Any, num_rows: int) -> None:
     # A loss of another shape would broadcast and be summed in silence.
     shape, kind = jnp.shape(losses), jnp.result_type(losses)
@@ -407,7 +427,8 @@ def make_recipe(
     experiment.task.refuse_setting(experiment, setting)
     with own_code("the model cannot be built"):
         model = make_model(experiment.task, setting)
-    if experiment.ema_decay and getattr(experiment.model, "trained_parts", ()):
+    parts = ("trained_parts", "frozen_parts")
+    if experiment.ema_decay and any(getattr(experiment.model, name, ()) for name in parts):
         raise ConfigError(
             f"ema_decay={experiment.ema_decay} would average frozen parameters; give 0"
         )

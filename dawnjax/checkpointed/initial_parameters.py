@@ -226,7 +226,9 @@ class Source:
         both = {"params": state.params, "batch_stats": state.batch_stats}
         for location, leaf in jax.tree_util.tree_leaves_with_path(both):
             name, wanted = _name(location), signature(leaf)
-            there = signatures[stored[name]] if name in stored else "absent"
+            # A constant of this run, such as of a frozen BatchNorm, may be a parameter there.
+            place = stored.get(name) or stored.get(name.replace("batch_stats/", "params/", 1), "")
+            there = signatures[place] if place else "absent"
             is_new = there == "absent" and name.startswith(new)
             if adapters and not name.startswith(new) and _shape(there) == _shape(wanted):
                 # Frozen parameters are cast to the dtype that the run keeps them in.
@@ -239,7 +241,7 @@ class Source:
                     f"--initialize_from={self.path} is of another model: {name} is {there} in it "
                     f"and {wanted} in this run"
                 )
-            chosen[name] = "" if there != wanted or name in is_fresh else stored[name]
+            chosen[name] = "" if there != wanted or name in is_fresh else place
         return chosen
 
 

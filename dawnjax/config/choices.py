@@ -16,6 +16,7 @@ CHOICES = {
         "language_modelling": "tasks.language_modelling.LanguageModelling",
         "span_answering": "tasks.span_answering.SpanAnswering",
         "object_detection": "tasks.object_detection.ObjectDetection",
+        "instance_segmentation": "tasks.instance_segmentation.InstanceSegmentation",
         "self_play": "tasks.self_play.SelfPlay",
         "professional_moves": "tasks.professional_moves.ProfessionalMoves",
     },
@@ -35,6 +36,7 @@ CHOICES = {
         "qanet": "models.qanet.QANet",
         "ssd": "models.ssd.SSD",
         "small_ssd": "models.ssd.SmallSSD",
+        "mask_rcnn": "models.mask_rcnn.MaskRCNN",
         "policy_value": "models.policy_value.PolicyValue",
     },
     "data": {

@@ -203,10 +203,13 @@ def make_optimizer(
     rate = learning_rate(experiment, spec, step_shift)
     match config:
         case Sgd():
+            decayed = None if config.decay_norm_and_bias else is_matrix
+            # The update is linear in the gradient, so a factor of it is one of the rate.
+            factor = config.bias_rate_factor
+            scales = [] if factor == 1 else [optax.masked(optax.scale(factor), _is_bias)]
             return optax.chain(
-                optax.add_decayed_weights(
-                    config.weight_decay, None if config.decay_norm_and_bias else is_matrix
-                ),
+                optax.add_decayed_weights(config.weight_decay, decayed),
+                *scales,
                 optax.sgd(rate, momentum=config.momentum, nesterov=config.nesterov),
             )
         case Lars():
@@ -294,6 +297,14 @@ def scale_by_lars(config: Lars) -> optax.GradientTransformation:
         return jnp.where(is_defined, ratio, 1.0) * (gradient + config.weight_decay * param)
 
     return optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params))
+
+
+def _is_bias(params: optax.Params) -> optax.Params:
+    def of(location: Any, leaf: jax.Array) -> bool:
+        del leaf
+        return jax.tree_util.keystr(location[-1:], simple=True) == "bias"
+
+    return jax.tree_util.tree_map_with_path(of, params)
 
 
 def _is_matrix(named: Mapping[str, Axes], params: optax.Params) -> optax.Params:

@@ -45,6 +45,7 @@ class Sgd(_LinearlyScaled):
       weight_decay: Added to the gradient as weight_decay * parameter.
       decay_norm_and_bias: Whether the decay covers one-dimensional parameters too (biases,
         normalization scales).
+      bias_rate_factor: Of the learning rate of biases, the parameters named `bias`; 2 in Detectron.
     """
 
     TAG: ClassVar[str] = "sgd"
@@ -52,6 +53,7 @@ class Sgd(_LinearlyScaled):
     nesterov: bool = True
     weight_decay: NonNegative[float] = 0.0
     decay_norm_and_bias: bool = False
+    bias_rate_factor: Positive[float] = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -114,19 +114,32 @@ def _detected(sizes: np.ndarray, detections: np.ndarray) -> np.ndarray:
     return np.column_stack(columns)
 
 
-def stated(sizes: np.ndarray, names: Sequence[str], detections: np.ndarray) -> list[dict[str, Any]]:
+def stated(
+    sizes: np.ndarray,
+    names: Sequence[str],
+    detections: np.ndarray,
+    masks: Sequence[Sequence[bytes]] = (),
+) -> list[dict[str, Any]]:
     """Detections of one image as JSON values, boxes as left, top, width and height in pixels.
 
-    `sizes`, [1, 2], are height and width of the image as it came.
+    `sizes`, [1, 2], are height and width of the image as it came. `masks` are as of `scores`; each
+    is stated as COCO does.
     """
-    rows = _detected(sizes, detections)
+    rows, size = _detected(sizes, detections), sizes[0].tolist()
+
+    def mask(place: float) -> dict[str, Any]:
+        if not masks:
+            return {}
+        return {"segmentation": {"size": size, "counts": masks[0][int(place)].decode()}}
+
     return [
         {
             "class": names[int(label) - 1],
             "score": round(score, 4),
             "bbox": [round(value, 2) for value in box],
+            **mask(place),
         }
-        for _, *box, score, label, _ in rows.tolist()
+        for _, *box, score, label, place in rows.tolist()
     ]
 
 
