@@ -174,3 +174,27 @@ def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
 
 def _short(name: str) -> str:
     return name.rsplit("/", 3)[-1] if len(name) > 60 else name
+
+
+def largest_batch(
+    experiment: Experiment,
+    spec: Any,
+    shape: MeshShape,
+    num_devices: int,
+    platform: Platform,
+    limit_bytes: float,
+    needs: Memory,
+) -> int:
+    """Largest global batch within a limit, if memory grows evenly; 0 where no batch is.
+
+    Args:
+      needs: Memory of the experiment's own batch, of one stage.
+    """
+    shards = shape.batch_shards(num_devices)
+    small = dataclasses.replace(experiment, global_batch_size=shards)
+    one = step_memory(small, spec, shape, num_devices, platform).num_bytes
+    share = experiment.global_batch_size // shards
+    if one > limit_bytes or share == 1:
+        return 0
+    each = (needs.num_bytes - one) / (share - 1)
+    return shards * int(1 + (limit_bytes - one) // each)
