@@ -62,7 +62,7 @@ class _Op:
     inputs: list[int]
     outputs: list[int]
     name: str
-    inner_bytes: float
+    inner: Peak
 
 
 Size = Callable[[tuple[int, ...], Any], float]
@@ -124,8 +124,8 @@ class _Program:
             self._ops.append(_Op(primitive, inputs, outputs, where, self._inside(eqn)))
         return [known(var) for var in jaxpr.outvars]
 
-    def _inside(self, eqn: Any) -> float:
-        """Bytes that one round of a loop, or a branch, holds by itself."""
+    def _inside(self, eqn: Any) -> Peak:
+        """Peak of one round of a loop, or of a branch, by itself."""
         bodies: Iterable[Any] = ()
         if eqn.primitive.name in ("scan", "while", "cond"):
             params = eqn.params
@@ -133,10 +133,11 @@ class _Program:
         return max(
             (
                 # A round's slices of stacked arrays are arguments of the body.
-                _Program(self._size).peak(body.jaxpr, counts_arguments=True).num_bytes
+                _Program(self._size).peak(body.jaxpr, counts_arguments=True)
                 for body in bodies
             ),
-            default=0.0,
+            key=lambda peak: peak.num_bytes,
+            default=Peak(0.0, []),
         )
 
     def _buffers(self, arguments: set[int], outputs: Sequence[int]) -> list[Buffer]:
@@ -191,9 +192,10 @@ class _Program:
         alive, most, at = 0.0, 0.0, 0
         for place, op in enumerate(self._ops):
             alive += change[place]
-            if alive + op.inner_bytes > most:
-                most, at = alive + op.inner_bytes, place
+            if alive + op.inner.num_bytes > most:
+                most, at = alive + op.inner.num_bytes, place
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
+        there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
 
 

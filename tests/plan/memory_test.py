@@ -55,8 +55,13 @@ def test_a_loop_counts_its_stacked_results_and_one_round():
     def scanned(x):
         return jax.lax.scan(lambda carry, _: (carry @ carry, carry @ carry), x, length=5)
 
-    found = peak(lambda x: jnp.sum(scanned(x)[1] ** 2), MATRIX)
-    assert 6 * SIZE <= found <= 10 * SIZE
+    traced = jax.make_jaxpr(lambda x: jnp.sum(scanned(x)[1] ** 2))(MATRIX)
+    found = peak_of(traced, bytes_of)
+    assert 6 * SIZE <= found.num_bytes <= 10 * SIZE
+    # The round's own arrays are listed beside the stacked results.
+    shapes = {buffer.shape for buffer in found.buffers}
+    assert shapes >= {(5, 256, 256), (256, 256)}
+    assert sum(buffer.num_bytes for buffer in found.buffers) == pytest.approx(found.num_bytes)
 
 
 @pytest.mark.compiles
