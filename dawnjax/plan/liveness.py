@@ -27,6 +27,10 @@ _WHOLE = (
 """Beginnings of primitives whose result and operands lie in memory."""
 
 
+_SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint", "optimization_barrier")
+"""Primitives whose result is their operand, in the same place."""
+
+
 @dataclasses.dataclass
 class Buffer:
     """A result of the program.
@@ -58,7 +62,7 @@ class _Op:
     inputs: list[int]
     outputs: list[int]
     name: str
-    inner_bytes: float
+    inner: Peak
 
 
 Size = Callable[[tuple[int, ...], Any], float]
@@ -98,28 +102,30 @@ class _Program:
 
         for eqn in jaxpr.eqns:
             primitive = eqn.primitive.name
+            operands = [known(var) for var in eqn.invars]
+            if primitive in _SAME and None not in operands:
+                names.update(zip(eqn.outvars, operands, strict=True))
+                continue
             inner = _called(eqn)
             if inner is not None and not primitive.startswith(("scan", "while", "cond")):
                 body = getattr(inner, "jaxpr", inner)
                 # Constants of a closed program are small: tables and scalars.
                 inside = {var: self._new(var.aval) for var in body.constvars}
-                for var, outer in zip(body.invars, eqn.invars, strict=True):
-                    name = known(outer)
-                    if name is not None:
-                        inside[var] = name
+                given = zip(body.invars, operands, strict=True)
+                inside |= {var: name for var, name in given if name is not None}
                 results = self._inlined(body, inside)
                 for var, result in zip(eqn.outvars, results, strict=True):
                     names[var] = self._new(var.aval) if result is None else result
                 continue
             outputs = [self._new(var.aval) for var in eqn.outvars]
             names.update(zip(eqn.outvars, outputs, strict=True))
-            inputs = [name for var in eqn.invars if (name := known(var)) is not None]
+            inputs = [name for name in operands if name is not None]
             where = str(eqn.source_info.name_stack)
             self._ops.append(_Op(primitive, inputs, outputs, where, self._inside(eqn)))
         return [known(var) for var in jaxpr.outvars]
 
-    def _inside(self, eqn: Any) -> float:
-        """Bytes that one round of a loop, or a branch, holds by itself."""
+    def _inside(self, eqn: Any) -> Peak:
+        """Peak of one round of a loop, or of a branch, by itself."""
         bodies: Iterable[Any] = ()
         if eqn.primitive.name in ("scan", "while", "cond"):
             params = eqn.params
@@ -127,10 +133,11 @@ class _Program:
         return max(
             (
                 # A round's slices of stacked arrays are arguments of the body.
-                _Program(self._size).peak(body.jaxpr, counts_arguments=True).num_bytes
+                _Program(self._size).peak(body.jaxpr, counts_arguments=True)
                 for body in bodies
             ),
-            default=0.0,
+            key=lambda peak: peak.num_bytes,
+            default=Peak(0.0, []),
         )
 
     def _buffers(self, arguments: set[int], outputs: Sequence[int]) -> list[Buffer]:
@@ -154,16 +161,22 @@ class _Program:
             roots |= dict.fromkeys(op.outputs, read)
             if any(name in stored for name in op.outputs):
                 dies |= dict.fromkeys(read, place)
+        # Zeros, masks and counts are made of nothing: who reads them makes them.
+        free = {
+            name
+            for name, (_, op) in maker.items()
+            if not op.primitive.startswith((*_WHOLE, *_SUMS)) and not roots[name]
+        }
         for name in outputs:
             made_of = roots.get(name, frozenset())
             born = max((maker[root][0] for root in made_of if root in maker), default=0)
             for root in made_of:
                 dies[root] = max(dies.get(root, 0), born)
-        ends = set(outputs)
+        kept = stored - free - arguments - set(outputs)
         return [
             self._buffer(name, place, max(place, dies.get(name, place)), op.name or op.primitive)
             for name, (place, op) in maker.items()
-            if name in stored and name not in arguments and name not in ends
+            if name in kept
         ]
 
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
@@ -179,9 +192,10 @@ class _Program:
         alive, most, at = 0.0, 0.0, 0
         for place, op in enumerate(self._ops):
             alive += change[place]
-            if alive + op.inner_bytes > most:
-                most, at = alive + op.inner_bytes, place
+            if alive + op.inner.num_bytes > most:
+                most, at = alive + op.inner.num_bytes, place
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
+        there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
 
 

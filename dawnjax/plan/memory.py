@@ -115,7 +115,7 @@ class _Split:
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             named = [axis for axes in leaf.sharding.spec for axis in _names(axes)]
             parts = math.prod(self._sizes[axis] for axis in named)
-            self._parts.setdefault(leaf.shape, parts)
+            self._parts.setdefault(_sides(leaf.shape), parts)
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             size = bytes_of(leaf.shape, leaf.dtype) / parts
             found.append(Tensor(f"{kind}/{name}", leaf.shape, str(leaf.dtype), size))
@@ -123,7 +123,12 @@ class _Split:
 
     def size(self, shape: tuple[int, ...], dtype: Any) -> float:
         """Bytes of a result: a gradient is split as its parameter is."""
-        return bytes_of(shape, dtype) / self._parts.get(shape, 1)
+        return bytes_of(shape, dtype) / self._parts.get(_sides(shape), 1)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Sides of an array but for those of 1, sorted: a gradient may lie transposed."""
+    return tuple(sorted(side for side in shape if side > 1))
 
 
 def _names(axes: Any) -> tuple[str, ...]:
@@ -174,3 +179,27 @@ def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
 
 def _short(name: str) -> str:
     return name.rsplit("/", 3)[-1] if len(name) > 60 else name
+
+
+def largest_batch(
+    experiment: Experiment,
+    spec: Any,
+    shape: MeshShape,
+    num_devices: int,
+    platform: Platform,
+    limit_bytes: float,
+    needs: Memory,
+) -> int:
+    """Largest global batch within a limit, if memory grows evenly; 0 where no batch is.
+
+    Args:
+      needs: Memory of the experiment's own batch, of one stage.
+    """
+    shards = shape.batch_shards(num_devices)
+    small = dataclasses.replace(experiment, global_batch_size=shards)
+    one = step_memory(small, spec, shape, num_devices, platform).num_bytes
+    share = experiment.global_batch_size // shards
+    if one > limit_bytes or share == 1:
+        return 0
+    each = (needs.num_bytes - one) / (share - 1)
+    return shards * int(1 + (limit_bytes - one) // each)

@@ -1,5 +1,6 @@
 """Memory from shapes: by hand, beside XLA's own figure, and as the command tells it."""
 
+import dataclasses
 import json
 
 import jax
@@ -11,7 +12,7 @@ from dawnjax.config.experiment_flags import parse_request
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, Fit
 from dawnjax.plan.liveness import bytes_of, peak_of
-from dawnjax.plan.memory import Memory, step_memory
+from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
@@ -54,8 +55,13 @@ def test_a_loop_counts_its_stacked_results_and_one_round():
     def scanned(x):
         return jax.lax.scan(lambda carry, _: (carry @ carry, carry @ carry), x, length=5)
 
-    found = peak(lambda x: jnp.sum(scanned(x)[1] ** 2), MATRIX)
-    assert 6 * SIZE <= found <= 10 * SIZE
+    traced = jax.make_jaxpr(lambda x: jnp.sum(scanned(x)[1] ** 2))(MATRIX)
+    found = peak_of(traced, bytes_of)
+    assert 6 * SIZE <= found.num_bytes <= 10 * SIZE
+    # The round's own arrays are listed beside the stacked results.
+    shapes = {buffer.shape for buffer in found.buffers}
+    assert shapes >= {(5, 256, 256), (256, 256)}
+    assert sum(buffer.num_bytes for buffer in found.buffers) == pytest.approx(found.num_bytes)
 
 
 @pytest.mark.compiles
@@ -117,6 +123,19 @@ def test_the_command_says_whether_it_fits_and_what_fills_it(capsys):
     assert small["fits"] == "yes"
     parts = ("parameters", "optimizer", "averages", "inputs", "results")
     assert small["memory"]["num_bytes"] == sum(small["memory"][part] for part in parts)
+
+
+@pytest.mark.compiles
+def test_a_batch_that_does_not_fit_names_about_the_largest_that_does():
+    request, _ = parse_request("plan", ["--experiment=digits"])
+    spec, _ = spec_of(request.experiment.data)
+    step = (spec, request.options.mesh, 8, "gpu")
+    large = dataclasses.replace(request.experiment, global_batch_size=512)
+    needs = step_memory(large, *step)
+    half = step_memory(dataclasses.replace(large, global_batch_size=256), *step)
+    found = largest_batch(large, *step, half.num_bytes, needs)
+    assert found == pytest.approx(256, rel=0.15) and found % 8 == 0
+    assert largest_batch(large, *step, 1e5, needs) == 0
 
 
 @pytest.mark.compiles
