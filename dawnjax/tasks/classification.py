@@ -218,7 +218,7 @@ class Classification(Task):
         def stated(answer: np.ndarray, position: int) -> list[dict[str, Any]]:
             del position
             return [
-                {"class": names[int(label)], "probability": probability}
+                {"class": names[int(label)], "probability": round(probability, 6)}
                 for probability, label in answer[0].tolist()
             ]
 

@@ -128,6 +128,7 @@ def test_a_run_takes_back_what_was_exported_of_each_model(
 @pytest.mark.compiles
 def test_other_models_and_other_use_are_one_line(tmp_path, tmp_path_factory, compile_cache, capsys):
     run = trained_run(tmp_path_factory, "classification", compile_cache)
+    capsys.readouterr()
     out = tmp_path / "out"
     export = ["export", "--format=safetensors", f"--out={out}"]
     moved = shutil.copytree(run, tmp_path / "no_checkpoint")
