@@ -10,6 +10,7 @@ loss; openai/gpt-oss, `gpt_oss/torch/model.py`, for the clipped activation.
 """
 
 import dataclasses
+import functools
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -110,7 +111,9 @@ def routed_mlp(
     split = {name: mesh.shape[name] for name in ("expert", "model") if mesh.shape[name] > 1}
     counted = (*RULES["batch"], *RULES["tokens"])
     run = jax.shard_map(
-        lambda *arguments: _on_device(*arguments, config, execution, split, counted),
+        functools.partial(
+            _on_device, config=config, execution=execution, split=split, counted=counted
+        ),
         mesh=mesh,
         in_specs=(rows, {name: whole_width(name) for name in names}, PartitionSpec(*rows[:2])),
         out_specs=(rows, PartitionSpec()),

@@ -19,7 +19,7 @@ Rounding = Literal["nearest", "stochastic"]
 class LowPrecisionState(NamedTuple):
     """Steps done, and the state of the rule with its arrays of floats in bfloat16 or float32."""
 
-    count: jax.Array
+    step: jax.Array
     inner: Any
 
 
@@ -37,16 +37,16 @@ def in_low_precision(
         return LowPrecisionState(jnp.zeros((), jnp.int32), inner)
 
     def update(
-        updates: optax.Updates, state: LowPrecisionState, params: optax.Params
+        updates: optax.Updates, state: Any, params: optax.Params | None = None
     ) -> tuple[optax.Updates, LowPrecisionState]:
         wide = _wide(params)
         updates, inner = rule.update(_wide(updates), _wide(state.inner), wide)
-        count = state.count + 1
+        step = state.step + 1
         if rounding == "nearest":
             return updates, LowPrecisionState(
-                count, jax.tree.map(lambda new: _kept(new, moment_dtype), inner)
+                step, jax.tree.map(lambda new: _kept(new, moment_dtype), inner)
             )
-        keys = _keys(jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), state.count))
+        keys = _keys(jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), state.step))
         inner = jax.tree.map(lambda new: _kept(new, moment_dtype, next(keys)), inner)
 
         def rounded(update: jax.Array, old: jax.Array, narrow: jax.Array) -> jax.Array:
@@ -56,7 +56,7 @@ def in_low_precision(
             return _kept(old + update, narrow.dtype, next(keys)).astype(old.dtype) - old
 
         updates = jax.tree.map(rounded, updates, wide, params)
-        return updates, LowPrecisionState(count, inner)
+        return updates, LowPrecisionState(step, inner)
 
     return optax.GradientTransformation(init, update)
 

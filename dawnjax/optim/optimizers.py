@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
-from dawnjax.limits import require
 from dawnjax.models.sharding import Axes, axes_of
 from dawnjax.optim import muon, muon_adam
 from dawnjax.optim.low_precision import in_low_precision
@@ -254,8 +253,11 @@ def make_optimizer(
                 adam = optax.chain(optax.clip_by_global_norm(config.clip_global_norm), adam)
             if "bfloat16" in (config.moment_dtype, trained_dtype):
                 return in_low_precision(adam, config.moment_dtype, config.rounding)
-            rule = "be nearest: moments and parameters are float32"
-            require(config.rounding == "nearest", "optimizer.rounding", config.rounding, rule)
+            if config.rounding != "nearest":
+                raise ConfigError(
+                    f"optimizer.rounding={config.rounding} must be nearest: moments and parameters "
+                    "are float32"
+                )
             return adam
         case Muon():
             return muon.muon(

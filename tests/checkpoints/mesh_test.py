@@ -41,7 +41,7 @@ def test_a_state_is_the_same_bits_on_another_mesh(saved_on, restored_on, tmp_pat
     restored = restored_checkpoint(other, tmp_path)
     wanted = jax.tree.leaves(state_shapes(other))
     split = [leaf for leaf in jax.tree.leaves(state) if not leaf.sharding.is_fully_replicated]
-    assert len(split) > 20  # parameters, and both moments of each
+    assert len(split) >= 15  # five parameters or more, and both moments of each
     leaves = zip(jax.tree.leaves(restored.state), jax.tree.leaves(state), wanted, strict=True)
     for found, saved, place in leaves:
         assert np.asarray(found).tobytes() == np.asarray(saved).tobytes()

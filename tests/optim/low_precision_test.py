@@ -97,7 +97,7 @@ def test_moments_in_bfloat16_leave_parameters_and_arithmetic_in_float32():
         (
             "float32",
             {"optimizer": Adam(base_learning_rate=0.1, rounding="stochastic")},
-            "optimizer.rounding='stochastic' must be nearest: moments and parameters are float32",
+            "optimizer.rounding=stochastic must be nearest: moments and parameters are float32",
         ),
         (
             "bfloat16",
