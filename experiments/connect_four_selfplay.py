@@ -41,6 +41,7 @@ EXPERIMENT = Experiment(
     num_epochs=60,
     global_batch_size=128,
     targets=(Target(metric="score_low", value=0.85),),
+    target_note="chosen before any run reached it",
     evaluation=Evaluation(every_epochs=2.0, global_batch_size=256),
 )
 
