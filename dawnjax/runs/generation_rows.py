@@ -13,8 +13,9 @@ def generation_rows(attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]
     Where an attempt made a generation again, the first of both stays.
     """
     rows: dict[int, dict[str, Any]] = {}
+    # A generation may take two attempts: its seconds go on in the next.
+    seconds = dict.fromkeys(GENERATION_PHASES, 0.0)
     for events in attempts:
-        seconds = dict.fromkeys(GENERATION_PHASES, 0.0)
         phase, begin = "setup", 0.0
         for event in events:
             if event["event"] in ("phase", "generation"):
@@ -26,4 +27,6 @@ def generation_rows(attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]
                 row = {"generation": event["number"], "step": event["step"], **spent}
                 rows.setdefault(event["number"], {**row, **event["figures"]})
                 seconds = dict.fromkeys(GENERATION_PHASES, 0.0)
+        if phase in seconds:
+            seconds[phase] += max(event["t"] for event in events) - begin
     return [rows[number] for number in sorted(rows)]

@@ -53,3 +53,12 @@ def test_other_tasks_have_no_such_phases():
     result = summarize(log.add("attempt_end", 2.0, status="not_reached", step=10).events)
     assert result.generations == []
     assert not {"gating", "self_play"} & (result.phases.keys() | result.wall_seconds.keys())
+
+
+def test_a_generation_that_two_attempts_made_has_the_seconds_of_both():
+    log = Log().begin(0.0).add("run_start", 1.0).add("phase", 1.0, name="self_play")
+    log.add("host_sample", 4.0)
+    log.begin(9.0).add("restored", 1.0, step=0).add("phase", 2.0, name="self_play")
+    log.add("generation", 4.5, step=0, number=0, figures={})
+    result = summarize(log.add("attempt_end", 5.0, status="failed", step=0).events)
+    assert [row["self_play_seconds"] for row in result.generations] == [3.0 + 2.5]

@@ -259,7 +259,6 @@ TABLE: dict[str, Row] = {
             (("--global_batch_size=20",), "must be a multiple of global_batch_size=20"),
             (("--data.max_moves=5",), "data.max_moves=5 is for Go alone"),
             (("--task=professional_moves",), "choose data=go_games"),
-            (("--data=digits",), "choose data=pgx"),
         ),
     ),
     "instance_segmentation": Row(
