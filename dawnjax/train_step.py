@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import traverse_util
 from jax.sharding import Mesh, PartitionSpec
 
 from dawnjax.config.experiment import Experiment
@@ -32,7 +31,7 @@ from dawnjax.machine.mesh import (
 )
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.fused_attention import say_products
-from dawnjax.models.pure_model import PureModel, Tree, named_layers
+from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
 from dawnjax.optim import loss_scaling
 from dawnjax.optim.optimizers import make_optimizer, whitening_learns
@@ -124,12 +123,11 @@ class Recipe:
         frozen = getattr(self.experiment.model, "frozen_parts", ())
         if not parts and not frozen:
             return params, {}
-        split: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
-        for path, leaf in traverse_util.flatten_dict(params).items():
-            is_frozen = bool(parts) and path[0] not in parts or "/".join(path).startswith(frozen)
-            split[is_frozen][path] = leaf
-        trained, frozen = map(traverse_util.unflatten_dict, split)
-        return trained, frozen
+
+        def is_trained(path: str) -> bool:
+            return (not parts or path.partition("/")[0] in parts) and not path.startswith(frozen)
+
+        return split_tree(params, is_trained)
 
     @functools.cached_property
     def abstract_state(self) -> TrainState:
@@ -189,7 +187,7 @@ class Recipe:
             )
         if self.shards_update:
             params = jax.lax.with_sharding_constraint(params, replicated(self.mesh))
-        params = _joined(params, frozen)
+        params = joined_trees(params, frozen)
         step = state.step + 1
         # Kept in the state: the host reads it calls later and still learns the exact step.
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
@@ -228,7 +226,7 @@ class Recipe:
         def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
             batch_stats, loss_scale, moment = held
             num_rows = len(next(iter(batch.values())))
-            module = self.model.bind(_joined(params, frozen), batch_stats, moment.key(MODEL))
+            module = self.model.bind(joined_trees(params, frozen), batch_stats, moment.key(MODEL))
             with named_layers(module), own_code("the task's loss"):
                 losses, count = task.loss(module, batch, moment, self.setting)
                 _check_loss(losses, count, num_rows)
@@ -370,14 +368,6 @@ class Recipe:
                 f"returned {', '.join(metrics)}"
             )
         return metrics
-
-
-def _joined(trained: Tree, frozen: Tree) -> Tree:
-    """Parameters that `Recipe.split_params` split."""
-    if not frozen:
-        return trained
-    flat = map(traverse_util.flatten_dict, (trained, frozen))
-    return traverse_util.unflatten_dict({k: v for part in flat for k, v in part.items()})
 
 
 def _check_loss(losses: Any, count: Any, num_rows: int) -> None:

@@ -11,6 +11,10 @@ class, nuclei of 6 to 45 pixels. Mirror images both ways and no other change.
 The target is provisional: it lies above the mask AP of 0.328 that a threshold by Otsu's method and
 connected components reach without learning. No implementation of this network but ours has set it.
 
+Measured once, seed 0, on 2 cores of a virtual machine with much other work: `--max_seconds=900`
+ended the run after 187 of 800 steps with a mask AP of 0.414 and a box AP of 0.411. No whole run was
+made.
+
 Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), for the method. Network, sizes and rates
 are our own.
 """

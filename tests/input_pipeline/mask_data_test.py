@@ -111,7 +111,8 @@ def test_mirrored_images_keep_their_padding_and_their_objects(flip):
     masks[:, 0, 0, 0] = 255
     keys = jax.random.split(jax.random.key(0), count)
     arrays = [jnp.asarray(array) for array in (images, boxes, masks, covered)]
-    turned, moved, squares = map(np.asarray, mask_augmentation.mirrored(flip, *arrays, keys))
+    mirrored = mask_augmentation.mirrored(flip, *arrays, keys=keys)
+    turned, moved, squares = map(np.asarray, mirrored)
     kinds = set()
     for image, corners, square in zip(turned, moved, squares, strict=True):
         assert not image[6:].any() and not image[:, 9:].any() and not corners[1].any()
