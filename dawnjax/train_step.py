@@ -33,7 +33,7 @@ from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
-from dawnjax.optim import loss_scaling
+from dawnjax.optim import loss_scaling, moving_average
 from dawnjax.optim.optimizers import make_optimizer, whitening_learns
 from dawnjax.runs.stages import Span
 from dawnjax.tasks.task import INITIALIZATION, MODEL, Arrays, Moment, Setting, make_model
@@ -176,8 +176,10 @@ class Recipe:
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
         params = cast(Tree, optax.apply_updates(old_params, updates))
-        ema_decay = _ema_decay(experiment, state.step)
-        ema_params = _moving_average(state.ema_params, params, ema_decay)
+        ema_decay = moving_average.decay_at(
+            experiment.ema_decay, experiment.ema_has_warmup, state.step
+        )
+        ema_params = moving_average.moved(state.ema_params, params, ema_decay)
         if loss_scale:
             # An overflow costs the step: all stays as it was, but for the scale.
             params, batch_stats, opt_state, ema_params = jax.tree.map(
@@ -487,20 +489,3 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
     return loss, jax.tree.map(
         lambda new, old: new.mean(axis=0) if new.ndim > old.ndim else new, sums.stats, old_stats
     )
-
-
-def _ema_decay(experiment: Experiment, step: jax.Array) -> jax.Array | float:
-    """Decay of the moving average after `step` earlier steps.
-
-    Source: `num_updates` of TensorFlow's `ExponentialMovingAverage`, for the warm-up.
-    """
-    if not experiment.ema_has_warmup:
-        return experiment.ema_decay
-    count = step.astype(jnp.float32)
-    return jnp.minimum(experiment.ema_decay, (1 + count) / (10 + count))
-
-
-def _moving_average(average: Tree, params: Tree, decay: jax.Array | float) -> Tree:
-    if not average:
-        return average
-    return cast(Tree, optax.incremental_update(params, average, 1 - decay))
