@@ -103,8 +103,9 @@ class _Program:
         for eqn in jaxpr.eqns:
             primitive = eqn.primitive.name
             operands = [known(var) for var in eqn.invars]
-            if primitive in _SAME and None not in operands:
-                names.update(zip(eqn.outvars, operands, strict=True))
+            known_operands = [name for name in operands if name is not None]
+            if primitive in _SAME and len(known_operands) == len(operands):
+                names |= dict(zip(eqn.outvars, known_operands, strict=True))
                 continue
             inner = _called(eqn)
             if inner is not None and not primitive.startswith(("scan", "while", "cond")):
@@ -119,9 +120,8 @@ class _Program:
                 continue
             outputs = [self._new(var.aval) for var in eqn.outvars]
             names.update(zip(eqn.outvars, outputs, strict=True))
-            inputs = [name for name in operands if name is not None]
             where = str(eqn.source_info.name_stack)
-            self._ops.append(_Op(primitive, inputs, outputs, where, self._inside(eqn)))
+            self._ops.append(_Op(primitive, known_operands, outputs, where, self._inside(eqn)))
         return [known(var) for var in jaxpr.outvars]
 
     def _inside(self, eqn: Any) -> Peak:
