@@ -288,7 +288,8 @@ def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
             left_out.append((label, unknown[0].result.reasons.get("goodput", "not known")))
             continue
         parts = tuple(
-            statistics.fmean(run.result.wall_seconds[part] for run in members) for part in PARTS
+            statistics.fmean(run.result.wall_seconds.get(part, 0.0) for run in members)
+            for part in PARTS
         )
         share = words.percent(parts[PARTS.index("steps")] / sum(parts))
         name = _changed(members[0]) if each else ""

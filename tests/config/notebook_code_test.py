@@ -26,11 +26,11 @@ class Notebook:
 
     def __init__(self, monkeypatch):
         self.main = types.ModuleType("__main__")
-        self.main._ih = [""]
+        self.cells = vars(self.main)["_ih"] = [""]
         monkeypatch.setitem(sys.modules, "__main__", self.main)
 
     def run(self, cell):
-        self.main._ih.append(cell)
+        self.cells.append(cell)
         exec(cell, vars(self.main))
 
     def code(self):
@@ -87,5 +87,5 @@ def test_the_kept_text_holds_all_that_was_used(notebook):
 
 def test_a_cell_that_is_no_python_is_passed_over(notebook):
     before = notebook.code()
-    notebook.main._ih.append("!ls (")
+    notebook.cells.append("!ls (")
     assert notebook.code() == before

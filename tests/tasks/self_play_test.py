@@ -270,8 +270,8 @@ def test_minigo_has_the_size_and_the_rules_of_v05():
     assert spec.observation_shape == (9, 9, 17) and spec.num_actions == 82
     assert experiment.steps_per_epoch(spec) == 6250
     assert [(t.metric, t.value) for t in experiment.targets] == [("professional_moves", 0.4)]
-    rules = data.rules()
-    assert (rules._game.komi, rules._game.max_termination_steps) == (7.5, 113)
+    go = vars(data.rules())["_game"]  # pgx shows its settings nowhere else
+    assert (go.komi, go.max_termination_steps) == (7.5, 113)
     recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
     state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == 191_386
