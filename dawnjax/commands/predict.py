@@ -18,6 +18,8 @@ one line of JSON for each: the file, its line where it is a text, and the answer
 
   classification      JPEG or PNG images: up to five classes, the likeliest first
   object_detection    JPEG or PNG images: boxes in pixels, with classes and scores
+  instance_segmentation
+                      the same, and a mask for each box, packed as COCO does
   translation         texts with a sentence in each line: its translation
   language_modelling  texts with a prompt in each line: its likeliest continuation
   span_answering      JSON lines such as {"context": "...", "question": "..."}: the answer

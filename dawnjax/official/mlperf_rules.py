@@ -42,7 +42,13 @@ LABELS = {
         ("epoch_num", "samples_count"),
     ),
 }
-"""Metadata of which such a line has one."""
+"""Metadata of which such a line has one; v3.1 took `step_num` too."""
+
+WAIVED = {"minigo": (*ONCE_SINCE_V07, "block_start", "block_stop")}
+"""Keys whose number and labels are free in the closed division of a benchmark."""
+
+OF_ALL_CLOSED = ("gradient_accumulation_steps",)
+"""Hyperparameters of every benchmark of the closed division, since v1.0."""
 
 MOST_INITIALIZATION_SECONDS = {"closed": 30 * 60.0, "open": 240 * 60.0}
 
@@ -124,9 +130,9 @@ def check_log(data: bytes, above: str) -> tuple[list[Broken], list[str], TrialLo
     notes: list[str] = []
     if log.version == "v0.5":
         notes.append("v0.5 has rules of its own: only the clock, the end and the target are held")
-        broken += _once(("run_start", "run_stop"), by_key, data)
+        broken += _once(("run_start", "run_stop"), by_key, data, notes)
     else:
-        broken += _common(log, by_key, data, round_name)
+        broken += _common(log, by_key, data, round_name, notes)
     trial = None
     try:
         trial = read_trial(data, posixpath.basename(above), round_name)
@@ -138,48 +144,76 @@ def check_log(data: bytes, above: str) -> tuple[list[Broken], list[str], TrialLo
     return broken, notes, trial
 
 
-def _once(keys: Sequence[str], by_key: dict[str, list[Record]], data: bytes) -> list[Broken]:
-    broken = []
+def _once(
+    keys: Sequence[str], by_key: dict[str, list[Record]], data: bytes, notes: list[str]
+) -> list[Broken]:
+    broken, repeated = [], []
     for key in keys:
         found = by_key.get(key, [])
         if not found:
             broken.append(Broken("once", f"{key} is missing; it must be logged exactly once"))
-        elif len(found) > 1:
+        elif any(record.value != found[0].value for record in found):
             line = line_of(data, found[1].offset)
-            reason = f"{key} is logged {len(found)} times; it must be logged exactly once"
-            broken.append(Broken("once", reason, line))
+            reason = f"{key} is logged {len(found)} times with different values"
+            broken.append(Broken("once", f"{reason}; it must be logged exactly once", line))
+        elif len(found) > 1:
+            repeated.append(key)
+    if repeated:  # each process of a job may log it
+        notes.append(f"logged more than once, each time with the same value: {', '.join(repeated)}")
     return broken
 
 
 def _common(
-    log: Records, by_key: dict[str, list[Record]], data: bytes, round_name: str
+    log: Records,
+    by_key: dict[str, list[Record]],
+    data: bytes,
+    round_name: str,
+    notes: list[str],
 ) -> list[Broken]:
+    division = next((r for r in by_key.get("submission_division", ())), None)
+    benchmark = next((r.value for r in by_key.get("submission_benchmark", ())), None)
+    is_closed = division is not None and division.value == "closed"
+    waived = WAIVED.get(str(benchmark), ()) if is_closed else ()
     once = ONCE if log.version == "v0.6" else (*ONCE, *ONCE_SINCE_V07)
     once = once if round_name == "v5.0" else (*once, *SUBMITTER)
-    broken = _once(once, by_key, data)
+    broken = _once([key for key in once if key not in waived], by_key, data, notes)
     for keys in AT_LEAST_ONCE:
         if not any(key in by_key for key in keys):
             names = " or ".join(keys)
             broken.append(Broken("at least once", f"{names} is missing; one or more are needed"))
-    division = next((r for r in by_key.get("submission_division", ())), None)
     if division is not None and division.value not in ("closed", "open"):
         reason = f"submission_division is {quoted(division.value)}; it must be closed or open"
         broken.append(Broken("division", reason, line_of(data, division.offset)))
     for key, wanted in LABELS.items() if log.version != "v0.6" else ():
+        if key in waived:
+            continue
+        wanted = (*wanted, "step_num") if round_name == "v3.1" else wanted
         bare = [r for r in by_key.get(key, ()) if not any(name in r.metadata for name in wanted)]
         if bare:
             reason = f"{len(bare)} {key} have neither {' nor '.join(wanted)} in their metadata"
             broken.append(Broken("labels", reason, line_of(data, bare[0].offset)))
-    for record in by_key.get("block_start", ()):
+    for record in by_key.get("block_start", ()) if "block_start" not in waived else ():
         count = record.metadata.get("epoch_count")
         if count is not None and (finite(count) or 0.0) <= 0:
             reason = f"block_start has epoch_count={quoted(count)}; it must be above 0"
             broken.append(Broken("labels", reason, line_of(data, record.offset)))
-    return broken + _order(by_key, data, "" if division is None else str(division.value))
+    name = "" if division is None else str(division.value)
+    return broken + _order(by_key, data, name, notes, is_strict=log.version == "v0.6")
 
 
-def _order(by_key: dict[str, list[Record]], data: bytes, division: str) -> list[Broken]:
-    """Order by the stamps: ranks write into one file as they come."""
+def _order(
+    by_key: dict[str, list[Record]],
+    data: bytes,
+    division: str,
+    notes: list[str],
+    *,
+    is_strict: bool,
+) -> list[Broken]:
+    """Order by the stamps: ranks write into one file as they come.
+
+    From v0.7 on the compliance checker holds no epoch and no evaluation to the clock; unless
+    `is_strict`, those outside of it are noted.
+    """
 
     def first(key: str, last: bool = False) -> Record | None:
         timed = [record for record in by_key.get(key, ()) if record.seconds is not None]
@@ -187,21 +221,28 @@ def _order(by_key: dict[str, list[Record]], data: bytes, division: str) -> list[
         return pick(timed, key=lambda record: record.seconds or 0.0) if timed else None
 
     in_training = ("block_start", "epoch_start", "eval_start", "eval_accuracy")
-    pairs = [
+    rules = [
         (first("init_start", last=True), first("init_stop")),
         (first("init_stop"), first("run_start")),
         (first("run_start"), first("run_stop", last=True)),
-        *((first("run_start"), first(key)) for key in in_training),
+        (first("run_start"), first("block_start")),
+    ]
+    customs = [
+        *((first("run_start"), first(key)) for key in in_training[1:]),
         *((first(key, last=True), first("run_stop", last=True)) for key in in_training),
     ]
     broken = []
-    for before, after in pairs:
+    for number, (before, after) in enumerate([*rules, *customs]):
         if before is None or after is None:
             continue
         late = (before.seconds or 0.0) - (after.seconds or 0.0)
         if late > 0:
-            reason = f"{after.key} is stamped {late:g} s before {before.key}, which must precede it"
-            broken.append(Broken("order", reason, line_of(data, after.offset)))
+            reason = f"{after.key} is stamped {late:g} s before {before.key}"
+            line = line_of(data, after.offset)
+            if number < len(rules) or is_strict:
+                broken.append(Broken("order", f"{reason}, which must precede it", line))
+            else:
+                notes.append(f"line {line}: {reason}")
     began, ended = first("init_start"), first("init_stop")
     most = MOST_INITIALIZATION_SECONDS.get(division)
     if began is not None and ended is not None and most is not None:
@@ -222,7 +263,7 @@ def _of_trial(
 ) -> list[Broken]:
     broken = []
     if trial.inferred:
-        broken.append(Broken("stamps", f"they are no milliseconds since 1970: {trial.inferred}"))
+        broken.append(Broken("form", f"read otherwise than the log says: {trial.inferred}"))
     benchmark = trial.benchmark or mlperf_rounds.benchmark_of(folder)
     if not mlperf_rounds.is_known(benchmark):
         broken.append(Broken("benchmark", f"{quoted(benchmark)} is no benchmark of MLPerf"))
@@ -254,9 +295,11 @@ def _of_trial(
     if not round_name:
         last = row["last_round"]
         notes.append(f"no folder names a round; the hyperparameters are those of {last}")
-    missing = [key for key in dict.fromkeys(row["keys"].split()) if key not in ONCE_SINCE_V07]
+    keys = [*row["keys"].split(), *(OF_ALL_CLOSED if round_name != "v0.7" else ())]
+    asked = [key for key in dict.fromkeys(keys) if key not in ONCE_SINCE_V07]
     return broken + [
-        Broken("hyperparameters", one.reason, one.line) for one in _once(missing, by_key, data)
+        Broken("hyperparameters", each.reason, each.line)
+        for each in _once(asked, by_key, data, notes)
     ]
 
 

@@ -28,8 +28,8 @@ def in_low_precision(
 ) -> optax.GradientTransformation:
     """A rule that computes in float32, whatever its state and the parameters are kept in.
 
-    Its random numbers depend on the step and the parameter alone, and so on no mesh. They are the
-    same in all trials, whose numbers they round differ.
+    Its random numbers depend on the step and the parameter alone, and so on no mesh. All trials
+    draw the same ones, and round other values by them.
     """
 
     def init(params: optax.Params) -> LowPrecisionState:

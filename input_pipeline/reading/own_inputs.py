@@ -21,9 +21,9 @@ from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.input_pipeline.reading.tokens import spans_of
 
 MOST_BYTES = 2**26
-"""Of a file of texts."""
+"""Of all texts together."""
 
-MOST_LINES = 1_000_000
+MOST_LINES = 100_000
 MOST_QUESTION_BYTES = 2**14
 """Of a passage with its question: attention takes memory by the square of its tokens."""
 
@@ -90,8 +90,12 @@ class Line(NamedTuple):
 def lines(files: Sequence[pathlib.Path], most_line_bytes: int) -> list[Line]:
     """Lines of texts in UTF-8, plain or packed, without blank ones; one or more."""
     found: list[Line] = []
+    num_bytes = 0
     for file in files:
         text = text_files.read(file, MOST_BYTES)
+        num_bytes += len(text.encode())
+        if num_bytes > MOST_BYTES:
+            raise DataError(f"{file}: more than {MOST_BYTES:,} bytes in all; answer fewer at once")
         if "\0" in text:
             raise DataError(f"{file}: is no text: it holds a zero byte")
         for number, line in enumerate(text.split("\n"), 1):

@@ -27,6 +27,7 @@ def lines(division="closed"):
         ("submission_platform", -19, "x", {}),
         ("init_start", -18, None, {}),
         ("global_batch_size", -17, 256, {}),
+        ("gradient_accumulation_steps", -17, 1, {}),
         ("opt_name", -17, "sgd", {}),
         ("train_samples", -17, 1281167, {}),
         ("eval_samples", -17, 50000, {}),
@@ -90,32 +91,69 @@ def test_a_log_that_keeps_the_rules_breaks_none():
         (without("run_start"), "once", None, "run_start is missing"),
         (without("eval_samples"), "once", None, "eval_samples is missing"),
         (without("submission_org"), "once", None, "submission_org is missing"),
-        (lambda e: [*e, e[11]], "once", 20, "init_stop is logged 2 times"),
+        (
+            lambda e: [*e, ("train_samples", -17, 3, {})],
+            "once",
+            21,
+            "train_samples is logged 2 times with different values",
+        ),
         (without("cache_clear"), "at least once", None, "cache_clear is missing"),
         (without("block_stop"), "at least once", None, "block_stop or epoch_stop is missing"),
         (changed("submission_division", value="half"), "division", 4, "'half'"),
         (changed("submission_benchmark", value="chess"), "benchmark", None, "'chess'"),
-        (changed("init_stop", seconds=5), "order", 13, "run_start is stamped 5 s before init_stop"),
-        (changed("eval_accuracy", seconds=-5), "order", 17, "eval_accuracy is stamped 5 s before"),
-        (changed("eval_start", seconds=70), "order", 19, "run_stop is stamped 10 s before"),
-        (changed("init_start", seconds=-2000), "initialization", 12, "closed allows 1800"),
-        (changed("block_start", metadata={}), "labels", 14, "neither epoch_count nor"),
+        (changed("init_stop", seconds=5), "order", 14, "run_start is stamped 5 s before init_stop"),
+        (changed("block_start", seconds=-5), "order", 15, "block_start is stamped 5 s before"),
+        (changed("init_start", seconds=-2000), "initialization", 13, "closed allows 1800"),
+        (changed("block_start", metadata={}), "labels", 15, "neither epoch_count nor"),
         (
             changed("block_start", metadata={"first_epoch_num": 1, "epoch_count": 0}),
             "labels",
-            14,
+            15,
             "epoch_count='0'; it must be above 0",
         ),
-        (changed("eval_accuracy", metadata={}), "labels", 17, "1 eval_accuracy have neither"),
-        (changed("run_stop", metadata={}), "clock", 19, "whether the target was reached"),
-        (changed("eval_accuracy", value=0.7), "target", 19, "best evaluation is 0.7; the target"),
+        (changed("eval_accuracy", metadata={}), "labels", 18, "1 eval_accuracy have neither"),
+        (changed("run_stop", metadata={}), "clock", 20, "whether the target was reached"),
+        (changed("eval_accuracy", value=0.7), "target", 20, "best evaluation is 0.7; the target"),
         (without("opt_name"), "hyperparameters", None, "opt_name is missing"),
+        (
+            without("gradient_accumulation_steps"),
+            "hyperparameters",
+            None,
+            "gradient_accumulation_steps is missing",
+        ),
     ],
 )
 def test_a_broken_rule_is_named_with_its_line(change, rule, line, words):
     found = broken(change(lines()))
     assert [each[:2] for each in found] == [(rule, line)], found
     assert words in found[0][2]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda e: [*e, e[13]], "each time with the same value: run_start"),
+        (lambda e: [*e, e[7]], "each time with the same value: global_batch_size"),
+        (changed("eval_accuracy", seconds=-5), "eval_accuracy is stamped 5 s before run_start"),
+        (changed("eval_start", seconds=70), "run_stop is stamped 10 s before eval_start"),
+    ],
+)
+def test_oddities_that_the_compliance_checker_lets_pass_are_notes(change, words):
+    """Each of these in a log of the open division: SUCCESS by mlperf-logging 4.1.68."""
+    found, notes, _ = check_log(log_of(change(lines())), ABOVE)
+    assert not found and len(notes) == 1 and words in notes[0], (found, notes)
+
+
+def test_a_key_that_a_benchmark_or_a_round_frees_is_not_asked_for():
+    """`closed_minigo.yaml` lifts four rules of `common.yaml`; v3.1 took steps for labels."""
+    events = changed("submission_benchmark", value="minigo")(
+        changed("block_start", metadata={})(without("train_samples")(lines()))
+    )
+    rules = {each[0] for each in broken(events, "training_results_v3.0/Org/results/x/minigo")}
+    assert not rules & {"once", "labels"}
+    steps = changed("eval_accuracy", metadata={"step_num": 4})(lines())
+    assert [each[0] for each in broken(steps)] == ["labels"]
+    assert broken(steps, ABOVE.replace("v4.0", "v3.1")) == []
 
 
 def test_a_trial_that_was_given_up_breaks_no_rule_and_is_noted():
@@ -140,9 +178,9 @@ def test_without_a_round_the_newest_rules_hold_and_a_note_says_so():
 def test_stamps_in_seconds_and_lines_that_are_cut_are_named():
     events = [(k, (START + s) / 1000 - START, v, m) for k, s, v, m in lines()]
     rules = [each[0] for each in broken(events)]
-    assert rules == ["stamps"]
+    assert rules == ["form"]
     found, _, _ = check_log(log_of(lines()) + b":::MLLOG {torn\n", ABOVE)
-    assert [(each.rule, each.line) for each in found] == [("readable", 20)]
+    assert [(each.rule, each.line) for each in found] == [("readable", 21)]
     found, _, trial = check_log(b"no record\n", ABOVE)
     assert [each.rule for each in found] == ["readable"] and trial is None
 
