@@ -116,9 +116,9 @@ def text(rows: Sequence[Fit]) -> str:
         )
         lines.append(
             "a train step of the last stage, traced from shapes and not compiled, without "
-            f"evaluation. `close` is within a factor of {ERROR:g} of the device: XLA needed 0.85 to "
-            "1.11 times as much for ResNet-50 and a Transformer, and nothing else was compared; on "
-            "a TPU it pads arrays of few channels to tiles of 8 x 128. "
+            f"evaluation. `close` is within a factor of {ERROR:g} of the device: XLA needed 0.85 "
+            "to 1.11 times as much for ResNet-50 and a Transformer, and nothing else was compared; "
+            "on a TPU it pads arrays of few channels to tiles of 8 x 128. "
             "Where the mesh splits layers or texts, activations count whole"
         )
     lines += [_too_large(row) for row, _ in known if row.largest_batch is not None]
