@@ -36,6 +36,7 @@ from benchmarks.result_tables.studies import (
     evaluation_negatives,
     faults,
     fine_tuning,
+    pairs,
     study_stopping,
     study_trials,
 )
@@ -158,6 +159,12 @@ TABLES = {
         each(
             "CV | chance to reach | arms | way | found different (95 %) | trials of each arm",
             study_stopping,
+        ),
+    ),
+    "pairs": Table(
+        ("pairs.json",),
+        each(
+            "CV over seeds | CV of the machine | B takes | trials as pairs | without pairs", pairs
         ),
     ),
     "loop_overhead": Table(

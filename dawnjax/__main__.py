@@ -25,8 +25,9 @@ COMMANDS = {
     "prepare": ("prepare", "convert a data set into its on-disk form, once"),
     "evaluate": ("evaluate", "measure a run's checkpoint on its own or another labelled set"),
     "infer": ("infer", "latency and cost of a run's model, one example at a time"),
+    "predict": ("predict", "answers of a run's model to inputs of your own, as JSON lines"),
     "import": ("import_results", "read official DAWNBench and MLPerf results into entries"),
-    "export": ("export", "write runs as DAWNBench entries or an MLPerf result folder"),
+    "export": ("export", "write runs as DAWNBench or MLPerf results, or their weights"),
     "study": ("study", "many trials of an experiment: stability, grid, scaling, lesion, factor"),
     "compare": ("compare", "is B faster than A, by how much, and what changed; a gate for CI"),
     "plan": ("plan", "predict time and cost on hardware that is not here, by compiling for it"),
@@ -36,7 +37,7 @@ COMMANDS = {
 }
 """Module in `dawnjax.commands` and summary of each command: help must import none of them."""
 
-_ON_DEVICES = {"train", "study", "record", "launch", "profile", "evaluate", "infer"}
+_ON_DEVICES = {"train", "study", "record", "launch", "profile", "evaluate", "infer", "predict"}
 """Commands that import JAX or start processes: a signal ends them at once until they have something
 to save. The rest end by KeyboardInterrupt and clean up."""
 

@@ -8,8 +8,12 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page import words
 from dawnjax.page.table import Table, of_words
+from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.task import find_metric
+
+RATES = ("games", "positions", "simulations")
+"""Figures of a generation that are counts of work."""
 
 
 def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:
@@ -57,6 +61,7 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         + (f", of all {result.epochs:.2f} epochs" if result.trained_on else "")
         + _budget_note(result, experiment, spec),
     )
+    rows += _generation_rows(result)
     for target in result.target:
         best = result.best.get(target["metric"])
         metric = find_metric(experiment.task, target["metric"])
@@ -93,10 +98,37 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     return dataclasses.replace(table, title=title)
 
 
+def _generation_rows(result: RunResult) -> list[tuple[str, str, str]]:
+    """Seconds of each phase that made examples, and rates of what it made."""
+    rows = []
+    for name in GENERATION_PHASES:
+        spent = result.phases.get(name)
+        if spent is not None:
+            rows.append((name.replace("_", "-"), f"{spent:.3f} s", _made_note(result, name)))
+    return rows
+
+
+def _made_note(result: RunResult, phase: str) -> str:
+    if phase != "self_play":
+        return "the newest parameters against the best"
+    seconds = sum(row["self_play_seconds"] for row in result.generations)
+    totals = {
+        name: sum(row[name] for row in result.generations)
+        for name in RATES
+        if all(name in row for row in result.generations)
+    }
+    if not seconds:
+        return "no whole generation"
+    made = (f"{total:,.0f} {name} ({total / seconds:,.1f}/s)" for name, total in totals.items())
+    return f"{len(result.generations)} generations: {', '.join(made)}"
+
+
 def _goodput_note(seconds: Mapping[str, float]) -> str:
-    others = sorted((name for name in seconds if name != "steps"), key=lambda name: -seconds[name])
+    counted = ("steps", *GENERATION_PHASES)
+    others = sorted((n for n in seconds if n not in counted), key=lambda name: -seconds[name])
     largest = (f"{name.replace('_', ' ')} {words.duration(seconds[name])}" for name in others[:3])
-    return f"steps that count, of {words.duration(sum(seconds.values()))}; {', '.join(largest)}"
+    what = "steps and games" if seconds.keys() & set(GENERATION_PHASES) else "steps"
+    return f"{what} that count, of {words.duration(sum(seconds.values()))}; {', '.join(largest)}"
 
 
 def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:

@@ -113,6 +113,12 @@ class Journal:
             self._log.append("diverged", step=first_nonfinite_step)
         return not self._diverged
 
+    def record_generation(self, step: int, number: int, figures: dict[str, float]) -> None:
+        """Record that the examples of a generation are made, before its first step."""
+        self._log.append("generation", step=step, number=number, figures=figures)
+        self._display.generation(number, figures, self.run_seconds())
+        self._write_scalars(step, {f"generation/{name}": v for name, v in figures.items()})
+
     def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
         """Record an evaluation that ends now; returns True if it reached the target."""
         reached = reaches(self._experiment.targets, metrics)

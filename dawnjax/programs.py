@@ -70,6 +70,8 @@ def state_shapes(recipe: Recipe) -> TrainState:
     """Shapes, dtypes and shardings of the state."""
     shapes = recipe.abstract_state
     shardings = shardings_of(recipe.mesh, shapes, recipe.named_axes)
+    whole = jax.tree.map(lambda _: replicated(recipe.mesh), shapes.made)
+    shardings = dataclasses.replace(shardings, made=whole)
     if recipe.shards_update:
         parts = jax.tree.map(lambda leaf: update_sharding(recipe.mesh, leaf.shape), shapes)
         shardings = dataclasses.replace(

@@ -47,6 +47,8 @@ _PHASES = {
     "setup": "starting",
     "compile": "compiling",
     "restore": "looking for a checkpoint",
+    "gating": "playing the newest against the best",
+    "self_play": "playing against itself",
     "train": "training",
     "eval": "evaluating",
     "checkpoint": "saving",
@@ -195,6 +197,10 @@ class Display:
         # A log file has no width; cutting lines there would lose metrics for good.
         width = self._console.width if self._status is not None else 10**6
         self._line(fitting([*parts, *shown], width))
+
+    def generation(self, number: int, figures: dict[str, float], run_seconds: float) -> None:
+        shown = [f"{name} {value:g}" for name, value in figures.items()]
+        self._line("  ".join([f"{run_seconds:8.2f} s", f"generation {number}", *shown]))
 
     def _text(self, name: str, value: float) -> str:
         metric = find_metric(self._experiment.task, name)

@@ -207,6 +207,8 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     spec = checked(experiment, options)
     if len(experiment.spans(spec)) > 1:
         raise ConfigError("record mode is for runs of one stage; this experiment has several")
+    if experiment.task.makes_examples:
+        raise ConfigError(f"record mode needs a dataset, and task={experiment.task.TAG} has none")
     if experiment.max_seconds:
         raise ConfigError(
             f"max_seconds={experiment.max_seconds:g}: a run that is one program cannot stop early"

@@ -21,6 +21,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import TrainFeed
+from dawnjax.generations import Generations, compile_generation
 from dawnjax.machine.mesh import place, replicated
 from dawnjax.programs import state_shapes
 from dawnjax.run_record import open_run
@@ -83,6 +84,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     with phases.phase("compile"):
         # One stage, unless the recipe changes its images or its batch in the course of the run.
         compiled = compile_stages(recipes, session.options, attempt.record_program)
+        generating = compile_generation(recipes[0], attempt.record_program)
         shapes, programs = compiled.first.shapes, compiled.first.train
         root_key = session.root_key(seed)
         counts = session.counts(programs.steps_per_call)
@@ -122,7 +124,8 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     stepper = Stepper(
         stage.recipe, stage.train, feed, state, step, root_key, counts, queue, attempt.watchdog
     )
-    status = _steps_to_target(session, compiled, stepper, evaluation_feed, attempt)
+    generations = Generations(recipes[0], generating, state.made)
+    status = _steps_to_target(session, compiled, stepper, generations, evaluation_feed, attempt)
     step = stepper.step
 
     # The clock of the target has stopped; what follows is in the total alone. Say so first: a
@@ -148,6 +151,7 @@ def _steps_to_target(
     session: Session,
     compiled: CompiledStages,
     stepper: Stepper,
+    generations: Generations,
     evaluation_feed: EvaluationFeed,
     attempt: Attempt,
 ) -> str:
@@ -176,9 +180,11 @@ def _steps_to_target(
         stage = compiled.of_last(stop)  # the ends of stages are stops: a stretch lies in one
         stepper.recipe, stepper.programs = stage.recipe, stage.train
         journal.enter_stage(stage.recipe.span.index)
+        # Only a task that plays to make its examples does anything here.
+        stopped = generations.make(stepper, attempt, limit)
         phases.enter("train")
         with attempt.profile.window(stepper, stop):
-            stopped = train_until(stop, stepper, attempt, limit)
+            stopped = stopped or train_until(stop, stepper, attempt, limit)
             # The host waits for the devices here: what follows is not charged with train steps.
             queue.drain()
         step = stepper.step

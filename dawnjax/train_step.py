@@ -31,9 +31,9 @@ from dawnjax.machine.mesh import (
 )
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.fused_attention import say_products
-from dawnjax.models.pure_model import PureModel, Tree, named_layers
+from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
-from dawnjax.optim import loss_scaling
+from dawnjax.optim import loss_scaling, moving_average
 from dawnjax.optim.optimizers import make_optimizer, whitening_learns
 from dawnjax.runs.stages import Span
 from dawnjax.tasks.task import INITIALIZATION, MODEL, Arrays, Moment, Setting, make_model
@@ -52,11 +52,12 @@ class TrainState:
 
     Attributes:
       step: int32, steps done.
-      params: Nested dict of float32 parameters.
+      params: Nested dict of parameters; float32 where the model does not choose bfloat16.
       batch_stats: Nested dict of float32 running statistics.
       ema_params: Moving average of `params`; empty where the experiment keeps none.
       loss_scale: Factor of float16 gradients, and steps since it changed; empty for other dtypes.
       first_nonfinite_step: int32, the first step, from 1, with a NaN or infinite loss; 0 if none.
+      made: Arrays of a task that makes its examples (`GeneratingTask`); empty for others.
     """
 
     step: jax.Array
@@ -66,6 +67,7 @@ class TrainState:
     ema_params: Tree
     loss_scale: Tree
     first_nonfinite_step: jax.Array
+    made: Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,13 +110,24 @@ class Recipe:
             ema_params=params if self.experiment.ema_decay else {},
             loss_scale=loss_scaling.start() if self.experiment.compute_dtype == "float16" else {},
             first_nonfinite_step=jnp.zeros((), jnp.int32),
+            made=self.experiment.task.nothing_made(params, batch_stats, self.setting),
         )
 
     def split_params(self, params: Tree) -> tuple[Tree, Tree]:
-        """Parameters that are trained, and those that stay as they are."""
+        """Parameters that are trained, and those that stay as they are.
+
+        A model names parts as `trained_parts`, which alone are trained, or the beginnings of paths
+        as `frozen_parts`.
+        """
         parts = getattr(self.experiment.model, "trained_parts", ())
-        trained = {name: part for name, part in params.items() if not parts or name in parts}
-        return trained, {name: part for name, part in params.items() if name not in trained}
+        frozen = getattr(self.experiment.model, "frozen_parts", ())
+        if not parts and not frozen:
+            return params, {}
+
+        def is_trained(path: str) -> bool:
+            return (not parts or path.partition("/")[0] in parts) and not path.startswith(frozen)
+
+        return split_tree(params, is_trained)
 
     @functools.cached_property
     def abstract_state(self) -> TrainState:
@@ -137,6 +150,7 @@ class Recipe:
         position in the split and the epoch that the example is seen in.
         """
         experiment = self.experiment
+        batch = experiment.task.drawn(state.made, batch, root_key, self.setting)
         # `step_shift` lets a stage with another batch size continue the first stage's progress.
         steps_done = state.step.astype(jnp.float32) + self.span.step_shift
         moment = Moment(
@@ -162,8 +176,10 @@ class Recipe:
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
         params = cast(Tree, optax.apply_updates(old_params, updates))
-        ema_decay = _ema_decay(experiment, state.step)
-        ema_params = _moving_average(state.ema_params, params, ema_decay)
+        ema_decay = moving_average.decay_at(
+            experiment.ema_decay, experiment.ema_has_warmup, state.step
+        )
+        ema_params = moving_average.moved(state.ema_params, params, ema_decay)
         if loss_scale:
             # An overflow costs the step: all stays as it was, but for the scale.
             params, batch_stats, opt_state, ema_params = jax.tree.map(
@@ -173,7 +189,7 @@ class Recipe:
             )
         if self.shards_update:
             params = jax.lax.with_sharding_constraint(params, replicated(self.mesh))
-        params = {**params, **frozen}
+        params = joined_trees(params, frozen)
         step = state.step + 1
         # Kept in the state: the host reads it calls later and still learns the exact step.
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
@@ -188,6 +204,7 @@ class Recipe:
                 first_nonfinite_step=jnp.where(
                     is_first_nonfinite, step, state.first_nonfinite_step
                 ),
+                made=state.made,
             ),
             loss,
         )
@@ -211,7 +228,7 @@ class Recipe:
         def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
             batch_stats, loss_scale, moment = held
             num_rows = len(next(iter(batch.values())))
-            module = self.model.bind({**params, **frozen}, batch_stats, moment.key(MODEL))
+            module = self.model.bind(joined_trees(params, frozen), batch_stats, moment.key(MODEL))
             with named_layers(module), own_code("the task's loss"):
                 losses, count = task.loss(module, batch, moment, self.setting)
                 _check_loss(losses, count, num_rows)
@@ -249,7 +266,8 @@ class Recipe:
             }
             if place is not None:
                 split = jax.lax.with_sharding_constraint(split, place)
-            zeros = jax.tree.map(jnp.zeros_like, params)
+            # In float32, whatever the parameters are.
+            zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, jnp.float32), params)
             gradients, sums = jax.lax.scan(add, zeros, (jnp.arange(parts), split))
             losses = sums.losses.reshape(-1)
             # The rows of all parts' groups follow one another; statistics of whole parts stay rows.
@@ -398,11 +416,18 @@ def make_recipe(
         execution=execution or execution_of(experiment, mesh),
         mesh=mesh,
     )
+    experiment.task.refuse_setting(experiment, setting)
     with own_code("the model cannot be built"):
         model = make_model(experiment.task, setting)
-    if experiment.ema_decay and getattr(experiment.model, "trained_parts", ()):
+    parts = ("trained_parts", "frozen_parts")
+    if experiment.ema_decay and any(getattr(experiment.model, name, ()) for name in parts):
         raise ConfigError(
             f"ema_decay={experiment.ema_decay} would average frozen parameters; give 0"
+        )
+    if experiment.ema_decay and getattr(experiment.model, "trained_dtype", "float32") != "float32":
+        raise ConfigError(
+            f"ema_decay={experiment.ema_decay} would average parameters of "
+            f"model.param_dtype={experiment.model.param_dtype}; give 0"
         )
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None
@@ -464,20 +489,3 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
     return loss, jax.tree.map(
         lambda new, old: new.mean(axis=0) if new.ndim > old.ndim else new, sums.stats, old_stats
     )
-
-
-def _ema_decay(experiment: Experiment, step: jax.Array) -> jax.Array | float:
-    """Decay of the moving average after `step` earlier steps.
-
-    Source: `num_updates` of TensorFlow's `ExponentialMovingAverage`, for the warm-up.
-    """
-    if not experiment.ema_has_warmup:
-        return experiment.ema_decay
-    count = step.astype(jnp.float32)
-    return jnp.minimum(experiment.ema_decay, (1 + count) / (10 + count))
-
-
-def _moving_average(average: Tree, params: Tree, decay: jax.Array | float) -> Tree:
-    if not average:
-        return average
-    return cast(Tree, optax.incremental_update(params, average, 1 - decay))

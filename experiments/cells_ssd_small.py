@@ -60,6 +60,7 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=155.2,
             quality=0.2621,
             date="2026-11-25",
+            epochs_to_target=(4.0, 4.0),
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """C4: MLPerf's mixture of experts of GPT-OSS's sizes, to a validation loss of 3.34 nats a token.
 
     dawnjax train --experiment=gpt_oss_20b --data.data_dir=data/c4_llama31 --mesh.fsdp=8
-    dawnjax plan gpt_oss_20b --on=h100:64 --mesh.fsdp=16 --mesh.expert=4 --epochs=0.0493
+    dawnjax plan gpt_oss_20b --on=h100:64 --mesh.fsdp=16 --mesh.expert=4
 
 24 layers of width 2,880 with 32 experts, of which a token goes through 4; layers attend by turns to
 128 tokens and to all. MLPerf's network has the layers of the released GPT-OSS-20B and neither its
@@ -27,7 +27,7 @@ from dawnjax.config.tiny import tiny
 from dawnjax.experiments import c4_llama31_8b
 from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.models.experts import Experts
-from dawnjax.models.llama import SIZES, Llama
+from dawnjax.models.llama import SIZES
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 _C4 = c4_llama31_8b.EXPERIMENT
@@ -37,22 +37,14 @@ EXPERIMENT = dataclasses.replace(
     name="gpt_oss_20b",
     model=dataclasses.replace(SIZES["gpt_oss_20b_mlperf"], remat="full", loss_chunk=1024),
     targets=(Target(metric="loss", value=3.34, direction="at_most"),),
+    mlperf_benchmark="gpt_oss_20b",
 )
 
 TINY = tiny(
     EXPERIMENT,
     task=LanguageModelling(),
     data=SyntheticTokens(),
-    model=Llama(
-        num_layers=2,
-        width=16,
-        num_heads=2,
-        num_kv_heads=1,
-        head_width=8,
-        mlp_width=16,
-        experts=Experts(count=4, chosen=2),
-        windows=(8, 0),
-        remat="full",
-        loss_chunk=8,
+    model=dataclasses.replace(
+        c4_llama31_8b.TINY_MODEL, experts=Experts(count=4, chosen=2), windows=(8, 0)
     ),
 )

@@ -2,7 +2,7 @@
 
     dawnjax train --experiment=llama2_70b_lora --data.data_dir=data/govreport \\
         --initialize_from=Llama-2-70b-hf --mesh.fsdp=8
-    dawnjax plan llama2_70b_lora --on=h100:8 --mesh.fsdp=8 --epochs=0.82
+    dawnjax plan llama2_70b_lora --on=h100:8 --mesh.fsdp=8
 
 44,564,480 parameters of adapters of rank 16, beside 68,976,648,192 that stay as they are, in
 bfloat16. MLPerf's benchmark: 3,901 rows of 8,192 tokens, an evaluation of 173 rows every 384, the
@@ -23,9 +23,10 @@ import math
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.config.tiny import tiny
+from dawnjax.experiments import c4_llama31_8b
 from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.llama import SIZES, Llama
+from dawnjax.models.llama import SIZES
 from dawnjax.models.lora import Lora
 from dawnjax.tasks.language_modelling import LanguageModelling
 
@@ -36,14 +37,13 @@ LORA = Lora(
     alpha=32.0,
     targets=("qkv", "output"),
     dropout_rate=0.1,
-    frozen_dtype="bfloat16",
 )
 
 EXPERIMENT = Experiment(
     name="llama2_70b_lora",
     task=LanguageModelling(target_vocabulary="llama2"),
     model=dataclasses.replace(
-        SIZES["llama_2_70b"], lora=LORA, remat="full", loss_chunk=1024, masks_documents=False
+        SIZES["llama_2_70b"], lora=LORA, param_dtype="bfloat16", remat="full", loss_chunk=1024
     ),
     data=TokenShards(corpus="govreport", vocabulary="llama2", sequence_length=8192),
     optimizer=Adam(
@@ -58,6 +58,7 @@ EXPERIMENT = Experiment(
     global_batch_size=BATCH,
     compute_dtype="bfloat16",
     targets=(Target(metric="loss", value=0.925, direction="at_most"),),
+    mlperf_benchmark="llama2_70b_lora",
     evaluation=Evaluation(
         every_epochs=EVERY_ROWS / EPOCH_ROWS,
         first_epoch=(SKIPPED + 1) * EVERY_ROWS / EPOCH_ROWS,
@@ -69,15 +70,7 @@ TINY = tiny(
     EXPERIMENT,
     task=LanguageModelling(),
     data=SyntheticTokens(),
-    model=Llama(
-        num_layers=2,
-        width=16,
-        num_heads=2,
-        num_kv_heads=1,
-        head_width=8,
-        mlp_width=32,
-        lora=dataclasses.replace(LORA, rank=2),
-        remat="full",
-        loss_chunk=8,
+    model=dataclasses.replace(
+        c4_llama31_8b.TINY_MODEL, lora=dataclasses.replace(LORA, rank=2), param_dtype="bfloat16"
     ),
 )

@@ -54,6 +54,10 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=1.8,
             quality=0.6486,
             date="2026-11-24",
+            epochs_to_target=(
+                *(11, 14, 13, 15, 12, 14, 11, 13),
+                *(11, 13, 10, 14, 13, 11, 15, 16),
+            ),
         ),
     ),
 )

@@ -55,6 +55,7 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=204.6,
             quality=25.95,
             date="2026-11-25",
+            epochs_to_target=(1.75, 1.5, 1.75),
         ),
     ),
 )

@@ -51,6 +51,7 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=502.1,
             quality=35.46,
             date="2026-11-21",
+            epochs_to_target=(5.0,),
         ),
         Observation(
             hardware="2 cores of an AMD EPYC virtual machine, shared with other jobs",
@@ -59,6 +60,7 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=1146.8,
             quality=35.61,
             date="2026-11-21",
+            epochs_to_target=(5.0,),
         ),
     ),
 )

@@ -67,6 +67,7 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=100.5,
             quality=0.5972,
             date="2026-11-24",
+            epochs_to_target=(1.0,),
         ),
         Observation(
             hardware="2 cores of an Intel Xeon virtual machine, beside other jobs",
@@ -75,6 +76,7 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=119.9,
             quality=0.6006,
             date="2026-11-25",
+            epochs_to_target=(1.0, 1.0, 1.0),
         ),
     ),
 )

@@ -55,6 +55,7 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=65.9,
             quality=2.3771,
             date="2026-11-25",
+            epochs_to_target=(0.0587, 0.0587, 0.0587),
         ),
     ),
 )

@@ -11,12 +11,20 @@ network, recipe and evaluations (`benchmarks/pytorch_llama.py`, seeds 1000 and 1
 and 3.082 bits a byte. The target lies just above both: a run reaches it near its end, if at
 all.
 
-Expected: not known. DawnJAX has not been trained to the target.
+Expected: 2 of 2 seeds reached it, at the last step, after 546 and 975 s on 2 cores of an AMD EPYC
+virtual machine, beside much other work.
 
 Source: the decoder of `c4_llama31_8b`, at the size of `wikipedia_bytes_small`.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
+from dawnjax.config.experiment import (
+    Adam,
+    Evaluation,
+    Experiment,
+    Observation,
+    Target,
+    WarmupCosine,
+)
 from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
@@ -45,6 +53,16 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bits_per_byte", value=3.1, direction="at_most"),),
     target_note="what two seeds of a PyTorch script of the same network both reached",
     evaluation=Evaluation(every_steps=50, global_batch_size=32),
+    observations=(
+        Observation(
+            hardware="2 cores of an AMD EPYC virtual machine, beside much other work",
+            trials=2,
+            reached=2,
+            mean_time_to_accuracy_seconds=760.3,
+            quality=3.0861,
+            date="2026-11-25",
+        ),
+    ),
 )
 
 TINY = tiny(

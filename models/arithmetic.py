@@ -14,7 +14,7 @@ from dawnjax.models.sharding import parts_of
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """Dtypes of a Transformer; parameters, softmax and logits are always float32.
+    """Dtypes of a Transformer; softmax and logits are always float32.
 
     `activations` is the dtype between layers, `products` that of the factors inside linear layers,
     whose sums are float32. `transposed_copies` asks for one in a kernel's gradient.
@@ -55,7 +55,7 @@ def linear(
     kernel_axes: KernelAxes = "io",
     result: Any = None,
 ) -> jax.Array:
-    """Product [..., out] of hidden [..., in] and a float32 kernel [in, out], or [out, in] for "oi".
+    """Product [..., out] of hidden [..., in] and a kernel [in, out], or [out, in] for "oi".
 
     Both are rounded to the arithmetic's dtype. The result has that of activations if not given.
     """
@@ -89,10 +89,11 @@ def _product(
     axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic, result: Any
 ) -> jax.Array:
     factors = (factor.astype(arithmetic.products) for factor in (left, right))
-    # A GPU sums in float32 and rounds once, whatever the result's dtype. Asked for float32, cuBLAS
-    # would write that, and XLA round it in another pass.
-    on_gpu = arithmetic.execution.platform == "gpu"
-    dtype = jnp.dtype(result) if on_gpu else jnp.dtype("float32")
+    # An accelerator sums in float32 and rounds once, whatever the result is. Asked for float32,
+    # cuBLAS writes that, and XLA rounds it in another pass; devices that hold parts of a sum
+    # exchange float32, and do so for each of several products that are added afterwards.
+    on_cpu = arithmetic.execution.platform == "cpu"
+    dtype = jnp.dtype("float32") if on_cpu else jnp.dtype(result)
     return jnp.einsum(axes, *factors, preferred_element_type=dtype).astype(result)
 
 

@@ -47,9 +47,11 @@ class BatchNorm(nnx.Module):
         momentum: float = 0.9,
         epsilon: float = 1e-5,
         scale: float | None = 1.0,
+        has_bias: bool = True,
         execution: Execution,
     ):
-        """Make parameters and statistics; a `scale` of None makes no factor.
+        """Make parameters and statistics; a `scale` of None makes no factor,
+        without `has_bias` there is no summand.
 
         `momentum` is the fraction of the running statistics that a step keeps, 1 minus PyTorch's.
         """
@@ -60,7 +62,7 @@ class BatchNorm(nnx.Module):
             )
         initial_scale = None if scale is None else jnp.full(num_channels, scale, jnp.float32)
         self.scale = None if initial_scale is None else nnx.Param(initial_scale)
-        self.bias = nnx.Param(jnp.zeros(num_channels, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(num_channels, jnp.float32)) if has_bias else None
         self.mean = nnx.BatchStat(jnp.zeros(num_channels, jnp.float32))
         self.var = nnx.BatchStat(jnp.ones(num_channels, jnp.float32))
         self.momentum = momentum
@@ -81,7 +83,7 @@ class BatchNorm(nnx.Module):
         """
         if halves:
             inputs = halve(inputs, self.execution)
-        bias = self.bias[...]
+        bias = jnp.zeros_like(self.mean[...]) if self.bias is None else self.bias[...]
         scale = jnp.ones_like(bias) if self.scale is None else self.scale[...]
         if not train:
             mean, var = self.mean[...], self.var[...]

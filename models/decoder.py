@@ -16,10 +16,10 @@ from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.cross_entropy import plain_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
-from dawnjax.models.experts import routed_mlp
+from dawnjax.models.experts import Routing, balance_loss, routed_mlp
 from dawnjax.models.lora import Adapters, target_of
 from dawnjax.models.rotary import rotated
-from dawnjax.models.sharding import Axes, constrained, gathered, moved, parts_of
+from dawnjax.models.sharding import RULES, Axes, constrained, gathered, moved, parts_of
 
 Tree = dict[str, Any]
 
@@ -94,7 +94,7 @@ class Decoder(nnx.Module):
 
         A token attends to `window` tokens, itself included; 0 is no limit.
         """
-        return self._logits(self._hidden(tokens, window, None)[0], self._output_table())
+        return self._logits(self._hidden(tokens, window)[0], self._output_table())
 
     def losses(
         self,
@@ -102,47 +102,65 @@ class Decoder(nnx.Module):
         targets: jax.Array,
         window: int = 0,
         dropout_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Cross entropy of each target, int32 [batch, length], in nats; and what training adds.
+        real: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array | float, Routing | None]:
+        """Loss of each target, int32 [batch, length]; what training adds to it; the routing.
 
-        The first is float32 [batch, length]; the second, of each token, is the mean balance loss
-        of the layers' experts times its factor. The logits of `config.loss_chunk` tokens a row
-        exist at one time, in the backward pass too. Training gives a dropout key.
+        The first is the cross entropy in nats, float32 [batch, length]; the second the balance loss
+        of the experts times its factor; the third that of the tokens that `real` marks, and None
+        without experts. The logits of `config.loss_chunk` tokens a row exist at one time, in the
+        backward pass too. Training gives a dropout key.
         """
-        hidden, balance = self._hidden(tokens, window, dropout_key)
-        added = self.config.experts.balance * balance
+        hidden, routing = self._hidden(tokens, window, dropout_key, real)
+        factor = self.config.experts.balance
+        added = factor * balance_loss(routing) if routing and factor else 0.0
         targets = constrained(targets, ("batch", "tokens"), self.execution)
         chunk = self.config.loss_chunk
 
         # Out of the loop over chunks, each of which would gather it again.
         table = self._output_table()
 
-        def of_chunk(hidden: jax.Array, targets: jax.Array, table: jax.Array) -> jax.Array:
-            return plain_losses(self._logits(hidden, table), targets, self.execution)
+        def of_chunk(
+            hidden: jax.Array, targets: jax.Array, table: jax.Array, rows: str | None = None
+        ) -> jax.Array:
+            return plain_losses(self._logits(hidden, table, rows), targets, self.execution)
 
         batch, length = targets.shape
         if not chunk or chunk == length:
-            return of_chunk(hidden, targets, table), added
+            return of_chunk(hidden, targets, table, "batch"), added, routing
         # A chunk has tokens of each part of the text, so that no token leaves its device.
         parts = parts_of("tokens", length, self.execution)
-        shape = (batch, parts, length // chunk, chunk // parts)
+        # A table for each part of the batch, which sums up its own gradient over the chunks: of one
+        # table for all, devices would exchange the gradient of every chunk.
+        shards = parts_of("batch", batch, self.execution)
+        tables = jnp.broadcast_to(table, (shards, *table.shape))
+        tables = constrained(tables, ("batch", *self._output_axes()), self.execution)
+        shape = (shards, batch // shards, parts, length // chunk, chunk // parts)
 
         def chunks(array: jax.Array) -> jax.Array:
             split = array.reshape(*shape, *array.shape[2:])
-            split = jnp.moveaxis(split, 2, 0).reshape(-1, batch, chunk, *array.shape[2:])
+            split = jnp.moveaxis(split, 3, 0).reshape(-1, *shape[:2], chunk, *array.shape[2:])
             # Told nothing, XLA may spread chunks over devices, and exchange them for each.
-            axes = (None, "batch", "tokens", *[None] * (array.ndim - 2))
+            axes = (None, "batch", None, "tokens", *[None] * (array.ndim - 2))
             return constrained(split, axes, self.execution)
 
-        again = jax.checkpoint(of_chunk)
-        losses = jax.lax.map(lambda part: again(*part, table), (chunks(hidden), chunks(targets)))
+        again: Any = jax.checkpoint(of_chunk)
+        if shards > 1:
+            each = jax.vmap(again, spmd_axis_name=RULES["batch"])
+        else:
+            each = lambda *one: again(*(array[0] for array in one))  # noqa: E731
+        losses = jax.lax.map(lambda part: each(*part, tables), (chunks(hidden), chunks(targets)))
         losses = losses.reshape(-1, batch, parts, chunk // parts)
-        return jnp.moveaxis(losses, 0, 2).reshape(batch, length), added
+        return jnp.moveaxis(losses, 0, 2).reshape(batch, length), added, routing
 
     def _hidden(
-        self, tokens: jax.Array, window: int, dropout_key: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array]:
-        """Input of the output layer, [batch, length, width], and the mean balance loss."""
+        self,
+        tokens: jax.Array,
+        window: int,
+        dropout_key: jax.Array | None = None,
+        real: jax.Array | None = None,
+    ) -> tuple[jax.Array, Routing | None]:
+        """Input of the output layer, [batch, length, width], and the layers' routing."""
         config, execution = self.config, self.execution
         dtype = arithmetic_of(execution).activations
         tokens = constrained(tokens, ("batch", None), execution)
@@ -165,22 +183,23 @@ class Decoder(nnx.Module):
             lambda array: array.reshape(-1, len(windows), *array.shape[1:]), weights
         )
 
-        def turn(hidden: jax.Array, weights: Tree) -> tuple[jax.Array, jax.Array]:
-            balance = jnp.zeros(())
+        def turn(hidden: jax.Array, weights: Tree) -> tuple[jax.Array, Routing | None]:
+            routings = []
             for place, seen in enumerate(windows):
                 one = jax.tree.map(lambda array, place=place: array[place], weights)
-                hidden, added = block(hidden, one, documents, seen, config, execution)
-                balance += added / len(windows)
-            return hidden, balance
+                hidden, routing = block(hidden, one, documents, real, seen, config, execution)
+                routings.append(routing)
+            return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *routings)
 
         if config.remat == "full":
             turn = jax.checkpoint(turn)
         elif config.remat == "products":
             kept = jax.checkpoint_policies.save_only_these_names(*PRODUCTS)
             turn = jax.checkpoint(turn, policy=kept)
-        hidden, balances = jax.lax.scan(turn, hidden, turns)
+        hidden, routing = jax.lax.scan(turn, hidden, turns)
+        routing = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), routing)
         hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
-        return moved(hidden, WHOLE, BETWEEN, execution), balances.mean()
+        return moved(hidden, WHOLE, BETWEEN, execution), routing
 
     def _output_table(self) -> jax.Array:
         """Weights of the output layer, whole in width."""
@@ -190,26 +209,30 @@ class Decoder(nnx.Module):
         with jax.named_scope("classifier"):
             return gathered(getattr(self, name)[...], axes, self.execution, dtype)
 
-    def _logits(self, hidden: jax.Array, table: jax.Array) -> jax.Array:
+    def _output_axes(self) -> Axes:
+        return ("vocab", None) if self.config.ties_embedding else (None, "vocab")
+
+    def _logits(self, hidden: jax.Array, table: jax.Array, rows: str | None = "batch") -> jax.Array:
         arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")
         kernel_axes = "oi" if self.config.ties_embedding else "io"
         with jax.named_scope("classifier"):
             logits: jax.Array = linear(hidden, table, arithmetic, kernel_axes, float32)
-            return constrained(logits, ("batch", "tokens", "vocab"), self.execution)
+            return constrained(logits, (rows, "tokens", "vocab"), self.execution)
 
 
 def block(
     hidden: jax.Array,
     weights: Tree,
     documents: jax.Array | None,
+    real: jax.Array | None,
     window: int,
     config: Any,
     execution: Execution,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, Routing | None]:
     """One layer: attention and MLP, each added to the residual stream [batch, length, width].
 
     `weights` are those of the layer, by their names in `Blocks` and `Adapters`. Also returns the
-    balance loss of its experts, 0 without any.
+    routing of its experts, None without any.
     """
     product = Products(weights, config, execution)
     with jax.named_scope("attention"):
@@ -220,12 +243,12 @@ def block(
         normed = normalized(hidden, weights["mlp_norm"], config.norm_epsilon)
         normed = moved(normed, WHOLE, BETWEEN, execution)
         if config.experts.count:
-            result, balance = routed_mlp(normed, weights, config, execution)
+            result, routing = routed_mlp(normed, weights, real, config, execution)
         else:
             middle = jax.nn.silu(product(normed, "gate")) * product(normed, "up")
             result = product(constrained(middle, COLUMNS, execution), "down")
-            balance = jnp.zeros(())
-        return hidden + moved(result, BETWEEN, WHOLE, execution), balance
+            routing = None
+        return hidden + moved(result, BETWEEN, WHOLE, execution), routing
 
 
 class Products:
@@ -309,7 +332,7 @@ def _constant(config: Any, value: float, shape: tuple[int, ...]) -> nnx.Param:
 
 
 def _dtype(config: Any) -> Any:
-    return jnp.dtype(config.lora.frozen_dtype if config.lora.rank else "float32")
+    return jnp.dtype(config.param_dtype)
 
 
 def _params(module: nnx.Module) -> Tree:

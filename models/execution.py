@@ -20,8 +20,8 @@ class Execution:
 
     Attributes:
       platform: The platform that the program is compiled for; it may be absent here.
-      compute_dtype: Of activations and of weights inside products. Parameters, statistics, logits
-        and loss are float32 whatever it is.
+      compute_dtype: Of activations and of weights inside products. Statistics, logits and loss are
+        float32 whatever it is, and so are parameters that the model does not keep in bfloat16.
       batch_norm_group_size: Consecutive examples of the global batch that share normalization
         statistics in training; a divisor of the batch, or 0 for models without any.
       batch_shards: Devices, or groups of them, that hold the batch in equal runs. It changes the

@@ -10,7 +10,8 @@ loss; openai/gpt-oss, `gpt_oss/torch/model.py`, for the clipped activation.
 """
 
 import dataclasses
-from typing import Any, Literal
+import functools
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from jax.sharding import PartitionSpec
 from dawnjax.limits import NonNegative, OneOrMore, require
 from dawnjax.models.arithmetic import arithmetic_of
 from dawnjax.models.execution import Execution
-from dawnjax.models.sharding import RULES, spec_of
+from dawnjax.models.sharding import RULES, gathered, spec_of
 
 CLIP, GATE_SLOPE = 7.0, 1.702
 
@@ -47,48 +48,89 @@ class Experts:
         require(is_possible, f"{prefix}chosen", self.chosen, rule)
 
 
+class Routing(NamedTuple):
+    """Choices of a batch's router, summed over tokens and devices; of all layers, [layers, ...].
+
+    Attributes:
+      expert_tokens: int32 [experts], real tokens that go through each expert.
+      expert_probability: float32 [experts], their sum of the softmax over all experts.
+      dropped: int32 [], choices that no expert computed, of padding too.
+    """
+
+    expert_tokens: Any
+    expert_probability: Any
+    dropped: Any
+
+
+def no_routing(model: Any) -> Routing | None:
+    """Routing of no tokens; None for a model without experts."""
+    experts = getattr(model, "experts", None)
+    if not isinstance(experts, Experts) or not experts.count:
+        return None
+    shape = (model.num_layers, experts.count)
+    return Routing(jnp.zeros(shape, jnp.int32), jnp.zeros(shape), jnp.zeros(shape[:1], jnp.int32))
+
+
+def balance_loss(routing: Routing) -> Any:
+    """Equation 4, the mean over layers: 1 where all experts of a layer get as many tokens."""
+    tokens, probability = (array / array.sum(-1, keepdims=True) for array in routing[:2])
+    return tokens.shape[-1] * (tokens * probability).sum(-1).mean()
+
+
 def routed_mlp(
-    inputs: jax.Array, weights: dict[str, jax.Array], config: Any, execution: Execution
-) -> tuple[jax.Array, jax.Array]:
-    """Sum of the chosen experts' outputs, [batch, length, width], and the layer's balance loss.
+    inputs: jax.Array,
+    weights: dict[str, jax.Array],
+    real: jax.Array | None,
+    config: Any,
+    execution: Execution,
+) -> tuple[jax.Array, Routing]:
+    """Sum of the chosen experts' outputs, [batch, length, width], and the layer's routing.
 
     Each device routes its own tokens. Devices along `expert` hold different experts: they gather
-    each other's tokens, and scatter the sums of their experts' outputs.
+    each other's tokens, and scatter the sums of their experts' outputs. `real`, bool [batch,
+    length], marks the tokens that `Routing` counts; None marks all.
     """
     placement = execution.placement
     names = [name for name in weights if name.startswith(("router", "expert"))]
     chosen = {name: weights[name] for name in names}
     if placement is None or jax.sharding.get_abstract_mesh().manual_axes:
-        return _on_device(inputs, chosen, config, execution, {}, ())
-    mesh = placement.mesh
-    axes = config.logical_axes()
+        return _on_device(inputs, chosen, real, config, execution, {}, ())
+    mesh, products = placement.mesh, arithmetic_of(execution).products
+    axes = {name: config.logical_axes()[f"blocks/{name}"][1:] for name in names}
+    for name in names:
+        if "embed" in axes[name]:
+            # A router's factors are float32 in any arithmetic.
+            dtype = chosen[name].dtype if name == "router" else products
+            chosen[name] = gathered(chosen[name], axes[name], execution, dtype)
 
     def whole_width(name: str) -> PartitionSpec:
-        _, *named = axes[f"blocks/{name}"]
-        named = [None if axis == "embed" else axis for axis in named]
-        return spec_of(tuple(named), chosen[name].shape, mesh)
+        named = tuple(None if axis == "embed" else axis for axis in axes[name])
+        return spec_of(named, chosen[name].shape, mesh)
 
     rows = spec_of(("batch", "tokens", None), inputs.shape, mesh)
     split = {name: mesh.shape[name] for name in ("expert", "model") if mesh.shape[name] > 1}
-    averaged = (*RULES["batch"], *RULES["tokens"])
+    counted = (*RULES["batch"], *RULES["tokens"])
     run = jax.shard_map(
-        lambda inputs, weights: _on_device(inputs, weights, config, execution, split, averaged),
+        functools.partial(
+            _on_device, config=config, execution=execution, split=split, counted=counted
+        ),
         mesh=mesh,
-        in_specs=(rows, {name: whole_width(name) for name in names}),
+        in_specs=(rows, {name: whole_width(name) for name in names}, PartitionSpec(*rows[:2])),
         out_specs=(rows, PartitionSpec()),
         check_vma=False,
     )
-    return run(inputs, chosen)
+    return run(inputs, chosen, real)
 
 
 def _on_device(
     inputs: jax.Array,
     weights: dict[str, jax.Array],
+    real: jax.Array | None,
     config: Any,
     execution: Execution,
     split: dict[str, int],
-    averaged: tuple[str, ...],
-) -> tuple[jax.Array, jax.Array]:
+    counted: tuple[str, ...],
+) -> tuple[jax.Array, Routing]:
     """`routed_mlp` of one device's tokens and experts; `split` has its mesh axes above 1."""
     experts, arithmetic = config.experts, arithmetic_of(execution)
     tokens = inputs.reshape(-1, inputs.shape[-1])
@@ -97,12 +139,12 @@ def _on_device(
         scores = scores + weights["router_bias"]
     best, chosen = jax.lax.top_k(scores, experts.chosen)
     shares = jax.nn.softmax(best, axis=-1)
-    # Equation 4: the fraction of tokens at an expert times its mean probability, over the batch.
-    fraction = jax.nn.one_hot(chosen, experts.count).mean((0, 1))
-    probability = jax.nn.softmax(scores, axis=-1).mean(0)
-    if averaged:
-        fraction, probability = jax.lax.pmean((fraction, probability), averaged)
-    balance = experts.count * (fraction * probability).sum()
+    choices = jax.nn.one_hot(chosen, experts.count, dtype=jnp.int32).sum(1)
+    probability = jax.nn.softmax(scores, axis=-1)
+    if real is not None:
+        is_real = real.reshape(-1, 1)
+        choices, probability = choices * is_real, probability * is_real
+    num_choices = chosen.size
     if "expert" in split:
         tokens, chosen, shares = (
             jax.lax.all_gather(array, "expert", tiled=True) for array in (tokens, chosen, shares)
@@ -138,7 +180,10 @@ def _on_device(
         outputs = jax.lax.psum_scatter(outputs, "expert", tiled=True)
     if "model" in split:
         outputs = jax.lax.psum(outputs, "model")
-    return outputs.reshape(inputs.shape).astype(inputs.dtype), balance
+    routing = Routing(choices.sum(0), probability.sum(0), num_choices - sizes.sum())
+    if counted:
+        routing = jax.lax.psum(routing, counted)
+    return outputs.reshape(inputs.shape).astype(inputs.dtype), routing
 
 
 def activated(gate: jax.Array, up: jax.Array, activation: str) -> jax.Array:

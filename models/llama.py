@@ -43,6 +43,7 @@ class Llama:
       masks_documents: A token attends to its own document alone.
       initial_std: Standard deviation of all matrices at first.
       lora: Adapters to train, while all else stays as it is; none by default.
+      param_dtype: Dtype of all parameters but those of adapters, which are float32.
       remat: What the backward pass computes again: `full` keeps only the input of each layer,
         `products` keeps the results of its matrix products too.
       loss_chunk: Tokens of each row whose logits exist at one time; 0 makes all at once.
@@ -67,6 +68,7 @@ class Llama:
     masks_documents: bool = False
     initial_std: Positive[float] = 0.02
     lora: Lora = Lora()
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Literal["none", "full", "products"] = "none"
     loss_chunk: NonNegative[int] = 0
 
@@ -91,6 +93,10 @@ class Llama:
     def trained_parts(self) -> tuple[str, ...]:
         """Parts of the parameters that are trained; empty for all."""
         return ("adapters",) if self.lora.rank else ()
+
+    @property
+    def trained_dtype(self) -> str:
+        return "float32" if self.lora.rank else self.param_dtype
 
     def published_names(self) -> dict[str, Published]:
         """Place of each parameter in a published checkpoint, by its path."""

@@ -5,7 +5,7 @@ Source: Hu et al. 2021 (arXiv 2106.09685), section 4.1.
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,6 @@ class Lora:
       alpha: The adapter's weight times its rank.
       targets: Products with an adapter.
       dropout_rate: Of the adapters' inputs in training.
-      frozen_dtype: Dtype of all other parameters, which stay as they are.
     """
 
     rank: NonNegative[int] = 0
@@ -47,7 +46,6 @@ class Lora:
         ),
     ] = ("qkv", "output")
     dropout_rate: FractionBelowOne = 0.0
-    frozen_dtype: Literal["float32", "bfloat16"] = "float32"
 
 
 ADAPTER_AXES: dict[str, Axes] = {

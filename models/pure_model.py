@@ -88,6 +88,28 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
     return PureModel(init, bind, stats_of, bool(jax.tree.leaves(streams)))
 
 
+def split_tree(tree: Tree, is_first: Callable[[str], bool], parent: str = "") -> tuple[Tree, Tree]:
+    """Leaves whose path, such as `stem/kernel`, is a first one, and the others."""
+    halves: tuple[Tree, Tree] = ({}, {})
+    for name, part in tree.items():
+        path = f"{parent}{name}"
+        if not isinstance(part, dict):
+            halves[0 if is_first(path) else 1][name] = part
+            continue
+        for half, inner in zip(halves, split_tree(part, is_first, f"{path}/"), strict=True):
+            if inner:
+                half[name] = inner
+    return halves
+
+
+def joined_trees(first: Tree, second: Tree) -> Tree:
+    """Tree that `split_tree` split."""
+    return first | {
+        name: joined_trees(first[name], part) if name in first else part
+        for name, part in second.items()
+    }
+
+
 def _streams_from(streams: Any, key: jax.Array | None) -> Any:
     if key is None:
         key = jax.random.key(0)  # evaluation draws nothing

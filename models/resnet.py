@@ -167,8 +167,12 @@ class Trunk(nnx.Module):
         self.ends = tuple(itertools.accumulate(sizes))
         self.blocks = nnx.Dict(blocks)
 
-    def features(self, images: jax.Array, *, train: bool) -> list[jax.Array]:
-        """Result of each stage, [batch, height, width, channels]."""
+    def features(
+        self, images: jax.Array, *, train: bool, num_stages: int | None = None
+    ) -> list[jax.Array]:
+        """Result of each stage, or of the first ones, [batch, height, width, channels]."""
+        if num_stages == 0:
+            return []
         hidden = self.stem_norm(self.stem(images), train=train, activation=self.activation)
         if self.has_pooled_stem:
             pads = ((1, 1), (1, 1))
@@ -178,6 +182,8 @@ class Trunk(nnx.Module):
             hidden = self.blocks[name](hidden, train=train)
             if place in self.ends:
                 results.append(hidden)
+            if len(results) == num_stages:
+                break
         return results
 
 

@@ -99,7 +99,10 @@ def moved(array: jax.Array, axes: Axes, backward: Axes, execution: Execution) ->
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _moved(array: jax.Array, axes: Axes, backward: Axes, execution: Execution) -> jax.Array:
-    del backward
+    num_start, num_end = (sum(len(RULES[n]) for n in names if n) for names in (backward, axes))
+    if num_start > num_end:
+        # A gather is placed twice: told the end alone, XLA may gather first and round then.
+        array = constrained(array, backward, execution)
     return constrained(array, axes, execution)
 
 

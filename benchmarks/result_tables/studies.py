@@ -49,6 +49,26 @@ def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
         yield [*cells, f"{100 * share.value:.1f} % ({ends})", trials]
 
 
+def pairs(_: str, record: Record) -> Iterator[list[str]]:
+    """Trials that decide in 80 % of studies, as pairs and without; then the measured sides."""
+    rows = record["rows"]
+    for paired, unpaired in zip(rows[::2], rows[1::2], strict=True):
+        ratio = paired["ratio"]
+        truth = "as long" if ratio == 1 else f"{ratio:g} of A's time"
+        counts = [
+            "more" if row["trials"] is None else str(row["trials"]) for row in (paired, unpaired)
+        ]
+        yield [f"{paired['seeds_cv']:g}", f"{paired['machine_cv']:g}", truth, *counts]
+    if sides := record.get("sides"):
+        ends = [
+            f"{sides[way]['word']}, {interval(sides[way]['low'], sides[way]['high'])}"
+            for way in ("paired", "unpaired")
+        ]
+        count = sides["paired"]["trials"][0]
+        ratio = f"{sides['paired']['ratio']:.3f} of A's time"
+        yield [f"measured: {count} trials of each", "", ratio, *ends]
+
+
 def study_trials(name: str, record: Record) -> Iterator[list[str]]:
     """A step in a study and alone, and the duration of all trials."""
     where = [machine(name, record), when(record, "jax"), str(record["trials"])]

@@ -5,32 +5,10 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import date
-from pathlib import Path
 
-from dawnjax.errors import ConfigError
-from dawnjax.machine import data_tables
-from dawnjax.page.table import Column, Table
+from dawnjax.machine.prices import ON_DEMAND, PRICES, Price, parse_date
+from dawnjax.page.table import Column, Table, row_of
 from dawnjax.results.entries import Entry
-
-UNITS = ("host", "accelerator")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Price:
-    """Price of a host or accelerator for an hour, on a day, with its source.
-
-    Attributes:
-      name: Text in an entry's hardware or system, such as `p3.16xlarge`.
-      usd_per_hour: Without commitment or discount, unless the source says otherwise.
-      unit: One of `UNITS`.
-      date: `YYYY-MM-DD`, the first day on which it is known to hold.
-    """
-
-    name: str
-    usd_per_hour: float
-    unit: str
-    date: str
-    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,47 +17,6 @@ class SystemPrice:
 
     usd_per_hour: float | None
     source: str
-
-
-def read_prices(path: Path) -> tuple[Price, ...]:
-    """Read a list of prices: CSV with the columns name, usd_per_hour, unit, date, source."""
-    names = [field.name for field in dataclasses.fields(Price)]
-    return tuple(_price(row, where) for where, row in data_tables.rows(path, names))
-
-
-def parse_date(text: str) -> date | None:
-    """Day of `YYYY-MM-DD`, with or without leading zeros; None for any other text."""
-    match = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text, re.ASCII)
-    try:
-        return date(*map(int, match.groups())) if match else None
-    except ValueError:
-        return None
-
-
-def _price(row: dict[str, str], where: str) -> Price:
-    # float() alone would take "nan", "inf" and digits of other scripts.
-    if not re.fullmatch(r"\d+(\.\d+)?", row["usd_per_hour"], re.ASCII):
-        raise ConfigError(f"{where}: usd_per_hour is {row['usd_per_hour']!r}, not a number")
-    if row["unit"] not in UNITS:
-        raise ConfigError(f"{where}: unit is {row['unit']!r}; choose one of {UNITS}")
-    day = parse_date(row["date"])
-    if day is None:
-        raise ConfigError(f"{where}: date is {row['date']!r}, not YYYY-MM-DD")
-    return Price(
-        name=row["name"],
-        usd_per_hour=float(row["usd_per_hour"]),
-        unit=row["unit"],
-        date=day.isoformat(),
-        source=row["source"],
-    )
-
-
-PRICES = read_prices(data_tables.FOLDER / "prices.csv")
-"""Prices that DAWNBench entries give for one machine, with the day of the entry.
-
-The prices of p2.8xlarge and g3.16xlarge are left out: the two entries that give them seem to have
-exchanged them.
-"""
 
 
 def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
@@ -91,7 +28,9 @@ def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
     """
     if entry.cost_per_hour_usd is not None:
         return SystemPrice(entry.cost_per_hour_usd, "given by the entry")
-    named = [price for price in prices if _names(price.name, f"{entry.hardware} | {entry.system}")]
+    text = f"{entry.hardware} | {entry.system}"
+    offered = [price for price in prices if price.terms == ON_DEMAND]
+    named = [price for price in offered if _names(price.name, text)]
     names = sorted({price.name for price in named})
     if not names:
         why = entry.reasons.get("cost_per_hour_usd", "the entry gives no price")
@@ -149,16 +88,19 @@ def _names(name: str, text: str) -> bool:
 
 
 def price_table() -> Table:
+    columns = (
+        Column("name", "name"),
+        Column("usd_per_hour", "price", "USD/h", "number"),
+        Column("unit", "of one"),
+        Column("terms", "terms"),
+        Column("seller", "seller"),
+        Column("date", "from"),
+        Column("source", "source"),
+    )
     return Table(
         name="prices",
         title="Prices",
-        columns=(
-            Column("name", "name"),
-            Column("usd_per_hour", "price", "USD/h", "number"),
-            Column("unit", "of one"),
-            Column("date", "from"),
-            Column("source", "source"),
-        ),
-        rows=tuple(dataclasses.astuple(price) for price in PRICES),
+        columns=columns,
+        rows=tuple(row_of(columns, price) for price in PRICES),
         notes=("An entry's own price is taken before any of these.",),
     )

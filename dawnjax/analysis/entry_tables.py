@@ -39,9 +39,9 @@ def mean_compile_seconds(entry: Entry) -> float | str | None:
 def compile_seconds(entry: Entry, cache: str) -> list[float]:
     """Compilation before the clock of the trials whose cache was `cold` or `warm`."""
     return [
-        trial.compile_seconds
+        trial.compile_seconds_before_run_start
         for trial in entry.trials
-        if trial.compile_seconds is not None and trial.compile_cache == cache
+        if trial.compile_seconds_before_run_start is not None and trial.compile_cache == cache
     ]
 
 
@@ -140,7 +140,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
     for entry, summary in summaries(entries):
         stability = stability_of(
             [trial.time_to_accuracy_seconds for trial in entry.trials],
-            [trial.total_seconds for trial in entry.trials],
+            [trial.clock_seconds for trial in entry.trials],
         )
         rows.append(
             (

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
+from dawnjax.analysis.cost import training_cost
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
 from dawnjax.errors import ConfigError
+from dawnjax.machine.prices import PRICES, Price, parse_date
 from dawnjax.page.table import Column, Table, row_of
 from dawnjax.results.entries import Entry, EntryTarget, reaches
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
@@ -72,6 +73,8 @@ def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     That is the score for MLPerf, and the expected time to accuracy for other suites, which is the
     mean where all trials reached.
     """
+    if "rank" in entry.reasons:
+        return None, entry.reasons["rank"]
     summary = entry.summary
     if summary is None or not summary.trials:
         return None, "no trials"

@@ -11,7 +11,7 @@ from dawnjax.analysis import our_entries, our_run, our_runs
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
-from dawnjax.results.entries import Entry, Trial, read_entries, set_apart, write_entries
+from dawnjax.results.entries import Entry, Scalar, Trial, read_entries, set_apart, write_entries
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
@@ -61,12 +61,14 @@ class Entries(tuple[Entry, ...]):
     def records(self, rows: str = "entry") -> list[dict[str, Any]]:
         """Flat rows of plain values: an entry, a trial or an evaluation each.
 
-        Fields of the target, summary and inference have its name as a prefix: `summary_cv`.
+        Fields of the target, summary and inference have its name as a prefix: `summary_cv`. Fields
+        that a flag changed in any of the entries are columns `config.FIELD`.
         """
         if rows not in ROWS:
             raise ConfigError(f"rows are {', '.join(ROWS)}, not {rows!r}")
+        names = swept_fields(self)
         if rows == "entry":
-            return [_flat(entry) for entry in self]
+            return [{**_flat(entry), **config_cells(entry, names)} for entry in self]
         flat = []
         for entry in self:
             for number, trial in enumerate(entry.trials):
@@ -76,6 +78,7 @@ class Entries(tuple[Entry, ...]):
                     "benchmark": entry.benchmark,
                     "source": entry.source,
                     "trial": number,
+                    **config_cells(entry, names),
                 }
                 if rows == "trial":
                     cells = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
@@ -158,8 +161,10 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
             problems.append(f"{path.name}: {RECORD_FILE}")
         else:
             _load_official(path, entries, problems)
-    runs = our_entries.distinct(runs)
-    entries += our_entries.entries_of(runs)
+    runs = our_entries.with_swept(our_entries.distinct(runs))
+    entries += our_entries.entries_of(run for run in runs if not run.chooses)
+    if chose := sum(run.chooses for run in runs):
+        problems.append(f"{chose} trials chose a recipe in a search: their times are no result")
     unique: list[Entry] = []
     origins: list[str] = []
     for place, entry in enumerate(entries):
@@ -174,11 +179,21 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
         problems.append(
             f"{len(entries) - len(unique)} entries were given more than once; each counts once"
         )
-    if not entries:
+    if not entries and not any(run.chooses for run in runs):
         why = problems[0] if problems else f"no results in {', '.join(map(str, paths))}"
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise RunError(f"nothing could be read: {why}{more}")
     return Entries(_told_apart(_with_shared_trials(unique), origins), problems), runs
+
+
+def swept_fields(entries: Iterable[Entry]) -> list[str]:
+    """Names of the fields that a flag changed in any of the entries."""
+    return sorted({name for entry in entries for name in entry.config})
+
+
+def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:
+    """Values of fields as columns `config.FIELD`; None where the entry does not tell one."""
+    return {f"config.{name}": entry.config.get(name) for name in names}
 
 
 def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]:
@@ -246,6 +261,8 @@ def _flat(entry: Entry) -> dict[str, Any]:
                     row[f"{field.name}_{name}"] = cell
         elif field.name == "warnings":
             row["warnings"] = "; ".join(value)
-        elif field.name not in ("trials", "reasons", "schema_version"):
+        elif field.name == "reasons":
+            row["reasons"] = "; ".join(f"{name}: {why}" for name, why in value.items())
+        elif field.name not in ("trials", "schema_version", "config"):
             row[field.name] = value
     return row

@@ -18,6 +18,7 @@ _NOT_TIMED = (
     "profile.seconds",
     "profile.twin",
     "profile.measured_peaks",
+    "chooses",  # read by itself: such a run is in no entry
 )
 """Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
 what happens before the clock or after it."""

@@ -14,6 +14,7 @@ from dawnjax.analysis.our_run import OurRun
 from dawnjax.results.entries import (
     Entry,
     EntryTarget,
+    Scalar,
     TimedEvaluation,
     Trial,
     set_apart,
@@ -60,7 +61,7 @@ FINE_TUNED = ", fine-tuned"
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
     """Group runs, copies once, into entries by experiment, identity and system, sorted by name."""
     groups: dict[tuple[Any, ...], list[OurRun]] = {}
-    for run in distinct(runs):
+    for run in with_swept(distinct(runs)):
         result = run.result
         key = (result.experiment, run.origin, *run.layout.values(), *run.machine)
         groups.setdefault(key, []).append(run)
@@ -86,8 +87,9 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
     dates = sorted(run.date for run in runs)
     system = runs[0].system
     versions = sorted({run.result.versions.get("jax", "") for run in runs})
+    variant = ", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items()))
     entry = Entry(
-        source=f"{first.experiment}/{first.identity}/{system}",
+        source="/".join(filter(None, [first.experiment, variant, system])),
         suite="dawnjax",
         # No board has a run that began with another's parameters beside one that did not.
         benchmark=first.experiment + (FINE_TUNED if first.initialized_from else ""),
@@ -112,10 +114,26 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         reasons=reasons,
         data=data_name(first),
         published=_published(first),
+        official=runs[0].official,
         identity=first.identity,
-        variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
+        variant=variant,
+        config=dict(runs[0].fields),
     )
     return set_apart(entry, ", ".join(_distinctions(runs[0])))
+
+
+def with_swept(runs: Sequence[OurRun]) -> list[OurRun]:
+    """Runs with those fields alone that a flag changed in any of them."""
+    names = sorted({name for run in runs for name in run.result.overrides})
+    return [run._replace(fields={name: _config_value(run, name) for name in names}) for run in runs]
+
+
+def _config_value(run: OurRun, name: str) -> Scalar:
+    """Value of a field by its flag's name: a chosen variant by its tag, several as one text."""
+    value = run.fields.get(name, run.fields.get(f"{name}.tag", run.result.overrides.get(name)))
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return value if isinstance(value, Scalar) else str(value)
 
 
 def data_name(result: RunResult) -> str:
@@ -145,7 +163,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
         file=run.name,
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
-        total_seconds=run.spent.seconds,
+        clock_seconds=run.spent.seconds,
         # Up to the target: a run may train past it.
         epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
         status=result.status,
@@ -153,7 +171,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
         # JSON has no NaN: an entry holds the losses before the first that is not finite.
         first_losses=tuple(itertools.takewhile(math.isfinite, result.first_losses)),
         interrupted=result.interruptions > 0,
-        compile_seconds=result.compile_seconds_before_run_start,
+        compile_seconds_before_run_start=result.compile_seconds_before_run_start,
         compile_cache=result.compiled,
         cost_usd=run.spent.cost_usd,
         run_id=result.run_id,
@@ -262,9 +280,15 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
 
 
 def _unique_sources(entries: Sequence[Entry]) -> list[Entry]:
+    """Set sources apart: by the identity where one name stands for several, else by a number."""
+    identities: dict[str, set[str]] = {}
+    for entry in entries:
+        identities.setdefault(entry.source, set()).add(entry.identity)
     counts: dict[str, int] = {}
     unique = []
     for entry in entries:
+        if len(identities[entry.source]) > 1:
+            entry = set_apart(entry, f"identity {entry.identity[:8]}")
         number = counts[entry.source] = counts.get(entry.source, 0) + 1
         unique.append(entry if number == 1 else set_apart(entry, str(number)))
     return unique

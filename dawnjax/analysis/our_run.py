@@ -1,12 +1,14 @@
 """One run directory of ours for the analysis: its result, system, options and log."""
 
 import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.results.entries import day_of
 from dawnjax.runs import summary
+from dawnjax.runs.directory import flatten
+from dawnjax.runs.logged_run import chooses
 from dawnjax.runs.past import CONDENSED
 from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
@@ -20,10 +22,14 @@ class OurRun(NamedTuple):
       spent: Time until the training ended, and its cost.
       unit: The task's name for examples, in the plural.
       systems: Number of different systems of its attempts.
+      official: The official benchmark that the experiment names; empty if none.
       cores: Cores open to process 0 in the newest attempt; None if unknown.
       options: The newest attempt's options that can change the time, and settings of JAX and XLA
         that can change the numbers, which are not the default.
       origin: What made the run; runs of different ones are never pooled.
+      fields: Fields of its experiment, by dotted name; of runs read together those that a flag
+        changed in any of them (`our_entries.with_swept`).
+      chooses: A search chose its recipe by this run, which is then no result.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
     """
@@ -40,10 +46,13 @@ class OurRun(NamedTuple):
     line_faults: tuple[LineFault, ...]
     origin: Origin
     cores: int | None = None
+    official: str = ""
     options: tuple[tuple[str, Any], ...] = ()
     changed_options: tuple[str, ...] = ()
     moments: bytes = b""
     copies: tuple[str, ...] = ()
+    chooses: bool = False
+    fields: Mapping[str, Any] = {}
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -101,6 +110,7 @@ def run_of(
     }
     newest = all_devices[-1]
     experiment = records[-1]["experiment"]
+    official = experiment.get("mlperf_benchmark")
     tags = {
         part: str(fields.get("tag", "")) if isinstance(fields := experiment.get(part), dict) else ""
         for part in ("model", "data")
@@ -117,9 +127,12 @@ def run_of(
         systems=len(systems),
         line_faults=tuple(line_faults),
         origin=origin_of(record, {**options[-1], **_settings(newest)}),
+        official=official if isinstance(official, str) else "",
         cores=cores[max(cores)] if cores else None,
         options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
         changed_options=_different(options),
+        chooses=chooses(events),
+        fields=flatten(experiment),
         moments=array.array(
             "d", (event["t"] for event in events if event["event"] not in CONDENSED)
         ).tobytes(),

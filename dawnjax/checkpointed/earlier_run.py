@@ -65,17 +65,8 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
 
     ConfigError if it is no run directory, or the data are not the run's.
     """
-    directory = RunDirectory(path)
-    directory.refuse_links()
-    record = read_record(directory)
-    if record is None:
-        raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
-    log = log_path(directory.path, 0)
-    for fault in contradictions(record, log) if log.exists() else ():
-        raise ConfigError(f"{directory.path}: {fault}; put back the file that was exchanged")
+    directory, record = read_directory(path)
     classes = classes_of_file(experiment_file) if experiment_file else {}
-    if not isinstance(record.get("experiment"), dict):
-        raise ConfigError(f"{directory.experiment_file} holds no experiment; restore it")
     experiment = from_json(Experiment, record["experiment"], classes)
     if data_dir and not hasattr(experiment.data, "data_dir"):
         raise ConfigError(f"--data_dir: {experiment.data.TAG} is read from no directory")
@@ -99,6 +90,21 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
             f"{directory.path} was trained on other data or by another version of the experiment"
         )
     return EarlierRun(directory, record, experiment, spec)
+
+
+def read_directory(path: Path) -> tuple[RunDirectory, dict[str, Any]]:
+    """Read what a run directory says of its run; `ConfigError` if it contradicts itself."""
+    directory = RunDirectory(path)
+    directory.refuse_links()
+    record = read_record(directory)
+    if record is None:
+        raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
+    log = log_path(directory.path, 0)
+    for fault in contradictions(record, log) if log.exists() else ():
+        raise ConfigError(f"{directory.path}: {fault}; put back the file that was exchanged")
+    if not isinstance(record.get("experiment"), dict):
+        raise ConfigError(f"{directory.experiment_file} holds no experiment; restore it")
+    return directory, record
 
 
 def _compare_texts(
@@ -147,16 +153,24 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     recipe = make_recipe(experiment, run.spec, mesh)
     restored = checkpoints.restore_newest(state_shapes(recipe))
     checkpoints.close()
-    if restored is None:
-        raise ConfigError(
-            f"{run.directory.path} has no checkpoint in {directory}; if the run saved elsewhere, "
-            "name that: --checkpoint.directory=..."
-        )
-    for name in ("identity", "seed"):
-        if restored.metadata[name] != run.record[name]:
-            raise RunError(
-                f"the checkpoints are of another run: {name} is {restored.metadata[name]!r} there "
-                f"and {run.record[name]!r} in {run.directory.experiment_file}"
-            )
+    restored = refuse_other_run(restored, run.directory, run.record, options.checkpoint.directory)
     span = span_of_last(run.experiment.spans(run.spec), restored.step)
     return make_recipe(experiment, run.spec, mesh, span.index), restored
+
+
+def refuse_other_run(
+    restored: Any, directory: RunDirectory, record: dict[str, Any], checkpoints: str = ""
+) -> Any:
+    """A checkpoint that was read, or None; returned where it is this run's, refused elsewhere."""
+    if restored is None:
+        raise ConfigError(
+            f"{directory.path} has no checkpoint in {checkpoints or directory.checkpoints}; if the "
+            "run saved elsewhere, name that: --checkpoint.directory=..."
+        )
+    for name in ("identity", "seed"):
+        if restored.metadata[name] != record[name]:
+            raise RunError(
+                f"the checkpoints are of another run: {name} is {restored.metadata[name]!r} there "
+                f"and {record[name]!r} in {directory.experiment_file}"
+            )
+    return restored

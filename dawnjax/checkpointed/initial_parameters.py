@@ -1,10 +1,10 @@
 """Parameters that a run takes from another run's checkpoint, to be tuned further.
 
-`--initialize_from=RUN_DIR` names that run, the source; `published_weights` reads files of
-safetensors. Its content belongs to the experiment's identity: identity, seed, step and hash of the
-checkpoint. The optimizer's state and the steps begin anew. So does the head, the arrays that depend
-on the number of classes, where the classes differ. A model with `pretrained_parts`, such as a
-detector, takes those alone from another model.
+`--initialize_from=RUN_DIR` names that run, the source, or its weights as `exported_weights` wrote
+them; `published_weights` reads files of other programs. Its content belongs to the experiment's
+identity: identity, seed, step and hash of the checkpoint. The optimizer's state and the steps begin
+anew. So does the head, the arrays that depend on the number of classes, where the classes differ. A
+model with `pretrained_parts`, such as a detector, takes those alone from another model.
 """
 
 import dataclasses
@@ -15,10 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dawnjax.checkpointed.exported_weights import ExportedWeights, exported
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.arrays import signature
 from dawnjax.checkpoints.manifest import DamageError, read_manifest, steps_of
-from dawnjax.checkpoints.store import Checkpoints
+from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request
@@ -62,8 +63,16 @@ def resolved(request: Request) -> Request:
 
 def _source_of(path: Path) -> "Source | PublishedWeights":
     if is_published(path):
-        return PublishedWeights(path)
+        weights = PublishedWeights(path)
+        ours = exported(weights)
+        return weights if ours is None else _source_of_export(path, ours)
     return Source(path, _source_record(path), _newest_manifest(path))
+
+
+def _source_of_export(path: Path, file: ExportedWeights) -> "Source":
+    told = file.description
+    record = {"experiment": dataclasses.asdict(told.experiment)}
+    return Source(path, record, {"step": told.step, "arrays": file.signatures}, file)
 
 
 def _recorded(request: Request) -> str:
@@ -121,7 +130,6 @@ def take(
     if isinstance(source, PublishedWeights):
         state, names, fresh = source.take(recipe, state)
         return state, Taken(step=0, weights="raw", taken=tuple(names), fresh=tuple(fresh))
-    checkpoints = Checkpoints(str(RunDirectory(source.path).checkpoints), keep=1, warn=warn)
     chosen = source.choose(recipe, source.manifest["arrays"])
     both = {"params": state.params, "batch_stats": state.batch_stats}
     shardings = shardings_of(recipe.mesh, both, recipe.named_axes)
@@ -130,10 +138,7 @@ def take(
         for location, sharding in jax.tree_util.tree_leaves_with_path(shardings)
         if chosen[_name(location)]
     }
-    read = checkpoints.read_newest(places)
-    checkpoints.close()
-    if read is None or read.step != source.manifest["step"]:
-        raise CheckpointError(f"{source.path}: its newest checkpoint does not verify")
+    read = source.read(places, warn)
 
     def pick(location: Any, fresh: jax.Array) -> jax.Array:
         stored = chosen[_name(location)]
@@ -164,13 +169,18 @@ def _unchanged(experiment: Experiment) -> "Source | PublishedWeights":
 
 @dataclasses.dataclass(frozen=True)
 class Source:
+    """Run whose parameters are taken: of its directory, or of an exported `file`."""
+
     path: Path
     record: dict[str, Any]
     manifest: dict[str, Any]
+    file: ExportedWeights | None = None
 
     @property
     def state(self) -> str:
         """Its content in words, equal for equal content alone."""
+        if self.file is not None:
+            return self.file.state
         hashes = identity_of(self.manifest["files"])
         run_id, identity = self.record["run_id"], self.record["identity"]
         return f"{run_id}, identity {identity}, step {self.manifest['step']}, files {hashes}"
@@ -180,8 +190,21 @@ class Source:
         return self.record["experiment"].get("evaluation", {}).get("weights", "raw")
 
     def holds(self, name: str) -> bool:
-        prefix = "ema_params" if self.weights == "ema" else "params"
+        prefix = "ema_params" if self.weights == "ema" and self.file is None else "params"
         return name.startswith((f"{prefix}/", "batch_stats/"))
+
+    def read(self, places: dict[str, Any], warn: Callable[[str], None]) -> Restored:
+        """Arrays that have a sharding in `places`; CheckpointError where they do not verify."""
+        step = self.manifest["step"]
+        if self.file is not None:
+            arrays = {name: self.file.array(name, place) for name, place in places.items()}
+            return Restored(step, arrays, {})
+        checkpoints = Checkpoints(str(RunDirectory(self.path).checkpoints), keep=1, warn=warn)
+        read = checkpoints.read_newest(places.get)
+        checkpoints.close()
+        if read is None or read.step != step:
+            raise CheckpointError(f"{self.path}: its newest checkpoint does not verify")
+        return read
 
     def choose(self, recipe: Recipe, signatures: dict[str, str]) -> dict[str, str]:
         """By array of the run, the name of the array that it takes; empty where it is made anew."""
@@ -203,7 +226,9 @@ class Source:
         both = {"params": state.params, "batch_stats": state.batch_stats}
         for location, leaf in jax.tree_util.tree_leaves_with_path(both):
             name, wanted = _name(location), signature(leaf)
-            there = signatures[stored[name]] if name in stored else "absent"
+            # A constant of this run, such as of a frozen BatchNorm, may be a parameter there.
+            place = stored.get(name) or stored.get(name.replace("batch_stats/", "params/", 1), "")
+            there = signatures[place] if place else "absent"
             is_new = there == "absent" and name.startswith(new)
             if adapters and not name.startswith(new) and _shape(there) == _shape(wanted):
                 # Frozen parameters are cast to the dtype that the run keeps them in.
@@ -216,7 +241,7 @@ class Source:
                     f"--initialize_from={self.path} is of another model: {name} is {there} in it "
                     f"and {wanted} in this run"
                 )
-            chosen[name] = "" if there != wanted or name in is_fresh else stored[name]
+            chosen[name] = "" if there != wanted or name in is_fresh else place
         return chosen
 
 

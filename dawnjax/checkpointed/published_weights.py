@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,12 +71,12 @@ class PublishedWeights:
             fields = records.read_json(index, dict[str, Any])
             names = set(fields.get("weight_map", {}).values())
         except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise self._fault(f"{INDEX}: {error}") from None
+            raise self.fault(f"{INDEX}: {error}") from None
         for name in names:
             if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-                raise self._fault(f"{INDEX} names {name!r}, which is no file of its folder")
+                raise self.fault(f"{INDEX} names {name!r}, which is no file of its folder")
         if not names:
-            raise self._fault(f"{INDEX} names no file")
+            raise self.fault(f"{INDEX} names no file")
         return tuple(self.path / name for name in sorted(names))
 
     @functools.cached_property
@@ -83,11 +84,11 @@ class PublishedWeights:
         """All tensors by name."""
         found: dict[str, Tensor] = {}
         for file in self.files:
-            with self._opened(file) as reader:
+            with self.opened(file) as reader:
                 for name in list(reader.keys()):
                     part = reader.get_slice(name)
                     if name in found:
-                        raise self._fault(f"{name} is in {found[name].file.name} and {file.name}")
+                        raise self.fault(f"{name} is in {found[name].file.name} and {file.name}")
                     found[name] = Tensor(file, tuple(part.get_shape()), str(part.get_dtype()))
         return found
 
@@ -108,7 +109,7 @@ class PublishedWeights:
                         content.seek(place)
                         digest.update(content.read(step))
             except (OSError, ValueError) as error:
-                raise self._fault(f"{file.name}: {_words(error)}") from None
+                raise self.fault(f"{file.name}: {_words(error)}") from None
         return f"published weights, sha256 {digest.hexdigest()[:16]}"
 
     def check(self, recipe: Recipe) -> None:
@@ -121,19 +122,19 @@ class PublishedWeights:
         tensors = self.tensors
         missing = [name for name in wanted if name not in tensors]
         if missing:
-            raise self._fault(f"{missing[0]} is missing, of {len(missing)} that the model needs")
+            raise self.fault(f"{missing[0]} is missing, of {len(missing)} that the model needs")
         for name, shape in wanted.items():
             there = tensors[name]
             if there.shape != shape:
-                raise self._fault(
+                raise self.fault(
                     f"{name} is {list(there.shape)} in it and {list(shape)} in the model"
                     + self._about_vocabulary(name, recipe)
                 )
             if there.dtype not in DTYPES:
-                raise self._fault(f"{name} is {there.dtype}; wanted one of {', '.join(DTYPES)}")
+                raise self.fault(f"{name} is {there.dtype}; wanted one of {', '.join(DTYPES)}")
         others = sorted(name for name in set(tensors) - set(wanted) if not self._is_copy(name))
         if others:
-            raise self._fault(f"{others[0]} is no tensor of the model, with {len(others)} in all")
+            raise self.fault(f"{others[0]} is no tensor of the model, with {len(others)} in all")
 
     def _is_copy(self, name: str) -> bool:
         """True for a tensor that repeats others: rates of positions, a tied output layer."""
@@ -144,7 +145,7 @@ class PublishedWeights:
             return False
         rows = []
         for each, tensor in zip((name, TABLE), both, strict=True):
-            with self._opened(tensor.file) as reader:
+            with self.opened(tensor.file) as reader:
                 rows.append(reader.get_slice(each)[:COMPARED_ROWS])
         return bool(np.array_equal(*rows))
 
@@ -165,7 +166,7 @@ class PublishedWeights:
 
             def part(index: Any) -> np.ndarray:
                 spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
-                return self._read(places[path], places[path].names, spans).astype(dtype)
+                return self.read(places[path], places[path].names, spans).astype(dtype)
 
             return jax.make_array_from_callback(shape, sharding, part)
 
@@ -173,43 +174,43 @@ class PublishedWeights:
         ema = jax.tree.map(lambda leaf: leaf.copy(), read) if recipe.experiment.ema_decay else {}
         return dataclasses.replace(state, params=read, ema_params=ema), taken, fresh
 
-    def _read(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
+    def read(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
         """Part of one of our arrays; `names` are the tensors of its leading axes."""
         if isinstance(names, tuple):
-            return np.stack([self._read(place, names[n], spans[1:]) for n in spans[0]])
+            return np.stack([self.read(place, names[n], spans[1:]) for n in spans[0]])
         index = [slice(span.start, span.stop) for span in spans]
         if place.is_transposed:
             index[-2:] = index[:-3:-1]
         start, step = place.every
         if step > 1:
             index[-1] = slice(index[-1].start * step, index[-1].stop * step)
-        with self._opened(self.tensors[names].file) as reader:
-            part = reader.get_slice(names)[tuple(index)]
+        with self.opened(self.tensors[names].file) as reader:
+            # A slice of a tensor without axes or elements is none that the library gives.
+            has_parts = math.prod(self.tensors[names].shape) and index
+            part = reader.get_slice(names)[tuple(index)] if has_parts else reader.get_tensor(names)
         part = part[..., start::step] if step > 1 else part
         return part.swapaxes(-1, -2) if place.is_transposed else part
 
     @contextlib.contextmanager
-    def _opened(self, file: Path) -> Iterator[Any]:
+    def opened(self, file: Path) -> Iterator[Any]:
         try:
             import safetensors
         except ImportError:
-            raise self._fault(
-                "reading it needs safetensors (pip install -e '.[weights]')"
-            ) from None
+            raise self.fault("reading it needs safetensors (pip install -e '.[weights]')") from None
         try:
             with records.open_plain(file):
                 pass
             with safetensors.safe_open(file, framework="numpy") as reader:
                 yield reader
         except (OSError, ValueError, safetensors.SafetensorError) as error:
-            raise self._fault(f"{file.name}: {_words(error)}") from None
+            raise self.fault(f"{file.name}: {_words(error)}") from None
 
     def _about_vocabulary(self, name: str, recipe: Recipe) -> str:
         if name not in (TABLE, OUTPUT):
             return ""
         return f": the data's vocabulary has {recipe.spec.vocabulary_size} tokens"
 
-    def _fault(self, text: str) -> ConfigError:
+    def fault(self, text: str) -> ConfigError:
         return ConfigError(f"--initialize_from={self.path}: {text}")
 
 

@@ -15,7 +15,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -253,15 +253,18 @@ class Checkpoints:
         self._whole.add(content["step"])
         return arrays
 
-    def read_newest(self, shardings: Mapping[str, Any]) -> Restored | None:
-        """Read the paths, such as `params/0/bias`, that have a sharding; else `restore_newest`."""
+    def read_newest(self, place_of: Callable[[str], Any]) -> Restored | None:
+        """Read the arrays for whose path, such as `params/0/bias`, there is a sharding.
+
+        Otherwise as `restore_newest`.
+        """
         content = self._newest_whole()
         if content is None:
             return None
         wanted = {
-            name: from_signature(text, shardings[name])
+            name: from_signature(text, place)
             for name, text in content["arrays"].items()
-            if name in shardings
+            if (place := place_of(name)) is not None
         }
         return Restored(content["step"], self._arrays_of(content, wanted), content["metadata"])
 

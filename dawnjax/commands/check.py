@@ -1,4 +1,4 @@
-"""`dawnjax check`: compares a run directory with its own log and hashes."""
+"""`dawnjax check`: a run directory against its own log and hashes, an MLPerf log against rules."""
 
 import json
 import math
@@ -11,6 +11,7 @@ from dawnjax import records
 from dawnjax.config import command_line, own_sources
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.official import mlperf_rules
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.directory import (
@@ -26,6 +27,17 @@ from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import LoggedRun
 from dawnjax.text import escaped
 
+USAGE = "dawnjax check RUN_DIR|MLPERF_LOG|FOLDER..."
+
+DESCRIPTION = """
+Validates run directories: the log is read line by line, and the result is computed from it again
+and held against result.json; experiment.json is held against its own hash and the log.
+
+Of an MLPerf Training log, or of a folder or an archive of them, it names each rule that is broken,
+with its line: keys that are missing or there twice, their order, labels, the target, and the
+hyperparameters that the closed division asks for.
+"""
+
 _LONGEST_LINE = 600
 
 
@@ -36,27 +48,32 @@ def main(argv: list[str]) -> int:
         "check",
         flag_values,
         argv,
-        "dawnjax check RUN_DIR...",
-        "Validates run directories: the log is read line by line, and the result is computed\n"
-        "from it again and held against result.json; experiment.json is held against its own\n"
-        "hash and the log.",
+        USAGE,
+        DESCRIPTION,
     )
     if not paths:
-        raise ConfigError("no run directory given; dawnjax check RUN_DIR...")
+        raise ConfigError(f"no path given; {USAGE}")
     for path in paths:
         if not Path(path).exists():
             raise ConfigError(f"there is nothing at {path}")
     faulty = 0
-    for path in paths:
-        faults, notes = check_run(Path(path))
+    for name, faults, notes in (checked for path in paths for checked in check_path(Path(path))):
         for note in notes:
-            print(f"{escaped(str(path))}: note: {_short(note)}")
+            print(f"{escaped(name)}: note: {_short(note)}")
         for fault in faults:
-            print(f"{escaped(str(path))}: FAULT: {_short(fault)}")
+            print(f"{escaped(name)}: FAULT: {_short(fault)}")
         if not faults:
-            print(f"{escaped(str(path))}: ok")
+            print(f"{escaped(name)}: ok")
         faulty += bool(faults)
     return ExitStatus.FAILED if faulty else ExitStatus.DONE
+
+
+def check_path(path: Path) -> list[tuple[str, list[str], list[str]]]:
+    """Check what is at a path: names, each with its faults, and notes that are no faults."""
+    logs = []
+    if not RunDirectory(path).experiment_file.exists() and not is_record_file(path):
+        logs = [(it.name, list(map(str, it.broken)), it.notes) for it in mlperf_rules.check(path)]
+    return logs or [(str(path), *check_run(path))]
 
 
 def _short(line: str) -> str:

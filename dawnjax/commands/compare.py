@@ -102,9 +102,13 @@ def _gate(judged: "Verdict") -> ExitStatus:
 
 
 def _side_json(side: "Side") -> dict[str, Any]:
+    from dawnjax.report.labels import label
+
     entry = side.entry
     return {
         "given": side.given,
+        "arm": side.arm,
+        "label": label(entry),
         "source": entry.source,
         "benchmark": entry.benchmark,
         "system": entry.system,
@@ -119,10 +123,13 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
     lines = []
     for name, side in (("A", told["a"]), ("B", told["b"])):
         expected = side["expected_seconds"]
+        # The label of a grid's arm has its fields already.
+        is_new = side["arm"] != "all" and any(w not in side["label"] for w in side["arm"].split())
+        arm = f"{side['arm']}, " if is_new else ""
         time = "none reached" if expected is None else f"expected time {rounded(expected)} s"
         lines.append(
-            f"{name}  {side['source']} on {side['system']}: {side['reached']} of {side['trials']} "
-            f"trials reached, {time}"
+            f"{name}  {arm}{side['label']}: {side['reached']} of {side['trials']} trials reached, "
+            f"{time}"
         )
         lines += [f"   warning: {warning}" for warning in side["warnings"]]
     lines += ["", f"mathematics: {told['mathematics']}"]
@@ -131,6 +138,10 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
     if len(fields) > MOST_FIELDS:
         lines.append(f"  and {len(fields) - MOST_FIELDS} more, which --json has")
     lines += ["", f"verdict: {_verdict_line(judged)}"]
+    if told["same_mathematics"] and not first.sample.pairs(second.sample):
+        lines.append(
+            "  the same seeds on both sides, each once, would be pairs and need fewer trials"
+        )
     rows = [*told["changes"], *told["step_parts"]]
     if rows:
         table = of_words(["what changed", "A", "B", "B / A", "95 %"], map(_row, rows))

@@ -1,4 +1,4 @@
-"""`dawnjax export`: runs as an entry of DAWNBench or as an MLPerf result folder."""
+"""`dawnjax export`: runs as entries of a benchmark, or the weights of a run."""
 
 import functools
 from pathlib import Path
@@ -12,41 +12,57 @@ from dawnjax.official import export_dawnbench, export_mlperf
 from dawnjax.official.exported_run import read_run
 
 USAGE = """dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME --out=DIR
-       dawnjax export --format=dawnbench_inference FILE... --submitter=NAME --out=DIR"""
+       dawnjax export --format=dawnbench_inference FILE... --submitter=NAME --out=DIR
+       dawnjax export --format=safetensors RUN_DIR --out=DIR"""
 
 DESCRIPTION = """
-Writes runs in the form of a benchmark, into a new folder. dawnbench: a JSON and a TSV a run, of a
-CIFAR-10 or ImageNet experiment that reaches the benchmark's threshold. mlperf: one result folder of
-the trials of one experiment, open division, ruleset 4.0.0; the experiment must name the benchmark
-that it is. dawnbench_inference: a JSON for each file that `dawnjax infer` wrote after it had
-answered the whole evaluation split of CIFAR-10 or ImageNet at the threshold or above. Host names,
-paths, addresses and the environment stay out.
+Writes runs in the form of a benchmark, or weights, into a new folder. dawnbench: a JSON and a TSV a
+run, of a CIFAR-10 or ImageNet experiment that reaches the benchmark's threshold. mlperf: one result
+folder of the trials of one experiment, open division, ruleset 4.0.0; the experiment must name the
+benchmark that it is. dawnbench_inference: a JSON for each file that `dawnjax infer` wrote after it
+had answered the whole evaluation split of CIFAR-10 or ImageNet at the threshold or above.
+safetensors: the weights that the run evaluated, of its newest checkpoint that verifies, with a
+description of the model; --initialize_from takes them back. Host names, paths, addresses and the
+environment stay out.
 """
+
+
+FORMATS = ["dawnbench", "dawnbench_inference", "mlperf", "safetensors"]
 
 
 def main(argv: list[str]) -> int:
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     choice = functools.partial(flags.DEFINE_enum, flag_values=flag_values)
-    choice("format", None, ["dawnbench", "dawnbench_inference", "mlperf"], "The form to write.")
+    choice("format", None, FORMATS, "The form to write.")
     text("out", None, "The new folder to write.")
     text("submitter", "", "Who made the results: author or organisation.")
     text("author_email", "", "dawnbench: the author's address.")
     text("name", "dawnjax", "dawnbench: the beginning of the files' names.")
     text("hardware", "", "dawnbench: a description of the machine; without it, the devices.")
     text("system", "dawnjax_system", "mlperf: the system's name.")
+    text("checkpoint.directory", "", "safetensors: where the run saved, if not in its folder.")
     statuses = list(export_mlperf.STATUSES)
     choice("status", "research", statuses, "mlperf: the system's availability.")
     paths = command_line.parse("export", flag_values, argv, USAGE, DESCRIPTION)
     given: dict[str, Any] = {name: flag_values[name].value for name in flag_values}
     if not given["format"]:
-        raise ConfigError("--format is missing: dawnbench, dawnbench_inference or mlperf")
+        raise ConfigError(f"--format is missing: one of {', '.join(FORMATS)}")
     if not given["out"]:
         raise ConfigError("--out is missing: the new folder to write")
     if not paths:
         raise ConfigError("no run directory or file given; --help shows the usage")
     out = Path(given["out"]).expanduser()
     sources = [Path(path).expanduser() for path in paths]
+    if given["format"] == "safetensors":
+        if len(sources) > 1:
+            raise ConfigError(f"one run directory is needed, {len(sources)} given")
+        # Imported here: the other formats need no JAX.
+        from dawnjax.checkpointed import exported_weights
+
+        for path in exported_weights.export(sources[0], out, given["checkpoint.directory"]):
+            print(path)
+        return ExitStatus.DONE
     runs = [] if given["format"] == "dawnbench_inference" else [read_run(path) for path in sources]
     if given["format"] != "mlperf":
         written = export_dawnbench.export(

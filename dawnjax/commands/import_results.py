@@ -5,22 +5,26 @@ from pathlib import Path
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.analysis.entry_checks import without_damaged
+from dawnjax.analysis.loading import ROWS, Entries
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable
+from dawnjax.page.table import Column, Table
 from dawnjax.results.entries import write_entries
 from dawnjax.text import escaped
 
-USAGE = "dawnjax import PATH... --out=FILE.jsonl"
+USAGE = "dawnjax import PATH... --out=FILE.jsonl [--csv=DIR]"
 
 DESCRIPTION = """
 Reads official results: DAWNBench entries (training and inference) and MLPerf Training results from
 v0.5 on. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single file
 (the .json or .tsv of an entry, a log); archives in a folder are read too. Each entry becomes one
-line of JSON. What is odd is read and warned about; what would give a wrong number is rejected with
-file, line and reason, and the exit status is 1.
+line of JSON. --csv writes every field of them as DIR/entries.csv, trials.csv and evaluations.csv,
+which `source` and `trial` join. What is odd is read and warned about; what would give a wrong
+number is rejected with file, line and reason, and the exit status is 1.
 """
 
 MAX_SHOWN = 5
@@ -30,6 +34,7 @@ def main(argv: list[str]) -> int:
     """Run the command; returns 1 if anything was rejected."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("out", None, "The JSON Lines file to write.", flag_values=flag_values)
+    flags.DEFINE_string("csv", None, "The folder for tables.", flag_values=flag_values)
     flags.DEFINE_multi_string(
         "source", [], "A PATH; may be given several times.", flag_values=flag_values
     )
@@ -40,18 +45,20 @@ def main(argv: list[str]) -> int:
     given = [*positional, *(flag_values["source"].value or [])]
     if not given:
         raise ConfigError(f"no path given; {USAGE}")
-    if not flag_values["out"].value:
-        raise ConfigError("--out is missing: the JSON Lines file to write")
     paths = [Path(path).expanduser() for path in given]
     resolved = [path.resolve() for path in paths]
     for path in resolved:
         if resolved.count(path) > 1:
             raise ConfigError(f"{str(path)!r} is given twice; its entries would count twice")
-    out = Path(flag_values["out"].value).expanduser()
-    if out.is_dir():
-        raise ConfigError(f"--out={out} is a folder; name a file such as {out / 'results.jsonl'}")
-    if out.resolve() in resolved:
-        raise ConfigError(f"--out={out} is one of the sources; it would be overwritten")
+    out, tables = (
+        Path(v).expanduser() if (v := flag_values[n].value) else None for n in ("out", "csv")
+    )
+    if out is None and tables is None:
+        raise ConfigError("--out is missing: the JSON Lines file to write; or --csv: a folder")
+    if tables is not None and tables.exists() and not tables.is_dir():
+        raise ConfigError(f"--csv={tables} is no folder; name one, such as tables")
+    if out is not None:
+        _refuse_out(out, resolved)
     imported = without_damaged(import_results(paths))
     for rejection in imported.rejections:
         print(escaped(f"rejected: {rejection}"))
@@ -63,13 +70,34 @@ def main(argv: list[str]) -> int:
                 print(f"warning: {printable(entry.source)}: {printable(warning)}")
     if not imported.entries:
         shown = ", ".join(map(printable, given[:3]))
-        raise RunError(
-            f"no entry was read from {shown}{_not_read(imported)}; {out} was not written"
-        )
-    write_entries(out, imported.entries)
+        raise RunError(f"no entry was read from {shown}{_not_read(imported)}; nothing was written")
     print(table(imported))
-    print(f"{out}: {len(imported.entries)} entries")
+    if out is not None:
+        write_entries(out, imported.entries)
+        print(f"{out}: {len(imported.entries)} entries")
+    if tables is not None:
+        write_tables(tables, Entries(imported.entries))
     return ExitStatus.FAILED if imported.rejections else ExitStatus.DONE
+
+
+def _refuse_out(out: Path, sources: Sequence[Path]) -> None:
+    if out.is_dir():
+        raise ConfigError(f"--out={out} is a folder; name a file such as {out / 'results.jsonl'}")
+    if out.resolve() in sources:
+        raise ConfigError(f"--out={out} is one of the sources; it would be overwritten")
+
+
+def write_tables(folder: Path, entries: Entries) -> None:
+    """Write entries, trials and evaluations with every field, a CSV file each."""
+    for rows in ROWS:
+        made = entries.records(rows)
+        names = list(dict.fromkeys(name for row in made for name in row))
+        cells = tuple(tuple(row.get(name) for name in names) for row in made)
+        columns = tuple(Column(name, kind="number") for name in names)
+        made_table = Table(name=rows, title="", columns=columns, rows=cells)
+        file = folder / ("entries.csv" if rows == "entry" else f"{rows}s.csv")
+        records.write(file, made_table.to_csv())
+        print(f"{file}: {len(made)} rows, {len(names)} columns")
 
 
 def table(imported: Imported) -> str:

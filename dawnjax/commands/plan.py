@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import dataclasses
-import math
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,11 +19,12 @@ from dawnjax.plan.planned import Planned
 from dawnjax.plan.predict import DOES_NOT_FIT
 
 if TYPE_CHECKING:
-    from dawnjax.config.experiment import Experiment
     from dawnjax.plan.epochs import Epochs
     from dawnjax.plan.predict import Prediction
     from dawnjax.plan.systems import System
-    from dawnjax.results.entries import Entry
+
+Counted = Callable[[int, int], "Epochs"]
+"""Epochs at a global batch, given the examples of an epoch."""
 
 SCHEMA_VERSION = 1
 
@@ -39,6 +40,7 @@ needed, but what compiles for them is: pip install -e '.[plan]'.
 A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
 experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
 official results that were left out of the fit.
+`--memory` says in seconds, and compiles nothing: does a step fit, by how much, and what fills it.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
   dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384 --scaling
@@ -47,8 +49,15 @@ official results that were left out of the fit.
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 """Devices of a scaling table."""
 
-COMPILERS_AT_ONCE = 2
-"""Each takes 1 to 2 GB."""
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """A system and batch to plan; `identity` is that of its programs."""
+
+    system: "System"
+    batch: int
+    argv: list[str]
+    identity: str
 
 
 def main(argv: list[str]) -> int:
@@ -62,6 +71,12 @@ def main(argv: list[str]) -> int:
     )
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
+    task = request.experiment.task
+    if task.makes_examples:
+        raise ConfigError(
+            f"task={task.TAG} makes its examples, and a plan does not predict how long that takes; "
+            "train a few epochs instead"
+        )
     experiment_argv = _without(argv, own)
     names = _listed(values["on"].value)
     if not names:
@@ -71,23 +86,77 @@ def main(argv: list[str]) -> int:
         raise ConfigError(rows[0].reason)
     if values["scaling"].value:
         systems = _sizes_of(systems)
+    systems = list({t.name: t for t in systems}.values())
     batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
     batches = batches or [request.experiment.global_batch_size]
+    if values["memory"].value:
+        return _memory(request, systems, batches, rows, values)
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
-    counted = _given_epochs(
-        values["epochs"].value, values["epochs_from"].value, request.experiment.name
-    )
+    counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
-    jobs = [
-        (system, batch) for system in {t.name: t for t in systems}.values() for batch in batches
-    ]
-
-    def row(job: tuple["System", int]) -> Planned:
-        system, batch = job
+    jobs = []
+    for batch in batches:
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
-            prediction = _predict(request, flags_of_batch, data, system, batch, prices, counted)
+            identity = compiled.identity_of(flags_of_batch, data)
+        # One batch without a plan must not cost the rows of the others.
+        except (RunError, ConfigError) as error:
+            rows += [Planned(t.name, t.num_devices, batch, None, str(error)) for t in systems]
+        else:
+            jobs += [_Job(system, batch, flags_of_batch, identity) for system in systems]
+    rows += _planned(request, jobs, prices, counted)
+    rows.sort(key=planned.order)
+    _tell(request, [planned.to_json(row) for row in rows], planned.text(rows), values)
+    return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
+
+
+def _tell(request: Request, rows: list[dict], text: str, values: flags.FlagValues) -> None:
+    told = {
+        "schema_version": SCHEMA_VERSION,
+        "experiment": request.experiment.name,
+        "overrides": request.overrides,
+        "rows": rows,
+    }
+    out = str(values["out"].value or "")
+    if out:
+        records.write_json(Path(out).expanduser(), told, indent=1)
+    print(records.json_text(told, indent=1) if values["json"].value else text)
+
+
+def _memory(
+    request: Request,
+    systems: Sequence["System"],
+    batches: Sequence[int],
+    rows: Sequence[Planned],
+    values: flags.FlagValues,
+) -> int:
+    """Print what fills a device in a train step; nothing is compiled."""
+    from dawnjax.plan import fits
+
+    for name in ("epochs", "epochs_from", "price_per_device_hour_usd"):
+        if values[name].present:
+            raise ConfigError(f"--memory plans no time and no cost: leave out --{name}")
+    found = fits.fits(request, systems, batches)
+    unknown = [f"{row.system}: {row.reason}" for row in rows]
+    told = [*map(fits.to_json, found), *map(planned.to_json, rows)]
+    _tell(request, told, "\n".join([fits.text(found), *unknown]), values)
+    return ExitStatus.DONE if any(row.memory for row in found) else ExitStatus.FAILED
+
+
+def _planned(
+    request: Request, jobs: Sequence[_Job], prices: dict[str, float], counted: Counted
+) -> list[Planned]:
+    from dawnjax.plan.compiling import AT_ONCE, Compiling
+
+    missing = sum(not compiled.is_kept(job.identity, job.system) for job in jobs)
+    progress = Compiling(request.experiment.name, missing)
+
+    def row(job: _Job) -> Planned:
+        system, batch = job.system, job.batch
+        name = f"{system.name} batch {batch:,}"
+        try:
+            prediction = _predict(request, job, prices, counted, lambda: progress.of(name))
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             reason = str(error)
@@ -98,19 +167,10 @@ def main(argv: list[str]) -> int:
         return Planned(system.name, system.num_devices, batch, prediction)
 
     # XLA compiles outside Python's lock, so threads are enough.
-    with concurrent.futures.ThreadPoolExecutor(COMPILERS_AT_ONCE) as pool:
-        rows = sorted([*pool.map(row, jobs), *rows], key=planned.order)
-    told = {
-        "schema_version": SCHEMA_VERSION,
-        "experiment": request.experiment.name,
-        "overrides": request.overrides,
-        "rows": [planned.to_json(row) for row in rows],
-    }
-    out = str(values["out"].value or "")
-    if out:
-        records.write_json(Path(out).expanduser(), told, indent=1)
-    print(records.json_text(told, indent=1) if values["json"].value else planned.text(rows))
-    return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = [pool.submit(row, job) for job in jobs]
+        progress.wait(futures)
+    return [future.result() for future in futures]
 
 
 def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
@@ -129,6 +189,9 @@ def _own_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("on", "", "The systems and sizes, with commas.", flag_values=values)
     flags.DEFINE_string("batches", "", "Global batches to plan, with commas.", flag_values=values)
+    flags.DEFINE_boolean(
+        "memory", False, "Say what fills a device, from shapes alone.", flag_values=values
+    )
     flags.DEFINE_boolean(
         "scaling", False, "Plan each system at 8 to 512 devices too.", flag_values=values
     )
@@ -150,6 +213,9 @@ def _own_flags() -> flags.FlagValues:
     return values
 
 
+_SWITCHES = ("scaling", "json", "memory", "validate")
+
+
 def _without(argv: Sequence[str], own: set[str]) -> list[str]:
     left, skips = [], False
     for argument in argv:
@@ -157,8 +223,8 @@ def _without(argv: Sequence[str], own: set[str]) -> list[str]:
             skips = False
             continue
         name, equals, _ = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and name.removeprefix("no") in own | {"scaling", "json"}:
-            skips = not equals and name.removeprefix("no") not in ("scaling", "json")
+        if argument.startswith("-") and name.removeprefix("no") in own:
+            skips = not equals and name.removeprefix("no") not in _SWITCHES
             continue
         left.append(argument)
     return left
@@ -200,107 +266,66 @@ def _sizes_of(systems: Sequence["System"]) -> list["System"]:
     return [*systems, *more]
 
 
-def _official_epochs(experiment: "Experiment", batch: int) -> "Epochs":
-    from dawnjax.plan import validation
+def _given_epochs(number: Any, path: Any, request: Request) -> Counted:
+    """Epochs by batch and examples of an epoch: the user's, or else what is known."""
+    from dawnjax.config.experiment_modules import experiment_names, load_experiment
+    from dawnjax.plan import epoch_sources
 
-    target = experiment.targets[0].value if experiment.targets else math.nan
-    return validation.estimated_epochs(experiment.name, batch, target)
-
-
-def _given_epochs(number: Any, path: Any, experiment: str) -> "Callable[[int], Epochs] | None":
-    """Epochs by batch as the user gave them: a number, or runs that took some."""
-    from dawnjax.plan.epochs import Epochs
-
+    if number is not None and path:
+        raise ConfigError("give --epochs or --epochs_from, not both")
+    experiment = request.experiment
     if number is not None:
-        if not 0 < float(number) < 1e6 or path:
-            raise ConfigError("--epochs must be a number above 0, and goes without --epochs_from")
-        given = Epochs(mean=float(number), spread=0.0, basis="given by --epochs, taken as exact")
-        return lambda batch: given
-    if not path:
-        return None
-    return epochs_of_runs(str(path), experiment)
-
-
-def epochs_of_runs(path: str, experiment: str) -> "Callable[[int], Epochs]":
-    from dawnjax.analysis import leaderboard, loading
-    from dawnjax.plan import epochs, validation
-
-    entries = list(loading.load_with_runs(Path(path).expanduser())[0])
-    ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", experiment)]
-    if not ours:
-        names = ", ".join(sorted({entry.benchmark for entry in entries}))
-        raise ConfigError(f"--epochs_from={path}: there is no run of {experiment}, but of {names}")
-    if len(targets := leaderboard.targets(ours)) > 1:
-        words = " and ".join(map(leaderboard.target_words, targets))
-        raise ConfigError(f"--epochs_from={path}: runs to different targets, {words}; give one's")
-    by_batch: dict[int | None, list[Entry]] = {}
-    for entry in ours:
-        by_batch.setdefault(entry.global_batch_size, []).append(entry)
-    for size, entries in by_batch.items():
-        if len({entry.identity for entry in entries}) > 1:
-            raise ConfigError(
-                f"--epochs_from={path}: runs of different experiments (identities) at batch "
-                f"{size or 'unknown'}; give those of one"
-            )
-    known = {
-        size: epochs_of
-        for size, entries in by_batch.items()
-        if (epochs_of := [t.epochs for e in entries for t in e.trials if t.reached and t.epochs])
-    }
-    if not known:
-        raise ConfigError(
-            f"--epochs_from={path}: no trial there says after how many epochs it reached"
-        )
-
-    def at(batch: int) -> "Epochs":
-        # Runs of another batch than the nearest say less, and theirs is another experiment.
-        sizes = [size for size in known if size]
-        size = min(sizes, key=lambda size: abs(math.log(size / batch))) if sizes else None
-        counts, trials = known[size], sum(len(entry.trials) for entry in by_batch[size])
-        basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
-        basis += " or ".join(map(leaderboard.target_words, targets))
-        mean, spread = math.fsum(counts) / len(counts), epochs.spread_of_trials(counts)
-        return validation.at_batch(mean, spread, [size] if size else [], batch, basis)
-
-    return at
+        given = epoch_sources.given(float(number))
+        return lambda batch, train_examples: given
+    if path:
+        runs = epoch_sources.of_runs(str(path), experiment.name)
+        return lambda batch, train_examples: runs(batch)
+    if request.experiment_file:
+        base = load_experiment(str(request.experiment_file))
+    else:
+        has_base = experiment.name in experiment_names()  # a tiny variant has none
+        base = load_experiment(experiment.name) if has_base else None
+    return functools.partial(epoch_sources.known, experiment, base)
 
 
 def _predict(
     request: Request,
-    argv: list[str],
-    data: str,
-    system: "System",
-    batch: int,
+    job: _Job,
     prices: dict[str, float],
-    counted: "Callable[[int], Epochs] | None",
+    counted: Counted,
+    watch: compiled.Watch,
 ) -> "Prediction":
     from dawnjax.plan import caveats, predict, validation
     from dawnjax.plan import prices as price_list
 
-    programs = compiled.compiled(argv, compiled.identity_of(argv, data), system)
-    experiment = request.experiment
-    epochs = counted(batch) if counted else _official_epochs(experiment, batch)
-    usd_per_hour, note = price_list.system_price(system, prices)
+    system, experiment = job.system, request.experiment
+    programs = compiled.compiled(job.argv, job.identity, system, watch)
+    epochs = counted(job.batch, programs.train_examples)
     prediction = predict.predict(
         programs,
         system,
         validation.fitted_efficiency(system.accelerator.name),
         experiment.evaluation,
         epochs,
-        usd_per_hour,
-        note,
+        price_list.system_price(system, prices),
+        has_budget=experiment.has_length,
     )
     more = caveats.caveats(experiment, request.overrides, epochs)
-    if straddling := _straddling(request, system, batch):
+    step = prediction.step_seconds.value
+    share = prediction.parts[predict.COMMUNICATION] / step
+    if straddling := _straddling(request, system, job.batch, share):
         more.append(straddling)
     return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
 
 
-def _straddling(request: Request, system: "System", batch: int) -> str:
+def _straddling(
+    request: Request, system: "System", batch: int, communication: float | None = None
+) -> str:
     from dawnjax.plan.caveats import straddling_groups
 
     shards = request.options.mesh.batch_shards(system.num_devices)
-    return straddling_groups(request.experiment.batch_norm_group_size, batch, shards)
+    group = request.experiment.batch_norm_group_size
+    return straddling_groups(group, batch, shards, communication)
 
 
 def _validate(argv: list[str], values: flags.FlagValues) -> int:

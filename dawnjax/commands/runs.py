@@ -10,7 +10,7 @@ from absl import flags
 from rich.console import Console
 
 from dawnjax import records
-from dawnjax.analysis.our_entries import target_of
+from dawnjax.analysis.our_entries import target_of, with_swept
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.analysis.our_runs import find_run_directories, read_run
 from dawnjax.config import command_line
@@ -19,6 +19,7 @@ from dawnjax.page import words
 from dawnjax.page.boxes import boxed
 from dawnjax.page.table import Column, Table, row_of
 from dawnjax.report.curves import quality, target_label
+from dawnjax.report.swept import with_config
 from dawnjax.runs.log import log_path
 from dawnjax.runs.logged_run import HEARTBEAT_SECONDS
 from dawnjax.text import escaped
@@ -80,7 +81,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"{folder} holds no run: no folder in it has an experiment.json")
     table = runs_table(listed)
     if flag_values["json"].value:
-        for record in table.records():
+        swept = with_swept([one.run._replace(name=one.path) for one in listed])
+        for record in with_config(table, (), swept).records():
             print(records.json_text(record))
     elif sys.stdout.isatty():
         Console(highlight=False).print(boxed(_narrow(table)))

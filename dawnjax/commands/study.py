@@ -4,6 +4,7 @@ import dataclasses
 import shlex
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,22 @@ from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
 from dawnjax.page import words
-from dawnjax.study.design import Arm, Look, PlannedTrial, Study, StudyFolder, arms_of, trials_of
+from dawnjax.study.design import (
+    Arm,
+    Look,
+    PlannedTrial,
+    Study,
+    StudyFolder,
+    StudyRecord,
+    arms_of,
+    trials_of,
+)
 
 if TYPE_CHECKING:
     from dawnjax.analysis.origin import Origin
     from dawnjax.study.figures import ArmFigures
+    from dawnjax.study.search import SearchFigures
+    from dawnjax.study.trials import Ran, TrialRunner
 
 SCHEMA_VERSION = 1
 
@@ -41,6 +53,8 @@ trial, such as --max_steps=100.
   dawnjax study --experiment=digits --seeds=20 --out=studies/digits
   dawnjax study --experiment=digits --axis=global_batch_size=32,64 --out=studies/batch
   dawnjax study --experiment=cifar10_record --kind=lesion --out=studies/lesion
+  dawnjax study --experiment=digits --axis="optimizer.base_learning_rate=log(0.01,1)" \
+    --search=asha --trials=32 --out=studies/search
 """
 
 
@@ -62,10 +76,13 @@ def _study(argv: list[str]) -> int:
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
     from dawnjax.study.looks import Looks
     from dawnjax.study.reading import trials_over
-    from dawnjax.study.trials import leave_out_since, origins_of, request_of, run_trial
+    from dawnjax.study.search import optuna
+    from dawnjax.study.trials import leave_out_since, origins_of, request_of, run_all, run_trial
 
     trials = trials_of(asked.study, arms)
     Looks(asked.study)
+    if asked.study.search and (asked.runner or asked.slots > 1 or asked.trial is not None):
+        raise ConfigError("search= goes with trials that run one after the other, in one process")
     if asked.study.looks > 1 and (asked.runner or asked.slots > 1 or asked.trial is not None):
         raise ConfigError("looks= goes with trials that run one after the other, in one process")
     if asked.trial is not None and not 0 <= asked.trial < len(trials):
@@ -80,10 +97,14 @@ def _study(argv: list[str]) -> int:
         folder.write(asked.study, arms, looks, origins)
         return _hand_out(asked, len(trials))
     here = origins_of(asked.study, arms, trials, asked.out)
+    began = time.perf_counter()
+    if asked.study.search:
+        optuna()
+        leave_out_since(began)
+        return _search(asked, folder, earlier)
     for arm, origin in origins.items():
         if difference := here[arm].difference(origin):
             raise ConfigError(f"{folder.file}: arm {arm!r} was begun otherwise: {difference}")
-    began = time.perf_counter()
     over = trials_over(trials, asked.out, here)
     leave_out_since(began)
     folder.write(asked.study, arms, looks, here)
@@ -94,7 +115,14 @@ def _study(argv: list[str]) -> int:
     if asked.slots > 1:
         _run_side_by_side(asked, [trial for trial in trials if trial not in over])
     with folder.locked():
-        return _run(asked, arms, trials, looks, here)
+        return _run(
+            asked,
+            arms,
+            len(trials),
+            here,
+            lambda runner: run_all(asked.study, arms, trials, runner),
+            looks,
+        )
 
 
 def _run_side_by_side(asked: "_Asked", left: list[PlannedTrial]) -> None:
@@ -148,7 +176,10 @@ def _parse(argv: list[str]) -> _Asked:
     tree.define(values)
     flags.DEFINE_string("out", "", "The study's folder.", flag_values=values)
     flags.DEFINE_multi_string(
-        "axis", [], "FIELD=VALUE,VALUE of a grid; may be given several times.", flag_values=values
+        "axis",
+        [],
+        "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); may be given several times.",
+        flag_values=values,
     )
     flags.DEFINE_integer(
         "trial", None, "Run this trial alone: its place in the order.", flag_values=values
@@ -178,7 +209,9 @@ def _parse(argv: list[str]) -> _Asked:
         others = [argument for argument in others if argument not in process_flags]
     study: Study = tree.value(values)
     axes = tuple(values["axis"].value or ())
-    kind = "grid" if axes and not values["kind"].present and study.kind == "seeds" else study.kind
+    kind = study.kind
+    if kind == "seeds" and not values["kind"].present:
+        kind = "search" if study.search else "grid" if axes else kind
     study = dataclasses.replace(
         study, kind=kind, axes=(*study.axes, *axes), flags=(*study.flags, *others)
     )
@@ -223,23 +256,65 @@ def _study_of_file(name: str) -> Study:
     return study
 
 
+def _search(asked: _Asked, folder: StudyFolder, earlier: "StudyRecord | None") -> int:
+    """Run a search: its arms join the study one by one, as they are drawn."""
+    from dawnjax.study.search import run_search
+    from dawnjax.study.trials import origins_of
+
+    recorded = list(earlier["arms"]) if earlier else []
+    origins = dict(earlier["origins"]) if earlier else {}
+    arms: list[Arm] = []
+
+    def admits(arm: Arm) -> bool:
+        place = len(arms)
+        try:
+            trial = PlannedTrial(0, arm, asked.study.first_seed, chooses=True)
+            here = origins_of(asked.study, [arm], [trial], asked.out)[arm.name]
+        except ConfigError as error:
+            if recorded[place : place + 1] == [arm]:
+                raise
+            print(f"not drawn, since it cannot be trained: {error}", file=sys.stderr)
+            return False
+        if place < len(recorded) and recorded[place] != arm:
+            raise ConfigError(
+                f"{folder.file}: recipe {place + 1} was {recorded[place].name}, and is drawn as "
+                f"{arm.name} now, by another version of Optuna: choose another --out"
+            )
+        if difference := here.difference(origins.setdefault(arm.name, here)):
+            raise ConfigError(f"{folder.file}: arm {arm.name!r} was begun otherwise: {difference}")
+        arms.append(arm)
+        if place >= len(recorded):
+            folder.write(asked.study, tuple(arms), (), origins)
+        return True
+
+    with folder.locked():
+        total = asked.study.trials + asked.study.seeds
+        return _run(
+            asked, arms, total, origins, lambda runner: run_search(asked.study, runner.run, admits)
+        )
+
+
 def _run(
     asked: _Asked,
-    arms: tuple[Arm, ...],
-    trials: tuple[PlannedTrial, ...],
-    earlier: "list[Look]",
+    arms: "Sequence[Arm]",
+    total: int,
     origins: "dict[str, Origin]",
+    ran_by: "Callable[[TrialRunner], Iterator[Ran]]",
+    earlier: "Sequence[Look]" = (),
 ) -> int:
+    """Run trials, with a line and a new result after each; return the exit status."""
     from rich.console import Console
 
+    from dawnjax.study import tracking
     from dawnjax.study.figures import figures
     from dawnjax.study.looks import Looks, cost_of_looks, looks_made
     from dawnjax.study.reading import is_over
-    from dawnjax.study.trials import run_all
+    from dawnjax.study.search import search_figures
+    from dawnjax.study.shown import estimate_of, line_of, text_of
+    from dawnjax.study.trials import TrialRunner, request_of
 
     console = Console(stderr=True, highlight=False)
     started, begun, failed = time.monotonic(), 0, []
-    total = len(trials)
     with console.status("starting") as status:
 
         def tell(name: str) -> None:
@@ -252,111 +327,57 @@ def _run(
             status.update(f"{done} of {total} trials over{left}{estimate}: {name}")
 
         done, estimate, runs = 0, "", {}
-        ran = run_all(asked.study, arms, trials, asked.out, origins, tell)
+        ran = ran_by(TrialRunner(asked.study, asked.out, origins, tell))
         for done, (trial, run, why) in enumerate(ran, 1):
             if why:
                 failed.append(why)
             if run is not None and is_over(run):
                 runs[trial] = run
-            console.print(_line(done, total, trial, run, why), markup=False, soft_wrap=True)
+            console.print(line_of(total, done, trial, run, why), markup=False, soft_wrap=True)
             rows = figures(asked.study, arms, runs, asked.out)
-            estimate = _estimate(next((row for row in rows if row.arm == trial.arm.name), rows[0]))
+            estimate = next((estimate_of(row) for row in rows if row.arm == trial.arm.name), "")
             # After each trial: a study that is killed keeps a result of the trials so far.
-            _write_result(asked, rows, None)
+            _write_result(asked, rows, None, search_figures(asked.study, runs))
     rows = figures(asked.study, arms, runs, asked.out)
+    found = search_figures(asked.study, runs)
     cost = None
-    if len(arms) > 1:
+    if len(arms) > 1 and found is None:
         made = looks_made(earlier, Looks(asked.study))
-        StudyFolder(asked.out).write(asked.study, arms, made, origins)
+        StudyFolder(asked.out).write(asked.study, tuple(arms), made, origins)
         cost = cost_of_looks(made, len(arms) - 1)
-    result = _write_result(asked, rows, cost)
-    print(
-        records.json_text(result, indent=1) if asked.prints_json else _text(asked.study, rows, cost)
-    )
+    result = _write_result(asked, rows, cost, found)
+    if asked.prints_json:
+        print(records.json_text(result, indent=1))
+    else:
+        print(text_of(asked.study, rows, cost, found))
+    if runs:
+        first = min(runs, key=lambda trial: trial.number)
+        options = request_of(asked.study, first, asked.out).options
+        tracking.send(asked.study, rows, asked.out, runs[first].result.run_id, options, _warn)
     print(f"result: {asked.out / 'result.json'}", file=sys.stderr)
     return ExitStatus.FAILED if failed else ExitStatus.DONE
 
 
-def _line(done: int, total: int, trial: PlannedTrial, run: Any, why: str) -> str:
-    said = f"failed: {why}"
-    if run is not None and not why:
-        seconds = run.result.time_to_accuracy_seconds
-        time_text = "" if seconds is None else f" in {words.rounded(seconds)} s"
-        said = run.result.status.replace("_", " ") + time_text
-    return f"{done:{len(str(total))}}/{total}  {trial.arm.name}, seed {trial.seed}: {said}"
-
-
-def _estimate(row: "ArmFigures") -> str:
-    if row.expected_seconds is None:
-        return ""
-    ends = f" ({_ends(row, 3)})" if row.low is not None else ""
-    return (
-        f", {row.reached} of {row.trials} reached, {words.rounded(row.expected_seconds, 3)} s{ends}"
-    )
+def _warn(message: str) -> None:
+    print(f"dawnjax study: warning: {message}", file=sys.stderr)
 
 
 def _write_result(
-    asked: _Asked, rows: "list[ArmFigures]", cost: dict[str, Any] | None
+    asked: _Asked,
+    rows: "Sequence[ArmFigures]",
+    cost: dict[str, Any] | None,
+    found: "SearchFigures | None",
 ) -> dict[str, Any]:
+    from dawnjax.study.figures import best_of
+
+    best = best_of(asked.study, rows)
     result = {
         "schema_version": SCHEMA_VERSION,
         "study": to_json(asked.study),
         "arms": [dataclasses.asdict(row) for row in rows],
+        "best": best and best.arm,
+        "search": found and dataclasses.asdict(found),
         "looks": cost,
     }
     records.write_json(asked.out / "result.json", result, durable=True)
     return result
-
-
-def _text(study: Study, rows: "list[ArmFigures]", cost: dict[str, Any] | None) -> str:
-    from dawnjax.page.table import of_words
-    from dawnjax.study.looks import words_of_cost
-
-    head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
-    compares = study.kind not in ("seeds", "threshold")
-    has_wire = any(row.exposed_communication is not None for row in rows)
-    head += ["exposed"] if has_wire else []
-    head += ["/ first", "interval", "verdict"] if compares else []
-    lines = []
-    for row in rows:
-        cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
-        cells += [_number(row.cv, 2), _number(row.expected_seconds), _ends(row, 4)]
-        cells += [_number(row.epochs_mean), _number(row.examples_per_second)]
-        exposed = row.exposed_communication
-        cells += ["-" if exposed is None else f"{100 * exposed:.1f} %"] if has_wire else []
-        cells += _verdict_cells(row.verdict) if compares else []
-        lines.append(cells)
-    machines = sorted({machine for row in rows for machine in row.machines})
-    parts = [of_words(head, lines).to_text(), "", f"on {'; '.join(machines) or 'nothing yet'}"]
-    parts += [
-        f"{row.arm}: {row.verdict['why']}"
-        + (f"; {row.verdict['advice_text']}" if row.verdict["advice_text"] else "")
-        for row in rows
-        if row.verdict and row.verdict["word"] == "undecided"
-    ]
-    parts += [row.caution for row in rows if row.caution]
-    parts += words_of_cost(cost) if cost else []
-    if study.kind == "scaling" and any("cpu" in machine for machine in machines):
-        parts.append("simulated devices share this machine's cores: no speed-up is to be expected")
-    return "\n".join(parts)
-
-
-def _ends(row: "ArmFigures", digits: int) -> str:
-    """Ends of the expected time, labelled unless they are a 95 % interval."""
-    if row.low is None or row.high is None:
-        return ""
-    kind = "" if row.ends == "95 %" else f"{row.ends}: "
-    return f"{kind}{words.rounded(row.low, digits)} to {words.rounded(row.high, digits)}"
-
-
-def _number(value: float | None, digits: int = 4) -> str:
-    return "-" if value is None else words.rounded(value, digits)
-
-
-def _verdict_cells(verdict: dict[str, Any] | None) -> list[str]:
-    if verdict is None:
-        return ["", "", ""]
-    ends = ""
-    if verdict["low"] is not None:
-        ends = f"{verdict['ends']}: {verdict['low']:.3f} to {verdict['high']:.3f}"
-    return [_number(verdict["ratio"]), ends, verdict["word"].replace("_", " ")]

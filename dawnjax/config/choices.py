@@ -16,6 +16,9 @@ CHOICES = {
         "language_modelling": "tasks.language_modelling.LanguageModelling",
         "span_answering": "tasks.span_answering.SpanAnswering",
         "object_detection": "tasks.object_detection.ObjectDetection",
+        "instance_segmentation": "tasks.instance_segmentation.InstanceSegmentation",
+        "self_play": "tasks.self_play.SelfPlay",
+        "professional_moves": "tasks.professional_moves.ProfessionalMoves",
     },
     "model": {
         "resnet": "models.resnet.ResNet",
@@ -33,6 +36,8 @@ CHOICES = {
         "qanet": "models.qanet.QANet",
         "ssd": "models.ssd.SSD",
         "small_ssd": "models.ssd.SmallSSD",
+        "mask_rcnn": "models.mask_rcnn.MaskRCNN",
+        "policy_value": "models.policy_value.PolicyValue",
     },
     "data": {
         "digits": "input_pipeline.datasets.digits.Digits",
@@ -50,6 +55,8 @@ CHOICES = {
         "synthetic_questions": "input_pipeline.datasets.synthetic_questions.SyntheticQuestions",
         "coco": "input_pipeline.datasets.coco.Coco",
         "synthetic_objects": "input_pipeline.datasets.synthetic_objects.SyntheticObjects",
+        "pgx": "input_pipeline.datasets.pgx_games.PgxGame",
+        "go_games": "input_pipeline.datasets.go_games.GoGames",
     },
 }
 """Each field's choices: a tag, and the class in `dawnjax`."""

@@ -120,6 +120,7 @@ class Observation:
       mean_time_to_accuracy_seconds: Mean over those that reached; None where none did.
       quality: Mean of the target metric at the end, over all trials.
       date: Day of the measurement, ISO 8601.
+      epochs_to_target: Epochs of each trial that reached the target; empty where none were kept.
     """
 
     hardware: str
@@ -128,6 +129,7 @@ class Observation:
     mean_time_to_accuracy_seconds: float | None
     quality: float
     date: str
+    epochs_to_target: tuple[float, ...] = ()
 
 
 def _classification() -> Any:

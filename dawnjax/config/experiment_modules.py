@@ -126,10 +126,12 @@ def differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
     name = experiment.name.removesuffix("_tiny") if is_tiny else experiment.name
     if name not in experiment_names():
         return {}
-    built_in = flatten(load_experiment(name, is_tiny=is_tiny).recipe_fields())
     fields = flatten(experiment.recipe_fields())
-    return {
-        field.removesuffix(".tag"): fields.get(field)
-        for field in sorted(fields.keys() | built_in.keys())
-        if fields.get(field) != built_in.get(field)
-    }
+    changed = changed_fields(load_experiment(name, is_tiny=is_tiny), experiment)
+    return {field.removesuffix(".tag"): fields.get(field) for field in changed}
+
+
+def changed_fields(before: Experiment, after: Experiment) -> list[str]:
+    """Dotted names of the fields in which two recipes differ."""
+    old, new = flatten(before.recipe_fields()), flatten(after.recipe_fields())
+    return [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dawnjax.config import own_sources
+from dawnjax.config import notebook_code, own_sources
 from dawnjax.config.own_sources import OwnFile
 from dawnjax.errors import GUIDE, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
@@ -54,15 +54,20 @@ def source_of(experiment: Any, path: Path | None) -> OwnFile | None:
 
 
 def file_of(experiment: Any) -> OwnFile | None:
-    """A user's file with the class of a field of the experiment; None if all are this package's."""
-    for field in CHOSEN:
-        name = type(getattr(experiment, field)).__module__
+    """A user's file with the class of a field of the experiment; None if all are this package's.
+
+    Classes of a notebook's cells are as good as a file.
+    """
+    classes = [type(getattr(experiment, field)) for field in CHOSEN]
+    for cls in classes:
+        name = cls.__module__
         if name in _files:
             return _files[name]
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and not name.startswith("dawnjax.") and not own_sources.is_installed(file):
             return own_sources.from_disk(file)
-    return None
+    in_cells = [cls for cls in classes if cls.__module__ == "__main__"]
+    return notebook_code.own_file(in_cells) if in_cells else None
 
 
 @contextlib.contextmanager

@@ -105,6 +105,7 @@ class RunOptions:
         to a fifth less time, and several times the memory.
       processes: How this process finds the others, and when it gives them up.
       profile: What is seen of where the time goes.
+      chooses: A search chooses a recipe by this run: it is in no entry, comparison or board.
     """
 
     run_dir: Annotated[
@@ -131,6 +132,7 @@ class RunOptions:
     keep_freed_memory: bool = False
     processes: ProcessOptions = ProcessOptions()
     profile: ProfileOptions = ProfileOptions()
+    chooses: bool = False
 
     def validate(self) -> None:
         """Refuse impossible values, naming the option, its value and the limit."""

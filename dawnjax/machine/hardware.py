@@ -98,8 +98,13 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
     return None, f"no data sheet is known here for the device kind {device_kind!r}"
 
 
+def devices() -> tuple[Device, ...]:
+    """All listed devices, in the order of the table."""
+    return tuple(device for _, device in _devices())
+
+
 def find_product(name: str) -> Device:
-    return {device.name: device for _, device in _devices()}[name]
+    return {device.name: device for device in devices()}[name]
 
 
 def executed_dtype(platform: str, dtype: str, device_kind: str = "") -> str:

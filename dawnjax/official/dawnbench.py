@@ -340,7 +340,7 @@ def _trial(file: str, rows: list[_Row], task: BenchmarkTask, warnings: list[str]
         file=file,
         reached=reached is not None,
         time_to_accuracy_seconds=None if reached is None else reached.hours * SECONDS_PER_HOUR,
-        total_seconds=rows[-1].hours * SECONDS_PER_HOUR,
+        clock_seconds=rows[-1].hours * SECONDS_PER_HOUR,
         epochs=last.epoch + 1 if from_zero else last.epoch,
         status="reached" if reached is not None else "not reached",
         evaluations=tuple(

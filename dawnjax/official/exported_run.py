@@ -19,7 +19,7 @@ from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import Event, log_path, read_events
-from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.runs.logged_run import FINAL_STATUSES, chooses
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric, declared_metrics
 
@@ -96,6 +96,11 @@ def read_run(path: Path) -> ExportedRun:
         raise ConfigError(
             f"{path}: the run began with the parameters of {result.initialized_from}; an entry of "
             "a benchmark begins anew"
+        )
+    if chooses(events):
+        raise ConfigError(
+            f"{path}: a search chose its recipe by this run, so its time would flatter the recipe; "
+            "export trials that judged it"
         )
     run = ExportedRun(path, result, tuple(events))
     if not run.of("run_start"):

@@ -154,7 +154,7 @@ def _trial(file: str, log: TrialLog) -> Trial:
         file=file,
         reached=log.reached,
         time_to_accuracy_seconds=log.seconds if log.reached else None,
-        total_seconds=log.seconds,
+        clock_seconds=log.seconds,
         epochs=log.epochs,
         status=log.status,
         seed=log.seeds[0] if len(log.seeds) == 1 else None,
@@ -246,7 +246,7 @@ def _machine(
         node = nodes[0] if isinstance(nodes, list) and nodes and isinstance(nodes[0], dict) else {}
         cpu, accelerator = words(node.get("cpu"), 120), words(node.get("accelerator"), 120)
         name = words(fields.get("hardware"), 120)
-        each, in_cluster = count(node.get("num_accelerators")), count(node.get("num_nodes"))
+        each, in_cluster = count(node.get("num_accelerators")), count(node.get("num_nodes")) or None
         hosts = _hosts_of_job(logs, system, in_cluster, reasons)
     else:
         cpu = words(fields.get("host_processor_model_name"), 120)
@@ -255,7 +255,7 @@ def _machine(
         name = name or logs[0][1].descriptions.get("submission_platform", "")
         each, hosts = (
             count(fields.get("accelerators_per_node")),
-            count(fields.get("number_of_nodes")),
+            count(fields.get("number_of_nodes")) or None,
         )
         if hosts is None:
             reasons["num_hosts"] = "no description of the system says it"

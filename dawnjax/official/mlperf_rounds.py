@@ -69,7 +69,7 @@ class EpochRule:
 
 def epoch_rule(benchmark: str, round_name: str) -> EpochRule:
     """Rule for epochs of a benchmark in a round; an empty round is enough if no round differs."""
-    rows = _in_round([row for row in _epoch_rules() if row["benchmark"] == benchmark], round_name)
+    rows = in_round([row for row in _epoch_rules() if row["benchmark"] == benchmark], round_name)
     if not rows:
         return EpochRule("none", reason="no rule says what the labels of this benchmark count")
     if len({row["rule"] for row in rows}) > 1:
@@ -121,7 +121,7 @@ def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarge
     if benchmark in _CURVES:
         metric, direction, _ = _CURVES[benchmark]
         return EntryTarget(metric=metric, value=None, direction=direction, unit=unit)
-    rows = _in_round([row for row in _targets() if row["benchmark"] == benchmark], round_name)
+    rows = in_round([row for row in _targets() if row["benchmark"] == benchmark], round_name)
     if len(rows) != 1:
         unit = "" if unit == "bleu" else unit
         return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
@@ -151,7 +151,7 @@ def drops(benchmark: str) -> int:
     return int(_benchmarks()[benchmark]["dropped"]) if is_known(benchmark) else 1
 
 
-def _in_round(rows: list[dict[str, str]], round_name: str) -> list[dict[str, str]]:
+def in_round(rows: list[dict[str, str]], round_name: str) -> list[dict[str, str]]:
     if not round_name:
         return rows
     number = _number(round_name)

@@ -147,7 +147,7 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         metric=metric,
         evaluations=evaluations,
         targets=tuple(dict.fromkeys(value for value in targets if value is not None)),
-        batch_sizes=_counts(by_key.get("input_batch_size", ())),
+        batch_sizes=_sizes(by_key.get("input_batch_size", ())),
         global_batch_size=_single(by_key, "global_batch_size", warnings),
         iterations_per_epoch=_iterations(by_key),
         num_cache_clears=len(cleared),
@@ -391,11 +391,16 @@ def _counts(records: Any) -> tuple[int, ...]:
     return tuple(sorted({value for value in values if value is not None}))
 
 
+def _sizes(records: Any) -> tuple[int, ...]:
+    """Counts without 0, which is no size of a batch."""
+    return tuple(value for value in _counts(records) if value > 0)
+
+
 def _single(by_key: dict[str, list[Record]], key: str, warnings: list[str]) -> int | None:
-    values = _counts(by_key.get(key, ()))
+    values = _sizes(by_key.get(key, ()))
     if len(values) > 1:
         warnings.append(f"{key} is logged as {', '.join(map(str, values[:4]))}; left out")
-    return values[0] if len(values) == 1 and values[0] > 0 else None
+    return values[0] if len(values) == 1 else None
 
 
 def _iterations(by_key: dict[str, list[Record]]) -> int | None:

@@ -14,6 +14,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.sharding import Axes, axes_of
 from dawnjax.optim import muon, muon_adam
+from dawnjax.optim.low_precision import in_low_precision
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
@@ -179,7 +180,8 @@ def make_optimizer(
     `step_shift` as of `learning_rate`; each device of `mesh` makes its part of an update alone.
 
     Raises:
-      ConfigError: The rule looks at whole matrices, and the model stacks those of its layers.
+      ConfigError: The rule looks at whole matrices, and the model stacks those of its layers; it
+        computes in the dtype of the parameters, or would round at random what is not rounded.
     """
     config = experiment.optimizer
     named = experiment.model.logical_axes() if hasattr(experiment.model, "logical_axes") else {}
@@ -190,14 +192,23 @@ def make_optimizer(
             f"optimizer={config.TAG} would take the stacked layers of model={experiment.model.TAG} "
             "for one matrix; choose adam, sgd or rmsprop"
         )
+    trained_dtype = getattr(experiment.model, "trained_dtype", "float32")
+    if trained_dtype != "float32" and not isinstance(config, Adam):
+        raise ConfigError(
+            f"model.param_dtype={trained_dtype} needs optimizer=adam: {config.TAG} computes in the "
+            "dtype of the parameters"
+        )
     is_matrix = functools.partial(_is_matrix, named)
     rate = learning_rate(experiment, spec, step_shift)
     match config:
         case Sgd():
+            decayed = None if config.decay_norm_and_bias else is_matrix
+            # The update is linear in the gradient, so a factor of it is one of the rate.
+            factor = config.bias_rate_factor
+            scales = [] if factor == 1 else [optax.masked(optax.scale(factor), _is_bias)]
             return optax.chain(
-                optax.add_decayed_weights(
-                    config.weight_decay, None if config.decay_norm_and_bias else is_matrix
-                ),
+                optax.add_decayed_weights(config.weight_decay, decayed),
+                *scales,
                 optax.sgd(rate, momentum=config.momentum, nesterov=config.nesterov),
             )
         case Lars():
@@ -238,8 +249,16 @@ def make_optimizer(
                 weight_decay=config.weight_decay,
                 mask=is_matrix,
             )
-            clip = config.clip_global_norm
-            return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
+            if config.clip_global_norm:
+                adam = optax.chain(optax.clip_by_global_norm(config.clip_global_norm), adam)
+            if "bfloat16" in (config.moment_dtype, trained_dtype):
+                return in_low_precision(adam, config.moment_dtype, config.rounding)
+            if config.rounding != "nearest":
+                raise ConfigError(
+                    f"optimizer.rounding={config.rounding} must be nearest: moments and parameters "
+                    "are float32"
+                )
+            return adam
         case Muon():
             return muon.muon(
                 config,
@@ -280,6 +299,14 @@ def scale_by_lars(config: Lars) -> optax.GradientTransformation:
         return jnp.where(is_defined, ratio, 1.0) * (gradient + config.weight_decay * param)
 
     return optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params))
+
+
+def _is_bias(params: optax.Params) -> optax.Params:
+    def of(location: Any, leaf: jax.Array) -> bool:
+        del leaf
+        return jax.tree_util.keystr(location[-1:], simple=True) == "bias"
+
+    return jax.tree_util.tree_map_with_path(of, params)
 
 
 def _is_matrix(named: Mapping[str, Axes], params: optax.Params) -> optax.Params:

@@ -45,6 +45,7 @@ class Sgd(_LinearlyScaled):
       weight_decay: Added to the gradient as weight_decay * parameter.
       decay_norm_and_bias: Whether the decay covers one-dimensional parameters too (biases,
         normalization scales).
+      bias_rate_factor: Of the learning rate of biases, the parameters named `bias`; 2 in Detectron.
     """
 
     TAG: ClassVar[str] = "sgd"
@@ -52,6 +53,7 @@ class Sgd(_LinearlyScaled):
     nesterov: bool = True
     weight_decay: NonNegative[float] = 0.0
     decay_norm_and_bias: bool = False
+    bias_rate_factor: Positive[float] = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -364,6 +366,8 @@ class Adam:
       epsilon: Added to the root of the mean square.
       weight_decay: Times the learning rate and the parameter; 0 is plain Adam.
       clip_global_norm: The gradient is scaled down to this norm; 0 clips nothing.
+      moment_dtype: Dtype that the two means are kept in; all is computed in float32.
+      rounding: Of means and parameters that are kept in bfloat16; see `low_precision`.
 
     Source: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; the decay, Loshchilov and Hutter 2019
     (arXiv 1711.05101). The defaults of beta_2 and epsilon are those of Vaswani et al. 2017, section
@@ -377,6 +381,8 @@ class Adam:
     epsilon: NonNegative[float] = 1e-9
     weight_decay: NonNegative[float] = 0.0
     clip_global_norm: NonNegative[float] = 0.0
+    moment_dtype: Literal["float32", "bfloat16"] = "float32"
+    rounding: Literal["nearest", "stochastic"] = "nearest"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

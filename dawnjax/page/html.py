@@ -7,6 +7,7 @@ import base64
 import dataclasses
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
@@ -28,6 +29,10 @@ MOST_OPEN_FIGURES = 4
 
 MOST_LEFT_OUT = 3
 """Fold the list of entries that a figure omits when it has more lines than this."""
+
+
+LONGEST_FOLD_TITLE = 68
+"""Letters of the line that opens a fold."""
 
 
 def render(
@@ -60,6 +65,7 @@ def render(
         keep_trailing_newline=True,
         finalize=_printable,
     )
+    environment.filters["breakable"] = _breakable
     template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
     return template.render(
         title=title,
@@ -86,12 +92,17 @@ def _drawn_section(section: Section) -> dict[str, Any]:
     drawn = [_drawn_figure(figure, wide) for figure in figures]
     is_open = sum(len(table.rows) for table in tables) <= MOST_OPEN_ROWS
     folded = (*(() if is_open else tables), *section.folded)
+    more = drawn[MOST_OPEN_FIGURES:]
     return {
         **_fields(section),
         "figures": drawn[:MOST_OPEN_FIGURES],
-        "more_figures": drawn[MOST_OPEN_FIGURES:],
+        "more_figures": more,
+        "more_title": next(iter(_fold_titles([figure["title"] for figure in more])), ""),
         "open_tables": [_shown_table(table) for table in (tables if is_open else ())],
-        "folded": [_shown_table(table) for table in folded],
+        "folded": [
+            {**_shown_table(table), "fold_title": title, "is_cut": title != table.caption}
+            for table, title in zip(folded, _fold_titles([t.caption for t in folded]), strict=True)
+        ],
     }
 
 
@@ -127,6 +138,19 @@ def _shown_table(table: TableView) -> dict[str, Any]:
         "more_reasons": len(table.reasons) >= MOST_REASONS,
         "rows_in_words": words.count(len(table.rows), "row"),
     }
+
+
+def _fold_titles(titles: Sequence[str]) -> list[str]:
+    short = [words.shortened(title, LONGEST_FOLD_TITLE) for title in titles]
+    if len(set(short)) < len(set(titles)):  # what parts them stands behind the cut
+        return words.squeezed_apart(titles, LONGEST_FOLD_TITLE)
+    return short
+
+
+def _breakable(text: str) -> str:
+    """Text that may break behind a dot or an underscore, as in a field's name."""
+    places = re.sub(r"(?<=\w[._])(?=[a-z])", "<wbr>", str(markupsafe.escape(escaped(text))))
+    return markupsafe.Markup(places)
 
 
 def _printable(value: Any) -> Any:

@@ -211,7 +211,9 @@ def _labelled(
     for row, y, label in zip(rows, layout.places, labels, strict=True):
         if row.group != group:
             group = row.group
-            canvas.text(2, y - above - 6, words.shortened(group, 100), "heading")
+            room = int(canvas.width / svg.text_width("x"))
+            heading = words.shortened(words.squeezed(group, room), room)
+            canvas.text(2, y - above - 6, heading, "heading")
         if layout.narrow:
             canvas.text(2, y - 14, label)
             canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")

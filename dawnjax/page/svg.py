@@ -285,7 +285,12 @@ def draw_x_axis(
             canvas.text(x, bottom + 16, text, "tick", anchor="middle")
             last_end = x + half
     canvas.line(scale.start, bottom, scale.end, bottom, "axis")
-    canvas.text((scale.start + scale.end) / 2, bottom + 36, axis.title, "label", anchor="middle")
+    title = axis.title
+    if text_width(title) > canvas.width:
+        title = title.replace(" (logarithmic)", " (log)")
+    half = text_width(title) / 2
+    middle = max(half, min((scale.start + scale.end) / 2, canvas.width - half))
+    canvas.text(middle, bottom + 36, title, "label", anchor="middle")
 
 
 def draw_y_axis(canvas: Canvas, axis: Axis, scale: Scale, left: float, right: float) -> None:

@@ -23,7 +23,7 @@ KINDS = ("text", "integer", "number", "fraction", "flag")
 _COLUMN = ("name", "label", "unit", "kind")
 """Fields of a column in JSON."""
 
-UNITS_IN_CELLS = ("", "s", "h", "x", "USD", "USD/h")
+UNITS_IN_CELLS = ("", "s", "h", "x", "USD", "USD/h", "bytes")
 """Units that `in_words` writes into each cell."""
 
 
@@ -200,6 +200,8 @@ def in_words(cell: Cell, column: Column) -> str:
         return words.duration(cell * (3600 if column.unit == "h" else 1))
     if column.unit in ("USD", "USD/h"):
         return words.usd(cell) + column.unit.removeprefix("USD")
+    if column.unit == "bytes":
+        return words.memory(cell)
     return words.times(cell) if column.unit == "x" else words.number(cell, column.digits)
 
 

@@ -5,6 +5,7 @@ These texts are for people; tables keep the exact numbers.
 
 import math
 import os.path
+import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -80,8 +81,9 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def rounded(value: float, digits: int = 4) -> str:
-    """A number to `digits` significant digits, without a power of ten: `22,650`, `0.137`."""
-    return f"{float(f'{value:.{digits}g}'):,.10g}"
+    """A number to `digits` significant digits, without a power of ten: `22,650`, `0.0000012`."""
+    text = f"{Decimal(f'{value:.{digits}g}'):,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def scaled(value: float, unit: str) -> str:
@@ -118,13 +120,52 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 0)].rstrip() + "…"
 
 
+def first(text: str, most: int) -> str:
+    """First words of a text, `most` of them."""
+    parts = text.split()
+    return " ".join(parts[:most]) + ("…" if len(parts) > most else "")
+
+
+def memory(size: float) -> str:
+    """Bytes in words, in powers of 1,024: `1.50 GiB`, `820 MiB`."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if abs(size) >= 0.9995 * 2.0**power:
+            return f"{number(float(f'{size / 2.0**power:.3g}'))} {unit}"
+    return f"{number(size)} bytes"
+
+
+_FIELD = re.compile(r"[^\s=,()]+(?==)")
+"""Name of a field before its value."""
+
+_VALUE = re.compile(r"[^\s=]+=(?:\[[^\]]*\],?|\S+)")
+"""A field with its value, which may be a list."""
+
+
 def squeezed(text: str, length: int) -> str:
-    """Cut the middle of a text that is longer than `length`, because names differ at their ends."""
+    """Cut the middle of a text that is longer than `length`, because names differ at their ends.
+
+    Values of fields, as in `learning_rate=0.4`, stay whole: names of fields are cut, and words
+    beside them. Values alone may be longer than `length`.
+    """
     text = " ".join(text.split())
     if len(text) <= length:
         return text
+    if fields := _FIELD.findall(text):
+        return _squeezed_around(text, fields, length)
     end = max(length - 1, 0) * 2 // 5
     return text[: max(length - 1 - end, 0)] + "…" + (text[-end:] if end else "")
+
+
+def _squeezed_around(text: str, fields: Sequence[str], length: int) -> str:
+    """Cut names of fields to six letters at least, then the words beside them."""
+    room = sum(map(len, fields)) - (len(text) - length)
+    each = max(room // len(fields), 6)
+    text = _FIELD.sub(lambda name: shortened(name[0], each), text)
+    if len(text) <= length:
+        return text
+    kept = " ".join(_VALUE.findall(text))
+    others = squeezed(_VALUE.sub("", text), length - len(kept) - 1)
+    return f"{others} {kept}" if len(others) > 2 else kept
 
 
 def squeezed_apart(names: Sequence[str], length: int) -> list[str]:

@@ -4,8 +4,9 @@ import math
 from collections.abc import Collection
 
 from dawnjax.config.experiment import Experiment, Target
+from dawnjax.page import words
+from dawnjax.plan.epoch_sources import OFFICIAL
 from dawnjax.plan.epochs import Epochs
-from dawnjax.plan.predict import around
 
 _SAME_EPOCHS = {"global_batch_size", "batch_norm_group_size", "compute_dtype", "data.data_dir"}
 """Flags that the estimate accounts for, or that change no mathematics."""
@@ -16,7 +17,7 @@ def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) 
     if epochs.mean is None:
         return []
     found = []
-    if epochs.of_official_results:
+    if epochs.source == OFFICIAL:
         if not epochs.has_own_target:
             own = " and ".join(map(_words, experiment.targets))
             found.append(
@@ -25,7 +26,7 @@ def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) 
         changed = sorted(set(overrides) - _SAME_EPOCHS)
         if changed:
             found.append(f"epochs are of other settings than this plan's {', '.join(changed)}")
-    count = around(epochs.mean, epochs.spread)
+    count = epochs.interval(experiment.evaluation.first_epoch)
     ends = f"{count.low:.3g} to {count.high:.3g}"
     if 0 < experiment.num_epochs < count.low:
         found.append(
@@ -45,21 +46,32 @@ def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) 
     return found
 
 
-def straddling_groups(group: int, batch: int, shards: int) -> str:
-    """Line about BatchNorm groups that straddle devices, with a size that fits; else empty.
+def straddling_groups(
+    group: int, batch: int, shards: int, communication: float | None = None
+) -> str:
+    """Line about BatchNorm groups that straddle devices, with flags that avoid it; else empty.
 
     Args:
       group: Consecutive examples of the global batch that share statistics; 0 without groups.
       shards: Devices among which the global batch is divided.
+      communication: Its share of the step; None where the step does not fit.
     """
     share = batch // shards
     if not group or batch % shards or share % group == 0:
         return ""
     sizes = [size for size in range(1, share + 1) if share % size == 0]
     fits = min(sizes, key=lambda size: abs(math.log(size / group)))
-    return (
+    line = (
         f"BatchNorm groups of {group} examples straddle devices of {share}, which exchange whole "
-        f"activations for them: --batch_norm_group_size={fits} fits"
+        "activations for them"
+    )
+    if communication is None:
+        return f"{line}: --batch_norm_group_size={fits} fits"
+    larger = shards * group * math.ceil(share / group)
+    return (
+        f"{line}: communication is {words.rounded(100 * communication, 2)} % of the step at batch "
+        f"{batch:,}. --global_batch_size={larger} keeps each group on one device; so does "
+        f"--batch_norm_group_size={fits}, which is another recipe"
     )
 
 

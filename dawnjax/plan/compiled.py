@@ -13,7 +13,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ class Programs:
     data_note: str
 
     @property
+    def budget_epochs(self) -> float:
+        """Epochs of all stages."""
+        examples = sum(stage.steps * stage.examples_per_step for stage in self.stages)
+        return examples / self.train_examples
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of a device that the largest program needs."""
         return max(self.evaluate.memory_bytes, *(s.train.memory_bytes for s in self.stages))
@@ -91,6 +98,7 @@ _MOST = 1e30
 
 
 def _check(extract: Extract) -> None:
+    _require(bool(extract.work), "work", "empty: a program computes")
     for work in extract.work:
         counts = (work.flops, work.num_bytes, work.runs)
         known = all(0 <= count < _MOST for count in counts) and _is_plain(work.dtype)
@@ -119,7 +127,13 @@ class _Entry:
     answer: dict[str, Any]
 
 
-def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
+Watch = Callable[[], AbstractContextManager[None]]
+"""Made around each call of a compiler, such as `compiling.Compiling.of`."""
+
+
+def compiled(
+    argv: Sequence[str], identity: str, system: System, watch: Watch = nullcontext
+) -> Programs:
     """Programs of an experiment for a system, from the cache or compiled now.
 
     Args:
@@ -129,13 +143,24 @@ def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
     Raises:
       RunError: They cannot be compiled, or do not fit; one line says why.
     """
-    return programs_from_json(answer_of(argv, identity, system))
+    return programs_from_json(answer_of(argv, identity, system, watch))
 
 
-def answer_of(argv: Sequence[str], identity: str, system: System) -> dict[str, Any]:
+def is_kept(identity: str, system: System) -> bool:
+    """True if the cache has an entry of the programs, damaged or not."""
+    return _file_of(_made_of(identity, system)).exists()
+
+
+def _file_of(made_of: Mapping[str, str]) -> Path:
+    return Path(CACHE_DIR).expanduser() / f"{_hash_of(made_of)[:32]}.json"
+
+
+def answer_of(
+    argv: Sequence[str], identity: str, system: System, watch: Watch = nullcontext
+) -> dict[str, Any]:
     """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
     made_of = _made_of(identity, system)
-    file = Path(CACHE_DIR).expanduser() / f"{_hash_of(made_of)[:32]}.json"
+    file = _file_of(made_of)
     try:
         return _read(file, made_of)
     except FileNotFoundError:
@@ -143,7 +168,7 @@ def answer_of(argv: Sequence[str], identity: str, system: System) -> dict[str, A
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         print(f"{file} is damaged ({reason}): the programs are compiled again", file=sys.stderr)
-    answer = answer_of_compiler(argv, system)
+    answer = answer_of_compiler(argv, system, watch)
     if "reason" in answer:
         raise RunError(answer["reason"])
     try:
@@ -163,14 +188,16 @@ def _read(file: Path, made_of: Mapping[str, str]) -> dict[str, Any]:
     return entry.answer
 
 
-def answer_of_compiler(argv: Sequence[str], system: System) -> dict[str, Any]:
+def answer_of_compiler(
+    argv: Sequence[str], system: System, watch: Watch = nullcontext
+) -> dict[str, Any]:
     """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed."""
     environment = compilers.environment(system.accelerator.device.platform)
     request = json.dumps({"argv": list(argv), "system": _full_name(system)})
     command, pipe = [sys.executable, "-m", "dawnjax.plan.worker"], subprocess.PIPE
     # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
     child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
-    with child:
+    with child, watch():
         try:
             out, err = child.communicate(request.encode(), timeout=COMPILE_SECONDS)
         except subprocess.TimeoutExpired:

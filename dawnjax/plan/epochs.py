@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dawnjax.plan.efficiency import octaves_outside
+from dawnjax.plan.interval import Interval, around
 
 SAME_TARGET, OTHER_TARGET = 0.06, 0.3
 """Standard deviations of the logarithm of a point: to the planned target, and to another one."""
@@ -60,15 +61,21 @@ class Epochs:
       mean: The estimate; None where nothing is known.
       spread: Standard deviation of its logarithm.
       basis: Source of the estimate, or the reason why there is none.
-      of_official_results: Whether other recipes gave the observations.
-      has_own_target: Whether some of them are to the experiment's own target.
+      source: One of the sources that `epoch_sources` names; empty where none knows.
+      has_own_target: Whether some observations are to the experiment's own target.
     """
 
     mean: float | None
     spread: float
     basis: str
-    of_official_results: bool = False
+    source: str = ""
     has_own_target: bool = True
+
+    def interval(self, first: float = 0.0) -> Interval:
+        """Interval of the epochs; no run reaches its target before its first evaluation."""
+        assert self.mean is not None, self.basis
+        count = around(self.mean, self.spread)
+        return dataclasses.replace(count, low=first) if count.low < first <= self.mean else count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

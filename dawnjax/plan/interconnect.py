@@ -1,9 +1,10 @@
 """Seconds of a collective on a torus of chips, behind a switch, and between hosts.
 
 An all-reduce sends every byte out of each device twice, on all devices at once, so it lasts
-2 (n - 1) / n times its bytes over the bandwidth out of a device; a gather or a scatter once. An
-axis of a torus that does not wrap has half of that bandwidth. Devices of a host share its network.
-Each hop of a ring, or each level of a tree, adds a latency.
+2 (n - 1) / n times its bytes over the bandwidth out of a device; a gather or a scatter once. On a
+torus a group has the links of the axes along which it lies, one of three axes a third of them. An
+axis that does not wrap has half of that bandwidth. Devices of a host share its network. Each hop of
+a ring, or each level of a tree, adds a latency.
 
 All of it counts as exposed. A compiler may hide some behind computation, so a step can be faster
 than predicted by at most this share.
@@ -13,6 +14,7 @@ factors; Austin et al. 2025, "How to scale your model", chapter on sharding, for
 a microsecond.
 """
 
+import itertools
 import math
 
 from dawnjax.plan.extract import Exchange
@@ -42,9 +44,11 @@ def exchange_seconds(exchange: Exchange, system: System) -> float:
     # Data sheets add up both directions; a ring is bound by one.
     out = accelerator.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
     if accelerator.device.platform == "tpu":
-        if not _wraps(system):
+        axes, wraps = _torus_axes(exchange.group_size, system)
+        out *= len(axes) / accelerator.topology_axes
+        if not wraps:
             out /= 2
-        hops = sum(axis - 1 for axis in system.shape)
+        hops = sum(axis - 1 for axis in axes)
         return moved / out + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
     # Devices of the group on each of its hosts.
     within = max(1, accelerator.devices_per_host // exchange.group_stride)
@@ -63,5 +67,22 @@ def exchange_seconds(exchange: Exchange, system: System) -> float:
     return seconds
 
 
-def _wraps(system: System) -> bool:
-    return all(axis >= system.accelerator.wraps_from for axis in system.shape if axis > 1)
+def _torus_axes(group_size: int, system: System) -> tuple[tuple[int, ...], bool]:
+    """Axes of the torus along which a group lies, and whether all of them are rings.
+
+    JAX lays an axis of the mesh along whole axes of the torus where their sizes allow it: the
+    fewest whose product holds the group. A group has the links of these axes alone.
+    """
+    chips = math.ceil(group_size / system.accelerator.devices_per_chip)
+    sizes = [axis for axis in system.shape if axis > 1]
+    choices = [
+        chosen
+        for count in range(1, len(sizes) + 1)
+        for chosen in itertools.combinations(sizes, count)
+        if math.prod(chosen) >= chips
+    ]
+    if chips == 1 or not choices:  # the devices of one chip
+        return (1,) * system.accelerator.topology_axes, False
+    chosen = min(choices, key=lambda axes: (math.prod(axes) != chips, len(axes), math.prod(axes)))
+    is_whole = math.prod(chosen) == chips
+    return chosen, is_whole and all(axis >= system.accelerator.wraps_from for axis in chosen)

@@ -8,6 +8,7 @@ that fitting and validation compile nothing. An official result ran another prog
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from dawnjax.plan.systems import System, parse_system
 
 FOLDER = Path(__file__).parent
 EXTRACTS = FOLDER / "extracts.json"
+
+TARGETS = {"imagenet_resnet50_mlperf": 0.749, "wmt_transformer_big": 25.0}
+"""Target of the observed official results, all of MLPerf Training v0.5, of each experiment."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,12 +121,33 @@ def observed_programs() -> dict[str, Programs]:
     return {name: programs_from_json(answer) for name, answer in answers.items()}
 
 
+def official_points(experiment: str, rows: Sequence[PublishedResult] | None = None) -> list[Point]:
+    """Epochs of the official results of an experiment; of all observations, or of some."""
+    return [
+        Point(row.global_batch, row.epochs, TARGETS[experiment])
+        for row in (observations() if rows is None else rows)
+        if row.experiment == experiment and row.epochs is not None
+    ]
+
+
 @functools.cache
-def convergence_points(experiment: str) -> tuple[Point, ...]:
-    """Reference points of MLPerf for an experiment, of `convergence.csv`."""
-    columns = ("experiment", "target", "batch", "epochs", "runs", "source")
+def convergence_points(experiment: str, train_examples: int) -> tuple[Point, ...]:
+    """Reference points of MLPerf for an experiment, of `convergence.csv`.
+
+    Args:
+      train_examples: Examples of an epoch: points of language models count examples.
+    """
+    columns = ("experiment", "target", "batch", "count", "unit", "runs", "source")
+    examples = {"epochs": 1, "examples": train_examples}
     return tuple(
-        Point(int(row["batch"]), float(row["epochs"]), float(row["target"]))
+        Point(int(row["batch"]), float(row["count"]) / examples[row["unit"]], float(row["target"]))
         for _, row in data_tables.rows(FOLDER / "convergence.csv", columns)
         if row["experiment"] == experiment
     )
+
+
+@functools.cache
+def reference_experiments() -> tuple[str, ...]:
+    """Experiments of `convergence.csv`."""
+    rows = data_tables.rows(FOLDER / "convergence.csv", ("experiment",))
+    return tuple(dict.fromkeys(row["experiment"] for _, row in rows))

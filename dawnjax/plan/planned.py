@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
 
 if TYPE_CHECKING:
-    from dawnjax.plan.predict import Interval, Prediction
+    from dawnjax.plan.interval import Interval, Range
+    from dawnjax.plan.predict import Prediction
     from dawnjax.plan.validation import Check
 
 
@@ -24,13 +25,14 @@ class Planned:
     reason: str = ""
 
 
-def order(row: Planned) -> tuple[float, float, int]:
-    """Sort key: time to accuracy, then step; rows without a prediction come last."""
+def order(row: Planned) -> tuple[float, float, float, int]:
+    """Sort key: time to accuracy, the end of its range, step; rows without a plan come last."""
     if row.prediction is None:
-        return math.inf, math.inf, row.num_devices
-    time = row.prediction.time_to_accuracy_seconds
+        return math.inf, math.inf, math.inf, row.num_devices
+    time, ends = row.prediction.time_to_accuracy_seconds, row.prediction.time_range_seconds
     rate = row.prediction.examples_per_second.value
-    return (time.value if time else math.inf), -rate, row.num_devices
+    estimate = time.value if time else math.inf
+    return estimate, (ends.high if ends else math.inf), -rate, row.num_devices
 
 
 def to_json(row: Planned) -> dict[str, Any]:
@@ -53,77 +55,113 @@ def text(rows: Sequence[Planned]) -> str:
         names = (f"{p.system}/{p.global_batch}" for p in known)
         parts = of_words(["part of a step", *names], _part_rows(known))
         lines += ["", parts.to_text()]
-        costs = [p for p in known if p.cost_usd]
-        if len(costs) > 1:
-            cheapest = sorted(costs, key=lambda p: p.cost_usd.value if p.cost_usd else 0.0)
-            names = (f"{p.system} batch {p.global_batch}" for p in cheapest)
-            lines += ["", f"by cost, the lowest first: {', '.join(names)}"]
+        costs = sorted((p for p in known if p.cost_usd or p.cost_range_usd), key=_cost)
+        if costs:
+            head = ["by cost", "batch", "USD", "interval", "price"]
+            table = of_words(head, map(_cost_cells, costs), texts=(0, 4))
+            lines += ["", table.to_text()]
     for row in rows:
         if row.prediction is None:
             batch = f" batch {row.global_batch}" if row.global_batch else ""
             lines.append(f"{row.system}{batch}: {row.reason}")
-    notes: dict[str, list[str]] = {}
+    notes: dict[str, list[Prediction]] = {}
     for prediction in known:
         for note in _notes(prediction):
-            notes.setdefault(note, []).append(prediction.system)
-    for note, systems in notes.items():
-        named = dict.fromkeys(systems)
-        lines.append(f"{'all' if len(named) == len(known) else ', '.join(named)}: {note}")
+            notes.setdefault(note, []).append(prediction)
+    lines += [f"{_rows_named(those, known)}: {note}" for note, those in notes.items()]
     return "\n".join(lines)
 
 
+def _rows_named(those: Sequence["Prediction"], known: Sequence["Prediction"]) -> str:
+    """Names of rows: of a system with all its batches, or of one batch."""
+    if len(those) == len(known):
+        return "all"
+    names = {}
+    for one in those:
+        count = [sum(p.system == one.system for p in rows) for rows in (those, known)]
+        name = one.system if count[0] == count[1] else f"{one.system}/{one.global_batch}"
+        names[name] = None
+    return ", ".join(names)
+
+
 def _notes(prediction: "Prediction") -> list[str]:
-    notes = [f"epochs: {prediction.epochs_basis}"] if prediction.epochs else []
-    reasons = (f"no {name}: {reason}" for name, reason in prediction.reasons.items())
-    return [*notes, *reasons, *prediction.notes]
+    reasons = dict(prediction.reasons)
+    if prediction.epochs:
+        notes = [f"epochs: {prediction.epochs_basis}"]
+    elif ends := prediction.epochs_range:
+        notes = [
+            f"a range and no estimate, from the first evaluation after {_few(ends.low)} epochs to "
+            f"the end of the budget of {_few(ends.high)}, if the target is reached at all: "
+            f"{reasons.pop('time_to_accuracy_seconds')}"
+        ]
+    else:
+        notes = []
+    if not prediction.epochs and prediction.price_basis != reasons.get("cost_usd"):
+        reasons.pop("cost_usd", None)  # the time's reason again
+    lacking = (f"no {_NAMES[name]}: {reason}" for name, reason in reasons.items())
+    return [*notes, *lacking, *prediction.notes]
+
+
+_NAMES = {"mfu": "MFU", "time_to_accuracy_seconds": "time to accuracy", "cost_usd": "cost"}
 
 
 def _part_rows(predictions: Sequence["Prediction"]) -> list[list[str]]:
     names = list(predictions[0].parts)
     return [
-        [name, *(f"{_share(p.parts[name] / p.step_seconds.value)} %" for p in predictions)]
+        [name, *(_percent(p.parts[name] / p.step_seconds.value) for p in predictions)]
         for name in names
     ]
 
 
 def _cells(prediction: "Prediction") -> list[str]:
-    time, cost, epochs = (
-        prediction.time_to_accuracy_seconds,
-        prediction.cost_usd,
-        prediction.epochs,
-    )
     return [
         prediction.system,
         f"{prediction.global_batch:,}",
         words.about(prediction.step_seconds.value),
-        _ends(prediction.step_seconds),
+        _ends(prediction.step_seconds, words.about),
         words.rounded(prediction.examples_per_second.value),
-        "-" if prediction.mfu is None else f"{words.rounded(100 * prediction.mfu, 2)} %",
+        "-" if prediction.mfu is None else _percent(prediction.mfu, 2),
         f"{_gb(prediction.memory_bytes)} of {_gb(prediction.memory_limit_bytes)}",
-        "-" if epochs is None else f"{epochs.value:.3g}",
-        "" if epochs is None else _span(epochs),
-        "-" if time is None else words.about(time.value),
-        "" if time is None else _ends(time),
-        "-" if cost is None else words.rounded(cost.value),
+        *_estimate(prediction.epochs, prediction.epochs_range, _few),
+        *_estimate(prediction.time_to_accuracy_seconds, prediction.time_range_seconds, words.about),
+        *_estimate(prediction.cost_usd, prediction.cost_range_usd, _few)[:1],
     ]
 
 
-def _share(fraction: float) -> str:
-    return words.rounded(100 * fraction, 3)
+def _cost(prediction: "Prediction") -> tuple[bool, float]:
+    estimate, ends = prediction.cost_usd, prediction.cost_range_usd
+    return estimate is None, estimate.value if estimate else ends.high if ends else math.inf
+
+
+def _cost_cells(prediction: "Prediction") -> list[str]:
+    cells = _estimate(prediction.cost_usd, prediction.cost_range_usd, _few)
+    return [prediction.system, f"{prediction.global_batch:,}", *cells, prediction.price_basis]
+
+
+def _estimate(
+    value: "Interval | None", ends: "Range | None", in_words: Callable[[float], str]
+) -> tuple[str, str]:
+    """An estimate and its interval; a range where there is none, `-` where nothing is known."""
+    if value is not None:
+        exact = value.low == value.high
+        return in_words(value.value), "as given" if exact else _ends(value, in_words)
+    return ("-", "") if ends is None else (_ends(ends, in_words), "range")
+
+
+def _ends(ends: "Interval | Range", in_words: Callable[[float], str]) -> str:
+    return f"{in_words(ends.low)} to {in_words(ends.high)}"
+
+
+def _few(value: float) -> str:
+    return words.rounded(value, 3)
+
+
+def _percent(fraction: float, digits: int = 3) -> str:
+    return f"{words.rounded(100 * fraction, digits)} %" if fraction else "none"
 
 
 def _gb(size: int) -> str:
     return words.rounded(size / 1e9, 3)
-
-
-def _span(epochs: "Interval") -> str:
-    if epochs.low == epochs.high:
-        return "as given"
-    return f"{words.rounded(epochs.low, 3)} to {words.rounded(epochs.high, 3)}"
-
-
-def _ends(interval: "Interval") -> str:
-    return f"{words.about(interval.low)} to {words.about(interval.high)}"
 
 
 def validation_text(checks: "Sequence[Check]") -> str:
@@ -141,6 +179,7 @@ def validation_text(checks: "Sequence[Check]") -> str:
         lines.append(f"{quantity}, {text.format(first, len(errors), second, len(errors))}")
     lines += ["", of_words(COVERAGE_HEAD, coverage_rows(checks)).to_text()]
     lines.append("each is predicted without the results that are named as left out")
+    lines.append("epochs of reference points of language models are counted in examples")
     return "\n".join(lines)
 
 
@@ -157,6 +196,11 @@ def coverage_rows(checks: "Sequence[Check]") -> list[list[str]]:
     ]
 
 
+def _error(error: float) -> str:
+    digits = 2 if abs(error) < 1 else 3
+    return f"{'+' if error >= 0 else '-'}{words.rounded(100 * abs(error), digits)} %"
+
+
 def validation_rows(checks: "Sequence[Check]") -> list[list[str]]:
     """Result, quantity, what was left out, prediction, its interval, published, error, verdict."""
     rows = []
@@ -171,7 +215,7 @@ def validation_rows(checks: "Sequence[Check]") -> list[list[str]]:
                 value(interval.value),
                 f"{value(interval.low)} to {value(interval.high)}",
                 value(check.published),
-                f"{100 * check.error:+.0f} %",
+                _error(check.error),
                 "yes" if check.holds else "no",
             ]
         )

@@ -1,13 +1,33 @@
 """Hourly price of a system: from the user, or from the dated list of prices."""
 
+import dataclasses
+import math
 from collections.abc import Mapping
 
-from dawnjax.analysis.cost import PRICES
+from dawnjax.machine import prices
+from dawnjax.machine.prices import Price
 from dawnjax.plan.systems import System
 
 
-def system_price(system: System, given: Mapping[str, float]) -> tuple[float | None, str]:
-    """USD an hour of a whole system and the source of the price; None and the reason.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SystemPrice:
+    """Price of a whole system for an hour, and its source.
+
+    Attributes:
+      usd_per_hour: None where no price is known.
+      basis: Source of the price, or why there is none.
+      listed: Row of the list that it is from; None where the user gave it.
+      others: Span of the other listed prices of the device; empty without any.
+    """
+
+    usd_per_hour: float | None
+    basis: str
+    listed: Price | None = None
+    others: str = ""
+
+
+def system_price(system: System, given: Mapping[str, float]) -> SystemPrice:
+    """Price of a whole system.
 
     Args:
       given: USD an hour of one device, by the system's name.
@@ -15,15 +35,49 @@ def system_price(system: System, given: Mapping[str, float]) -> tuple[float | No
     accelerator = system.accelerator
     if accelerator.name in given:
         price = given[accelerator.name]
-        return price * system.num_devices, f"{price:g} USD an hour and device, as given"
+        return SystemPrice(
+            usd_per_hour=price * system.num_devices,
+            basis=f"{price:g} USD an hour and device, as given",
+        )
     give = f"give --price_per_device_hour_usd={accelerator.name}:USD"
-    listed = [price for price in PRICES if price.name == accelerator.price]
+    listed = [
+        price
+        for price in prices.of_device(accelerator.device.name)
+        if price.name == accelerator.price and price.terms == prices.ON_DEMAND
+    ]
     if not listed:
-        return None, f"no price of {accelerator.name} is listed: {give}"
-    if accelerator.device.platform == "gpu" and system.num_hosts > 1:
+        why = f"no price of {accelerator.name} is listed: {give}"
+        return SystemPrice(usd_per_hour=None, basis=why)
+    chosen = max(listed, key=lambda price: price.date)
+    network = accelerator.network_bytes_per_second if system.num_hosts > 1 else 0.0
+    if 0 < chosen.network_bytes_per_second < network:
         # A rented p3.16xlarge has 25 Gb/s between hosts, the DGX-1 that is planned has 400.
-        return None, f"{accelerator.price} is listed, with a slower network than is planned: {give}"
-    newest = max(listed, key=lambda price: price.date)
-    return newest.usd_per_hour * system.num_hosts, (
-        f"{newest.usd_per_hour:g} USD an hour and host ({newest.name}, {newest.date})"
+        why = f"{chosen.name} is listed, with a slower network than is planned: {give}"
+        return SystemPrice(usd_per_hour=None, basis=why)
+    chips = system.num_devices / accelerator.devices_per_chip
+    units = math.ceil(chips / chosen.accelerators)
+    basis = f"{chosen.usd_per_hour:g} USD an hour and {chosen.unit}: {chosen.described}"
+    if units * chosen.accelerators > chips:
+        basis += f"; a whole host of {chosen.accelerators} is paid"
+    if network and not chosen.network_bytes_per_second:
+        basis += "; the list names no network between its hosts"
+    return SystemPrice(
+        usd_per_hour=units * chosen.usd_per_hour,
+        basis=basis,
+        listed=chosen,
+        others=_others(accelerator.device.name, chosen),
+    )
+
+
+def _others(device: str, chosen: Price) -> str:
+    """Cheapest and dearest of the other listed prices of one accelerator."""
+    others = [price for price in prices.of_device(device) if price != chosen]
+    if not others:
+        return ""
+    others.sort(key=lambda price: price.usd_per_accelerator_hour)
+    ends = [f"{price.usd_per_accelerator_hour:.3g} ({price.described})" for price in others]
+    span = ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
+    return (
+        f"other listed prices of one {device}: {span} USD an hour, where the cost takes "
+        f"{chosen.usd_per_accelerator_hour:.3g}"
     )

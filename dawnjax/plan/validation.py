@@ -15,18 +15,24 @@ import numpy as np
 from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.epochs import Curve, Epochs, Point
+from dawnjax.plan.epochs import Curve
+from dawnjax.plan.interval import Interval, around
 from dawnjax.plan.observations import (
+    TARGETS,
     PublishedResult,
     convergence_points,
     observations,
     observed_programs,
+    official_points,
+    reference_experiments,
 )
-from dawnjax.plan.predict import Interval, around, evaluation_seconds, step_parts, train_seconds
+from dawnjax.plan.predict import (
+    evaluation_seconds,
+    step_parts,
+    step_spread,
+    train_seconds,
+)
 from dawnjax.plan.systems import accelerators
-
-TARGETS = {"imagenet_resnet50_mlperf": 0.749, "wmt_transformer_big": 25.0}
-"""Target of the observed official results, all of MLPerf Training v0.5, of each experiment."""
 
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
 ITS_SYSTEM, AS_LARGE, OTHER_TARGET = "its system", "all as large", "its target"
@@ -49,60 +55,6 @@ def _efficiency(name: str, names: tuple[str, ...]) -> Efficiency:
     rows = [row for row in rows if row.system.accelerator.device.platform == platform]
     measured = [_measured(row, observed_programs()[row.name]) for row in rows]
     return efficiency.fit(platform, accelerator.compiler, measured)
-
-
-def _points(experiment: str, rows: Results) -> list[Point]:
-    """Epochs of these official results of an experiment."""
-    return [
-        Point(row.global_batch, row.epochs, TARGETS[experiment])
-        for row in rows
-        if row.experiment == experiment and row.epochs is not None
-    ]
-
-
-def estimated_epochs(experiment: str, global_batch: int, target: float) -> Epochs:
-    """Epochs of an experiment to a target, from official results of its benchmark.
-
-    Args:
-      target: The experiment's own; points to it weigh more than points to another.
-    """
-    official = _points(experiment, observations())
-    points = [*official, *convergence_points(experiment)]
-    curve = epochs.fit(points, target)
-    if curve is None:
-        why = "epochs to the target are not known: give --epochs, or --epochs_from=RUNS"
-        return Epochs(mean=None, spread=0.0, basis=why)
-    basis = f"{len(official)} results of MLPerf Training v0.5 to {TARGETS[experiment]:g}"
-    if others := len(points) - len(official):
-        to = ", ".join(f"{point:g}" for point in sorted({p.target for p in points[-others:]}))
-        basis += f" and {others} reference points of later rounds to {to}"
-    found = at_batch(curve.at(global_batch), curve.spread, curve.batches, global_batch, basis)
-    own = any(point.target == target for point in points)
-    return dataclasses.replace(found, of_official_results=True, has_own_target=own)
-
-
-def at_batch(
-    mean: float, spread: float, batches: Sequence[int], global_batch: int, basis: str
-) -> Epochs:
-    """Estimate at a batch; its spread grows beyond the counted batches until it is withheld."""
-    if not batches:
-        spread = math.hypot(spread, epochs.OUTSIDE_ONE_BATCH)
-        return Epochs(mean=mean, spread=spread, basis=f"{basis}; at a batch that is not known")
-    away = efficiency.octaves_outside(batches, global_batch)
-    smallest, largest = min(batches), max(batches)
-    counted = f"batch {smallest:,}" + (f" to {largest:,}" if largest > smallest else "")
-    if away > epochs.MOST_OCTAVES:
-        return Epochs(
-            mean=None,
-            spread=0.0,
-            basis=f"epochs were counted at {counted}: {global_batch:,} is {2**away:.1f} times "
-            "beyond, further than any prediction was tried; give --epochs",
-        )
-    if away:
-        basis += f", at {counted}: their interval is widened for {global_batch:,}"
-    return Epochs(
-        mean=mean, spread=epochs.spread_outside(spread, batches, global_batch), basis=basis
-    )
 
 
 def _measured(row: PublishedResult, programs: Programs) -> Measured:
@@ -185,13 +137,15 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
     step = _measured(row, observed_programs()[row.name])
     eff = _efficiency(row.system.accelerator.name, tuple(r.name for r in rows))
     size = row.system.num_devices
-    seconds = around(step.predicted(eff), eff.spread_at(size))
+    train = observed_programs()[row.name].stages[-1].train
+    spread = step_spread(step_parts(train, row.system, eff), eff, size)
+    seconds = around(step.predicted(eff), spread)
     yield _check(row.name, STEP, left_out, eff.octaves_outside(size), seconds, step.seconds)
     target = TARGETS[row.experiment]
-    known = convergence_points(row.experiment)
+    known = convergence_points(row.experiment, 1)
     if left_out == AS_LARGE:
         known = tuple(point for point in known if point.batch < row.global_batch)
-    points = [*_points(row.experiment, rows), *known]
+    points = [*official_points(row.experiment, rows), *known]
     curve = epochs.fit(points, target)
     if curve is None or row.epochs is None or row.time_to_accuracy_seconds is None:
         return
@@ -202,7 +156,7 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
     yield _check(row.name, EPOCHS, left_out, away, count, row.epochs)
     time = _time_to_accuracy(row, eff, curve, rows)
     if time is not None:
-        spread = math.hypot(eff.spread_at(size), curve.spread_at(row.global_batch))
+        spread = math.hypot(spread, curve.spread_at(row.global_batch))
         away = max(away, eff.octaves_outside(size))
         interval = around(time, spread)
         yield _check(row.name, TIME, left_out, away, interval, row.time_to_accuracy_seconds)
@@ -210,9 +164,9 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
 
 def _of_reference_points() -> Iterator[Check]:
     """Epochs of reference points: from results to another target, and from smaller batches."""
-    for experiment in TARGETS:
-        official = _points(experiment, observations())
-        reference = convergence_points(experiment)
+    for experiment in reference_experiments():
+        official = official_points(experiment)
+        reference = convergence_points(experiment, 1)
         for point in reference:
             others = [p for p in [*official, *reference] if p.target != point.target]
             smaller = [p for p in [*official, *reference] if p.batch < point.batch]

@@ -109,6 +109,9 @@ class _Counter:
                     self._branches[instruction.name] = frozenset(self._ops.keys() - before)
                 case "async-start":
                     self._async(computation, instruction, runs)
+                case "fusion":
+                    self._add_fused_collectives(computation, instruction, runs)
+                    self._add_op(computation, instruction, runs)
                 case opcode if opcode.removesuffix("-start") in COLLECTIVES:
                     self._add_collective(computation, instruction, instruction, runs)
                     self._add_op(computation, instruction, runs)
@@ -123,6 +126,12 @@ class _Counter:
         elif inner is not None:
             self._walk(inner.name, runs)
 
+    def _add_fused_collectives(self, outer: Computation, fusion: Instruction, runs: int) -> None:
+        inner = self._module.computations.get(fusion.called("calls"))
+        for instruction in () if inner is None else inner.instructions.values():
+            if inner is not None and instruction.opcode in COLLECTIVES:
+                self._add_collective(inner, instruction, fusion, runs, outer)
+
     def _add_collective(
         self,
         computation: Computation,
@@ -132,6 +141,9 @@ class _Counter:
         outer: Computation | None = None,
     ) -> None:
         kind = instruction.opcode.removesuffix("-start")
+        if kind == "all-reduce" and named.opcode == "fusion":
+            # A TPU scatters sums by a fusion of their all-reduce and of slices of its result.
+            kind = "reduce-scatter"
         group_size = self._group_size(instruction)
         # An all-gather receives the operand of every device in its group.
         factor = group_size if kind == "all-gather" else 1

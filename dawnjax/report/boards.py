@@ -78,29 +78,42 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
     return made
 
 
-_SAME_DATA = {"CIFAR10": "CIFAR-10", "ImageNet": "ImageNet", "SQuAD": "SQuAD"}
-"""By DAWNBench's task, the published set that its entries train on."""
+_DATA = {
+    "CIFAR10": "CIFAR-10",
+    "ImageNet": "ImageNet",
+    "SQuAD": "SQuAD",
+    "resnet": "ImageNet",
+}
+"""By official benchmark, the published set that its entries train on, where a run can show it."""
+
+_BEGIN_TRAINED = ("llama2_70b_lora", "llama31_405b")
+"""Benchmarks whose rules give the parameters that training begins with."""
 
 
 def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
-    """Our runs on a DAWNBench task's data and target, as entries of that task.
+    """Our runs of an official benchmark to its target, as entries of that benchmark.
 
-    Fine-tuned runs are left out: they begin with trained parameters.
+    Of DAWNBench these are runs on its data, of MLPerf those of experiments that name the benchmark;
+    they are not ranked where no run can show that its data are the benchmark's.
     """
-    if not official or official[0].suite != "dawnbench" or official[0].kind != "training":
+    if not official or official[0].suite == "dawnjax" or official[0].kind != "training":
         return []
+    benchmark, is_mlperf = official[0].benchmark, official[0].suite == "mlperf_training"
     ours = []
     for target in ranking.targets(official):
         scale = 100.0 if target.unit == "percent" else 1.0
         known = KNOWN_METRICS.get(target.metric)
         for entry in entries:
+            has_data = bool(entry.published) and entry.published == _DATA.get(benchmark)
+            is_of = entry.official == benchmark if is_mlperf else has_data
+            is_fresh = not entry.benchmark.endswith(FINE_TUNED) or benchmark in _BEGIN_TRAINED
+            has_metric = known is not None and entry.target.metric == known.name
             is_same = (
                 entry.suite == "dawnjax"
-                and entry.published
-                and entry.published == _SAME_DATA.get(official[0].benchmark)
-                and not entry.benchmark.endswith(FINE_TUNED)
-                and known is not None
-                and entry.target.metric == known.name
+                and is_of
+                and is_fresh
+                and (is_mlperf or has_metric)
+                and entry.target.direction == target.direction
                 and entry.target.value is not None
                 and target.value is not None
                 # A fraction times 100 is seldom exact in binary.
@@ -108,14 +121,16 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
             )
             if is_same:
                 named = " ".join(filter(None, ["own run:", entry.benchmark, entry.variant]))
+                unknown = f"nothing shows that its data, {entry.data}, are the benchmark's"
                 ours.append(
                     dataclasses.replace(
                         entry,
-                        benchmark=official[0].benchmark,
+                        benchmark=benchmark,
                         round=official[0].round,
                         target=target,
                         data="",
                         variant=named,
+                        reasons=entry.reasons if has_data else entry.reasons | {"rank": unknown},
                     )
                 )
     return ours
@@ -151,8 +166,8 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
     lead = [
         "Ranked by time to accuracy: MLPerf entries by their score, all others by the expected "
         "time of all trials.",
-        "Our own runs on a published set stand among DAWNBench's entries too, by our clock, which "
-        "starts when all is compiled.",
+        "Our own runs stand among the entries of DAWNBench and MLPerf too, by our clock, which "
+        "starts when all is compiled; those whose data are the benchmark's have a rank.",
         ranking.RULE,
         "The expected cost is that of all trials divided by the number that reached the target, at "
         "the price of the whole system. Entries that cannot be ranked stand at the end, with the "

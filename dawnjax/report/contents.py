@@ -20,6 +20,7 @@ from dawnjax.report import (
     trials,
 )
 from dawnjax.report.inputs import Inputs
+from dawnjax.report.swept import with_config
 
 DEFINITIONS = (
     (
@@ -96,13 +97,15 @@ def make(
     """
     entries, runs = inputs.entries, inputs.runs
     all_boards = boards.boards(entries, until)
+    # What a person with runs of their own looks for first.
+    first = summary.summary_section(all_boards, *reached.own_figures(entries))
     sections: list[Section | None] = [
         *studies.studies_sections(inputs.studies),
         own.runs_section(runs),
         steps.steps_section(runs),
         rooflines.rooflines_section(runs),
         boards.leaderboards_section(all_boards, until),
-        reached.reached_section(entries),
+        reached.reached_section(entries, without_own=True),
         curves.learning_section(entries),
         trials.stability_section(entries),
         trials.comparisons_section(entries),
@@ -120,11 +123,11 @@ def make(
     page = html.render(
         title=title or summary.title_of(inputs),
         facts=summary.facts(inputs),
-        summary=summary.summary_section(all_boards),
+        summary=first,
         conclusions=summary.conclusions(inputs),
         sections=present,
         definitions=DEFINITIONS,
         version=dawnjax.__version__,
     )
-    tables = {table.name: table for section in present for table in section.tables}
-    return Report(page, tuple(tables.values()))
+    tables = {table.name: table for section in [first, *present] for table in section.tables}
+    return Report(page, tuple(with_config(table, entries, runs) for table in tables.values()))

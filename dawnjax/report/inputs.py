@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
-from dawnjax.report.privacy import Redactor
+from dawnjax.report.privacy import LEFT_OUT_PATH, Redactor
 from dawnjax.results.entries import Entry
 from dawnjax.study.design import Study, trials_of
 from dawnjax.study.figures import ArmFigures, figures
 from dawnjax.study.looks import cost_of_looks
 from dawnjax.study.reading import read_study, trials_over
+from dawnjax.study.search import SearchFigures, search_figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +41,14 @@ class ReadStudy:
     """A study with the figures of its arms.
 
     Attributes:
+      search: Figures of a search; None for any other study.
       looks: Cost of its looks (`looks.cost_of_looks`); None for one arm or an unfinished study.
     """
 
     name: str
     study: Study
     arms: tuple[ArmFigures, ...]
+    search: SearchFigures | None = None
     looks: dict[str, Any] | None = None
 
 
@@ -73,11 +77,23 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     }
     redactor = Redactor(hosts, keep=include_hosts)
     return Inputs(
-        entries=tuple(redactor.value(entry) for entry in loaded),
-        runs=tuple(named_apart([redactor.value(run) for run in runs])),
+        entries=tuple(_without_paths(redactor.value(entry)) for entry in loaded),
+        runs=tuple(named_apart([_run_without_paths(redactor.value(run)) for run in runs])),
         problems=tuple(redactor.text(problem) for problem in (*loaded.problems, *damaged)),
         studies=tuple(redactor.value(study) for study in studies),
     )
+
+
+def _without_paths(entry: Entry) -> Entry:
+    """Entry whose changes name no folder: where the data lie changes no result."""
+    fields = re.split(r", (?=[\w.]+=)", entry.variant)
+    kept = [field for field in fields if LEFT_OUT_PATH not in field]
+    return dataclasses.replace(entry, variant=", ".join(kept))
+
+
+def _run_without_paths(run: OurRun) -> OurRun:
+    changes = {n: v for n, v in run.result.overrides.items() if v != LEFT_OUT_PATH}
+    return run._replace(result=dataclasses.replace(run.result, overrides=changes))
 
 
 def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
@@ -132,4 +148,5 @@ def _read_study(path: Path) -> ReadStudy | None:
     study, arms, made = record["study"], record["arms"], record["looks_made"]
     over = trials_over(trials_of(study, arms), path, record["origins"])
     cost = cost_of_looks(made, len(arms) - 1) if made and len(arms) > 1 else None
-    return ReadStudy(path.resolve().name, study, tuple(figures(study, arms, over, path)), cost)
+    of_arms = tuple(figures(study, arms, over, path))
+    return ReadStudy(path.resolve().name, study, of_arms, search_figures(study, over), cost)

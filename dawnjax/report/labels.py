@@ -10,7 +10,7 @@ from dawnjax.page.table import Table
 from dawnjax.page.view import CellView, HeadView, Naming, Record, TableView, number_cell, view
 from dawnjax.results.entries import Entry
 
-_KEY = ("suite", "benchmark", "source")
+KEY = ("suite", "benchmark", "source")
 """The columns of `key_of`."""
 
 
@@ -114,7 +114,7 @@ def entry_view(
     keyed = by_key(entries)
 
     def entry_of(record: Record) -> Entry | None:
-        return keyed.get(tuple(record[name] for name in _KEY))
+        return keyed.get(tuple(record[name] for name in KEY))
 
     identity = tuple(column.name for column in WHAT)
     return view(

@@ -11,7 +11,7 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.page.view import CellView, Naming, view
 from dawnjax.report.curves import quality
-from dawnjax.runs.clock import PHASES
+from dawnjax.runs.clock import GENERATION_PHASES, PHASES
 from dawnjax.runs.goodput import PARTS
 
 MOST_BARS = 30
@@ -167,19 +167,26 @@ def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
     return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
 
 
+def _used(names: Sequence[str], runs: Sequence[OurRun]) -> list[str]:
+    """Phases without those that no run has, as those of generations."""
+    absent = {n for n in GENERATION_PHASES if not any(n in run.result.phases for run in runs)}
+    return [name for name in names if name not in absent]
+
+
 def _phases_table(runs: Sequence[OurRun]) -> Table:
+    phases = _used(PHASES, runs)
     return Table(
         name="phases",
         title="Seconds in each phase",
         columns=(
             *_RUN,
-            *(Column(f"{name}_seconds", name, "s", "number") for name in PHASES),
+            *(Column(f"{name}_seconds", name, "s", "number") for name in phases),
             Column("total_seconds", "all", "s", "number"),
         ),
         rows=tuple(
             (
                 *_named(run).values(),
-                *(float(run.result.phases.get(name, 0.0)) for name in PHASES),
+                *(float(run.result.phases.get(name, 0.0)) for name in phases),
                 run.result.total_seconds,
             )
             for run in runs
@@ -189,7 +196,7 @@ def _phases_table(runs: Sequence[OurRun]) -> Table:
 
 
 def _wall_table(runs: Sequence[OurRun]) -> Table:
-    names = {name: name.replace("_", " ") for name in PARTS}
+    names = {name: name.replace("_", " ") for name in _used(PARTS, runs)}
     return Table(
         name="wall_time",
         title="Wall time since the first start",
@@ -202,7 +209,7 @@ def _wall_table(runs: Sequence[OurRun]) -> Table:
             (
                 *_named(run).values(),
                 run.result.goodput,
-                *(run.result.wall_seconds.get(name) for name in PARTS),
+                *(run.result.wall_seconds.get(name) for name in names),
             )
             for run in runs
         ),
@@ -281,7 +288,8 @@ def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
             left_out.append((label, unknown[0].result.reasons.get("goodput", "not known")))
             continue
         parts = tuple(
-            statistics.fmean(run.result.wall_seconds[part] for run in members) for part in PARTS
+            statistics.fmean(run.result.wall_seconds.get(part, 0.0) for run in members)
+            for part in PARTS
         )
         share = words.percent(parts[PARTS.index("steps")] / sum(parts))
         name = _changed(members[0]) if each else ""

@@ -1,5 +1,6 @@
 """Section on the trials that reached their target by each moment."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from dawnjax.analysis.entry_tables import WHAT, what
@@ -11,30 +12,49 @@ from dawnjax.report.labels import label, labels_apart
 from dawnjax.results.entries import Entry
 from dawnjax.runs.logged_run import FINAL_STATUSES
 
+LEAD = (
+    "The fraction of all trials that had reached the target by each moment; a trial that never "
+    "reached counts among all. A line ends with the entry's last trial."
+)
 
-def reached_section(entries: Sequence[Entry]) -> Section | None:
+
+def own_figures(entries: Sequence[Entry]) -> tuple[list[Figure], tuple[Table, ...]]:
+    """Figures of our own entries, for the top of the page, and the table of all entries drawn."""
+    figures, drawn = _figures(entries)
+    own = [
+        dataclasses.replace(it, caption=f"{LEAD} {it.caption}") for is_own, it in figures if is_own
+    ]
+    return own, (_table(drawn),) if own else ()
+
+
+def reached_section(entries: Sequence[Entry], *, without_own: bool = False) -> Section | None:
     """Fraction of an entry's trials that reached, against time; None without two trials."""
-    figures, shown = [], []
+    figures, drawn = _figures(entries)
+    blocks = tuple(figure for is_own, figure in figures if not (is_own and without_own))
+    if not blocks:
+        return None
+    return Section(
+        name="reached",
+        title="Trials that reached, against time",
+        lead=(LEAD,),
+        blocks=blocks,
+        tables=(_table(drawn),),
+    )
+
+
+def _figures(entries: Sequence[Entry]) -> tuple[list[tuple[bool, Figure]], list[Entry]]:
+    """Figure of each group, with True for our own, and the entries in them."""
+    figures, drawn = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
         known = [entry for entry in group if _steps(entry)]
         over = [entry for entry in known if not _unfinished(entry)]
         named = over[:MOST_NAMED]
         if named:
             left_out = [(label(entry), why) for entry in known if (why := _unfinished(entry))]
-            figures.append(_figure(f"reached-{number}", title, named, len(over), left_out))
-            shown += named
-    if not figures:
-        return None
-    return Section(
-        name="reached",
-        title="Trials that reached, against time",
-        lead=(
-            "The fraction of all trials that had reached the target by each moment; a trial that "
-            "never reached counts among all. A line ends with the entry's last trial.",
-        ),
-        blocks=tuple(figures),
-        tables=(_table(shown),),
-    )
+            figure = _figure(f"reached-{number}", title, named, len(over), left_out)
+            figures.append((named[0].suite == "dawnjax", figure))
+            drawn += named
+    return figures, drawn
 
 
 def _unfinished(entry: Entry) -> str:
@@ -91,7 +111,7 @@ def _steps(entry: Entry) -> list[tuple[float, float]]:
         return []
     total = len(entry.trials)
     steps = [(seconds, count / total) for count, seconds in enumerate(times, 1)]
-    ends = [trial.total_seconds or 0.0 for trial in entry.trials]
+    ends = [trial.clock_seconds or 0.0 for trial in entry.trials]
     return [(0.0, 0.0), *steps, (max(*ends, times[-1]), len(times) / total)]
 
 

@@ -16,6 +16,9 @@ MOST_LOSSES = 10
 MOST_LOSSES_DRAWN = 5
 """Ops of each host in the table, and of the slowest host of each run in the figure."""
 
+MOST_LOSING_RUNS = 6
+"""Runs whose ops have a figure."""
+
 PARTS = {
     "compute": "computing",
     "exposed_wire": "communication, on the wire",
@@ -40,7 +43,7 @@ _COMMUNICATION = (
     Column("communication_fraction", "communication", kind="fraction"),
     Column("exposed_fraction", "exposed", kind="fraction"),
     Column("exposed_skew_fraction", "of it waiting for the slowest", kind="fraction"),
-    Column("bytes_per_step", "bytes communicated", kind="number"),
+    Column("bytes_per_step", "communicated", "bytes", "number"),
 )
 
 _STEP = svg.Axis("a step", words.duration, svg.time_ticks, zero=True)
@@ -65,7 +68,7 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
         view(used, [c.name for c in used.columns if _is_known(used, c)]),
     ]
     if losses.rows:
-        blocks.append(_losses_figure(hosts))
+        blocks += _losses_figures(hosts)
     return Section(
         name="steps",
         title="Where the time of a step went",
@@ -219,20 +222,28 @@ def _losses_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
     )
 
 
-def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
+def _losses_figures(hosts: Sequence[tuple[OurRun, Host]]) -> list[Figure]:
+    """Figure of each run, on an axis of its own: steps of runs differ by orders of magnitude."""
     slowest: dict[str, tuple[OurRun, Host]] = {}
     for run, host in hosts:
         before = slowest.get(run.name)
         if before is None or sum(_parts_of(host)) > sum(_parts_of(before[1])):
             slowest[run.name] = (run, host)
-    rows = [
+    losing = [(run, host) for run, host in slowest.values() if _losses(host)]
+    return [
+        _losses_figure(number, run, host, len(losing))
+        for number, (run, host) in enumerate(losing[:MOST_LOSING_RUNS], 1)
+    ]
+
+
+def _losses_figure(number: int, run: OurRun, host: Host, runs: int) -> Figure:
+    shown = [
         Row(name, _label(run, host), (seconds - lost, lost), words.duration(seconds))
-        for run, host in slowest.values()
         for name, seconds, lost in _losses(host)[:MOST_LOSSES_DRAWN]
     ]
-    shown = rows[:MOST_BARS]
+    cut = runs > MOST_LOSING_RUNS and number == MOST_LOSING_RUNS
     return Figure(
-        name="op_losses",
+        name=f"op_losses-{number}",
         title="The ops that lose most against their roofline",
         summary="; ".join(
             f"{row.group}, {row.label}: {words.duration(row.values[1])} of {row.note} lost"
@@ -240,10 +251,10 @@ def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
         )
         + ".",
         caption=(
-            "Of each run, the host with the longest step. The least time of an op is the longer "
-            "of two: its FLOPs at the peak, and its bytes at the memory's bandwidth."
+            "The host with the longest step. The least time of an op is the longer of two: its "
+            "FLOPs at the peak, and its bytes at the memory's bandwidth."
+            + (f" Of {runs} runs the first {number} have a figure." if cut else "")
         ),
         draw=lambda width: draw_bars(shown, ("least time", "lost"), _STEP, width),
-        left_out=tuple((row.group, "too many bars for one figure") for row in rows[len(shown) :]),
         tables=("losses_of_ops",),
     )

@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 
 from dawnjax.page import svg, words
+from dawnjax.page.heat import Cell, draw_heat
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
 from dawnjax.page.view import view
 from dawnjax.report.inputs import ReadStudy
-from dawnjax.study.figures import ArmFigures
+from dawnjax.report.swept import fields_of, with_fields
+from dawnjax.study.axes import axis_of
+from dawnjax.study.design import arm_at
+from dawnjax.study.figures import ArmFigures, best_of, best_sentence
 from dawnjax.study.looks import words_of_cost
+from dawnjax.study.search import SearchFigures
 
 _QUESTIONS = {
     "seeds": "How much trials differ by their seed alone",
@@ -18,6 +23,7 @@ _QUESTIONS = {
     "lesion": "What is lost without each technique",
     "factor": "What each technique gives alone, and with those before it",
     "threshold": "How long it takes to each target",
+    "search": "Which recipe is fast, by seeds that did not choose it",
 }
 
 
@@ -26,20 +32,25 @@ def studies_sections(studies: Sequence[ReadStudy]) -> list[Section]:
     return [
         _section(study, number)
         for number, study in enumerate(studies, 1)
-        if any(arm.trials for arm in study.arms)
+        if any(arm.trials for arm in study.arms) or (study.search and study.search.trials)
     ]
 
 
 def _section(read: ReadStudy, number: int) -> Section:
-    study, table = read.study, _table(read, number)
+    study, tables = read.study, [_table(read, number)] if read.arms else []
     machines = sorted({machine for arm in read.arms for machine in arm.machines})
     trials = sum(arm.trials for arm in read.arms)
     planned = sum(arm.planned for arm in read.arms)
-    lead = [
-        f"{_QUESTIONS[study.kind]}: {trials} of {planned} planned trials of {study.experiment} are "
-        f"over, on {'; '.join(machines)}."
-    ]
-    if study.kind not in ("seeds", "threshold"):
+    over = f"{trials} of {planned} planned trials of {study.experiment} are over"
+    lead = [f"{_QUESTIONS[study.kind]}: {over}, on {'; '.join(machines)}."]
+    if read.search is not None:
+        lead = [f"{_QUESTIONS[study.kind]}, for {study.experiment}: {read.search.sentence()}."]
+        tables.append(_recipes_table(read.search, number, read.name))
+    best = best_of(study, read.arms)
+    if best is not None:
+        sentence = best_sentence(best, len(read.arms))
+        lead.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+    if study.kind not in ("seeds", "threshold", "search"):
         lead.append(
             "Each arm is compared with the first: the ratio of expected times, and a verdict. The "
             "verdicts of a study hold together, so the level of an interval rises with the arms."
@@ -51,13 +62,71 @@ def _section(read: ReadStudy, number: int) -> Section:
             "Simulated devices share a machine's cores: no speed-up is to be expected of them."
         )
     lead += [f"Arm {arm.caution}." for arm in read.arms if arm.caution]
-    figure = _figure(read, number, machines)
+    figures = [_map(read, number), _figure(read, number, machines)]
     return Section(
         name=f"study_{number}",
         title=f"Study {read.name}",
         lead=tuple(lead),
-        blocks=(*([figure] if figure else []), view(table)),
-        tables=(table,),
+        blocks=(*filter(None, figures), *(view(table, _shown(table)) for table in tables)),
+        tables=tuple(tables),
+    )
+
+
+def _shown(table: Table) -> list[str]:
+    """Columns for the page: the name of an arm says its fields already."""
+    return [column.name for column in table.columns if not column.name.startswith("config.")]
+
+
+def _map(read: ReadStudy, number: int) -> Figure | None:
+    """Heat map of a grid of two axes; None for other studies."""
+    if read.study.kind != "grid" or len(read.study.axes) != 2:
+        return None
+    axes = first, second = [axis_of(text) for text in read.study.axes]
+    arms = {arm.arm: arm for arm in read.arms}
+    cells = [
+        [_cell(arms.get(arm_at(axes, (one, other)).name)) for other in second.values]
+        for one in first.values
+    ]
+    return Figure(
+        name=f"study_{number}_map",
+        title=f"Expected time of each pair of values, {read.name}",
+        summary="; ".join(f"{arm.arm}: {arm.time_text}" for arm in read.arms) + ".",
+        caption=(
+            "Each cell has the time of all its trials over the number that reached the target, and "
+            "how many did. The darker, the faster; the frame is around the fastest."
+        ),
+        draw=lambda width: draw_heat(
+            cells, first.values, second.values, (first.field, second.field), words.duration, width
+        ),
+        tables=(f"study_{number}",),
+    )
+
+
+def _cell(arm: ArmFigures | None) -> Cell:
+    if arm is None:  # of a `study.json` whose arms are not those of its axes
+        return Cell(None, "", ())
+    counted = f"{arm.reached} of {arm.trials}"
+    return Cell(arm.expected_seconds, counted, (arm.arm, arm.time_text, f"{counted} reached"))
+
+
+def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
+    columns = (
+        Column("arm", "recipe"),
+        Column("trials", "trials", kind="integer"),
+        Column("reached", "reached", kind="integer"),
+        Column("choosing_seconds", "time when choosing", "s", "number"),
+    )
+    return with_fields(
+        Table(
+            name=f"study_{number}_recipes",
+            title=f"Recipes of {name}",
+            columns=columns,
+            rows=tuple(tuple(recipe[c.name] for c in columns) for recipe in search.recipes),
+            notes=(
+                "These trials chose: their times flatter the fastest recipe and are no results.",
+            ),
+        ),
+        [fields_of(recipe["flags"]) for recipe in search.recipes],
     )
 
 
@@ -120,7 +189,7 @@ def _table(read: ReadStudy, number: int) -> Table:
                 *(verdict.get("advice_text", ""), "; ".join(arm.machines)),
             )
         )
-    return Table(
+    table = Table(
         name=f"study_{number}",
         title=f"Arms of {read.name}",
         columns=(
@@ -153,3 +222,4 @@ def _table(read: ReadStudy, number: int) -> Table:
             "Where all trials reached, the ends of the expected time are those of the mean.",
         ),
     )
+    return with_fields(table, [fields_of(arm.flags) for arm in read.arms])

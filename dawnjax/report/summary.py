@@ -60,11 +60,11 @@ def conclusions(inputs: Inputs) -> list[str]:
     if cvs:
         most, entry = max(cvs, key=lambda pair: pair[0])
         middle = statistics.median(cv for cv, _ in cvs)
+        name = words.first(label(entry, benchmark=True), 10)
         sentences.append(
             f"One trial is not a result: between trials that differ in their seed alone, the time "
             f"to accuracy varies by {words.percent(middle)} in the median of {len(cvs)} entries "
-            f"and by {words.percent(most)} at most ({label(entry, benchmark=True)}; coefficients "
-            "of variation)."
+            f"and by {words.percent(most)} at most ({name}; coefficients of variation)."
         )
     single = sum(summary.trials == 1 for _, summary in known)
     if single:
@@ -224,13 +224,16 @@ FEWEST_COMPARED = 2
 """Ranked entries that the first figure needs."""
 
 
-def summary_section(all_boards: Sequence[Board]) -> Section:
-    """First section: each benchmark's entries on one axis, the fastest and the cheapest."""
-    blocks = (_overview_figure(all_boards), best_view(all_boards))
+def summary_section(
+    all_boards: Sequence[Board], figures: Sequence[Figure] = (), tables: tuple[Table, ...] = ()
+) -> Section:
+    """First section: the given figures, each benchmark's entries on one axis, and the best."""
+    blocks = (*figures, _overview_figure(all_boards), best_view(all_boards))
     return Section(
         name="summary",
         title="Summary",
         blocks=tuple(block for block in blocks if block is not None),
+        tables=tables,
     )
 
 

@@ -249,12 +249,52 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         lead=(
             "Each entry of which two trials or more reached, beside the next faster one of its "
             "benchmark and target: the expected time of the faster over that of the slower, and "
-            "the verdict that `dawnjax compare` gives. Fewer than "
+            "the verdict that dawnjax compare gives. Fewer than "
             f"{FEWEST_TRIALS} trials of either leave it undecided.",
         ),
-        blocks=(_comparisons_view(table, entries),),
+        blocks=(*_ratios_figure(pairs, table), _comparisons_view(table, entries)),
         tables=(table,),
     )
+
+
+def _ratios_figure(pairs: Sequence[tuple[Entry, Entry]], table: Table) -> tuple[Figure, ...]:
+    """Ratio of each of our own entries to the next slower one; empty without any."""
+    names = labels_by_key([entry for pair in pairs for entry in pair])
+    rows = []
+    for (slow, fast), record in zip(pairs, table.records(), strict=False):
+        if fast.suite != "dawnjax" or record["ratio"] is None:
+            continue
+        # Of fewer trials the ends are a range, and a bar is an interval.
+        is_interval = record["ratio_ends"] == "95 %"
+        word = str(record["verdict"]).replace("_", " ")
+        rows.append(
+            Row(
+                label=f"{names[key_of(fast)]} / {names[key_of(slow)]}",
+                group=scope(fast.suite, fast.round, fast.benchmark),
+                values=(record["ratio"],),
+                low=record["ratio_low"] if is_interval else None,
+                high=record["ratio_high"] if is_interval else None,
+                mean=1.0,
+                note=f"{words.number(record['ratio'], 2)}× · {word}",
+            )
+        )
+    if not rows:
+        return ()
+    axis = svg.Axis("ratio of expected times", words.times)
+    said = "; ".join(f"{row.group}, {row.label}: {row.note}" for row in rows)
+    figure = Figure(
+        name="ratios",
+        title="Each of our entries over the next slower one",
+        summary=f"{said}.",
+        caption=(
+            "A dot is the ratio of expected times, faster over slower, the bar its 95% interval, "
+            f"from {FEWEST_TRIALS} trials on. A bar that crosses the line at 1 leaves open which "
+            "is faster."
+        ),
+        draw=lambda width: draw_strips(rows, axis, width),
+        tables=("comparisons",),
+    )
+    return (figure,)
 
 
 def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:

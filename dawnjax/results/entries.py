@@ -30,6 +30,8 @@ _MOST_MARKS = 3_000_000
 MAX_SCALING_FACTOR = 2.0
 """Factor of an MLPerf score, above which it is a mistake; those of v2.0 to v5.1 are below 1.19."""
 
+Scalar = str | int | float | bool | None
+
 SUITES = ("dawnbench", "mlperf_training", "dawnjax")
 
 
@@ -77,18 +79,18 @@ class Trial:
       file: Its log or run directory, relative to the entry's source.
       reached: Whether it reached the target.
       time_to_accuracy_seconds: None if it did not.
-      total_seconds: How long it trained on the same clock, reached or not; None if not known.
+      clock_seconds: How long it trained on the same clock, reached or not; None if not known.
       epochs: Epochs up to the target, or up to its end; None if the log does not tell.
       status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
       seed: None where no seed is recorded.
       first_losses: Of ours: the losses of its first steps. Trials of one seed with the same first
         losses are pairs when two entries are compared.
       interrupted: Whether its clock was put together from several attempts.
-      compile_seconds: Compilation before the clock; None if not known.
+      compile_seconds_before_run_start: Compilation before the clock; None if not known.
       compile_cache: `cold` where at least one program of it was compiled, `warm` where all were
         read back from a cache, `tuned` where a GPU's searches for kernels were read back for those
         that were compiled, whose seconds are neither; empty if not known.
-      cost_usd: Of ours: what its time to accuracy cost, or its `total_seconds` if it did not reach;
+      cost_usd: Of ours: what its time to accuracy cost, or its `clock_seconds` if it did not reach;
         each attempt's part at its own price. None if not known.
       run_id: Of ours: the run's own name, the same in all its copies.
       inferred: Of official ones: what of its times or lines was read otherwise than they say, and
@@ -99,13 +101,13 @@ class Trial:
     file: str
     reached: bool
     time_to_accuracy_seconds: float | None
-    total_seconds: float | None = None
+    clock_seconds: float | None = None
     epochs: float | None = None
     status: str = ""
     seed: int | None = None
     first_losses: tuple[float, ...] = ()
     interrupted: bool = False
-    compile_seconds: float | None = None
+    compile_seconds_before_run_start: float | None = None
     cost_usd: float | None = None
     run_id: str = ""
     compile_cache: str = ""
@@ -160,13 +162,16 @@ class Entry:
       summary: The statistics of the trials; None for inference.
       inference: The measurements of an inference entry; None for training.
       warnings: What is odd in the source and how it was read.
-      reasons: Why a field is None, where that can be said.
+      reasons: Why a field is None, where that can be said; `rank`: why the entry is not ranked.
       data: Of ours: what it was trained on, as the run declares it, such as `CIFAR-10`; a sentence
         where the log does not say. Empty for official entries.
       published: Of ours: the published set that those data are, such as `CIFAR-10`; empty for all
         others.
+      official: Of ours: the official benchmark that the experiment names, such as `llama31_8b`.
       identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
       variant: Of ours: the flags that changed the experiment, in words; empty if none did.
+      config: Of ours: values of the fields that a flag changed in any of the runs read with it, by
+        name; None for a field that its experiment lacks. It tells no entries apart.
       distinction: What else tells it from entries of the same experiment and system, in words that
         its source ends with: of ours the run options that can change the time and are not the
         default, or the file it was read from. Empty where nothing must.
@@ -201,8 +206,10 @@ class Entry:
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     data: str = ""
     published: str = ""
+    official: str = ""
     identity: str = ""
     variant: str = ""
+    config: dict[str, Scalar] = dataclasses.field(default_factory=dict, compare=False)
     distinction: str = ""
     schema_version: int = SCHEMA_VERSION
 
@@ -211,7 +218,7 @@ class Entry:
         """Times of the trials for statistics; None if a trial's length is unknown."""
         return Sample.of(
             [trial.time_to_accuracy_seconds for trial in self.trials],
-            [trial.total_seconds for trial in self.trials],
+            [trial.clock_seconds for trial in self.trials],
             [trial.seed for trial in self.trials],
             [trial.first_losses for trial in self.trials],
         )
@@ -268,7 +275,7 @@ def summary_of(
     summary = summarize_trials(
         [trial.time_to_accuracy_seconds for trial in trials],
         [trial.epochs for trial in trials],
-        [trial.total_seconds for trial in trials],
+        [trial.clock_seconds for trial in trials],
         cost_per_hour_usd,
         drops,
         scaling_factor,

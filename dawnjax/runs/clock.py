@@ -13,10 +13,24 @@ from typing import Any, Literal, get_args
 
 import dawnjax
 
-Phase = Literal["setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other"]
+Phase = Literal[
+    "setup",
+    "compile",
+    "restore",
+    "gating",
+    "self_play",
+    "train",
+    "eval",
+    "checkpoint",
+    "profile",
+    "other",
+]
 """Activity of a process, as the result reports it."""
 
 PHASES: tuple[str, ...] = get_args(Phase)
+
+GENERATION_PHASES = ("gating", "self_play")
+"""Phases of a task that makes its examples; results of other tasks leave them out."""
 
 
 class RunClock:

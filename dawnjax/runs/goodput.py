@@ -2,14 +2,15 @@
 
 Wall time runs from the start of the first process to the last event, gaps between attempts
 included. Steps count if the newest state holds them: those that an attempt made after the save from
-which a later one began are lost, and were made again.
+which a later one began are lost, and were made again. Self-play and gating count likewise.
 
 Source: the name and the division of the time: ML Goodput Measurement for MaxText
 (github.com/AI-Hypercomputer/ml-goodput-measurement), which calls lost steps "wasted progress".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.runs.logged_run import LoggedAttempt, LoggedRun, events_of, last_event
 from dawnjax.runs.past import Event
 
@@ -17,6 +18,8 @@ PARTS = (
     "setup",
     "compile",
     "restore",
+    "gating",
+    "self_play",
     "steps",
     "evaluation",
     "checkpoint",
@@ -40,9 +43,13 @@ def wall_seconds(run: LoggedRun) -> tuple[dict[str, float], str]:
     for place, attempt in enumerate(run.attempts):
         phases = attempt.phase_seconds()
         train = phases.pop("train")
+        later = run.attempts[place + 1 :]
+        for name in GENERATION_PHASES:
+            lost = phases[name] * _lost_share_of_generations(attempt, later)
+            phases[name] -= lost
+            seconds["lost_steps"] += lost
         for name, value in phases.items():
             seconds[_PHASES.get(name, name)] += value
-        later = run.attempts[place + 1 :]
         for name, value in _of_train_phase(attempt, train, later).items():
             seconds[name] += value
         if later:
@@ -51,6 +58,11 @@ def wall_seconds(run: LoggedRun) -> tuple[dict[str, float], str]:
                 return {}, f"the clocks of attempts {attempt.number} and {later[0].number} disagree"
             seconds["gaps"] += gap
     return {name: round(value, 6) for name, value in seconds.items()}, ""
+
+
+def share(seconds: Mapping[str, float]) -> float:
+    """Goodput, from all of `PARTS`."""
+    return sum(seconds[name] for name in ("steps", *GENERATION_PHASES)) / sum(seconds.values())
 
 
 def _of_train_phase(
@@ -73,6 +85,17 @@ def _of_train_phase(
         "input_wait": waited,
         "other": 0.0 if _began(later) else after,
     }
+
+
+def _lost_share_of_generations(attempt: LoggedAttempt, later: Sequence[LoggedAttempt]) -> float:
+    """Share of an attempt's generations that no later attempt has: they are made again."""
+    kept_before = [_first_step(other) for other in _began(later)]
+    if not kept_before:
+        return 0.0
+    steps = [event["step"] for event in events_of(attempt.events, "generation")]
+    # A save at the step before which a generation is made does not hold it.
+    kept = sum(step < min(kept_before) for step in steps)
+    return 1 - kept / len(steps) if steps else 1.0
 
 
 def _began(attempts: Sequence[LoggedAttempt]) -> list[LoggedAttempt]:

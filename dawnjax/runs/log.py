@@ -53,6 +53,7 @@ EVENTS = {
     "initialized_from": ("source", "source_step"),
     "train": ("step", "epoch", "loss", "steps", "input_wait_seconds"),
     "first_losses": ("start_step", "losses"),
+    "generation": ("step", "number", "figures"),
     "evaluation": ("step", "epoch", "metrics", "reached"),
     "checkpoint": ("step",),
     "host_sample": ("cpu_seconds", "memory_bytes"),

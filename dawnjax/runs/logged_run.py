@@ -255,6 +255,11 @@ def events_of(events: Sequence[Event], name: str) -> list[Event]:
     return [event for event in events if event["event"] == name]
 
 
+def chooses(events: Sequence[Event]) -> bool:
+    """True if a search chose its recipe by any attempt of a run."""
+    return any(event["run_options"].get("chooses") for event in events_of(events, "experiment"))
+
+
 def last_event(events: Sequence[Event], name: str) -> Event | None:
     return next((event for event in reversed(events) if event["event"] == name), None)
 

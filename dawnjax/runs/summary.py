@@ -7,6 +7,8 @@ from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs import goodput, stage_rates
+from dawnjax.runs.clock import GENERATION_PHASES
+from dawnjax.runs.generation_rows import generation_rows
 from dawnjax.runs.log import SCHEMA_VERSION, Event
 from dawnjax.runs.logged_run import (
     HEARTBEAT_SECONDS,
@@ -81,6 +83,8 @@ class RunResult:
       stages: For each stage of a run whose images or batch change: its steps, what is particular to
         it, the steps made (those made again included), their seconds and examples a second. Empty
         where nothing changes.
+      generations: Of a task that makes its examples: each generation's first step, seconds and
+        figures. Empty for other tasks.
       num_processes: JAX processes.
       num_devices: Devices of all processes.
       device_kind: What the devices call themselves.
@@ -136,6 +140,7 @@ class RunResult:
     examples_per_second: float | None
     global_batch_size: int | None
     stages: list[dict[str, Any]]
+    generations: list[dict[str, Any]]
     num_processes: int
     num_devices: int
     device_kind: str
@@ -204,7 +209,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         raise RunError("the log ends before the run described itself; nothing can be summarized")
     experiment = record["experiment"]
     evaluations = _evaluations(events, run)
-    phases = {name: round(seconds, 6) for name, seconds in run.phase_seconds().items()}
+    phases = _used({name: round(value, 6) for name, value in run.phase_seconds().items()})
     end = next((e for e in reversed(attempts[-1].events) if e["event"] in _ENDS), None)
     diverged = last_event(events, "diverged")
     steps = _newest_step(attempts)
@@ -297,8 +302,8 @@ def summarize(events: Sequence[Event]) -> RunResult:
             "compile_seconds_in_time_to_accuracy", compiled_within, no_time
         ),
         compile_cache=_compile_cache(attempts),
-        goodput=known("goodput", wall["steps"] / sum(wall.values()) if wall else None, no_wall),
-        wall_seconds=wall,
+        goodput=known("goodput", goodput.share(wall) if wall else None, no_wall),
+        wall_seconds=_used(wall),
         interruptions=len(attempts) - 1,
         phases=phases,
         first_losses=_first_losses(events),
@@ -308,6 +313,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         examples_per_second=rate,
         global_batch_size=batch,
         stages=stages,
+        generations=generation_rows([attempt.events for attempt in attempts]),
         num_processes=devices["num_processes"],
         num_devices=devices["num_devices"],
         device_kind=devices["device_kind"],
@@ -419,6 +425,11 @@ def _first_losses(events: Sequence[Event]) -> list[float]:
         for index, loss in enumerate(event["losses"], start=event["start_step"]):
             losses.setdefault(index, loss)
     return [losses[index] for index in range(len(losses)) if index in losses]
+
+
+def _used(seconds: dict[str, float]) -> dict[str, float]:
+    """Seconds by phase, without those of generations where there are none."""
+    return {n: value for n, value in seconds.items() if value or n not in GENERATION_PHASES}
 
 
 def _rounded(seconds: float | None) -> float | None:

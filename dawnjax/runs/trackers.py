@@ -187,7 +187,9 @@ class _Mlflow:
                 self._client.log_metric(self._run, name, float(value))
             else:
                 self._client.set_tag(self._run, f"dawnjax.{name}", str(value))
-        status = "FINISHED" if summary.get("status") in ("reached", "not_reached") else "FAILED"
+        status = (
+            "FINISHED" if summary.get("status") in ("reached", "not_reached", "over") else "FAILED"
+        )
         self._client.set_terminated(self._run, status)
 
 

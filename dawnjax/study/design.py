@@ -20,8 +20,12 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore, check_fields
+from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
 
 MOST_TRIALS = 10_000
+
+RUNGS = (1, 2, 4)
+"""Trials after which successive halving decides whether a recipe gets more: each rung doubles."""
 
 _Names = tuple[str, ...]
 _Seed = Annotated[int, Limit(lambda n: 0 <= n < 2**30, "lie in 0 to 2**30 - 1")]
@@ -38,8 +42,13 @@ class Study:
       kind: `seeds`, one arm; `grid`, an arm for each combination of the axes' values; `scaling`, an
         arm for each number of devices; `lesion`, the whole recipe and the recipe less each
         technique; `factor`, the recipe without any technique, with each alone, and with one more at
-        a time; `threshold`, one arm whose trials are read at several targets.
-      axes: Fields and values of a grid, each as FIELD=VALUE,VALUE: `global_batch_size=32,64`.
+        a time; `threshold`, one arm whose trials are read at several targets; `search`, drawn
+        recipes, the fastest of which is judged on fresh seeds.
+      axes: Fields and values of a grid, each as FIELD=VALUE,VALUE: `global_batch_size=32,64`. Those
+        of a search may be distributions too: FIELD=log(0.01,1), uniform(a,b) or int(a,b).
+      search: How a search chooses: `random`, by one trial of each recipe; `asha`, by successive
+        halving: a recipe gets more trials while its time is among the faster half so far.
+      trials: Trials that a search chooses by; those that judge its winner come on top.
       techniques: Names of those that a lesion or factor study changes; empty takes all that the
         experiment declares.
       thresholds: Values of the target's metric at which the trials are read; they are trained to
@@ -49,9 +58,9 @@ class Study:
       processes: Processes of each trial of a scaling study; they share the devices evenly.
       scales_batch: Whether the batch of a scaling study grows with the devices; its learning rate
         does not.
-      seeds: Trials of each arm.
+      seeds: Trials of each arm; of a search those of its winner, on seeds that chose nothing.
       first_seed: Seed of the first trial.
-      order_seed: Seed of the order in which trials run.
+      order_seed: Seed of the order in which trials run, and of what a search draws.
       looks: How often a study of several arms looks at its trials, evenly, the last time at its
         end. An arm that differs from the first at a look gets no more trials. The levels are those
         of group-sequential bounds (`statistics.looks`), so that looking makes no more false
@@ -60,8 +69,10 @@ class Study:
     """
 
     experiment: str = ""
-    kind: Literal["seeds", "grid", "scaling", "lesion", "factor", "threshold"] = "seeds"
+    kind: Literal["seeds", "grid", "scaling", "lesion", "factor", "threshold", "search"] = "seeds"
     axes: _Names = ()
+    search: Literal["", "random", "asha"] = ""
+    trials: Annotated[int, Limit(lambda n: 0 <= n <= MOST_TRIALS, "lie in 0 to 10,000")] = 0
     techniques: _Names = ()
     thresholds: tuple[float, ...] = ()
     devices: tuple[int, ...] = ()
@@ -72,6 +83,18 @@ class Study:
     order_seed: _Seed = 0
     looks: Annotated[int, Limit(lambda n: 1 <= n <= 20, "lie in 1 to 20")] = 1
     flags: _Names = ()
+
+    @property
+    def seeds_that_choose(self) -> range:
+        """Seeds by which a search chooses a recipe; empty for any other study."""
+        count = {"": 0, "random": 1, "asha": RUNGS[-1]}[self.search]
+        return range(self.first_seed, self.first_seed + count)
+
+    @property
+    def seeds_that_judge(self) -> range:
+        """Seeds whose trials are results: of a search none that chose."""
+        first = self.seeds_that_choose.stop
+        return range(first, first + self.seeds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,11 +121,17 @@ class Arm:
 
 
 class PlannedTrial(NamedTuple):
-    """One trial of a study; `number` is its place in the order, from 0."""
+    """One trial of a study.
+
+    Attributes:
+      number: Its place in the order, from 0.
+      chooses: Whether a search chooses by it: such a trial is no result.
+    """
 
     number: int
     arm: Arm
     seed: int
+    chooses: bool = False
 
     def directory(self, out: Path) -> Path:
         """Run directory within the study's folder."""
@@ -111,6 +140,8 @@ class PlannedTrial(NamedTuple):
 
 def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) -> tuple[Arm, ...]:
     """Arms of a study; the others are compared with the first.
+
+    A search has its arms from its draws. These are recipes at the ends of its axes, for a check.
 
     Args:
       known: Techniques that the experiment declares.
@@ -121,6 +152,8 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
     _refuse_fields_of_other_kinds(study)
     if study.kind == "grid":
         arms = tuple(_grid(study))
+    elif study.kind == "search":
+        arms = tuple(_at_the_ends(study))
     elif study.kind == "scaling":
         arms = tuple(_scaling(study, experiment.global_batch_size))
     elif study.kind in ("lesion", "factor"):
@@ -138,20 +171,28 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
         first = folders.setdefault(arm.folder, arm)
         if first is not arm:
             raise ConfigError(f"two arms would share a folder: {first.name!r} and {arm.name!r}")
-    if study.looks > 1 and len(arms) == 1:
+    if study.looks > 1 and (len(arms) == 1 or study.search):
         raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to compare")
     _refuse_too_many(len(arms), study)
     return arms
 
 
+def planned(study: Study, arms: int) -> int:
+    """Number of trials of a study with so many arms."""
+    if study.search:
+        return max(study.trials, arms) + study.seeds
+    return arms * study.seeds
+
+
 def _refuse_too_many(arms: int, study: Study) -> None:
-    if arms * study.seeds > MOST_TRIALS:
+    if planned(study, arms) > MOST_TRIALS:
         raise ConfigError(f"{arms:,} arms of {study.seeds:,} seeds pass {MOST_TRIALS:,} trials")
 
 
 SET_BY_THE_STUDY = {
     "seed": "--seeds and --first_seed give each trial its own",
     "run_dir": "each trial has its own in --out",
+    "chooses": "a search marks the trials that it chooses by",
     "experiment": "all arms train the experiment that --experiment names",
 }
 """Flags of `dawnjax train` that no arm and no flag of the trials may set, and why."""
@@ -167,50 +208,91 @@ def _refuse_flags_of_the_study(flags: Sequence[str]) -> None:
 def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[PlannedTrial, ...]:
     """All trials in order: blocks that hold each arm once, in an order drawn for each block.
 
-    So no arm gains if a machine becomes slower or faster during the study.
+    So no arm gains if a machine becomes slower or faster during the study. Of a search: each trial
+    that an arm may have, those that choose first.
     """
     random = np.random.default_rng(study.order_seed)
     trials: list[PlannedTrial] = []
     # Drawn block by block, so that a study with more seeds begins with the same trials.
-    for seed in range(study.first_seed, study.first_seed + study.seeds):
+    for seed in (*study.seeds_that_choose, *study.seeds_that_judge):
         for index in random.permutation(len(arms)):
-            trials.append(PlannedTrial(len(trials), arms[index], seed))
+            chooses = seed in study.seeds_that_choose
+            trials.append(PlannedTrial(len(trials), arms[index], seed, chooses))
     return tuple(trials)
 
 
 _FIELD_OF_KIND = {
-    "axes": ("grid",),
+    "axes": ("grid", "search"),
+    "search": ("search",),
+    "trials": ("search",),
     "techniques": ("lesion", "factor"),
     "thresholds": ("threshold",),
     "devices": ("scaling",),
     "processes": ("scaling",),
     "scales_batch": ("scaling",),
 }
-_NEEDED = {"grid": "axes", "threshold": "thresholds", "scaling": "devices"}
+_NEEDED = {
+    "grid": ("axes",),
+    "threshold": ("thresholds",),
+    "scaling": ("devices",),
+    "search": ("search", "trials", "axes"),
+}
 
 
 def _refuse_fields_of_other_kinds(study: Study) -> None:
     for field, kinds in _FIELD_OF_KIND.items():
         if study.kind not in kinds and getattr(study, field) != getattr(Study(), field):
             raise ConfigError(f"{field} goes with kind={' or '.join(kinds)}, not {study.kind}")
-    needed = _NEEDED.get(study.kind)
-    if needed and not getattr(study, needed):
-        raise ConfigError(f"a study of kind {study.kind} needs {needed}: it has no arm without")
+    for needed in _NEEDED.get(study.kind, ()):
+        if not getattr(study, needed):
+            why = "it has no arm without"
+            if needed == "trials":
+                why = "how many it may choose by, such as --trials=32"
+            raise ConfigError(f"a study of kind {study.kind} needs {needed}: {why}")
 
 
 def _grid(study: Study) -> Iterator[Arm]:
-    values = []
-    for axis in study.axes:
-        field, equals, listed = axis.lstrip("-").partition("=")
-        choices = [choice.strip() for choice in listed.split(",")]
-        if not field or not equals or not all(choices):
-            raise ConfigError(f"axis {axis!r} must be FIELD=VALUE,VALUE: global_batch_size=32,64")
-        if len(set(choices)) < len(choices):
-            raise ConfigError(f"axis {axis!r} names a value twice")
-        values.append([f"{field}={choice}" for choice in choices])
-    _refuse_too_many(math.prod(map(len, values)), study)  # before they are made
-    for point in itertools.product(*values):
-        yield Arm(" ".join(point), tuple(f"--{setting}" for setting in point))
+    axes = [axis_of(text) for text in study.axes]
+    for text, axis in zip(study.axes, axes, strict=True):
+        if axis.distribution:
+            raise ConfigError(
+                f"axis {text!r} is a distribution, which a search draws from: add --search=random "
+                "--trials=32, or list values"
+            )
+    _refuse_too_many(math.prod(len(axis.values) for axis in axes), study)  # before they are made
+    for point in itertools.product(*(axis.values for axis in axes)):
+        yield arm_at(axes, point)
+
+
+def arm_at(axes: Sequence[Axis], point: Sequence[str]) -> Arm:
+    """Arm of one value on each axis."""
+    settings = [f"{axis.field}={value}" for axis, value in zip(axes, point, strict=True)]
+    return Arm(" ".join(settings), tuple(f"--{setting}" for setting in settings))
+
+
+def _at_the_ends(study: Study) -> Iterator[Arm]:
+    """First values of all axes, and each other end of one axis beside them."""
+    axes = [axis_of(text) for text in study.axes]
+    for text, axis in zip(study.axes, axes, strict=True):
+        if axis.size < 2:
+            raise ConfigError(
+                f"axis {text!r} has one value, and a search draws: give {DISTRIBUTIONS}, or "
+                "VALUE,VALUE"
+            )
+    fields = [axis.field for axis in axes]
+    if len(set(fields)) < len(fields):
+        raise ConfigError(f"two axes are of one field: {', '.join(study.axes)}")
+    size = math.prod(axis.size for axis in axes)
+    if size < study.trials:
+        raise ConfigError(
+            f"trials={study.trials}: the axes hold {size:.0f} recipes; without --search a grid "
+            "tries each"
+        )
+    first = [axis.ends[0] for axis in axes]
+    yield arm_at(axes, first)
+    for place, axis in enumerate(axes):
+        for end in axis.ends[1:]:
+            yield arm_at(axes, [*first[:place], end, *first[place + 1 :]])
 
 
 def _scaling(study: Study, batch_size: int) -> Iterator[Arm]:
@@ -300,7 +382,12 @@ class StudyFolder:
         # The file may come from elsewhere, and its arms' names become folders.
         if len({arm.folder for arm in record["arms"]}) < max(1, len(record["arms"])):
             raise ValueError("its arms have no names of their own")
-        if len(record["arms"]) * record["study"].seeds > MOST_TRIALS:
+        try:
+            for axis in record["study"].axes:
+                axis_of(axis)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if planned(record["study"], len(record["arms"])) > MOST_TRIALS:
             raise ValueError(f"its arms and seeds pass {MOST_TRIALS:,} trials")
         if any(look.trials < 1 or not 0 < look.level <= 1 for look in record["looks_made"]):
             raise ValueError("its looks are no numbers of trials and levels")
@@ -357,7 +444,9 @@ class StudyFolder:
         if record is None:
             if self.path.exists() and not self.path.is_dir():
                 raise ConfigError(f"--out={self.path} is no folder")
-            if self.path.is_dir() and any(self.path.iterdir()):
+            # A search that was stopped before its first draw leaves its lock alone.
+            held = {".lock"}
+            if self.path.is_dir() and {path.name for path in self.path.iterdir()} - held:
                 raise ConfigError(f"--out={self.path} holds something that is no study")
             return None
         for field in dataclasses.fields(Study):

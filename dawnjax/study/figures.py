@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.analysis.our_run import OurRun
+from dawnjax.page import words
 from dawnjax.results.entries import reaches
 from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult
@@ -65,11 +66,37 @@ class ArmFigures:
             return ""
         return f"{self.arm}: its times are of different machines ({'; '.join(self.machines)})"
 
+    @property
+    def time_text(self) -> str:
+        """Expected time with its ends, such as `5.2 s (95 %: 4.9 to 5.6)`."""
+        if self.expected_seconds is None:
+            return "no trial reached"
+        text = f"{words.rounded(self.expected_seconds)} s"
+        if self.low is None or self.high is None:
+            return text
+        return f"{text} ({self.ends}: {words.rounded(self.low)} to {words.rounded(self.high)})"
+
+
+def best_of(study: Study, rows: Sequence[ArmFigures]) -> ArmFigures | None:
+    """Arm of a grid with the least expected time; None for other studies, or without a choice."""
+    there = [row for row in rows if row.expected_seconds is not None]
+    if study.kind != "grid" or len(there) < 2:
+        return None
+    return min(there, key=lambda row: row.expected_seconds or math.inf)
+
+
+def best_sentence(best: ArmFigures, among: int) -> str:
+    """The best arm and its time, and why that flatters it."""
+    return (
+        f"best of {among} arms: {best.arm}, {best.time_text}; the same trials chose it, so expect "
+        "more on fresh seeds"
+    )
+
 
 def figures(
     study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, OurRun], out: Path
 ) -> list[ArmFigures]:
-    """Figures of each arm, or of each threshold, in the study's order.
+    """Figures of each arm, or of each threshold, in the study's order; of a search, of its winner.
 
     Args:
       arms: The others are compared with the first.
@@ -81,9 +108,12 @@ def figures(
         return [_arm(study, arms[0], runs, out, value)[0] for value in study.thresholds]
     told: list[ArmFigures] = []
     rows: dict[Arm, Rows] = {}
+    if study.search:  # those that chose are no results
+        runs = {trial: run for trial, run in runs.items() if not trial.chooses}
+        arms = [arm for arm in arms if any(trial.arm == arm for trial in runs)]
+        return [_arm(study, arm, _of_arm(runs, arm), out, None)[0] for arm in arms]
     for arm in arms:
-        of_arm = {trial: run for trial, run in runs.items() if trial.arm == arm}
-        of_arms, rows[arm] = _arm(study, arm, of_arm, out, None)
+        of_arms, rows[arm] = _arm(study, arm, _of_arm(runs, arm), out, None)
         told.append(of_arms)
     verdicts = looks.verdicts(rows)
     for place, arm in enumerate(arms):
@@ -92,6 +122,10 @@ def figures(
             record = {**verdicts[arm].to_json(), "advice_text": advice.text() if advice else ""}
             told[place] = dataclasses.replace(told[place], verdict=record)
     return told
+
+
+def _of_arm(runs: Mapping[PlannedTrial, OurRun], arm: Arm) -> dict[PlannedTrial, OurRun]:
+    return {trial: run for trial, run in runs.items() if trial.arm == arm}
 
 
 def _arm(

@@ -65,6 +65,8 @@ def refuse_strangers(
             why = f"its seed is {run.result.seed}"
         elif trial.arm.devices and devices != trial.arm.devices:
             why = f"it ran on {devices} devices"
+        elif run.chooses != trial.chooses:
+            why = "it chose a recipe" if run.chooses else "it is not marked as one that chooses"
         elif other and not why:
             name = other[0]
             why = f"it ran with {name}={run.layout[name]}, and another trial of the arm with "

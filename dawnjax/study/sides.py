@@ -1,13 +1,15 @@
 """One side of a comparison: the trials at a path, and the results of our runs."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
 from dawnjax.analysis import loading, our_runs
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry
 from dawnjax.runs.summary import RunResult
 from dawnjax.statistics.sample import Sample
+from dawnjax.study.reading import read_study
 
 CHOICE = "#"
 """Between a path and the source of one of its entries."""
@@ -18,6 +20,7 @@ class Side:
     """Trials of one experiment on one system, under the path that the user gave.
 
     Attributes:
+      arm: Name of the arm of a study whose trials these are; empty for others.
       runs: Our runs with their directories, in the order of their seeds; empty for official
         entries and for files of entries.
     """
@@ -26,6 +29,7 @@ class Side:
     entry: Entry
     sample: Sample
     runs: tuple[tuple[Path, RunResult], ...] = ()
+    arm: str = ""
 
     @property
     def results(self) -> list[RunResult]:
@@ -45,7 +49,12 @@ def read_side(given: str) -> Side:
       RunError: Nothing could be read.
     """
     path, _, source = given.partition(CHOICE)
-    entries = loading.load_with_runs(Path(path).expanduser())[0]
+    entries, runs_there = loading.load_with_runs(Path(path).expanduser())
+    if not entries and runs_there:
+        raise ConfigError(
+            f"{path} holds only trials by which a search chose its recipe: scored by them it would "
+            "seem faster than it is; compare the winner's folder, where other seeds judged it"
+        )
     training = [entry for entry in entries if entry.kind == "training"]
     chosen = [entry for entry in training if entry.source == source] if source else training
     if len(chosen) != 1:
@@ -61,7 +70,19 @@ def read_side(given: str) -> Side:
     if sample is None:
         raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
     runs = _runs_of(Path(path).expanduser(), entry)
-    return Side(given=given, entry=entry, sample=sample, runs=runs)
+    return Side(given=given, entry=entry, sample=sample, runs=runs, arm=_arm_at(Path(path)))
+
+
+def _arm_at(path: Path) -> str:
+    """Name of the arm whose folder in a study this is; empty for any other path."""
+    folder = path.expanduser().resolve()
+    record = None
+    with contextlib.suppress(RunError):
+        record = read_study(folder.parent.parent)
+    arms = record["arms"] if record else ()
+    return next(
+        (arm.name for arm in arms if folder == folder.parent.parent / "trials" / arm.folder), ""
+    )
 
 
 def _runs_of(path: Path, entry: Entry) -> tuple[tuple[Path, RunResult], ...]:

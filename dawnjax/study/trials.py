@@ -32,11 +32,20 @@ STOP_SECONDS = 75.0
 
 Told = Callable[[str], None]
 
+Ran = tuple[PlannedTrial, OurRun | None, str]
+"""A trial, its run, and the reason of a failure; empty without one."""
+
 
 def flags_of(study: Study, arm: Arm) -> list[str]:
     """Flags of `dawnjax train` for any trial of an arm."""
     profile = [] if study.kind == "scaling" else [NO_PROFILE]
     return [f"--experiment={study.experiment}", *profile, *study.flags, *arm.flags]
+
+
+def _argv_of(study: Study, trial: PlannedTrial, out: Path) -> list[str]:
+    chooses = ["--chooses=true"] if trial.chooses else []
+    own = [*chooses, f"--seed={trial.seed}", f"--run_dir={trial.directory(out)}"]
+    return [*flags_of(study, trial.arm), *own]
 
 
 def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
@@ -45,9 +54,8 @@ def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
     Raises:
       ConfigError: A flag of the arm or the study is wrong; names the arm.
     """
-    argv = [*flags_of(study, trial.arm), f"--seed={trial.seed}"]
     try:
-        return parse_request("study", [*argv, f"--run_dir={trial.directory(out)}"])[0]
+        return parse_request("study", _argv_of(study, trial, out))[0]
     except ConfigError as error:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 
@@ -123,10 +131,8 @@ def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     if trial.arm.devices:
         return _launch(study, trial, out)
     request = request_of(study, trial, out)
-    argv = [*flags_of(study, trial.arm), f"--seed={trial.seed}"]
-    argv.append(f"--run_dir={trial.directory(out)}")
     try:
-        return api.train_in_process(request, argv, shows=False)
+        return api.train_in_process(request, _argv_of(study, trial, out), shows=False)
     except ConfigError as error:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 
@@ -148,8 +154,7 @@ def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
         )
     command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={study.processes}"]
     command += [f"--platform={'gpu' if there else 'cpu'}", f"--devices_per_process={each}", "--"]
-    command += ["train", *flags_of(study, trial.arm)]
-    command += [f"--seed={trial.seed}", f"--run_dir={trial.directory(out)}"]
+    command += ["train", *_argv_of(study, trial, out)]
     with tempfile.TemporaryFile() as stderr, Children(STOP_SECONDS) as children:
         children.start(command, stderr)
         number = children.wait_for_one()[0].returncode
@@ -163,46 +168,50 @@ def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
     return status
 
 
-def run_all(
-    study: Study,
-    arms: Sequence[Arm],
-    trials: Sequence[PlannedTrial],
-    out: Path,
-    origins: Mapping[str, Origin],
-    tell: Told,
-) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
-    """Run every trial that is not over, unless a look made it needless.
+class TrialRunner:
+    """Runner of single trials; `tell` gets the name of each that begins."""
 
-    Yield the trial, its run, and the reason of a failure (empty without one). `tell` gets the name
-    of each trial that begins.
+    def __init__(self, study: Study, out: Path, origins: Mapping[str, Origin], tell: Told):
+        self._study, self._out, self._origins, self._tell = study, out, origins, tell
+        self._firsts: dict[Arm, tuple[PlannedTrial, OurRun]] = {}
+        self._ended = time.perf_counter()
 
-    Raises:
-      ConfigError: An arm cannot be trained here at all.
-      RunError: A trial is of another recipe than `origins` says: its file changed meanwhile.
-      KeyboardInterrupt: The study was asked to stop; the trial is saved.
-    """
-    looks = Looks(study)
-    rows: dict[Arm, Rows] = {arm: {} for arm in arms}
-    firsts: dict[Arm, tuple[PlannedTrial, OurRun]] = {}
-    ended = time.perf_counter()
-    for trial in trials:
-        if looks.needs_no_more(rows, trial):
-            continue
-        run, why = read_trial(trial, out), ""
+    def run(self, trial: PlannedTrial) -> tuple[OurRun | None, str]:
+        """Run a trial unless it is over; return its run, and the reason of a failure or nothing.
+
+        Raises:
+          ConfigError: The arm cannot be trained here at all.
+          RunError: The trial is of another recipe than its origin: its file changed meanwhile.
+          KeyboardInterrupt: The study was asked to stop; the trial is saved.
+        """
+        run, why = read_trial(trial, self._out), ""
         if not is_over(run):
-            tell(f"{trial.arm.name}, seed {trial.seed}")
-            leave_out_since(ended)
+            self._tell(f"{trial.arm.name}, seed {trial.seed}")
+            leave_out_since(self._ended)
             try:
-                status = run_trial(study, trial, out)
+                status = run_trial(self._study, trial, self._out)
             except (RunError, CheckpointError, DataError) as error:
                 status, why = ExitStatus.FAILED, str(error)
             if status == ExitStatus.INTERRUPTED:
                 raise KeyboardInterrupt
-            ended = time.perf_counter()
-            run = read_trial(trial, out)
+            self._ended = time.perf_counter()
+            run = read_trial(trial, self._out)
         if run is not None:
-            first = firsts.setdefault(trial.arm, (trial, run))
-            refuse_strangers(dict([first, (trial, run)]), out, origins)
+            first = self._firsts.setdefault(trial.arm, (trial, run))
+            refuse_strangers(dict([first, (trial, run)]), self._out, self._origins)
+        return run, why
+
+
+def run_all(
+    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], runner: TrialRunner
+) -> Iterator[Ran]:
+    """Run every trial that is not over, unless a look made it needless."""
+    looks = Looks(study)
+    rows: dict[Arm, Rows] = {arm: {} for arm in arms}
+    for trial in trials:
+        if looks.needs_no_more(rows, trial):
+            continue
+        run, why = runner.run(trial)
         row = None if run is None else row_of(run)
         if row is not None:
             rows[trial.arm][trial.seed] = row

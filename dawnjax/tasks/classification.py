@@ -1,7 +1,7 @@
 """Image classification: the loss of training, and the counts of an evaluation."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from dawnjax.tasks.task import (
     Arrays,
     LabelledSet,
     Moment,
+    OwnInputs,
     Setting,
     Task,
     make_model,
@@ -190,18 +191,44 @@ class Classification(Task):
         return TRAINING_FACTOR * product_flops(jaxpr) // rows
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """Likeliest classes, five at most: int32 [batch, answers]."""
+        """Probability and number of the likeliest classes: float32 [batch, answers, 2].
+
+        They are five at most. A float32 holds class numbers up to 2**24.
+        """
         logits = self._evaluated_logits(module, inputs, setting)
-        return jax.lax.top_k(logits, min(5, setting.spec.num_classes))[1]
+        best, classes = jax.lax.top_k(logits, min(5, setting.spec.num_classes))
+        probabilities = jnp.exp(best - jax.nn.logsumexp(logits, axis=-1, keepdims=True))
+        return jnp.stack([probabilities, classes.astype(jnp.float32)], axis=-1)
 
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        hits = np.concatenate(answers) == examples["label"][:, None]
+        hits = np.concatenate(answers)[..., 1] == examples["label"][:, None]
         accuracies = {"top_1_accuracy": float(hits[:, 0].mean())}
         if setting.spec.num_classes > 5:
             accuracies["top_5_accuracy"] = float(hits.any(axis=1).mean())
         return accuracies
+
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """JPEG and PNG images, of any size where the run's are square."""
+        from dawnjax.input_pipeline.reading import own_inputs  # needs OpenCV
+
+        shape, names = setting.spec.image_shape, class_names(setting.data, setting.spec)
+
+        def stated(answer: np.ndarray, position: int) -> list[dict[str, Any]]:
+            del position
+            return [
+                {"class": names[int(label)], "probability": round(probability, 6)}
+                for probability, label in answer[0].tolist()
+            ]
+
+        images = own_inputs.images(files, shape, lambda it, _: own_inputs.fitted(it, shape))
+        return OwnInputs(
+            spec=setting.spec,
+            examples={"image": images},
+            given=[{"file": str(file)} for file in files],
+            stated=stated,
+        )
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """Another set of images, its classes matched with the run's by name."""

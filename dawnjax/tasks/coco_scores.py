@@ -63,7 +63,7 @@ def scores(
         for number, (height, width) in enumerate(truth.sizes, start=1)
     ]
     categories = [{"id": n, "name": name} for n, name in enumerate(truth.names, start=1)]
-    rows = _detected(truth, detections)
+    rows = _detected(truth.sizes, detections)
     given: dict[str, Any] = {}
     of_result: dict[str, Any] = {}
     if kind == "mask":
@@ -102,28 +102,44 @@ def scores(
     }
 
 
-def _detected(truth: Objects, detections: np.ndarray) -> np.ndarray:
+def _detected(sizes: np.ndarray, detections: np.ndarray) -> np.ndarray:
     """Rows image, left, top, width, height, score, class and place of all detections, in order."""
     detections = np.asarray(detections, np.float64)
     image, place = np.nonzero(detections[..., 4] > 0)
     found = detections[image, place]
-    height, width = truth.sizes[image].T
+    height, width = sizes[image].T
     corners = found[:, :4] * np.stack([width, height, width, height], axis=1)
     sides = corners[:, 2:] - corners[:, :2]
     columns = (image + 1, corners[:, :2], sides, found[:, 4], found[:, 5], place)
     return np.column_stack(columns)
 
 
-def stated(truth: Objects, detections: np.ndarray) -> list[dict[str, Any]]:
-    """Detections of one image as JSON values, boxes as left, top, width and height in pixels."""
-    rows = _detected(truth, detections)
+def stated(
+    sizes: np.ndarray,
+    names: Sequence[str],
+    detections: np.ndarray,
+    masks: Sequence[Sequence[bytes]] = (),
+) -> list[dict[str, Any]]:
+    """Detections of one image as JSON values, boxes as left, top, width and height in pixels.
+
+    `sizes`, [1, 2], are height and width of the image as it came. `masks` are as of `scores`; each
+    is stated as COCO does.
+    """
+    rows, size = _detected(sizes, detections), sizes[0].tolist()
+
+    def mask(place: float) -> dict[str, Any]:
+        if not masks:
+            return {}
+        return {"segmentation": {"size": size, "counts": masks[0][int(place)].decode()}}
+
     return [
         {
-            "class": truth.names[int(label) - 1],
+            "class": names[int(label) - 1],
             "score": round(score, 4),
             "bbox": [round(value, 2) for value in box],
+            **mask(place),
         }
-        for _, *box, score, label, _ in rows.tolist()
+        for _, *box, score, label, place in rows.tolist()
     ]
 
 

@@ -5,7 +5,8 @@ The mean over the tokens is the same for any batch size and any number of device
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -15,12 +16,31 @@ import numpy as np
 from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
 from dawnjax.models.cross_entropy import plain_losses
+from dawnjax.models.experts import Routing, balance_loss, no_routing
+from dawnjax.tasks.decoding import maxima
 from dawnjax.tasks.metric import Metric, loss_metric
-from dawnjax.tasks.task import MODEL, Arrays, Moment, Setting, Task
+from dawnjax.tasks.task import MODEL, Arrays, Moment, OwnInputs, Setting, Task
 
 BITS_PER_BYTE = Metric(
     name="bits_per_byte", title="bits a byte", unit="1", least=0.0, direction="at_most"
 )
+EXPERT_BALANCE = Metric(
+    name="expert_balance", title="balance loss of experts", unit="1", least=0.0, direction="at_most"
+)
+DROPPED_TOKENS = Metric(
+    name="dropped_tokens",
+    title="dropped tokens",
+    unit="tokens",
+    least=0.0,
+    direction="at_most",
+    decimals=0,
+)
+
+
+MOST_NEW_TOKENS = 128
+"""Of a prompt's continuation."""
+
+MOST_PROMPT_BYTES = 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +59,8 @@ class LanguageModelling(Task):
     """The next token of a text.
 
     `loss` is in nats a token. `bits_per_byte` divides the same sum by the bytes of the text, and is
-    measured where it is known how many bytes each token stands for.
+    measured where it is known how many bytes each token stands for. `expert_balance` and
+    `dropped_tokens` are measured of a model with experts: see `experts.Routing`.
 
     Attributes:
       target_vocabulary: The vocabulary whose tokens a target on `loss` counts. Data of another
@@ -49,7 +70,12 @@ class LanguageModelling(Task):
     """
 
     TAG: ClassVar[str] = "language_modelling"
-    metrics: ClassVar = (loss_metric("nats a token"), BITS_PER_BYTE)
+    metrics: ClassVar = (
+        loss_metric("nats a token"),
+        BITS_PER_BYTE,
+        EXPERT_BALANCE,
+        DROPPED_TOKENS,
+    )
     arrays: ClassVar = ("tokens",)
     example_unit: ClassVar[str] = "rows"
 
@@ -58,7 +84,11 @@ class LanguageModelling(Task):
     stages: WindowStages = WindowStages()
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuse nats of other tokens than the target counts, and bytes that are not known."""
+        """Refuse nats of other tokens than the target counts, and what is unknown or no quality."""
+        if target.metric in (EXPERT_BALANCE.name, DROPPED_TOKENS.name):
+            raise ConfigError(
+                f"{name}.metric={target.metric} is no quality: take loss or bits_per_byte"
+            )
         if target.metric == "bits_per_byte" and not spec.bytes_of_token:
             raise ConfigError(
                 f"{name}.metric=bits_per_byte: how many bytes a token of data.vocabulary="
@@ -99,33 +129,65 @@ class LanguageModelling(Task):
         """
         tokens = batch["tokens"].astype(jnp.int32)
         if not hasattr(module, "losses"):
-            losses = self._losses(module, tokens, setting)
+            losses, _ = self._losses(module, tokens, setting)
             return losses.sum(), losses.size
         key = moment.key(MODEL)
-        losses, added = module.losses(tokens[:, :-1], tokens[:, 1:], self.window, key)
+        losses, added, _ = module.losses(tokens[:, :-1], tokens[:, 1:], self.window, key)
         return losses.sum() + added * losses.size, losses.size
 
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """Prompts, one in each line of the files, each the beginning of a document."""
+        from dawnjax.input_pipeline.reading import own_inputs, token_words
+
+        spec = setting.spec
+        text: token_words.TokenText = token_words.Numbers(spec.vocabulary, spec.vocabulary_size)
+        if hasattr(setting.data, "token_text"):
+            text = setting.data.token_text()
+        lines = own_inputs.lines(files, MOST_PROMPT_BYTES)
+        room = spec.sequence_length
+        tokens = np.full((len(lines), room), spec.separator, np.int32)
+        lengths = np.zeros(len(lines), np.int32)
+        for row, line in enumerate(lines):
+            try:
+                prompt = text.encode(line.text)
+            except ValueError as error:
+                raise line.refuse(str(error)) from None
+            if len(prompt) + 1 >= room:
+                raise line.refuse(f"has {len(prompt)} tokens; below {room - 1} leave room for more")
+            tokens[row, 1 : 1 + len(prompt)] = prompt
+            lengths[row] = 1 + len(prompt)
+        return OwnInputs(
+            spec=dataclasses.replace(spec, num_eval_examples=len(lines)),
+            examples={"tokens": tokens, "length": lengths},
+            given=[line.given("prompt", line.text) for line in lines],
+            stated=lambda answer, position: text.decode(answer[0][answer[0] >= 0].tolist()),
+        )
+
     def zero_totals(self, setting: Setting) -> Arrays:
-        """A place for each row's loss, and the counts of tokens and bytes."""
+        """A place for each row's loss, the counts of tokens and bytes, and the experts' choices."""
+        routing = no_routing(setting.model)
         return {
             "loss": jnp.zeros((setting.spec.num_eval_examples,), jnp.float32),
             "tokens": jnp.zeros((), jnp.int32),
             "bytes": jnp.zeros((), jnp.int32),
+            **(routing._asdict() if routing else {}),
         }
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
         tokens = batch["tokens"].astype(jnp.int32)
         counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
         is_real = jnp.arange(tokens.shape[1] - 1) < counts
-        losses = self._losses(module, tokens, setting)
+        losses, routing = self._losses(module, tokens, setting, is_real)
         sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
         num_bytes = jnp.asarray(setting.spec.bytes_of_token or [0], jnp.int32)[tokens[:, 1:]]
+        chosen = routing._asdict() if routing else {}
         # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
         place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         return {
             "loss": totals["loss"].at[place].set(sums, mode="drop"),
             "tokens": totals["tokens"] + is_real.sum(dtype=jnp.int32),
             "bytes": totals["bytes"] + jnp.where(is_real, num_bytes, 0).sum(dtype=jnp.int32),
+            **{name: totals[name] + added for name, added in chosen.items()},
         }
 
     def metrics_of(
@@ -137,11 +199,21 @@ class LanguageModelling(Task):
         measured: dict[str, float | str] = {"loss": nats / totals["tokens"].item()}
         if totals["bytes"].item():
             measured["bits_per_byte"] = nats / math.log(2) / totals["bytes"].item()
+        if "dropped" in totals:
+            routing = Routing(*(totals[name] for name in Routing._fields))
+            measured["expert_balance"] = float(balance_loss(routing))
+            measured["dropped_tokens"] = float(routing.dropped.sum())
         return measured
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """Mean loss of each row's tokens, in nats: float32 [batch]."""
-        losses = self._losses(module, inputs["tokens"], setting)
+        """Mean loss of each row's tokens, in nats: float32 [batch].
+
+        With `length`, the tokens of prompts, it is their continuation: int32 [batch, tokens], -1
+        behind its end.
+        """
+        if "length" in inputs:
+            return self._continuation(module, inputs, setting)
+        losses, _ = self._losses(module, inputs["tokens"], setting)
         counts = inputs["num_targets"]
         is_real = jnp.arange(losses.shape[1]) < counts[:, None]
         return jnp.where(is_real, losses, 0.0).sum(axis=1) / counts
@@ -153,10 +225,38 @@ class LanguageModelling(Task):
         counts = examples["num_targets"].astype(np.float64)
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
 
-    def _losses(self, module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
+    def _continuation(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
+        """Likeliest token after token, up to a separator, the row's end or `MOST_NEW_TOKENS`."""
+        tokens, lengths = inputs["tokens"], inputs["length"]
+        ends = jnp.minimum(lengths + MOST_NEW_TOKENS, tokens.shape[1])
+        rows = jnp.arange(len(tokens))
+
+        def unfinished(carry: tuple) -> jax.Array:
+            return carry[2].any()
+
+        def extend(carry: tuple) -> tuple:
+            tokens, places, alive = carry
+            # All positions again: the models keep no cache of keys. What follows is not seen.
+            logits = module(tokens, self.window)[rows, places - 1]
+            _, best = maxima(logits)
+            alive &= best != setting.spec.separator
+            chosen = jnp.where(alive, best, tokens[rows, places])
+            places, tokens = places + alive, tokens.at[rows, places].set(chosen)
+            return tokens, places, alive & (places < ends)
+
+        start = (tokens, lengths, lengths < ends)
+        tokens, places, _ = jax.lax.while_loop(unfinished, extend, start)
+        index = lengths[:, None] + jnp.arange(MOST_NEW_TOKENS)
+        new = jnp.take_along_axis(tokens, jnp.minimum(index, tokens.shape[1] - 1), axis=1)
+        return jnp.where(index < places[:, None], new, -1)
+
+    def _losses(
+        self, module: Any, tokens: jax.Array, setting: Setting, is_real: jax.Array | None = None
+    ) -> tuple[jax.Array, Any]:
+        """Losses [batch, length - 1], and the routing of the real tokens, None without experts."""
         tokens = tokens.astype(jnp.int32)
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
         if hasattr(module, "losses"):  # a model that never holds all logits
-            return module.losses(tokens[:, :-1], tokens[:, 1:], self.window)[0]
-        logits = module(tokens[:, :-1], self.window)
-        # [batch, length - 1]
-        return plain_losses(logits, tokens[:, 1:], setting.execution)
+            losses, _, routing = module.losses(inputs, targets, self.window, real=is_real)
+            return losses, routing
+        return plain_losses(module(inputs, self.window), targets, setting.execution), None

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
+from dawnjax.input_pipeline.reading import run_lengths
+
 _COLOURS = ((255, 160, 0), (0, 190, 255), (255, 80, 160), (120, 220, 60), (190, 130, 255))
 """Red, green and blue of the classes, in turn."""
 
@@ -19,6 +21,7 @@ def drawn(
     true: np.ndarray,
     names: Sequence[str],
     least_score: float = 0.3,
+    masks: Sequence[bytes] = (),
 ) -> np.ndarray:
     """Picture uint8 [height, width, 3]: true boxes thin and white, found ones coloured.
 
@@ -28,6 +31,7 @@ def drawn(
       true: float [m, 4], corners as fractions of the image.
       names: Of the classes.
       least_score: Boxes below it are not drawn.
+      masks: Packed run lengths of the mask of each found object, of the size of the image.
     """
     factor = max(1, -(-_LEAST_SIDE // min(image.shape[:2])))
     picture = np.ascontiguousarray(image.repeat(factor, axis=0).repeat(factor, axis=1))
@@ -41,10 +45,15 @@ def drawn(
 
     for corners in true:
         rectangle(corners, _WHITE, 1)
-    for *corners, score, label in found[::-1].tolist():  # the likeliest last, on top
-        if score < least_score:
+    for place, (*corners, score, label) in reversed(list(enumerate(found.tolist()))):
+        # The likeliest last, on top.
+        if score < least_score or score == 0:
             continue
         colour = _COLOURS[(int(label) - 1) % len(_COLOURS)]
+        if masks:
+            mask = run_lengths.unpack(masks[place], *image.shape[:2])
+            mask = mask.repeat(factor, axis=0).repeat(factor, axis=1)
+            picture[mask] = (picture[mask] + np.array(colour)) // 2
         left, top = rectangle(np.array(corners), colour, 2)
         text = f"{names[int(label) - 1]} {score:.2f}"
         place = (max(left, 0), max(top - 4, 12))

@@ -19,7 +19,7 @@ import numpy as np
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Limit, check_fields
 from dawnjax.tasks.metric import Metric
-from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, Setting, Task
+from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, OwnInputs, Setting, Task
 
 CUT = 10
 """Ranks that count: the first ten."""
@@ -89,6 +89,13 @@ class Recommendation(Task):
         del setting
         ranks = ranks_of_first(np.concatenate(answers), examples["items"])
         return {name: float(values.mean()) for name, values in measures(ranks).items()}
+
+    def read_inputs(self, files: Any, setting: Setting) -> OwnInputs:
+        del files, setting
+        raise ConfigError(
+            "a recommendation is for users of the ratings, so there are no inputs of one's own; "
+            "`dawnjax evaluate` ranks the held-out items"
+        )
 
     def read_other_set(self, paths: Any, setting: Setting) -> LabelledSet:
         """The same held-out items among other negatives."""

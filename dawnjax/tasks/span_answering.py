@@ -5,7 +5,8 @@ Source: Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -18,7 +19,16 @@ from dawnjax.models.spans import Tokens
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import span_scores
 from dawnjax.tasks.metric import Metric
-from dawnjax.tasks.task import MODEL, Answering, Arrays, Compiled, Moment, Setting, Task
+from dawnjax.tasks.task import (
+    MODEL,
+    Answering,
+    Arrays,
+    Compiled,
+    Moment,
+    OwnInputs,
+    Setting,
+    Task,
+)
 
 F1 = Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0)
 EXACT_MATCH = Metric(
@@ -133,6 +143,27 @@ class SpanAnswering(Task):
             f"passages padded to {setting.spec.eval_context_length} tokens"
         )
         return Answering(example=example, answer=answer, quality=quality, timed=timed)
+
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """Questions about passages, from lines of JSON, with the run's own words and characters."""
+        from dawnjax.input_pipeline.reading import own_inputs
+
+        if not hasattr(setting.data, "own_questions"):
+            raise ConfigError(
+                f"data={setting.data.TAG} defines no own_questions() for others' words"
+            )
+        lines, passages = own_inputs.questions(files)
+        asked = setting.data.own_questions(passages)
+        return OwnInputs(
+            spec=asked.spec,
+            data=asked,
+            examples=asked.examples,
+            given=[
+                line.given("question", question.text)
+                for line, question in zip(lines, passages.questions, strict=True)
+            ],
+            stated=lambda answer, position: answer,
+        )
 
     def train_flops_per_example(self, setting: Setting) -> float:
         """Model FLOPs of the mean question in a train step, at its own length."""

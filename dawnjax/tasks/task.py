@@ -7,7 +7,8 @@ one from a user's file.
 import abc
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -118,6 +119,25 @@ class Answering:
     shown: Callable[[Any, int], tuple[np.ndarray, Any]] | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnInputs:
+    """Inputs of a person's own in the form of a split to evaluate, for `dawnjax predict`.
+
+    Attributes:
+      spec: The run's specification with these as the split to evaluate.
+      examples: Arrays of that split, without what is to be answered.
+      given: JSON values that name each input in the output, such as its file.
+      stated: From an answer and the position of its input to JSON values.
+      data: What `Task.answering` asks for texts; None where that is the run's own data.
+    """
+
+    spec: Any
+    examples: dict[str, Any]
+    given: Sequence[dict[str, Any]]
+    stated: Callable[[Any, int], Any]
+    data: Any = None
+
+
 Compiled = Callable[
     [Callable[[Any, Arrays], Any], Mapping[str, np.ndarray]],
     Callable[[Mapping[str, np.ndarray]], Any],
@@ -144,6 +164,7 @@ class Task(abc.ABC):
       evaluation_fields: Fields that `dawnjax evaluate` may change, since training ignores them.
       other_set_flags: Flags of `dawnjax evaluate` that name another labelled set, each with its
         help; the first is the set's own path.
+      makes_examples: Whether its training examples come from the parameters (`GeneratingTask`).
     """
 
     TAG: ClassVar[str]
@@ -153,6 +174,7 @@ class Task(abc.ABC):
     example_unit: ClassVar[str] = "examples"
     evaluation_fields: ClassVar[tuple[str, ...]] = ()
     other_set_flags: ClassVar[Mapping[str, str]] = {}
+    makes_examples: ClassVar[bool] = False
 
     @abc.abstractmethod
     def loss(
@@ -235,6 +257,20 @@ class Task(abc.ABC):
         """
         return setting.model.initialize_from_data(params, examples)
 
+    def refuse_setting(self, experiment: Any, setting: Setting) -> None:
+        """Refuse fields that do not fit the batch or the devices, by a ConfigError."""
+        del experiment, setting
+
+    def nothing_made(self, params: Any, batch_stats: Any, setting: Setting) -> dict[str, Any]:
+        """`TrainState.made` at the start, for a task that makes its examples."""
+        del params, batch_stats, setting
+        return {}
+
+    def drawn(self, made: Any, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
+        """Training batch, with what is drawn from `made` by its `index` and `epoch`."""
+        del made, root_key, setting
+        return batch
+
     def in_stage(self, index: int) -> "Task":
         """Task of a stage of the run, from 0, in which nothing changes."""
         del index
@@ -292,7 +328,10 @@ class Task(abc.ABC):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """Model that answers single examples of the evaluation split, for `dawnjax infer`."""
+        """Model that answers single examples of the evaluation split, for `dawnjax infer`.
+
+        `dawnjax predict` gives inputs of a person's own, as `read_inputs` read them.
+        """
         names = self.inputs or tuple(examples)
 
         def example(index: int) -> dict[str, np.ndarray]:
@@ -309,6 +348,15 @@ class Task(abc.ABC):
 
         timed = f"from {', '.join(names)} on the host to the answer on the host"
         return Answering(example=example, answer=program, quality=quality, timed=timed)
+
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """Inputs of a person's own, which have no labels.
+
+        Raises:
+          ConfigError, DataError: A file is of another kind, or does not fit the model.
+        """
+        del files, setting
+        raise ConfigError(f"task={self.TAG} reads no inputs of one's own, so nothing can predict")
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """Another labelled set, from the flags that `other_set_flags` names.

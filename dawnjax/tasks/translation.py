@@ -5,7 +5,7 @@ batch, so it is the same on any number of devices.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -29,6 +29,7 @@ from dawnjax.tasks.task import (
     Compiled,
     LabelledSet,
     Moment,
+    OwnInputs,
     Setting,
     Task,
 )
@@ -236,6 +237,26 @@ class Translation(Task):
             f"padded to {length} tokens"
         )
         return Answering(example=sentences.__getitem__, answer=answer, quality=quality, timed=timed)
+
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """Sentences, one in each line of the files, in the run's own vocabulary."""
+        from dawnjax.input_pipeline.reading import own_inputs, sentence_pairs
+
+        lines = own_inputs.lines(files, sentence_pairs.MOST_EVAL_LINE_BYTES)
+        words = setting.data.vocabulary()
+        tokens = words.encode([line.text for line in lines])
+        longest = max(len(sentence) for sentence in tokens)
+        source, _ = sentence_pairs.filled([[sentence] for sentence in tokens], longest)
+        spec = dataclasses.replace(
+            setting.spec, num_eval_examples=len(lines), eval_source_length=longest
+        )
+        return OwnInputs(
+            spec=spec,
+            data=_TestSet(words, ()),
+            examples={"source": source},
+            given=[line.given("source", line.text) for line in lines],
+            stated=lambda answer, position: answer,
+        )
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """Two files of text, encoded by the run's own vocabulary."""

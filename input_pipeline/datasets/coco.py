@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.reading import mask_crops
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
@@ -31,7 +32,7 @@ from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES
 from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.limits import Limit, NonNegative
+from dawnjax.limits import Limit, NonNegative, require
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
 ARRAYS = (
@@ -113,14 +114,19 @@ _Side = Annotated[int, Limit(lambda value: 16 <= value <= 4096, "lie in 16 to 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coco:
-    """Images with boxes around objects, resized to one shape.
+    """Images with boxes around objects and perhaps masks, resized to one shape.
 
     Attributes:
       corpus: Name of the set; the directory that is looked for. `coco2017` must hold its counts.
-      height: Of the images that the network sees, in pixels; the aspect is not kept.
+      height: Of the images that the network sees, in pixels.
       width: Likewise.
       train_height: Of the images that training crops, larger to keep details; 0 for `height`.
       train_width: Likewise.
+      short_side: Images keep their aspect: the shorter side gets so many pixels, fewer where the
+        longer one would have more than `long_side`, and black pixels follow below and on the right.
+        0 stretches images to `height` and `width`.
+      long_side: The most pixels of the longer side; `height` and `width` hold as many or more.
+      mask_side: Of the square that each mask is cut to, in its box; 0 reads no masks.
       trains_crowd: Whether crowd regions are trained on as objects.
       evaluates_empty: Whether images without objects are evaluated, where each detection is wrong.
         MLPerf's SSD leaves them out.
@@ -134,9 +140,26 @@ class Coco:
     width: _Side = 300
     train_height: NonNegative[int] = 0
     train_width: NonNegative[int] = 0
+    short_side: NonNegative[int] = 0
+    long_side: NonNegative[int] = 0
+    mask_side: Annotated[int, Limit(lambda value: 0 <= value <= 256, "lie in 0 to 256")] = 0
     trains_crowd: bool = True
     evaluates_empty: bool = True
     data_dir: str = ""
+
+    def check_together(self, prefix: str) -> None:
+        short, long = self.short_side, self.long_side
+        if short:
+            # Tasks that take no masks would take padding for a part of the image.
+            name = f"{prefix}mask_side"
+            require(bool(self.mask_side), name, 0, f"be above 0 with {prefix}short_side={short}")
+            most = min(self.height, self.width)
+            rule = f"lie between {prefix}short_side={short} and {most}, the image's smaller side"
+            require(short <= long <= most, f"{prefix}long_side", long, rule)
+        for name in ("train_height", "train_width"):
+            rule = f"be 0 with {prefix}short_side={short} or {prefix}mask_side={self.mask_side}"
+            value = getattr(self, name)
+            require(not value or not (short or self.mask_side), f"{prefix}{name}", value, rule)
 
     def spec(self) -> ObjectsSpec:
         _read.cache_clear()  # the next run of this process reads anew, on its own clock
@@ -150,6 +173,11 @@ class Coco:
                         f"data.corpus={self.corpus} has {counts} to {split}, and {directory} "
                         f"{there}; name another corpus or directory"
                     )
+        if self.mask_side and not facts.has_masks:
+            raise DataError(
+                f"{directory} has no masks, and data.mask_side={self.mask_side} asks for them; "
+                "prepare it anew with --masks=true"
+            )
         kept = {split: len(self._rows(split)) for split in SPLITS}
         empty = next((split for split in SPLITS if not kept[split]), None)
         if empty:
@@ -169,7 +197,8 @@ class Coco:
 
     def published_spec(self) -> ObjectsSpec:
         known = PUBLISHED.get(self.corpus)
-        if known is None or not self.trains_crowd:
+        # No image of COCO has crowd regions alone, so they change none of the counts.
+        if known is None:
             raise MissingDataError(
                 f"what {self.corpus} holds is known of prepared data alone: give --data.data_dir"
             )
@@ -197,19 +226,26 @@ class Coco:
         starts, lengths, sizes = (
             read[f"{split}_{part}"] for part in ("starts", "lengths", "sizes")
         )
+        fitted = self.fitted(sizes, shape)
 
         def image(place: int) -> np.ndarray:
             row = rows[place]
             content = files[starts[row] : starts[row] + lengths[row]].tobytes()
             try:
-                return resized(decode_image(content, *sizes[row].tolist()), shape)
+                decoded = decode_image(content, *sizes[row].tolist())
+                return padded(resized(decoded, fitted[row].tolist()), shape)
             except DataError as error:
                 raise DataError(f"{directory / name}: image {row} {error}") from None
 
-        images = RowsOnDemand(len(rows), shape, "uint8", image)
+        arrays: dict[str, Any] = {"image": RowsOnDemand(len(rows), shape, "uint8", image)}
+        if self.mask_side:
+            arrays["covered"] = (fitted[rows] / shape[:2]).astype(np.float32)
         if split == "eval":
-            return {"image": images}
-        return {"image": images, **self._trained().of_images(rows).padded(spec.most_objects)}
+            return arrays
+        objects, most = self._trained().of_images(rows), spec.most_objects
+        if self.mask_side:
+            arrays["masks"] = mask_crops.crops(objects, most, self.mask_side)
+        return {**arrays, **objects.padded(most)}
 
     def evaluated_objects(self) -> Objects:
         """Objects of the images to evaluate, as published."""
@@ -219,6 +255,13 @@ class Coco:
 
     def classes(self) -> tuple[str, ...]:
         return self._manifest()[1].facts.classes
+
+    def fitted(self, sizes: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+        """Height and width to resize each image of `sizes` [images, 2] to: int64 [images, 2]."""
+        if not self.short_side:
+            return np.broadcast_to(np.array(shape[:2]), sizes.shape)
+        factors = np.minimum(self.short_side / sizes.min(1), self.long_side / sizes.max(1))
+        return np.maximum((sizes * factors[:, None] + 1e-6).astype(np.int64), 1)
 
     def _spec(
         self,
@@ -239,6 +282,7 @@ class Coco:
             most_objects=most_objects,
             mean=MEAN,
             std=STD,
+            mask_side=self.mask_side,
             fingerprint=fingerprint,
             declaration=declaration,
         )
@@ -263,15 +307,22 @@ class Coco:
         return objects.chosen(kept)
 
 
-def resized(image: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+def resized(image: np.ndarray, size: list[int]) -> np.ndarray:
     """Image uint8 [height, width, 3] of another size, averaged over areas where it shrinks."""
     import cv2
 
-    if image.shape == shape:
+    height, width = size
+    if image.shape[:2] == (height, width):
         return image
-    shrinks = image.shape[0] >= shape[0] and image.shape[1] >= shape[1]
+    shrinks = image.shape[0] >= height and image.shape[1] >= width
     method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    return cv2.resize(np.ascontiguousarray(image), shape[1::-1], interpolation=method)
+    return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=method)
+
+
+def padded(image: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    """Image with black pixels below and on its right."""
+    missing = [(0, whole - part) for whole, part in zip(shape, image.shape, strict=True)]
+    return np.pad(image, missing) if any(after for _, after in missing) else image
 
 
 @functools.lru_cache(maxsize=2)

@@ -32,8 +32,10 @@ from dawnjax.input_pipeline.reading.questions import (
     Encoded,
     EvaluatedTexts,
     Lengths,
+    Passages,
     QuestionsSpec,
     Selection,
+    encode_own,
 )
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 from dawnjax.limits import Limit, NonNegative, OneOrMore
@@ -136,7 +138,7 @@ class Squad:
         """Counts and shapes; reads the vectors too, so that a wrong line ends a run early."""
         _read_texts.cache_clear()  # the next run of this process reads them on its own clock
         directory, manifest = self._manifest()
-        vectors, width, more = self._vectors(directory, manifest), 0, ()
+        vectors, width, more = self._vectors(self._types(directory, manifest)), 0, ()
         if vectors is not None:
             width, more = vectors.shape[1], (hashlib.sha256(vectors.tobytes()).hexdigest(),)
         return self._selection.spec(
@@ -170,7 +172,8 @@ class Squad:
 
     def load(self, split: Split) -> dict[str, Any]:
         directory, manifest = self._manifest()
-        encoded, vectors = _encoded(directory, manifest), self._vectors(directory, manifest)
+        encoded = _encoded(directory, manifest)
+        vectors = self._vectors(self._types(directory, manifest))
         width = 0 if vectors is None else vectors.shape[1]
         spec = self._selection.spec(encoded, width, "", None)
         return self._selection.arrays(encoded, split, vectors, spec)
@@ -178,6 +181,13 @@ class Squad:
     def evaluated_texts(self) -> EvaluatedTexts:
         directory, _ = self._manifest()
         return _read_texts(directory, self._selection)
+
+    def own_questions(self, passages: Passages) -> "OwnQuestions":
+        """Questions of a person's own, in the words and vectors of these."""
+        directory, manifest = self._manifest()
+        words = ["", *self._types(directory, manifest)]
+        encoded, words = encode_own(_encoded(directory, manifest), words, passages)
+        return asked(self._selection, encoded, self._vectors(words[1:]), passages)
 
     def train_lengths(self) -> Lengths:
         return self._selection.lengths(_encoded(*self._manifest()))
@@ -191,17 +201,17 @@ class Squad:
         directory = directory_of("squad", self.data_dir)
         return directory, KIND.read(directory)
 
-    def _vectors(
-        self, directory: pathlib.Path, manifest: Manifest[QuestionFacts]
-    ) -> np.ndarray | None:
+    def _types(self, directory: pathlib.Path, manifest: Manifest[QuestionFacts]) -> list[str]:
+        return manifest.text(directory, TYPES_FILE).split("\n")[:-1]
+
+    def _vectors(self, types: list[str]) -> np.ndarray | None:
         if not self.word_vectors:
             return None
         path = pathlib.Path(self.word_vectors).expanduser()
         elsewhere = pathlib.Path(os.environ.get("DAWNJAX_DATA", "data")) / path
         path = elsewhere if not path.exists() and elsewhere.exists() else path
-        types = manifest.text(directory, TYPES_FILE).split("\n")
+        vectors, _ = read_vectors(path, types)
         # Type 0 is padding, and no word of the file.
-        vectors, _ = read_vectors(path, types[:-1])
         return np.concatenate([np.zeros_like(vectors[:1]), vectors])
 
     def _declare(self, facts: QuestionFacts) -> Declaration:
@@ -265,4 +275,30 @@ def texts_of(
         starts=np.concatenate([[0], ends[:-1]]),
         questions=tuple(questions[row] for row in rows),
         references=tuple(tuple(references[row]) for row in rows),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnQuestions:
+    """Questions of a person's own as a split to evaluate, without references."""
+
+    spec: QuestionsSpec
+    examples: dict[str, Any]
+    texts: EvaluatedTexts
+
+    def evaluated_texts(self) -> EvaluatedTexts:
+        return self.texts
+
+
+def asked(
+    selection: Selection, encoded: Encoded, vectors: np.ndarray | None, passages: Passages
+) -> OwnQuestions:
+    """Questions that `encode_own` has put in the place of the split to evaluate."""
+    selection = dataclasses.replace(selection, eval_articles=0)
+    spec = selection.spec(encoded, 0 if vectors is None else vectors.shape[1], "", None)
+    texts = [question.text for question in passages.questions]
+    return OwnQuestions(
+        spec,
+        selection.arrays(encoded, "eval", vectors, spec),
+        texts_of(passages.contexts, texts, [[] for _ in texts], encoded, selection),
     )

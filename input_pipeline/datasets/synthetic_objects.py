@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import run_lengths
+from dawnjax.input_pipeline.reading import mask_crops, run_lengths
 from dawnjax.input_pipeline.reading.dataset import Declaration, Split
 from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks
 from dawnjax.limits import Limit, OneOrMore
@@ -29,6 +29,7 @@ class SyntheticObjects:
       height: Of the images, in pixels.
       width: Likewise.
       objects_an_image: The most; each image has one or more.
+      mask_side: Of the square that each mask is cut to, in its box; 0 gives no masks.
       seed: Seed of what is drawn.
     """
 
@@ -38,6 +39,7 @@ class SyntheticObjects:
     height: Side = 64
     width: Side = 64
     objects_an_image: Annotated[int, Limit(lambda value: 1 <= value <= 20, "lie in 1 to 20")] = 3
+    mask_side: Annotated[int, Limit(lambda value: 0 <= value <= 256, "lie in 0 to 256")] = 0
     seed: Annotated[int, Limit(lambda value: 0 <= value < 2**62, "lie in 0 to 2**62 - 1")] = 0
 
     def spec(self) -> ObjectsSpec:
@@ -51,15 +53,22 @@ class SyntheticObjects:
             most_objects=self.objects_an_image,
             mean=(0.5,) * 3,
             std=(0.25,) * 3,
+            mask_side=self.mask_side,
             fingerprint=hashlib.sha256(repr(self).encode()).hexdigest()[:16],
             declaration=Declaration(name="rectangles made from a seed"),
         )
 
     def load(self, split: Split) -> dict[str, Any]:
         images, objects = _drawn(self, split)
+        arrays: dict[str, Any] = {"image": images}
+        if self.mask_side:
+            arrays["covered"] = np.ones((len(images), 2), np.float32)
         if split == "eval":
-            return {"image": images}
-        return {"image": images, **objects.padded(self.objects_an_image)}
+            return arrays
+        most = self.objects_an_image
+        if self.mask_side:
+            arrays["masks"] = mask_crops.crops(objects, most, self.mask_side)
+        return {**arrays, **objects.padded(most)}
 
     def evaluated_objects(self) -> Objects:
         return _drawn(self, "eval")[1]

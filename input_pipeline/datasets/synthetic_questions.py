@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.datasets.squad import texts_of
+from dawnjax.input_pipeline.datasets.squad import OwnQuestions, asked, texts_of
 from dawnjax.input_pipeline.reading.dataset import Declaration, Split
 from dawnjax.input_pipeline.reading.questions import (
     NUM_SPECIAL,
@@ -23,6 +23,7 @@ from dawnjax.input_pipeline.reading.questions import (
     QuestionsSpec,
     Selection,
     encode,
+    encode_own,
 )
 from dawnjax.limits import Limit, OneOrMore
 
@@ -59,24 +60,35 @@ class SyntheticQuestions:
 
     def load(self, split: Split) -> dict[str, Any]:
         encoded, types = self._encoded()
-        vectors = None
-        if self.vector_width:
-            shape = (len(types), self.vector_width)
-            vectors = np.random.default_rng(self.seed).normal(0, 1, shape).astype(np.float16)
-            vectors[0] = 0
-        selection = dataclasses.replace(_SELECTION, vocabulary_size=self.vocabulary_size)
+        vectors, selection = self._vectors(len(types)), self._selection
         spec = selection.spec(encoded, self.vector_width, "", None)
         return selection.arrays(encoded, split, vectors, spec)
 
     def evaluated_texts(self) -> EvaluatedTexts:
         passages = _passages(self.num_eval_examples, 2 * self.seed + 1)
-        asked = passages.questions
-        answers = [[text for _, text in question.answers] for question in asked]
-        texts = [question.text for question in asked]
+        questions = passages.questions
+        answers = [[text for _, text in question.answers] for question in questions]
+        texts = [question.text for question in questions]
         return texts_of(passages.contexts, texts, answers, self._encoded()[0], _SELECTION)
+
+    def own_questions(self, passages: Passages) -> OwnQuestions:
+        encoded, words = encode_own(*self._encoded(), passages)
+        return asked(self._selection, encoded, self._vectors(len(words)), passages)
 
     def train_lengths(self) -> Lengths:
         return _SELECTION.lengths(self._encoded()[0])
+
+    @property
+    def _selection(self) -> Selection:
+        return dataclasses.replace(_SELECTION, vocabulary_size=self.vocabulary_size)
+
+    def _vectors(self, num_types: int) -> np.ndarray | None:
+        if not self.vector_width:
+            return None
+        shape = (num_types, self.vector_width)
+        vectors = np.random.default_rng(self.seed).normal(0, 1, shape).astype(np.float16)
+        vectors[0] = 0
+        return vectors
 
     def _encoded(self) -> tuple[Encoded, list[str]]:
         return _encoded(self.num_train_examples, self.num_eval_examples, self.seed)

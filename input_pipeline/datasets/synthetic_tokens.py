@@ -11,7 +11,7 @@ import numpy as np
 
 from dawnjax.input_pipeline.datasets.token_shards import TokenSpec, rows_of, token_spec
 from dawnjax.input_pipeline.reading.dataset import Declaration, Split
-from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS
+from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS, TokenText, token_text
 from dawnjax.limits import NonNegative, OneOrMore
 
 _DOCUMENT_LENGTH = 32
@@ -60,3 +60,6 @@ class SyntheticTokens:
         tokens = (np.cumsum(steps) % np.uint64(separator)).astype(np.uint16)
         tokens[::_DOCUMENT_LENGTH] = separator
         return rows_of(tokens, count, self.sequence_length, separator, split)
+
+    def token_text(self) -> TokenText:
+        return token_text(KNOWN_WORDS[self.vocabulary])

@@ -37,7 +37,13 @@ from dawnjax.input_pipeline.reading.dataset import (
     directory_of,
 )
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS, Words, read_words
+from dawnjax.input_pipeline.reading.token_words import (
+    KNOWN_WORDS,
+    TokenText,
+    Words,
+    read_words,
+    token_text,
+)
 from dawnjax.limits import Limit, NonNegative
 
 MAGIC, VERSION = 20240520, 1
@@ -152,6 +158,10 @@ class TokenShards:
         separator = self._words().separator
         dtype = dtype_of(self._words().size)
         return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split, dtype)
+
+    def token_text(self) -> TokenText:
+        """Text of the tokens; numbers where the vocabulary's text is not known."""
+        return token_text(self._words(), directory_of(self.corpus, self.data_dir))
 
     def _words(self) -> Words:
         if self.vocabulary != "file":

@@ -16,8 +16,6 @@ MOST_BYTES = 2**30
 """Of a text; a shard's header counts tokens in 32 bits."""
 
 TRAIN_FILE, EVAL_FILE = "text_train_000000.bin", "text_val_000000.bin"
-MODEL_FILE = "vocabulary.model"
-
 _PIECE_BYTES = 2**16
 """Of a text that is encoded at a time: SentencePiece's time grows faster than a text's length."""
 
@@ -76,7 +74,7 @@ def _prepare(request: Request) -> str:
     else:
         model = train_vocabulary(texts[TRAIN_FILE], size, keeps_white_space=True)
         vocabulary = Vocabulary(model)
-        files[MODEL_FILE] = model
+        files[token_words.MODEL_FILE] = model
         files[token_words.FILE] = token_words.words_file(END, vocabulary.bytes_of_token())
         tokens = {
             name: encoded_tokens(documents, vocabulary, str(paths[name]))
@@ -92,7 +90,7 @@ def _prepare(request: Request) -> str:
 
 
 def _write_all(directory: pathlib.Path, files: dict[str, bytes], *, overwrite: bool) -> None:
-    known = {TRAIN_FILE, EVAL_FILE, MODEL_FILE, token_words.FILE}
+    known = {TRAIN_FILE, EVAL_FILE, token_words.MODEL_FILE, token_words.FILE}
     others = [path for path in directory.glob("*.bin") if path.name not in known]
     if others:
         raise DataError(f"{directory}: holds other shards ({others[0].name}); choose another")

@@ -43,6 +43,11 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
     raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
 
 
+def decode_upright(content: bytes) -> np.ndarray:
+    """Decode an image of any size to 8-bit RGB, turned as its mark of orientation says."""
+    return _decode(content, _bounded_size(content))[:, :, ::-1]
+
+
 def decode_square(content: bytes, side: int) -> np.ndarray:
     """Decode the middle square of an image of any size, resized: uint8 [side, side, 3].
 
@@ -51,9 +56,7 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
     """
     import cv2
 
-    height, width = size = image_size(content)
-    if not 0 < height * width <= LARGEST_PIXELS:
-        raise DataError(f"is {width}x{height} pixels; {LARGEST_PIXELS:,} pixels are the limit")
+    size = _bounded_size(content)
     image = _decode(content, size, _reduction(content, min(size), side))
     least = min(image.shape[:2])
     top, left = ((length - least) // 2 for length in image.shape[:2])
@@ -76,6 +79,13 @@ def _reduction(content: bytes, least: int, side: int) -> int:
     # Shrunk to less, photographs are sharper than averages over areas: by up to six of 255 levels
     # in the mean over one image of 300.
     return max(factor for factor in (1, 2, 4, 8) if factor == 1 or least >= 2 * side * factor)
+
+
+def _bounded_size(content: bytes) -> tuple[int, int]:
+    height, width = image_size(content)
+    if not 0 < height * width <= LARGEST_PIXELS:
+        raise DataError(f"is {width}x{height} pixels; {LARGEST_PIXELS:,} pixels are the limit")
+    return height, width
 
 
 def image_size(content: bytes) -> tuple[int, int]:

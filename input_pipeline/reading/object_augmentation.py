@@ -186,15 +186,17 @@ def _mirrored(
     pixels: jax.Array, boxes: jax.Array, coins: jax.Array, axis: int
 ) -> tuple[jax.Array, jax.Array]:
     """Images mirrored along an axis where the coin says so, and their boxes."""
+    pixels = jnp.where(coins[:, None, None, None], jnp.flip(pixels, axis), pixels)
+    return pixels, mirrored_boxes(boxes, coins, axis)
+
+
+def mirrored_boxes(boxes: jax.Array, coins: jax.Array, axis: int) -> jax.Array:
+    """Boxes [batch, objects, 4] of images that are mirrored where the coin says so."""
     first, last = (0, 2) if axis == 2 else (1, 3)
     turned = boxes.at[..., first].set(1 - boxes[..., last]).at[..., last].set(1 - boxes[..., first])
     # Padding has no corners: mirrored, it would get some.
     has_area = (boxes[..., 2:] > boxes[..., :2]).any(axis=-1, keepdims=True)
-    turned = jnp.where(has_area, turned, boxes)
-    return (
-        jnp.where(coins[:, None, None, None], jnp.flip(pixels, axis), pixels),
-        jnp.where(coins[:, None, None], turned, boxes),
-    )
+    return jnp.where(coins[:, None, None] & has_area, turned, boxes)
 
 
 def _coloured(config: ObjectAugmentation, key: jax.Array, image: jax.Array) -> jax.Array:

@@ -22,7 +22,10 @@ class ObjectsSpec(Spec):
                 "classes": int32 and "crowd": bool [num_train_examples, most_objects]}
         eval:  {"image": uint8 [num_eval_examples, height, width, 3] of `image_shape`}
 
-    Boxes are (left, top, right, bottom) as fractions of the image. Padding has class 0.
+    Boxes are (left, top, right, bottom) as fractions of the image. Padding has class 0. With masks
+    each split also has `covered`, float32 [.., 2]: height and width of the image as fractions of
+    the array, whose rest, below and on the right, is padding. To train on, `masks` are uint8
+    [.., most_objects, mask_side, mask_side], the coverage of each object from 0 to 255 in its box.
 
     Attributes:
       image_shape: Height, width and channels that a network sees.
@@ -30,6 +33,7 @@ class ObjectsSpec(Spec):
       num_classes: Classes of objects, without the background.
       most_objects: Places for the objects of an image.
       mean: Per channel, of pixel / 255; `std` likewise.
+      mask_side: Of the squares of masks; 0 for data without masks.
     """
 
     image_shape: tuple[int, int, int]
@@ -38,20 +42,26 @@ class ObjectsSpec(Spec):
     most_objects: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    mask_side: int = 0
 
     def example_shapes(self, split: Split) -> Shapes:
+        covered: Shapes = {"covered": ((2,), "float32")} if self.mask_side else {}
         if split == "eval":
-            return {"image": (self.image_shape, "uint8")}
-        places = (self.most_objects,)
+            return {"image": (self.image_shape, "uint8"), **covered}
+        places, side = (self.most_objects,), self.mask_side
+        masks: Shapes = {"masks": ((*places, side, side), "uint8")} if side else {}
         return {
             "image": (self.train_image_shape, "uint8"),
             "boxes": ((*places, 4), "float32"),
             "classes": (places, "int32"),
             "crowd": (places, "bool"),
+            **masks,
+            **covered,
         }
 
     def batch_elements(self, batch_size: int) -> int:
-        return batch_size * max(math.prod(self.image_shape), math.prod(self.train_image_shape))
+        largest = max(math.prod(self.image_shape), math.prod(self.train_image_shape))
+        return batch_size * max(largest, self.most_objects * self.mask_side**2)
 
 
 class PackedMasks:

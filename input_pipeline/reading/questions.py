@@ -14,6 +14,7 @@ padding shows in the characters.
 import collections
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,6 +154,36 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
     arrays["ranks"] = _ranks(words, counts)
     arrays["characters"] = _characters(words, counts)
     return arrays, words
+
+
+def encode_own(
+    encoded: Encoded, words: Sequence[str], passages: Passages
+) -> tuple[Encoded, list[str]]:
+    """Put passages of a person's own in the place of the split to evaluate.
+
+    Ranks and characters are those of the training split, so that a model reads what it knows.
+
+    Args:
+      words: The types of `encoded` in their order, the first for padding.
+    """
+    types = {word: number for number, word in enumerate(words[1:], 1)}
+    own = {f"eval_{part}": array for part, array in _split(passages, types).items()}
+    added = list(types)[len(words) - 1 :]
+    ranks: dict[str, int] = {}
+    numbers: dict[str, int] = {}
+    known = encoded["ranks"].tolist(), encoded["characters"].tolist()
+    for word, rank, characters in zip(words, *known, strict=True):
+        ranks.setdefault(word.lower(), rank)
+        numbers.update(zip(word[:WORD_LENGTH], characters, strict=False))
+    table = np.zeros((len(added), WORD_LENGTH), np.uint8)
+    for row, word in enumerate(added):
+        for column, character in enumerate(word[:WORD_LENGTH]):
+            table[row, column] = numbers.get(character, UNKNOWN)
+    own["ranks"] = np.array([ranks.get(word.lower(), NO_RANK) for word in added], np.int32)
+    own["characters"] = table
+    for name in ("ranks", "characters"):
+        own[name] = np.concatenate([encoded[name], own[name]])
+    return encoded | own, [*words, *added]
 
 
 def _split(passages: Passages, types: dict[str, int]) -> Encoded:

@@ -59,9 +59,22 @@ def packed_counts(counts: np.ndarray) -> bytes:
 
 def pack(mask: np.ndarray) -> bytes:
     """Text of a mask, bool [height, width]."""
-    pixels = np.asarray(mask, bool).T.reshape(-1)
-    changes = np.flatnonzero(np.diff(pixels, prepend=False))
-    return packed_counts(np.diff(np.concatenate([[0], changes, [pixels.size]])))
+    return pack_at(mask, 0, 0, *mask.shape)
+
+
+def pack_at(part: np.ndarray, left: int, top: int, height: int, width: int) -> bytes:
+    """Text of a mask of `height` by `width` pixels that is False outside of a part.
+
+    `part` is bool [rows, columns] and lies inside of it, with its first pixel at `left`, `top`.
+    """
+    columns, rows = np.nonzero(np.asarray(part, bool).T)
+    places = (left + columns.astype(np.int64)) * height + top + rows
+    is_first = np.diff(places, prepend=-2) != 1
+    starts, ends = places[is_first], places[np.roll(is_first, -1)] + 1
+    changes = np.stack([starts, ends], axis=1).reshape(-1)
+    # A run up to the last pixel ends there, and no empty one follows it.
+    changes = changes[changes < height * width]
+    return packed_counts(np.diff(np.concatenate([[0], changes, [height * width]])))
 
 
 def unpack(packed: bytes, height: int, width: int) -> np.ndarray:

@@ -7,11 +7,17 @@ A directory of shards may hold `vocabulary.json`, such as `{"separator": 1, "byt
 import dataclasses
 import json
 import pathlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
 
 from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.vocabulary import MOST_BYTES as MOST_MODEL_BYTES
+from dawnjax.input_pipeline.reading.vocabulary import Vocabulary
 
-FILE = "vocabulary.json"
+FILE, MODEL_FILE = "vocabulary.json", "vocabulary.model"
 
 MOST_TOKENS = 2**16
 """Of a file's vocabulary."""
@@ -59,3 +65,66 @@ def read_words(directory: pathlib.Path) -> Words:
 
 def words_file(separator: int, bytes_of_token: list[int]) -> bytes:
     return json.dumps({"separator": separator, "bytes_of_token": bytes_of_token}).encode()
+
+
+class TokenText(Protocol):
+    """From text to tokens without a separator, and back; ValueError where a text has none."""
+
+    def encode(self, text: str) -> Sequence[int]: ...
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+
+class ByteText:
+    """Tokens that are the bytes of a text in UTF-8."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(token for token in tokens if token < 256).decode(errors="replace")
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """Numbers of tokens, for a vocabulary whose text is not known here."""
+
+    vocabulary: str
+    size: int
+
+    def encode(self, text: str) -> Sequence[int]:
+        parts = text.split()
+        tokens = [int(part) for part in parts if part.isdecimal() and len(part) < 10]
+        if len(tokens) < len(parts) or max(tokens) >= self.size:
+            raise ValueError(
+                f"the text of data.vocabulary={self.vocabulary} is not known here: write numbers "
+                f"of tokens from 0 to {self.size - 1}, separated by blanks"
+            )
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return " ".join(map(str, tokens))
+
+
+class Pieces:
+    """Tokens of a SentencePiece vocabulary that keeps white space."""
+
+    def __init__(self, model: bytes, words: Words, where: str):
+        self._vocabulary = Vocabulary(model, where)
+        if tuple(self._vocabulary.bytes_of_token()) != words.bytes_of_token:
+            raise DataError(f"{where}: is another vocabulary than {FILE} describes")
+
+    def encode(self, text: str) -> Sequence[int]:
+        return self._vocabulary.encode([text])[0][:-1].tolist()
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._vocabulary.decode(np.array([tokens], np.int32))[0]
+
+
+def token_text(words: Words, directory: pathlib.Path | None = None) -> TokenText:
+    """Text of a vocabulary, whose SentencePiece model lies beside shards of it."""
+    if words.name == BYTES.name:
+        return ByteText()
+    path = None if directory is None else directory / MODEL_FILE
+    if words.name != "file" or path is None or not path.exists():
+        return Numbers(words.name, words.size)
+    return Pieces(text_files.read_content(path, MOST_MODEL_BYTES), words, str(path))

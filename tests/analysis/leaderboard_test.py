@@ -7,15 +7,7 @@ import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries, official_list
 from official_figures import dawnbench_rows
 
-from dawnjax.analysis.cost import (
-    PRICES,
-    Price,
-    cost_usd,
-    parse_date,
-    price_table,
-    read_prices,
-    system_price,
-)
+from dawnjax.analysis.cost import cost_usd, price_table, system_price
 from dawnjax.analysis.counts import count, count_listed, counts_table, read_entry_list
 from dawnjax.analysis.leaderboard import (
     RULE,
@@ -26,6 +18,7 @@ from dawnjax.analysis.leaderboard import (
     up_to,
 )
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.machine.prices import PRICES, Price, parse_date, read_prices
 from dawnjax.results.entries import Entry, EntryTarget, Inference
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")

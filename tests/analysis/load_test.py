@@ -113,8 +113,8 @@ def test_an_entry_that_is_given_twice_counts_once(tmp_path):
     [
         ("time_to_accuracy_seconds", -5.0),
         ("time_to_accuracy_seconds", math.nan),
-        ("total_seconds", math.inf),
-        ("compile_seconds", -1.0),
+        ("clock_seconds", math.inf),
+        ("compile_seconds_before_run_start", -1.0),
         ("epochs", -1.0),
         ("evaluations", [{"epoch": 1.0, "seconds_since_run_start": -1.0, "value": 0.5}]),
     ],

@@ -43,7 +43,7 @@ def test_trials_of_three_seeds_are_one_entry(tmp_path):
     assert summary is not None
     assert (summary.trials, summary.reached, summary.mean_seconds) == (3, 2, 15.0)
     # The one that failed ran 40 s on its clock: 70 s for 2.
-    assert entry.trials[2].total_seconds == 40.0
+    assert entry.trials[2].clock_seconds == 40.0
     assert summary.expected_seconds == 35.0
     assert summary.cost_usd == pytest.approx(15 * 72 / 3600)
     # 10 s, one evaluation each 5 s, ten steps of 10 of 100 examples before each.
@@ -427,7 +427,7 @@ def test_a_trial_that_reached_at_an_unknown_time_is_named(tmp_path):
     log.write_bytes(b"".join(line for line in lines if b'"run_start"' not in line))
     (entry,) = entries_of(path)
     (trial,) = entry.trials
-    assert not trial.reached and trial.total_seconds is None
+    assert not trial.reached and trial.clock_seconds is None
     assert any("a reached, but the log lacks run_start" in warning for warning in entry.warnings)
 
 

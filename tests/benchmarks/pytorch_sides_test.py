@@ -262,7 +262,7 @@ def test_both_sides_of_detection_have_one_network_loss_and_search():
     from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
     from dawnjax.models import boxes
     from dawnjax.tasks import multibox
-    from dawnjax.tasks.object_detection import detections
+    from dawnjax.tasks.detection import detections
 
     data = SyntheticObjects(num_train_examples=8, num_eval_examples=8, objects_an_image=6)
     experiment = dataclasses.replace(theirs.EXPERIMENT, data=data)

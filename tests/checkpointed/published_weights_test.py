@@ -83,7 +83,7 @@ def test_each_device_reads_its_part_in_our_layout(tmp_path):
 
 def test_lower_dtypes_are_read_and_adapters_stay_fresh(tmp_path):
     made = {name: array.astype(ml_dtypes.bfloat16) for name, array in tensors().items()}
-    recipe = recipe_of(*LORA, "--model.lora.frozen_dtype=bfloat16")
+    recipe = recipe_of(*LORA, "--model.param_dtype=bfloat16")
     weights = write(tmp_path, made)
     weights.check(recipe)
     state, _, fresh = taken_by(weights, recipe)
@@ -182,7 +182,7 @@ def test_a_tensor_in_two_files_is_refused(tmp_path):
 
 
 def test_adapters_take_their_base_from_a_run_in_another_dtype(tmp_path):
-    source, lora = recipe_of(), recipe_of(*LORA, "--model.lora.frozen_dtype=bfloat16")
+    source, lora = recipe_of(), recipe_of(*LORA, "--model.param_dtype=bfloat16")
     leaves = jax.tree_util.tree_leaves_with_path({"params": source.abstract_state.params})
     arrays = {jax.tree_util.keystr(p, simple=True, separator="/"): signature(x) for p, x in leaves}
     run = Source(tmp_path, {"experiment": to_json(source.experiment)}, {"arrays": arrays})
@@ -223,7 +223,7 @@ def test_adapters_of_published_weights_are_trained_and_nothing_else(tmp_path, co
     mesh = make_mesh(parse_request("train", [*FLAGS])[0].options.mesh, jax.devices()[:1])
     stored = Checkpoints(str(run / "checkpoints"), keep=1, warn=print)
     names = [name for name in manifest["arrays"] if name.startswith("params/")]
-    read = stored.read_newest(dict.fromkeys(names, replicated(mesh)))
+    read = stored.read_newest(dict.fromkeys(names, replicated(mesh)).get)
     stored.close()
     assert read is not None
     value = read.state["params/blocks/value"]

@@ -60,6 +60,18 @@ def test_a_side_that_never_reaches_fails_the_gate(folders, capsys):
     assert main(["compare", never, a, "--fail_if_slower_by=0.05"]) == 0
 
 
+def test_the_same_mathematics_on_other_seeds_is_told_to_take_the_same(tmp_path, capsys):
+    for name, seeds in (("a", range(6)), ("b", range(5)), ("c", range(6))):
+        for seed in seeds:
+            write_run(tmp_path / name / str(seed), seed=seed, seconds=5.0, losses=(2.0, 1.0 + seed))
+    hint = "the same seeds on both sides, each once, would be pairs and need fewer trials"
+    assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/b"]) == 0
+    assert hint in capsys.readouterr().out
+    assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/c"]) == 0
+    text = capsys.readouterr().out
+    assert hint not in text and "paired 90 % interval" in text
+
+
 def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path, capsys):
     write_run(tmp_path / "one" / "0", identity="one")
     write_run(tmp_path / "two" / "0", identity="two")

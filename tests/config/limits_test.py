@@ -81,6 +81,7 @@ def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
         "neumf": {"num_users": 3, "num_items": 4},
         "language_model": {**text, "sequence_length": 8, "separator": 19},
         "llama": {**text, "sequence_length": 8, "separator": 19},
+        "policy_value": {"observation_shape": (9, 9, 17), "num_actions": 82},
     }
     data: dict[str, Any] = others.get(model.TAG, images)
 

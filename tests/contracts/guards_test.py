@@ -200,8 +200,8 @@ def test_rooms_rest_on_errors_and_limits_alone():
         is_room = room(module) not in (module, "dawnjax.commands", *of_the_run)
         # A study runs its trials by the door that a notebook takes.
         is_door = room(module) == "dawnjax.study" and imported == "dawnjax.api"
-        # A plan's worker compiles the programs of a run, in a process of its own.
-        is_door |= module == "dawnjax.plan.worker"
+        # A plan compiles the programs of a run, in a process of its own, or traces them for memory.
+        is_door |= module in ("dawnjax.plan.worker", "dawnjax.plan.memory")
         if is_room and room(imported) == imported and not is_door:  # flat
             assert imported in base, f"{module} imports {imported}"
 
@@ -247,6 +247,7 @@ IN_PLACE = (
 )
 PAST_RECORDS = {
     ("dawnjax.__main__", "open"): "/dev/null, in place of an output that was closed",
+    ("dawnjax.checkpointed.exported_weights", "open"): "one array after another",
     ("dawnjax.checkpoints.bucket", "write_bytes"): "an object of a bucket has no temporary name",
     ("dawnjax.checkpoints.manifest", "open"): "an object of a bucket; a special file is refused",
     ("dawnjax.checkpoints.manifest", "read_bytes"): "an object of a bucket, its size checked",

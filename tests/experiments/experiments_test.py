@@ -19,7 +19,9 @@ from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.experts import no_routing
 from dawnjax.optim.optimizers import relative_schedule, whitening_learns
+from dawnjax.tasks.language_modelling import DROPPED_TOKENS, EXPERT_BALANCE
 from dawnjax.train_step import execution_of, make_recipe
 
 pytestmark = pytest.mark.compiles
@@ -38,6 +40,8 @@ def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
 ):
     if isinstance(load_experiment(name).data, ParallelText):
         pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
+    if load_experiment(name).task.makes_examples:
+        pytest.importorskip("mctx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
     run_dir = tmp_path / "run"
     status = main(
         [
@@ -50,7 +54,10 @@ def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
     last = result["evaluations"][-1]
     tiny = load_experiment(name, is_tiny=True)
     assert last["step"] == tiny.num_steps(tiny.data.spec())
-    assert all(math.isfinite(last[metric.name]) for metric in tiny.task.metrics)
+    measured = {metric.name for metric in tiny.task.metrics}
+    if no_routing(tiny.model) is None:
+        measured -= {EXPERT_BALANCE.name, DROPPED_TOKENS.name}
+    assert all(math.isfinite(last[name]) for name in measured)
     made = json.loads((run_dir / "experiment.json").read_text())["experiment"]
     assert made["compute_dtype"] == load_experiment(name).compute_dtype
     assert made["optimizer"]["tag"] == load_experiment(name).optimizer.TAG

@@ -110,5 +110,5 @@ def test_logits_agree_with_transformers(kind, flags, devices, tmp_path):
         query = state.params["blocks"]["query"]
         assert query.addressable_shards[0].data.shape == (2, 64, 32)  # 2 of 4 heads
     logits = recipe.model.bind(state.params, {})(jnp.asarray(tokens, jnp.int32))
-    # Sums of 64 to 257 float32 numbers in another order; logits reach about 5.
-    np.testing.assert_allclose(logits, wanted, atol=2e-5, rtol=1e-5)
+    # Sums of float32 numbers in another order; logits reach about 2.
+    np.testing.assert_allclose(logits, wanted, atol=1e-5, rtol=0)

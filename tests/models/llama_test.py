@@ -14,7 +14,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
 from dawnjax.models.causal_attention import causal_attention, visible
 from dawnjax.models.execution import Execution
-from dawnjax.models.experts import Experts, activated, routed_mlp
+from dawnjax.models.experts import Experts, activated, balance_loss, routed_mlp
 from dawnjax.models.llama import SIZES, Llama
 from dawnjax.models.lora import Lora
 from dawnjax.models.published_llama import published_names
@@ -69,8 +69,9 @@ def test_products_of_a_token(name, vocabulary, expected):
 
 
 def test_mlperfs_adapters_have_their_parameters():
-    lora = Lora(rank=16, alpha=32, targets=("qkv", "output"), frozen_dtype="bfloat16")
-    params = shapes(dataclasses.replace(SIZES["llama_2_70b"], lora=lora), 32_000)
+    lora = Lora(rank=16, alpha=32, targets=("qkv", "output"))
+    config = dataclasses.replace(SIZES["llama_2_70b"], lora=lora, param_dtype="bfloat16")
+    params = shapes(config, 32_000)
     assert sum(leaf.size for leaf in jax.tree.leaves(params["adapters"])) == 44_564_480
     assert params["blocks"]["query"].dtype == jnp.bfloat16
 
@@ -187,7 +188,8 @@ def test_each_token_goes_through_the_experts_chosen_for_it(activation):
     config = moe(activation=activation)
     weights = layer_of(config)
     inputs = jnp.asarray(np.random.default_rng(1).normal(size=(2, 5, 16)), jnp.float32)
-    found, balance = jax.jit(lambda x, w: routed_mlp(x, w, config, EXECUTION))(inputs, weights)
+    routed = jax.jit(lambda x, w: routed_mlp(x, w, None, config, EXECUTION))
+    found, routing = routed(inputs, weights)
     wanted = np.zeros((10, 16))
     counts, mean = np.zeros(4), np.zeros(4)
     for row, token in enumerate(np.asarray(inputs, np.float64).reshape(10, 16)):
@@ -205,7 +207,10 @@ def test_each_token_goes_through_the_experts_chosen_for_it(activation):
             counts[expert] += 1 / 20
         mean += np.exp(scores) / np.exp(scores).sum() / 10
     np.testing.assert_allclose(found.reshape(10, 16), wanted, atol=1e-4)
-    assert float(balance) == pytest.approx(4 * (counts * mean).sum(), rel=1e-5)
+    np.testing.assert_allclose(routing.expert_tokens, 20 * counts, rtol=1e-6)
+    np.testing.assert_allclose(routing.expert_probability, 10 * mean, rtol=1e-5)
+    assert float(balance_loss(routing)) == pytest.approx(4 * (counts * mean).sum(), rel=1e-5)
+    assert routing.dropped == 0
 
 
 @pytest.mark.compiles
@@ -213,9 +218,15 @@ def test_the_balance_loss_is_added_in_training_times_its_factor():
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 9)))
     for factor in (0.0, 0.5):
         module = build(moe(balance=factor))
-        losses, added = module.losses(tokens[:, :-1], tokens[:, 1:])
+        losses, added, _ = module.losses(tokens[:, :-1], tokens[:, 1:])
         # A router that prefers no expert has balance 1; a drawn one lies somewhat above.
         assert 0.9 * factor <= float(added) <= 2 * factor and losses.shape == (2, 8)
+    # Padding counts nowhere: the first row alone has 8 tokens, of two choices in each layer.
+    real = jnp.array([[True], [False]]) & (tokens[:, 1:] >= 0)
+    _, _, routing = module.losses(tokens[:, :-1], tokens[:, 1:], real=real)
+    assert routing is not None
+    np.testing.assert_array_equal(routing.expert_tokens.sum(1), [16, 16])
+    np.testing.assert_allclose(routing.expert_probability.sum(1), [8, 8], rtol=1e-5)
 
 
 @pytest.mark.compiles

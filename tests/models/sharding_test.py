@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from device_counts import first_losses
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
@@ -40,6 +41,15 @@ EXPERTS = dataclasses.replace(
     has_biases=True,
     has_sinks=True,
 )
+
+RUN = (
+    *("--experiment=wikipedia_llama_small", "--data=synthetic_tokens", "--steps_per_call=1"),
+    # Matrices of a layer that are large enough to be split over `fsdp`.
+    *("--model.num_layers=2", "--model.mlp_width=128", "--model.remat=full"),
+    *("--model.loss_chunk=8", "--data.num_train_tokens=8192", "--max_steps=0", "--num_epochs=1"),
+    *("--global_batch_size=16", "--schedule.warmup_epochs=0.2"),
+)
+"""A small network; 16 steps of 16 rows of 32 tokens."""
 
 
 def mesh_of(**axes):
@@ -112,7 +122,7 @@ def step(config, mesh):
 
     def loss(params, tokens):
         module = nnx.merge(graph, nnx.State(params))
-        losses, added = module.losses(tokens[:, :-1], tokens[:, 1:])
+        losses, added, _ = module.losses(tokens[:, :-1], tokens[:, 1:])
         return losses.mean() + added
 
     shardings = shardings_of(mesh, params, config.logical_axes())
@@ -159,6 +169,28 @@ def test_a_mesh_changes_no_loss_and_no_gradient(config, axes, alone):
     ):
         # Sums in another order: float32 rounds at 1e-7 of the largest, over some hundred terms.
         np.testing.assert_allclose(found, expected, atol=1e-5 * largest)
+
+
+@pytest.mark.processes
+def test_ten_losses_of_a_run_are_the_same_on_any_mesh_of_eight_devices():
+    def case(*flags):
+        return (8, *RUN, *flags)
+
+    experts = ("--model.experts.count=4", "--model.experts.chosen=2", "--model.experts.balance=0.1")
+    cases = {
+        "1": (1, *RUN),
+        "8 data": case("--mesh.data=8"),
+        "2 data, 2 fsdp, 2 model": case("--mesh.fsdp=2", "--mesh.model=2"),
+        "4 fsdp, 2 model": case("--mesh.fsdp=4", "--mesh.model=2"),
+        "4 data, 2 context": case("--mesh.context=2"),
+        "experts, 1": (1, *RUN, *experts),
+        "experts, 4 data, 2 expert": case("--mesh.expert=2", *experts),
+    }
+    found = first_losses(cases, 10)
+    for name, losses in found.items():
+        alone = found["experts, 1" if "experts" in name else "1"]
+        assert losses[-1] < losses[0] - 0.1
+        np.testing.assert_allclose(losses, alone, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.compiles

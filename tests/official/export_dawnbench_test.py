@@ -97,8 +97,13 @@ def test_the_name_of_a_benchmark_is_no_mathematics():
     spec = unnamed.data.spec()
     experiment = dataclasses.replace(unnamed, mlperf_benchmark="resnet")
     assert experiment.identity(spec) == unnamed.identity(spec)
-    named = [name for name in experiment_names() if load_experiment(name).mlperf_benchmark]
-    assert named == ["imagenet_resnet50_mlperf"]
+    named = {name: load_experiment(name).mlperf_benchmark for name in experiment_names()}
+    assert {name: benchmark for name, benchmark in named.items() if benchmark} == {
+        "imagenet_resnet50_mlperf": "resnet",
+        "c4_llama31_8b": "llama31_8b",
+        "gpt_oss_20b": "gpt_oss_20b",
+        "llama2_70b_lora": "llama2_70b_lora",
+    }
 
 
 def test_no_flag_makes_an_experiment_a_benchmark(capsys):

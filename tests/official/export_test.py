@@ -103,6 +103,11 @@ def test_mlperf_checker_accepts_every_log(submission):
         assert valid, said
 
 
+def test_our_own_rules_agree_with_the_checker(submission, capsys):
+    assert main(["check", str(submission)]) == 0
+    assert capsys.readouterr().out.count(": ok\n") == 5
+
+
 def test_mlperf_checker_would_say_no(submission, tmp_path):
     log = submission / "results" / "box_1" / "resnet" / "result_0.txt"
     spoiled = tmp_path / "result_0.txt"

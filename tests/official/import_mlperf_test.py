@@ -452,3 +452,12 @@ def test_iterations_an_epoch_tell_the_accelerators_of_the_job(tmp_path):
     # 16 servers with 8 accelerators each, but 58 iterations of 2048 images make the epoch.
     assert (entry.num_hosts, entry.num_accelerators, entry.global_batch_size) == (16, 64, 2048)
     assert any("ran on 64 of 128 accelerators" in warning for warning in entry.warnings)
+
+
+@pytest.mark.parametrize("old", [b"input_batch_size: 256", b""], ids=["batch", "servers"])
+def test_zero_is_no_size_of_a_batch_and_no_number_of_servers(tmp_path, old):
+    log = v05_log().replace(old, b"input_batch_size: 0") if old else v05_log()
+    place = write_v05(tmp_path, "resnet", "MXNet 1.3", [log], 1 if old else 0)
+    (entry,) = import_results([place]).entries
+    name = "global_batch_size" if old else "num_accelerators"
+    assert getattr(entry, name) is None and entry.reasons[name]

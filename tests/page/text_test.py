@@ -32,6 +32,8 @@ SECRET, PATH, HOST = "[secret left out]", "[path left out]", "[host left out]"
         (3.0, "3"),
         (-1234567, "-1,235,000"),
         (99.996, "100"),
+        (0.00000012349, "0.0000001235"),
+        (0.0, "0"),
     ],
 )
 def test_a_number_is_rounded_and_written_out(value, shown):

@@ -24,6 +24,7 @@ from dawnjax.plan.efficiency import Efficiency
 from dawnjax.plan.epochs import Epochs
 from dawnjax.plan.observations import EXTRACTS
 from dawnjax.plan.predict import predict
+from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import parse_system
 
 SYSTEM, OTHER = parse_system("v3:8"), parse_system("v3:32")
@@ -49,7 +50,7 @@ class Cache:
     def __init__(self, folder: Path):
         self.folder, self.compiled = folder, 0
 
-    def compile(self, argv, system):
+    def compile(self, argv, system, watch):
         self.compiled += 1
         return copy.deepcopy(SMALL)
 
@@ -137,6 +138,7 @@ def test_a_damaged_entry_gets_one_line_and_is_compiled_anew(cache, capsys, damag
         (("stages",), []),
         (("stages", 0, "steps"), -1),
         (("stages", 0, "examples_per_step"), 0),
+        (("stages", 0, "train", "work"), []),
         (("stages", 0, "train", "work", 0, 1), "x"),
         (("stages", 0, "train", "work", 0, 0), "\x1b[2J"),
         (("stages", 0, "train", "work", 0, 1), 1e300),
@@ -181,8 +183,7 @@ def _bounded(answer: dict[str, Any]) -> str:
             efficiency=KNOWN,
             evaluation=Evaluation(every_epochs=1),
             epochs=Epochs(mean=60.0, spread=0.1, basis=""),
-            usd_per_hour=1.0,
-            price_note="",
+            price=SystemPrice(usd_per_hour=1.0, basis=""),
         )
     except RunError as error:
         return "" if "\n" not in str(error) else f"refused: {error}"

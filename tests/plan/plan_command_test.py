@@ -11,10 +11,9 @@ import pytest
 from made_reports import entry
 
 from dawnjax.__main__ import main
-from dawnjax.commands import plan
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan import compiled, compilers, validation, worker
+from dawnjax.plan import compiled, compilers, epoch_sources, worker
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
 from dawnjax.results.entries import write_entries
@@ -27,7 +26,7 @@ def kept_programs(monkeypatch):
     rows = [row for row in observations() if row.experiment == "imagenet_resnet50_mlperf"]
     by_system = {row.system.name: answers[row.name] for row in rows}
 
-    def answer_of(argv, identity, system):
+    def answer_of(argv, identity, system, watch):
         if system.name not in by_system:
             raise RunError("the compiler refuses: no such topology")
         return by_system[system.name]
@@ -74,8 +73,10 @@ def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
 def test_epochs_to_another_target_alone_are_named(kept_programs):
     from dawnjax.plan.caveats import caveats
 
-    known = validation.estimated_epochs("wmt_transformer_big", 96, 28.4)
     experiment = load_experiment("wmt_transformer_big")
+    targets = (dataclasses.replace(experiment.targets[0], value=28.4),)
+    other = dataclasses.replace(experiment, targets=targets)
+    known = epoch_sources.of_official_results(other, 96, 1)
     [line] = [line for line in caveats(experiment, (), known) if "own target" in line]
     assert "bleu at least 25, but to the one above" in line
 
@@ -154,11 +155,12 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
         ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
         ("--epochs=-1", "--epochs must be a number above 0"),
         ("--validate", "--validate plans nothing"),
+        ("--memory --epochs=3", "--memory plans no time and no cost: leave out --epochs"),
         ("--global_batch_sise=3", "did you mean --global_batch_size"),
     ],
 )
 def test_wrong_use_gets_one_line(kept_programs, capsys, flag, says):
-    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:8", flag]
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:8", *flag.split()]
     assert main(command) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
@@ -179,7 +181,7 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
 
     def epochs_at(batch, *runs):
         write_entries(file, runs)
-        return plan.epochs_of_runs(str(file), "digits")(batch)
+        return epoch_sources.of_runs(str(file), "digits")(batch)
 
     small = entry("a", [10.0, 10.0, 10.0], identity="1", **digits)  # 4, 5 and 4 epochs
     large = entry("b", [10.0], identity="2", global_batch_size=1024, **digits)  # 4 epochs

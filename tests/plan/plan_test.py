@@ -17,7 +17,8 @@ from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.extract import Exchange, Extract
 from dawnjax.plan.interconnect import exchange_seconds
 from dawnjax.plan.observations import observations
-from dawnjax.plan.predict import evaluations_until, predict, train_seconds
+from dawnjax.plan.predict import BETWEEN_SECONDS, evaluations_until, predict, train_seconds
+from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import accelerators, parse_system
 from dawnjax.plan.worker import reason_of
 from dawnjax.profile.hlo import analyze
@@ -93,6 +94,18 @@ def test_an_all_reduce_sends_each_byte_twice():
         wire + 2 * 6e-6
     )
     assert exchange_seconds(all_reduce(1, 1e9), parse_system("v3:8")) == 0
+
+
+def test_an_axis_of_the_mesh_has_the_links_of_its_own_axis_of_the_torus():
+    """v5p: 1,200 GB/s of six links, both directions: 100 each way of a link, 80 of it used."""
+    moved = 2 * 3 / 4 * 1e9
+    for group, links, hops in ((4, 2, 3), (16, 4, 6), (64, 6, 9)):
+        seconds = exchange_seconds(all_reduce(group, 1e9), parse_system("v5p:64"))
+        wire = moved * (group - 1) / group * 4 / 3 / (links * 80e9)
+        assert seconds == pytest.approx(wire + 2 * hops * 1e-6), group
+    # Two of four chips in a row are no ring: half of the row's two links.
+    seconds = exchange_seconds(all_reduce(2, 1e9), parse_system("v5p:64"))
+    assert seconds == pytest.approx(2 * 1 / 2 * 1e9 / 80e9 + 2 * 3e-6)
 
 
 def test_hosts_of_gpus_share_their_network():
@@ -250,8 +263,7 @@ def prediction(**fields):
         "efficiency": PERFECT,
         "evaluation": Evaluation(every_epochs=1),
         "epochs": known,
-        "usd_per_hour": 36.0,
-        "price_note": "as given",
+        "price": SystemPrice(usd_per_hour=36.0, basis="as given"),
     }
     return predict(**(arguments | fields))
 
@@ -261,9 +273,10 @@ def test_time_and_cost_of_a_run():
     found = prediction()
     time = found.time_to_accuracy_seconds
     assert time is not None and found.cost_usd is not None
-    assert time.value == pytest.approx(30 + 3 * 3)
-    assert (time.low, time.high) == pytest.approx((39 / math.exp(0.2), 39 * math.exp(0.2)))
-    assert found.cost_usd.value == pytest.approx(0.39)
+    assert time.value == pytest.approx(30 + 3 * 3 + BETWEEN_SECONDS)
+    ends = (39 / math.exp(0.2), time.value * math.exp(0.2))  # the lower has steps alone
+    assert (time.low, time.high) == pytest.approx(ends)
+    assert found.cost_usd.value == pytest.approx(time.value / 100)
     assert found.examples_per_second.value == pytest.approx(100)
 
 
@@ -281,15 +294,15 @@ def test_a_step_faster_than_the_peak_is_refused():
 def test_a_run_goes_on_to_its_first_evaluation():
     when = Evaluation(every_epochs=1, first_epoch=4)
     time = prediction(evaluation=when).time_to_accuracy_seconds
-    assert time is not None and time.value == pytest.approx(40 + 1 * 3)
+    assert time is not None and time.value == pytest.approx(40 + 1 * 3 + BETWEEN_SECONDS)
 
 
 @pytest.mark.compiles
 def test_what_is_not_known_is_none_with_a_reason():
     unknown = epochs.Epochs(mean=None, spread=0.0, basis="no runs")
-    found = prediction(epochs=unknown, usd_per_hour=None, price_note="no price")
+    found = prediction(epochs=unknown, price=SystemPrice(usd_per_hour=None, basis="no price"))
     assert found.time_to_accuracy_seconds is None and found.cost_usd is None
-    assert found.reasons["time_to_accuracy_seconds"] == "no runs"
+    assert found.reasons["time_to_accuracy_seconds"].startswith("no runs: give --epochs")
     assert found.reasons["cost_usd"] == "no price"
     assert "mfu" in prediction(programs=programs(flops=None)).reasons
 

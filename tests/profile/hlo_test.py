@@ -56,6 +56,31 @@ operand_precision={highest,highest}""")
     assert [counted.ops[name].passes for name in "abc"] == [1, 3, 6]
 
 
+SCATTER = """
+%all-reduce-scatter.1 (p: f32[8,64]) -> f32[8,16] {
+  %p = f32[8,64]{1,0} parameter(0)
+  %all-reduce.1 = f32[8,64]{1,0} all-reduce(%p), replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
+  %zero = s32[] constant(0)
+  ROOT %part = f32[8,16]{1,0} dynamic-slice(%all-reduce.1, %zero, %zero), dynamic_slice_sizes={8,16}
+}
+"""
+
+
+def test_a_tpu_s_fusion_of_a_sum_and_a_slice_is_a_reduce_scatter():
+    counted = program(
+        """
+  %x = f32[8,64]{1,0} parameter(0)
+  ROOT %fusion.1 = f32[8,16]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1, \
+metadata={op_name="jit(f)/layer/dot_general"}""",
+        SCATTER,
+    )
+    [collective] = counted.collectives.values()
+    assert (collective.name, collective.kind, collective.num_bytes, collective.group_size) == (
+        *("fusion.1", "reduce-scatter", 8 * 64 * 4),
+        4,
+    )
+
+
 CONVOLUTION = """
   %x = f32[2,8,8,3]{3,2,1,0} parameter(0)
   %k = f32[3,3,3,16]{3,2,1,0} parameter(1)

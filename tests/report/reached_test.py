@@ -1,8 +1,12 @@
 """The figure of the trials that reached, against time: its numbers by hand."""
 
+import re
+
 from made_entries import make_entry, make_trial
+from made_reports import entry
 
 from dawnjax.page.section import Figure
+from dawnjax.report import contents, inputs
 from dawnjax.report.curves import MOST_NAMED, learning_section
 from dawnjax.report.reached import reached_section
 
@@ -65,3 +69,27 @@ def test_each_of_41_trials_that_reached_is_drawn():
     assert isinstance(figure, Figure)
     assert "41 trials, drawn one by one" in figure.summary
     assert figure.draw(640.0).body().count("end of a trial") == 41
+
+
+def test_our_own_entries_begin_the_page_with_what_reached_by_when():
+    fields = {"suite": "dawnjax", "round": "", "benchmark": "digits", "submitter": ""}
+    ours = [
+        entry(rate, [scale * n for n in (10.0, 11.0, 12.0, 13.0, 14.0)], variant=f"rate={rate}",
+              source=f"digits rate={rate}", **fields)
+        for rate, scale in (("0.1", 1.0), ("0.2", 3.0))
+    ]  # fmt: skip
+    official = entry("dgx", [800.0, 820.0, 810.0])
+    made = contents.make(inputs.Inputs((*ours, official)))
+    (first,) = re.findall(r'(?s)<section id="summary".*?</section>', made.html)
+    figures = re.findall(r'<figure id="figure-([a-z0-9_-]+)"', first)
+    assert figures[0].startswith("reached-") and figures[1:] == ["overview"]
+    assert "a trial that never reached counts among all" in first
+    # Each figure once: that of the official entry stays in its section.
+    (section,) = re.findall(r'(?s)<section id="reached".*?</section>', made.html)
+    assert len(re.findall(r'id="figure-reached-\d+"', section)) == 1
+    assert len(re.findall(r'id="figure-reached-\d+"', made.html)) == 2
+    assert made.html.count('id="figure-ratios"') == 1
+    assert re.search(r"rate=0\.1[^;<]* / rate=0\.2[^;<]*: 0\.33", made.html)
+    assert [table.name for table in made.tables].count("reached_by_time") == 1
+    alone = contents.make(inputs.Inputs((official,))).html
+    assert 'id="figure-ratios"' not in alone and alone.count('id="figure-reached-1"') == 1

@@ -200,6 +200,39 @@ def test_own_runs_on_published_data_stand_among_official_entries():
         assert board_sources([official, other]) == [official.source]
 
 
+def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own():
+    fields = {"suite": "mlperf_training", "round": "v5.1", "benchmark": "llama31_8b"}
+    target = EntryTarget(metric="eval_accuracy", value=3.3, direction="at_most")
+    official = entry("fast", [100.0], **fields, source="x/llama31_8b", target=target)
+    assert official.summary is not None
+    scored = dataclasses.replace(official.summary, score_seconds=100.0)
+    official = dataclasses.replace(official, summary=scored)
+    fields = {"suite": "dawnjax", "round": "", "source": "c4_llama31_8b/1234/gpu"}
+    fields |= {"benchmark": "c4_llama31_8b", "official": "llama31_8b", "data": "c4_llama31"}
+    loss = EntryTarget(metric="loss", value=3.3, direction="at_most")
+    ours = entry("gpu", [50.0], **fields, target=loss)
+    [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
+    rows = board.by_time.records()
+    assert [(row["source"], row["rank"]) for row in rows] == [
+        (official.source, 1),
+        (ours.source, None),
+    ]
+    assert "nothing shows that its data, c4_llama31, are the benchmark's" in rows[1]["remark"]
+    for other in (
+        dataclasses.replace(ours, official=""),
+        dataclasses.replace(ours, target=dataclasses.replace(loss, value=3.4)),
+        dataclasses.replace(ours, benchmark="c4_llama31_8b, fine-tuned"),
+    ):
+        [board] = [b for b in boards.boards([official, other]) if b.title.startswith("MLPerf")]
+        assert len(board.by_time.records()) == 1
+    resnet = EntryTarget(metric="eval_accuracy", value=0.759, unit="fraction")
+    official = dataclasses.replace(official, benchmark="resnet", target=resnet)
+    on_it = EntryTarget(metric="top_1_accuracy", value=0.759, unit="fraction")
+    ours = dataclasses.replace(ours, official="resnet", target=on_it, published="ImageNet")
+    [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
+    assert [row["source"] for row in board.by_time.records()] == [ours.source, official.source]
+
+
 def board_sources(entries: list[Entry]) -> list:
     """Sources of the board of DAWNBench's CIFAR10, in their order."""
     [board] = [b for b in boards.boards(entries) if b.title.startswith("DAWNBench CIFAR10")]

@@ -27,7 +27,7 @@ def report() -> contents.Report:
     return some_report()
 
 
-@pytest.mark.parametrize("field", ["time_to_accuracy_seconds", "total_seconds", "cost_usd"])
+@pytest.mark.parametrize("field", ["time_to_accuracy_seconds", "clock_seconds", "cost_usd"])
 def test_a_negative_time_or_cost_is_refused_by_name(tmp_path, field):
     made = entry("s", [100.0, 110.0])
     trials = (dataclasses.replace(made.trials[0], **{field: -1.0}), made.trials[1])

@@ -107,3 +107,23 @@ def test_a_long_line_tells_few_points_and_keeps_its_ends():
     assert len(told) == plots.MOST_TITLED
     assert told[0] == ["a", "x: 0", "x: 0"]
     assert told[-1] == ["a", "x: 1\u202f999", "x: 4"]
+
+
+def test_the_value_of_a_field_is_never_cut():
+    name = "digits optimizer.base_learning_rate=0.0125 on 2 cores of an AMD EPYC processor"
+    for length in (60, 40, 30, 16):
+        assert "=0.0125" in words.squeezed(name, length)
+        assert len(words.squeezed(name, length)) <= max(length, len("optim…=0.0125"))
+    two = "schedule.warmup_epochs=1.5, optimizer.weight_decay=0.0005 on cpu"
+    short = words.squeezed(two, 32)
+    assert "=1.5" in short and "=0.0005" in short and len(short) <= 32
+    pair = [f"global_batch_size={size} on a machine of some name" for size in (64, 128, 256)]
+    assert all(
+        f"={n}" in s for n, s in zip((64, 128, 256), words.squeezed_apart(pair, 24), strict=True)
+    )
+
+
+def test_memory_is_in_powers_of_1024():
+    assert words.memory(40 * 2**30) == "40 GiB" and words.memory(1.5 * 2**30) == "1.50 GiB"
+    assert words.memory(820 * 2**20) == "820 MiB" and words.memory(4) == "4 bytes"
+    assert words.first("one two three", 2) == "one two…" and words.first("one two", 2) == "one two"

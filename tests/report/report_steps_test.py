@@ -91,6 +91,8 @@ def test_each_host_has_its_parts_and_its_losses(tmp_path):
     assert "Where the time of a step went" in report.html
     assert "host 1 costs the others 3.0 ms a step" in report.html
     assert "computing 60.0 %, communication, on the wire 30.0 %" in report.html
+    assert "954 MiB" in report.html  # 10**9 bytes
+    assert report.html.count('id="figure-op_losses-1"') == 1
 
 
 @pytest.mark.parametrize(

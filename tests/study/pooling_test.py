@@ -52,7 +52,8 @@ def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, mo
         return ExitStatus.DONE
 
     monkeypatch.setattr(trials, "run_trial", run_trial)
-    ran = trials.run_all(study, of_arms, ordered, tmp_path, {}, lambda name: None)
+    runner = trials.TrialRunner(study, tmp_path, {}, lambda name: None)
+    ran = trials.run_all(study, of_arms, ordered, runner)
     assert len([next(ran), next(ran)]) == 2
     with pytest.raises(RunError, match="ran with devices=4, and another trial of the arm with 8"):
         next(ran)
@@ -76,5 +77,6 @@ def test_reading_other_trials_is_no_set_up_of_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr(trials, "run_trial", run_trial)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     monkeypatch.setattr(dawnjax, "program_start", 993.0)
-    list(trials.run_all(study, of_arms, ordered, tmp_path, {}, lambda name: None))
+    runner = trials.TrialRunner(study, tmp_path, {}, lambda name: None)
+    list(trials.run_all(study, of_arms, ordered, runner))
     assert ages == [7.0, 7.0]  # of the imports

@@ -10,6 +10,7 @@ import numpy as np
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import InputShapes, TrainFeed, input_shapes
+from dawnjax.generations import Generations, Programs, compile_generation
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import EvaluationPrograms, TrainPrograms, compile_evaluation, compile_training
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
@@ -36,6 +37,12 @@ def training(num_devices: int, *flags: str) -> TrainPrograms:
 
 
 @functools.cache
+def generating(num_devices: int, *flags: str) -> Programs:
+    """The compiled programs that make examples, if any do."""
+    return compile_generation(build(num_devices, *flags)[0], lambda *_: None)
+
+
+@functools.cache
 def evaluation(num_devices: int, *flags: str) -> EvaluationPrograms:
     """The compiled programs of an evaluation."""
     return compile_evaluation(*build(num_devices, *flags), lambda *_: None)
@@ -55,8 +62,11 @@ def train_steps(num_devices: int, *flags: str, steps: int = 6) -> tuple[TrainSta
     feed = TrainFeed(shapes, mesh, data, seed=SEED, steps_per_call=1)
     feed.start([(step, 1) for step in range(steps)])
     state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    generations = Generations(recipe, generating(num_devices, *flags), state.made)
     losses = []
     for step in range(steps):
+        while generations.next_phase(step):
+            state = generations.advance(state, key)
         state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
         losses.append(float(metrics.losses[0]))
     feed.close()

@@ -278,7 +278,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         lambda folder: sparse(folder / "a.jsonl"),
         "bytes",
     ),
-    "sparse file of 3 GB, checked": ("check", lambda folder: sparse(folder / "a"), "no directory"),
+    "sparse file of 3 GB, checked": ("check", lambda folder: sparse(folder / "a"), "bytes"),
     "sparse file of 3 GB, reported": ("report", lambda folder: sparse(folder / "a"), "bytes"),
     "sparse file of 3 GB, evaluated": (
         "evaluate",

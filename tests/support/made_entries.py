@@ -24,7 +24,7 @@ def make_trial(
         file=fields.pop("file", "result_0.txt"),
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
-        total_seconds=total if total is not None else seconds,
+        clock_seconds=total if total is not None else seconds,
         epochs=epochs,
         evaluations=tuple(
             TimedEvaluation(epoch=epoch, seconds_since_run_start=moment, value=value)
@@ -46,7 +46,7 @@ def make_entry(trials: Sequence[Trial], **fields: Any) -> Entry:
     summary = summarize_trials(
         [trial.time_to_accuracy_seconds for trial in trials],
         [trial.epochs for trial in trials],
-        [trial.total_seconds for trial in trials],
+        [trial.clock_seconds for trial in trials],
         price,
     )
     return Entry(**{**given, **fields}, trials=tuple(trials), summary=summary)

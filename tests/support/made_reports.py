@@ -17,7 +17,7 @@ def trial(number: int, seconds: float | None, *, total: float, epochs: float = 4
         file=f"result_{number}.txt",
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
-        total_seconds=total,
+        clock_seconds=total,
         epochs=epochs,
         evaluations=tuple(
             TimedEvaluation(
@@ -59,7 +59,7 @@ def entry(name: str, times: list[float | None], **fields) -> Entry:
         **{**defaults, **fields},
         trials=trials,
         summary=summarize_trials(
-            times, [t.epochs for t in trials], [t.total_seconds for t in trials], price
+            times, [t.epochs for t in trials], [t.clock_seconds for t in trials], price
         ),
     )
 

@@ -32,6 +32,8 @@ def write_run(
     cache: str = "",
     declared: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
+    overrides: dict[str, Any] | None = None,
+    losses: tuple[float, ...] = (),
 ) -> Path:
     """Write a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
@@ -51,6 +53,8 @@ def write_run(
       cache: `cold` or `warm` for a program that took 5 s before the start; empty for none.
       declared: The log's facts on its data; those of made data if None.
       settings: Of JAX and XLA, that can change numbers; none if None.
+      overrides: Fields that flags changed; none if None.
+      losses: Of its first steps; not recorded if empty.
     """
     log = Log().begin(0.0, price)
     step = 0
@@ -64,6 +68,8 @@ def write_run(
     else:
         log.add("run_start", 8.0)
     start = 0.0 if interrupted else 8.0
+    if losses:
+        log.add("first_losses", start + 1.0, start_step=0, losses=list(losses))
     for number in range(1, int((seconds or 40.0) // 5) + 1):
         step += 10
         moment = start + 5.0 * number
@@ -85,7 +91,7 @@ def write_run(
             "schema_version": 1,
             "process_index": 0,
         },
-        "experiment": {"seed": seed, "identity": identity}
+        "experiment": {"seed": seed, "identity": identity, "overrides": overrides or {}}
         | ({"run_options": {"price_per_hour_usd": price, **options}} if options else {})
         | ({"experiment": {**EXPERIMENT, "data": {"tag": data}}} if data else {})
         | ({"data": declared} if declared else {}),

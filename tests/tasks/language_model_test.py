@@ -240,6 +240,20 @@ def test_the_metrics_are_means_over_tokens_and_bytes(tmp_path):
     assert found["bits_per_byte"] == pytest.approx(5 / 4 * math.log2(257), rel=1e-6)
 
 
+def test_experts_are_measured_over_the_whole_split():
+    totals = {"loss": np.array([8.0]), "tokens": np.array(4), "bytes": np.array(0)}
+    tokens = np.array([[6, 2], [4, 4]])
+    totals |= {"expert_tokens": tokens, "expert_probability": np.array([[3.0, 1.0], [2.0, 2.0]])}
+    totals["dropped"] = np.array([1, 0])
+    setting: Any = None
+    found = LanguageModelling().metrics_of(totals, setting)
+    # 2 (3/4 3/4 + 1/4 1/4) in the first layer, and 1 in the second.
+    assert found == {"loss": 2.0, "expert_balance": 1.125, "dropped_tokens": 1.0}
+    target = Target(metric="expert_balance", value=1.0, direction="at_most")
+    with pytest.raises(ConfigError, match="targets.0.metric=expert_balance is no quality"):
+        LanguageModelling().validate_target("targets.0", target, SyntheticTokens().spec())
+
+
 @pytest.mark.parametrize(
     ("metric", "line"),
     [

@@ -26,7 +26,7 @@ from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.tasks import pictures
-from dawnjax.tasks.object_detection import Search, detections
+from dawnjax.tasks.detection import Search, detections
 from dawnjax.train_step import execution_of, make_recipe
 
 COCO = Coco(corpus="coco2017", evaluates_empty=False, train_height=510, train_width=510)

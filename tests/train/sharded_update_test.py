@@ -4,14 +4,12 @@ import dataclasses
 import json
 import math
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from device_counts import first_losses
 from first_steps import build, train_text, training
 
 from dawnjax.__main__ import main
@@ -102,10 +100,16 @@ def test_a_sharded_update_gathers_the_new_parameters_alone():
 @pytest.mark.processes
 def test_as_many_devices_as_one_likes_compute_the_same_losses():
     """Groups of two on 1, 2, 4 and 8 devices; plain, with sharded updates, and accumulated."""
-    worker = Path(__file__).parents[1] / "support" / "device_counts.py"
-    done = subprocess.run([sys.executable, str(worker)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+
+    def case(count: int, *flags: str) -> tuple:
+        return (count, *SMALL, "--steps_per_call=1", *flags)
+
+    cases = {f"plain on {count}": case(count) for count in (1, 2, 4, 8)}
+    cases |= {
+        f"sharded update on {count}": case(count, "--weight_update_sharding") for count in (2, 4, 8)
+    }
+    cases["accumulated on 4"] = case(4, "--accumulation_steps=2")
+    found = first_losses(cases, 4)
     wanted = found["plain on 1"]
     assert len(set(wanted)) == 4
     for name, losses in found.items():

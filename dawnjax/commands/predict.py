@@ -1,0 +1,77 @@
+"""`dawnjax predict`: answers of a run's model to inputs of one's own."""
+
+import glob
+from pathlib import Path
+
+from absl import flags
+
+from dawnjax.checkpointed.earlier_run import add_run_flags, read_run
+from dawnjax.config import command_line
+from dawnjax.config.flag_tree import FlagTree
+from dawnjax.config.run_options import RunOptions
+from dawnjax.errors import ConfigError, ExitStatus
+
+_USAGE = "dawnjax predict RUN_DIR --from=FILES [FILE...] [--FLAG=VALUE...]"
+_DESCRIPTION = """
+Restores the newest checkpoint that verifies on one device and answers each input with it. Prints
+one line of JSON for each: the file, its line where it is a text, and the answer.
+
+  classification      JPEG or PNG images: up to five classes, the likeliest first
+  object_detection    JPEG or PNG images: boxes in pixels, with classes and scores
+  instance_segmentation
+                      the same, and a mask for each box, packed as COCO does
+  translation         texts with a sentence in each line: its translation
+  language_modelling  texts with a prompt in each line: its likeliest continuation
+  span_answering      JSON lines such as {"context": "...", "question": "..."}: the answer
+
+FILES is a file, a folder of files, or a pattern such as 'photos/*.jpg'. Vocabulary and classes are
+those of the run, whose data must lie where they were, or at --data_dir.
+"""
+_OPTIONS = ("checkpoint", "compile_cache_dir")
+
+MOST_FILES = 1_000_000
+
+
+def main(argv: list[str]) -> int:
+    flag_values = flags.FlagValues()
+    add_run_flags(flag_values)
+    text = "Inputs: a file, a folder or a pattern; may be given several times."
+    flags.DEFINE_multi_string("from", [], text, flag_values=flag_values)
+    options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
+    options.define(flag_values)
+    paths = command_line.parse("predict", flag_values, argv, _USAGE, _DESCRIPTION)
+    if not paths:
+        raise ConfigError(f"no run directory given; {_USAGE}")
+    # `--from photos/*.jpg` leaves all files but the first behind the run directory.
+    files = files_of([*(flag_values["from"].value or ()), *paths[1:]])
+    run_options = options.value(flag_values)
+    run_options.validate()
+    data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
+    run = read_run(Path(paths[0]), data_dir, file)
+    # Imported here: wrong use is answered before JAX is loaded to compute.
+    from dawnjax.checkpointed.predict import predict_run
+
+    predict_run(run, files, run_options)
+    return ExitStatus.DONE
+
+
+def files_of(given: list[str]) -> list[Path]:
+    """Files that paths, folders and patterns name, those of a folder sorted and not hidden."""
+    if not given:
+        raise ConfigError("--from is missing: the files to answer")
+    files: list[Path] = []
+    for text in given:
+        path = Path(text).expanduser()
+        if path.is_dir():
+            inside = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")]
+        elif path.exists():
+            inside = [path]
+        else:
+            inside = [Path(name) for name in glob.glob(str(path))]
+        if not inside:
+            what = "has no files" if path.is_dir() else "no such file"
+            raise ConfigError(f"--from={text}: {what}")
+        files += sorted(inside)
+    if len(files) > MOST_FILES:
+        raise ConfigError(f"--from names {len(files):,} files; at most {MOST_FILES:,} are read")
+    return files

@@ -1,0 +1,99 @@
+"""Generations of examples that a task makes: the calls of its programs between two epochs."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import jax
+
+from dawnjax.attempt import Attempt
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh import replicated
+from dawnjax.models.pure_model import Tree
+from dawnjax.programs import Record, compile_program, placed, state_shapes
+from dawnjax.runs.clock import GENERATION_PHASES, Phase
+from dawnjax.stepper import Stepper
+from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
+from dawnjax.train_step import Recipe, TrainState, key_shape
+
+Programs = Mapping[str, Callable[..., Tree]]
+
+
+def compile_generation(recipe: Recipe, record: Record) -> Programs:
+    """Program of each phase that makes examples, by name; empty where the data have them.
+
+    Each takes `(params, batch_stats, made, root_key)` and returns the next `made` in its memory.
+    None is run before the clock starts: a call may take longer than all else there.
+    """
+    task = recipe.experiment.task
+    if not isinstance(task, GeneratingTask):
+        return {}
+    state, whole = state_shapes(recipe), replicated(recipe.mesh)
+    arguments = (state.params, state.batch_stats, state.made, placed(key_shape(), whole))
+    programs = {}
+    for phase, _ in task.calls():
+        if phase not in GENERATION_PHASES:
+            known = " or ".join(GENERATION_PHASES)
+            raise ConfigError(
+                f"task={task.TAG}: calls() names a phase {phase!r}; it must be {known}"
+            )
+        call = _one_call(recipe, task, phase)
+        # At LLVM's highest level, whatever the batch: a search then takes 0.71 of the CPU time.
+        programs[phase] = compile_program(phase, call, arguments, whole, (2,), record)
+    return programs
+
+
+def _one_call(recipe: Recipe, task: GeneratingTask, phase: str) -> Callable[..., Tree]:
+    def call(params: Tree, batch_stats: Tree, made: Tree, root_key: jax.Array) -> Tree:
+        model, setting = recipe.model, recipe.setting
+        after = task.make(phase, model, params, batch_stats, made, root_key, setting)
+        return {**after, CALLS: made[CALLS] + 1}
+
+    return call
+
+
+class Generations:
+    """Makes each generation before the first step that trains on it."""
+
+    def __init__(self, recipe: Recipe, programs: Programs, made: Tree):
+        """Continue after the calls that `made` has had; without programs there is nothing to do."""
+        self._recipe, self._programs = recipe, programs
+        task = recipe.experiment.task
+        calls = task.calls() if isinstance(task, GeneratingTask) else ()
+        self._phases = [phase for phase, count in calls for _ in range(count)]
+        self._done = int(made[CALLS]) if calls else 0
+
+    def next_phase(self, step: int) -> str:
+        """Phase of the next call that must come before the step after `step`; empty if none."""
+        recipe, length = self._recipe, len(self._phases)
+        number = math.floor(recipe.experiment.epoch_of_step(step, recipe.spec))
+        return self._phases[self._done % length] if self._done < (number + 1) * length else ""
+
+    def advance(self, state: TrainState, root_key: jax.Array) -> TrainState:
+        """Make the next call; it takes over the memory of `made`."""
+        program = self._programs[self._phases[self._done % len(self._phases)]]
+        made = program(state.params, state.batch_stats, state.made, root_key)
+        # A call takes far longer than the host needs to begin the next; a signal waits for it.
+        made[CALLS].block_until_ready()
+        self._done += 1
+        return dataclasses.replace(state, made=made)
+
+    def make(self, stepper: Stepper, attempt: Attempt, limit_seconds: float) -> bool:
+        """Make the generation of the next step, unless it is there; True if asked to stop first."""
+        recipe, preemption, before = self._recipe, attempt.preemption, self._done
+        while phase := self.next_phase(stepper.step):
+            if attempt.journal.run_seconds() > limit_seconds:
+                preemption.spend_budget()
+            if preemption.holding and preemption.stops_at(stepper.step):
+                return True
+            attempt.phases.enter(cast(Phase, phase))
+            stepper.state = self.advance(stepper.state, stepper.root_key)
+            attempt.get_on()
+        if self._done > before:
+            task, counts = recipe.experiment.task, jax.device_get(stepper.state.made[FIGURES])
+            number = self._done // len(self._phases) - 1
+            attempt.journal.record_generation(
+                stepper.step, number, task.figures(counts, recipe.setting)
+            )
+        return False

@@ -1,0 +1,114 @@
+"""Prices of machines for an hour, from `prices.csv`, where each row names its day and source.
+
+A price is that of a list, without commitment or discount, unless its terms say otherwise. Sellers
+differ: one H100 costs 3.85 to 12.29 USD in November 2026.
+"""
+
+import dataclasses
+import re
+from datetime import date
+from pathlib import Path
+
+from dawnjax.errors import ConfigError
+from dawnjax.machine import data_tables
+from dawnjax.machine.hardware import GIGA
+
+UNITS = ("host", "accelerator")
+
+ON_DEMAND = "on demand"
+TERMS = (ON_DEMAND, "spot", "capacity block")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Price:
+    """Price of a host or accelerator for an hour, on a day, with its source.
+
+    Attributes:
+      name: Text in an entry's hardware or system, such as `p3.16xlarge`.
+      unit: One of `UNITS`. A TPU's accelerator is a chip.
+      date: `YYYY-MM-DD`, the first day on which it is known to hold.
+      terms: One of `TERMS`.
+      seller: Empty where the list does not say.
+      device: Its accelerators, as `hardware.csv` names them; empty where that has no row of them.
+      accelerators: Of one unit; 0 where the list does not say.
+      network_bytes_per_second: Of a host to others, one direction; 0 where the list does not say.
+    """
+
+    name: str
+    usd_per_hour: float
+    unit: str
+    date: str
+    source: str
+    terms: str = ON_DEMAND
+    seller: str = ""
+    device: str = ""
+    accelerators: int = 0
+    network_bytes_per_second: float = 0.0
+
+    @property
+    def usd_per_accelerator_hour(self) -> float:
+        """USD an hour of one accelerator of `device`."""
+        return self.usd_per_hour / self.accelerators
+
+    @property
+    def described(self) -> str:
+        """Seller, name, terms and day."""
+        name = self.name if self.name.startswith(self.seller) else f"{self.seller} {self.name}"
+        return f"{name}, {self.terms}, {self.date}"
+
+
+def read_prices(path: Path) -> tuple[Price, ...]:
+    """Read a list of prices from CSV: name, usd_per_hour, unit, date and source are needed."""
+    needed = ("name", "usd_per_hour", "unit", "date", "source")
+    return tuple(_price(row, where) for where, row in data_tables.rows(path, needed))
+
+
+def parse_date(text: str) -> date | None:
+    """Day of `YYYY-MM-DD`, with or without leading zeros; None for any other text."""
+    match = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text, re.ASCII)
+    try:
+        return date(*map(int, match.groups())) if match else None
+    except ValueError:
+        return None
+
+
+def _price(row: dict[str, str], where: str) -> Price:
+    def number(column: str) -> float:
+        text = row.get(column, "") or "0"
+        # float() alone would take "nan", "inf" and digits of other scripts.
+        if not re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+            raise ConfigError(f"{where}: {column} is {text!r}, not a number")
+        return float(text)
+
+    terms = row.get("terms", "") or ON_DEMAND
+    for column, value, choices in (("unit", row["unit"], UNITS), ("terms", terms, TERMS)):
+        if value not in choices:
+            raise ConfigError(f"{where}: {column} is {value!r}; choose one of {choices}")
+    day = parse_date(row["date"])
+    if day is None:
+        raise ConfigError(f"{where}: date is {row['date']!r}, not YYYY-MM-DD")
+    return Price(
+        name=row["name"],
+        usd_per_hour=number("usd_per_hour"),
+        unit=row["unit"],
+        date=day.isoformat(),
+        source=row["source"],
+        terms=terms,
+        seller=row.get("seller", ""),
+        device=row.get("device", ""),
+        accelerators=int(number("accelerators")) or int(row["unit"] == "accelerator"),
+        network_bytes_per_second=number("network_gb_per_second") * GIGA,
+    )
+
+
+PRICES = read_prices(data_tables.FOLDER / "prices.csv")
+"""Prices that DAWNBench entries give for one machine, with the day of the entry, and list prices.
+
+The prices of p2.8xlarge and g3.16xlarge are left out: the two entries that give them seem to have
+exchanged them.
+"""
+
+
+def of_device(name: str) -> tuple[Price, ...]:
+    """Listed prices of machines with a device of `hardware.csv`, in the order of the list."""
+    return tuple(price for price in PRICES if price.device == name and price.accelerators)

@@ -1,0 +1,187 @@
+"""Epochs to the target of a planned run, from the best source that knows them.
+
+The sources, in this order: the user (`--epochs`, or the runs of `--epochs_from`), the trials that
+an experiment's own file states, official results of the same benchmark. Without any a plan has the
+range from the first evaluation to the end of the budget, and no estimate.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dawnjax.config.experiment import Experiment
+from dawnjax.errors import ConfigError
+from dawnjax.plan import efficiency, epochs
+from dawnjax.plan.epochs import Epochs
+from dawnjax.plan.interval import DEVIATIONS
+from dawnjax.plan.observations import TARGETS, convergence_points, official_points
+
+if TYPE_CHECKING:
+    from dawnjax.results.entries import Entry
+
+GIVEN, RUNS = "given", "given runs"
+TRIALS, OFFICIAL = "trials of the experiment", "official results"
+
+_OTHER_EXPERIMENT = ("task", "model", "data", "targets")
+"""Fields that make trials say nothing about the planned run."""
+
+_SAME_EPOCHS = {"global_batch_size", "compute_dtype", "xla_options", "accumulation_steps"}
+"""Fields that the estimate accounts for, or that change no mathematics."""
+
+
+def given(number: float) -> Epochs:
+    """Epochs that the user states; ConfigError if they are no number above 0."""
+    if not 0 < number < 1e6:
+        raise ConfigError("--epochs must be a number above 0")
+    return Epochs(mean=number, spread=0.0, basis="given by --epochs, taken as exact", source=GIVEN)
+
+
+def known(
+    experiment: Experiment, base: Experiment | None, batch: int, train_examples: int
+) -> Epochs:
+    """Estimate from the experiment's trials, or else from official results.
+
+    Args:
+      experiment: With the flags of the plan.
+      base: Without them, as its file has it; None where there is none, as for a tiny variant.
+      batch: Global batch that is planned.
+      train_examples: Examples of an epoch.
+    """
+    trials = None
+    if base and base.observations:
+        trials = of_trials(experiment, base, batch, train_examples)
+    if trials and trials.mean is not None:
+        return trials
+    official = of_official_results(experiment, batch, train_examples)
+    if official.mean is not None or not trials:
+        return official
+    return dataclasses.replace(official, basis=f"{trials.basis}; {official.basis}")
+
+
+def of_trials(experiment: Experiment, base: Experiment, batch: int, train_examples: int) -> Epochs:
+    """Estimate from the trials that an experiment's file states."""
+    from dawnjax.config.experiment_modules import changed_fields
+
+    seen = base.observations
+    counts = [count for one in seen for count in one.epochs_to_target]
+    trials, reached = sum(one.trials for one in seen), sum(one.reached for one in seen)
+    changed = [name for name in changed_fields(base, experiment) if name not in _SAME_EPOCHS]
+    other = [name for name in changed if name.split(".")[0] in _OTHER_EXPERIMENT]
+    if experiment.initialize_from != base.initialize_from:
+        other.append("initialize_from")
+    if other:
+        return _unknown(f"its {trials} trials were of another {', '.join(other)}")
+    if not counts:
+        why = "were not kept" if reached else "are unknown: none reached the target"
+        return _unknown(f"the epochs of its {trials} trials {why}")
+    places = "; ".join(f"{one.hardware}, {one.date}" for one in seen if one.epochs_to_target)
+    basis = f"mean of {len(counts)} of {trials} trials that reached the target ({places})"
+    mean = math.fsum(counts) / len(counts)
+    every = base.evaluation.every_steps * base.global_batch_size / train_examples
+    # The interval reaches the next evaluation after the mean: a few trials that all reached at one
+    # evaluation do not show that the next trial does.
+    least = math.log1p((every or base.evaluation.every_epochs) / mean) / DEVIATIONS
+    spread = max(epochs.spread_of_trials(counts), least)
+    if changed:
+        spread = math.hypot(spread, epochs.RECIPES)
+        basis += f", of another {', '.join(changed)}: their interval is widened"
+    found = at_batch(mean, spread, [base.global_batch_size], batch, basis)
+    return dataclasses.replace(found, source=TRIALS if found.mean else "")
+
+
+def of_runs(path: str, experiment: str) -> Callable[[int], Epochs]:
+    """Estimate by batch from runs of the experiment; ConfigError where they are unfit."""
+    from dawnjax.analysis import leaderboard, loading
+
+    entries = list(loading.load_with_runs(Path(path).expanduser())[0])
+    ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", experiment)]
+    if not ours:
+        names = ", ".join(sorted({entry.benchmark for entry in entries}))
+        raise ConfigError(f"--epochs_from={path}: there is no run of {experiment}, but of {names}")
+    if len(targets := leaderboard.targets(ours)) > 1:
+        words = " and ".join(map(leaderboard.target_words, targets))
+        raise ConfigError(f"--epochs_from={path}: runs to different targets, {words}; give one's")
+    by_batch: dict[int | None, list[Entry]] = {}
+    for entry in ours:
+        by_batch.setdefault(entry.global_batch_size, []).append(entry)
+    for size, entries in by_batch.items():
+        if len({entry.identity for entry in entries}) > 1:
+            raise ConfigError(
+                f"--epochs_from={path}: runs of different experiments (identities) at batch "
+                f"{size or 'unknown'}; give those of one"
+            )
+    known = {
+        size: epochs_of
+        for size, entries in by_batch.items()
+        if (epochs_of := [t.epochs for e in entries for t in e.trials if t.reached and t.epochs])
+    }
+    if not known:
+        raise ConfigError(
+            f"--epochs_from={path}: no trial there says after how many epochs it reached"
+        )
+
+    def at(batch: int) -> Epochs:
+        # Runs of another batch than the nearest say less, and theirs is another experiment.
+        sizes = [size for size in known if size]
+        size = min(sizes, key=lambda size: abs(math.log(size / batch))) if sizes else None
+        counts, trials = known[size], sum(len(entry.trials) for entry in by_batch[size])
+        basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
+        basis += " or ".join(map(leaderboard.target_words, targets))
+        mean, spread = math.fsum(counts) / len(counts), epochs.spread_of_trials(counts)
+        found = at_batch(mean, spread, [size] if size else [], batch, basis)
+        return dataclasses.replace(found, source=RUNS if found.mean else "")
+
+    return at
+
+
+def of_official_results(experiment: Experiment, batch: int, train_examples: int) -> Epochs:
+    """Estimate from official results of the experiment's benchmark.
+
+    Points to the experiment's own target weigh more than points to another.
+    """
+    name, target = experiment.name, math.nan
+    if experiment.targets:
+        target = experiment.targets[0].value
+    official = official_points(name)
+    points = [*official, *convergence_points(name, train_examples)]
+    curve = epochs.fit(points, target)
+    if curve is None:
+        return _unknown("no official result says how many epochs reach the target")
+    parts = []
+    if official:
+        parts.append(f"{len(official)} results of MLPerf Training v0.5 to {TARGETS[name]:g}")
+    if others := len(points) - len(official):
+        to = ", ".join(f"{point:g}" for point in sorted({p.target for p in points[-others:]}))
+        parts.append(f"{others} reference points of later rounds to {to}")
+    found = at_batch(curve.at(batch), curve.spread, curve.batches, batch, " and ".join(parts))
+    own = any(point.target == target for point in points)
+    source = OFFICIAL if found.mean else ""
+    return dataclasses.replace(found, source=source, has_own_target=own)
+
+
+def _unknown(basis: str) -> Epochs:
+    return Epochs(mean=None, spread=0.0, basis=basis)
+
+
+def at_batch(
+    mean: float, spread: float, batches: Sequence[int], global_batch: int, basis: str
+) -> Epochs:
+    """Estimate at a batch; its spread grows beyond the counted batches until it is withheld."""
+    if not batches:
+        spread = math.hypot(spread, epochs.OUTSIDE_ONE_BATCH)
+        return Epochs(mean=mean, spread=spread, basis=f"{basis}; at a batch that is not known")
+    away = efficiency.octaves_outside(batches, global_batch)
+    smallest, largest = min(batches), max(batches)
+    counted = f"batch {smallest:,}" + (f" to {largest:,}" if largest > smallest else "")
+    if away > epochs.MOST_OCTAVES:
+        return _unknown(
+            f"epochs were counted at {counted}: {global_batch:,} is {2**away:.1f} times "
+            "beyond, further than any prediction was tried"
+        )
+    if away:
+        basis += f", at {counted}: their interval is widened for {global_batch:,}"
+    return Epochs(
+        mean=mean, spread=epochs.spread_outside(spread, batches, global_batch), basis=basis
+    )

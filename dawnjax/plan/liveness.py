@@ -1,0 +1,212 @@
+"""Bytes that a traced program holds at once, without compiling it.
+
+The program's order is JAX's, and XLA's fusion is modelled by three rules:
+
+- results of products, convolutions, gathers, loops and sums lie in memory, and so does each operand
+  of a product, a convolution, a gather or a loop;
+- all else is computed where it is read, from what lies in memory, as often as it is read;
+- a result dies after its last reader. Outputs take over the memory of donated arguments, and are
+  made as soon as their operands are there.
+
+Arguments are left out: they lie in memory all the time.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+_SUMS = ("reduce_", "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax")
+"""Beginnings of primitives whose result lies in memory, while their operand may be computed."""
+
+_WHOLE = (
+    "conv_general_dilated", "dot_general", "ragged_dot", "gather", "scatter", "sort", "top_k",
+    "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
+    "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call",
+)  # fmt: skip
+"""Beginnings of primitives whose result and operands lie in memory."""
+
+
+_SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint", "optimization_barrier")
+"""Primitives whose result is their operand, in the same place."""
+
+
+@dataclasses.dataclass
+class Buffer:
+    """A result of the program.
+
+    Attributes:
+      born: Place of the op that makes it.
+      dies: Place of its last reader.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    num_bytes: float
+    name: str
+    born: int
+    dies: int
+
+
+@dataclasses.dataclass
+class Peak:
+    """Most bytes at once, and the buffers that are alive then, the largest first."""
+
+    num_bytes: float
+    buffers: list[Buffer]
+
+
+@dataclasses.dataclass
+class _Op:
+    primitive: str
+    inputs: list[int]
+    outputs: list[int]
+    name: str
+    inner: Peak
+
+
+Size = Callable[[tuple[int, ...], Any], float]
+"""Bytes of an array of a shape and dtype on one device."""
+
+
+def peak_of(closed: Any, size: Size) -> Peak:
+    """Peak of a program, from its `ClosedJaxpr`."""
+    return _Program(size).peak(closed.jaxpr)
+
+
+class _Program:
+    def __init__(self, size: Size):
+        self._size = size
+        self._ops: list[_Op] = []
+        self._avals: list[Any] = []
+
+    def peak(self, jaxpr: Any, counts_arguments: bool = False) -> Peak:
+        arguments = [self._new(var.aval) for var in (*jaxpr.constvars, *jaxpr.invars)]
+        names = dict(zip((*jaxpr.constvars, *jaxpr.invars), arguments, strict=True))
+        outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
+        buffers = self._buffers(set(arguments), outputs)
+        if counts_arguments:
+            last = len(self._ops)
+            buffers += [self._buffer(argument, 0, last, "argument") for argument in arguments]
+        return self._sweep(buffers)
+
+    def _new(self, aval: Any) -> int:
+        self._avals.append(aval)
+        return len(self._avals) - 1
+
+    def _inlined(self, jaxpr: Any, names: dict[Any, int]) -> list[int | None]:
+        """Append the ops of a program, those of calls in it too; returns its results."""
+
+        def known(var: Any) -> int | None:
+            return names.get(var) if not hasattr(var, "val") else None  # a literal has no memory
+
+        for eqn in jaxpr.eqns:
+            primitive = eqn.primitive.name
+            operands = [known(var) for var in eqn.invars]
+            known_operands = [name for name in operands if name is not None]
+            if primitive in _SAME and len(known_operands) == len(operands):
+                names |= dict(zip(eqn.outvars, known_operands, strict=True))
+                continue
+            inner = _called(eqn)
+            if inner is not None and not primitive.startswith(("scan", "while", "cond")):
+                body = getattr(inner, "jaxpr", inner)
+                # Constants of a closed program are small: tables and scalars.
+                inside = {var: self._new(var.aval) for var in body.constvars}
+                given = zip(body.invars, operands, strict=True)
+                inside |= {var: name for var, name in given if name is not None}
+                results = self._inlined(body, inside)
+                for var, result in zip(eqn.outvars, results, strict=True):
+                    names[var] = self._new(var.aval) if result is None else result
+                continue
+            outputs = [self._new(var.aval) for var in eqn.outvars]
+            names.update(zip(eqn.outvars, outputs, strict=True))
+            where = str(eqn.source_info.name_stack)
+            self._ops.append(_Op(primitive, known_operands, outputs, where, self._inside(eqn)))
+        return [known(var) for var in jaxpr.outvars]
+
+    def _inside(self, eqn: Any) -> Peak:
+        """Peak of one round of a loop, or of a branch, by itself."""
+        bodies: Iterable[Any] = ()
+        if eqn.primitive.name in ("scan", "while", "cond"):
+            params = eqn.params
+            bodies = params.get("branches") or [params.get("jaxpr") or params["body_jaxpr"]]
+        return max(
+            (
+                # A round's slices of stacked arrays are arguments of the body.
+                _Program(self._size).peak(body.jaxpr, counts_arguments=True)
+                for body in bodies
+            ),
+            key=lambda peak: peak.num_bytes,
+            default=Peak(0.0, []),
+        )
+
+    def _buffers(self, arguments: set[int], outputs: Sequence[int]) -> list[Buffer]:
+        maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
+        stored = set(arguments)
+        for op in self._ops:
+            if op.primitive.startswith(_WHOLE):
+                stored |= {*op.inputs, *op.outputs}
+            elif op.primitive.startswith(_SUMS):
+                stored |= set(op.outputs)
+        roots: dict[int, frozenset[int]] = {}
+
+        def roots_of(name: int) -> frozenset[int]:
+            if name in stored or name not in maker:
+                return frozenset((name,))
+            return roots[name]
+
+        dies: dict[int, int] = {}
+        for place, op in enumerate(self._ops):
+            read = frozenset().union(*(roots_of(name) for name in op.inputs))
+            roots |= dict.fromkeys(op.outputs, read)
+            if any(name in stored for name in op.outputs):
+                dies |= dict.fromkeys(read, place)
+        # Zeros, masks and counts are made of nothing: who reads them makes them.
+        free = {
+            name
+            for name, (_, op) in maker.items()
+            if not op.primitive.startswith((*_WHOLE, *_SUMS)) and not roots[name]
+        }
+        for name in outputs:
+            made_of = roots.get(name, frozenset())
+            born = max((maker[root][0] for root in made_of if root in maker), default=0)
+            for root in made_of:
+                dies[root] = max(dies.get(root, 0), born)
+        kept = stored - free - arguments - set(outputs)
+        return [
+            self._buffer(name, place, max(place, dies.get(name, place)), op.name or op.primitive)
+            for name, (place, op) in maker.items()
+            if name in kept
+        ]
+
+    def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
+        aval = self._avals[name]
+        shape, dtype = tuple(getattr(aval, "shape", ())), getattr(aval, "dtype", None)
+        return Buffer(shape, str(dtype), self._size(shape, dtype), label, born, dies)
+
+    def _sweep(self, buffers: list[Buffer]) -> Peak:
+        change = [0.0] * (len(self._ops) + 2)
+        for buffer in buffers:
+            change[buffer.born] += buffer.num_bytes
+            change[buffer.dies + 1] -= buffer.num_bytes
+        alive, most, at = 0.0, 0.0, 0
+        for place, op in enumerate(self._ops):
+            alive += change[place]
+            if alive + op.inner.num_bytes > most:
+                most, at = alive + op.inner.num_bytes, place
+        there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
+        there += self._ops[at].inner.buffers if self._ops else []
+        return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
+
+
+def _called(eqn: Any) -> Any:
+    """Program that an op calls once, such as that of a `jit`; None where it calls none."""
+    found = [
+        eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params
+    ]
+    return found[0] if found and not callable(found[0]) else None
+
+
+def bytes_of(shape: tuple[int, ...], dtype: Any) -> float:
+    """Bytes of an array; keys of random numbers count as two words."""
+    return math.prod(shape) * float(getattr(dtype, "itemsize", 8))

@@ -1,0 +1,205 @@
+"""Memory that a train step needs on a device, from shapes alone: nothing is compiled."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from dawnjax.config.experiment import Experiment
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.models.execution import Execution, Platform
+from dawnjax.plan.liveness import Peak, bytes_of, peak_of
+from dawnjax.programs import state_shapes
+from dawnjax.train_step import Recipe, key_shape, make_recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """An array on one device."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    num_bytes: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of a train step on one device, by what they hold.
+
+    Attributes:
+      results: Results of ops at the peak: activations that the backward pass reads, and gradients.
+      tensors: The largest arrays.
+    """
+
+    parameters: float
+    optimizer: float
+    averages: float
+    inputs: float
+    results: float
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def num_bytes(self) -> float:
+        """All of them."""
+        return self.parameters + self.optimizer + self.averages + self.inputs + self.results
+
+
+NUM_TENSORS = 10
+
+
+def step_memory(
+    experiment: Experiment,
+    spec: Any,
+    shape: MeshShape,
+    num_devices: int,
+    platform: Platform,
+    shards_update: bool = False,
+) -> Memory:
+    """Memory of a step of the last stage.
+
+    Activations are traced at a device's share of the batch. Axes of the mesh that split layers or
+    texts are not seen there: activations count whole. The state is split as a run splits it.
+    """
+    stage = experiment.in_stage(experiment.spans(spec)[-1].index)
+    sizes = _mesh_sizes(shape, num_devices)
+    shards = shape.batch_shards(num_devices)
+    if stage.global_batch_size % shards:
+        raise ConfigError(
+            f"global_batch_size={stage.global_batch_size} is no multiple of {shards} devices"
+        )
+    local = _local_recipe(stage, spec, stage.global_batch_size // shards, platform)
+    mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
+    split_recipe = dataclasses.replace(local, mesh=mesh, shards_update=shards_update)
+    # The same shapes on another mesh: a large model traces for seconds.
+    split_recipe.__dict__["abstract_state"] = local.abstract_state
+    state = state_shapes(split_recipe)
+    split = _Split(sizes)
+    parts = {
+        "parameters": state.params,
+        "optimizer": state.opt_state,
+        "averages": (state.ema_params, state.batch_stats, state.loss_scale),
+    }
+    batch = _batch(local)
+    arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
+    peak = _peak(local, batch, split)
+    found = [
+        Tensor(_short(buffer.name), buffer.shape, buffer.dtype, buffer.num_bytes)
+        for buffer in peak.buffers
+    ]
+    largest = sorted([*arrays, *found], key=lambda tensor: -tensor.num_bytes)
+    return Memory(
+        **{
+            name: sum(tensor.num_bytes for tensor in split.tensors(name, tree))
+            for name, tree in parts.items()
+        },
+        inputs=sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values()),
+        results=peak.num_bytes,
+        tensors=tuple(largest[:NUM_TENSORS]),
+    )
+
+
+class _Split:
+    """Sizes of arrays on one device of a mesh; remembers how parameters of a shape are split."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        self._sizes = sizes
+        self._parts: dict[tuple[int, ...], int] = {}
+
+    def tensors(self, kind: str, tree: Any) -> list[Tensor]:
+        found = []
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            named = [axis for axes in leaf.sharding.spec for axis in _names(axes)]
+            parts = math.prod(self._sizes[axis] for axis in named)
+            self._parts.setdefault(_sides(leaf.shape), parts)
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            size = bytes_of(leaf.shape, leaf.dtype) / parts
+            found.append(Tensor(f"{kind}/{name}", leaf.shape, str(leaf.dtype), size))
+        return found
+
+    def size(self, shape: tuple[int, ...], dtype: Any) -> float:
+        """Bytes of a result: a gradient is split as its parameter is."""
+        return bytes_of(shape, dtype) / self._parts.get(_sides(shape), 1)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Sides of an array but for those of 1, sorted: a gradient may lie transposed."""
+    return tuple(sorted(side for side in shape if side > 1))
+
+
+def _names(axes: Any) -> tuple[str, ...]:
+    return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+
+
+def _mesh_sizes(shape: MeshShape, num_devices: int) -> dict[str, int]:
+    """Size of each axis; ConfigError where they do not divide the devices."""
+    sizes = dataclasses.asdict(shape)
+    others = math.prod(size for name, size in sizes.items() if name != "data")
+    sizes["data"] = sizes["data"] or num_devices // others
+    if sizes["data"] * others != num_devices:
+        named = " x ".join(f"mesh.{name}={size}" for name, size in sizes.items() if size != 1)
+        raise ConfigError(
+            f"{named or 'the mesh'} is {sizes['data'] * others}, but there are {num_devices} "
+            "devices"
+        )
+    return sizes
+
+
+def _local_recipe(experiment: Experiment, spec: Any, batch: int, platform: Platform) -> Recipe:
+    """Recipe of one device with its share of the batch, as its platform computes it."""
+    group = experiment.batch_norm_group_size
+    if group and batch % group:
+        group = batch  # a group that straddles devices
+    experiment = dataclasses.replace(
+        experiment, global_batch_size=batch, batch_norm_group_size=group
+    )
+    execution = Execution(
+        platform=platform,
+        compute_dtype=experiment.compute_dtype,
+        batch_norm_group_size=group,
+    )
+    mesh = make_mesh(MeshShape(data=1), jax.devices()[:1])
+    return make_recipe(experiment, spec, mesh, execution=execution)
+
+
+def _batch(recipe: Recipe) -> dict[str, jax.ShapeDtypeStruct]:
+    shapes = recipe.spec.example_shapes("train") | {"index": ((), "int32"), "epoch": ((), "int32")}
+    rows = recipe.experiment.global_batch_size
+    return {n: jax.ShapeDtypeStruct((rows, *s), d) for n, (s, d) in shapes.items()}
+
+
+def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
+    traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
+    return peak_of(traced, split.size)
+
+
+def _short(name: str) -> str:
+    return name.rsplit("/", 3)[-1] if len(name) > 60 else name
+
+
+def largest_batch(
+    experiment: Experiment,
+    spec: Any,
+    shape: MeshShape,
+    num_devices: int,
+    platform: Platform,
+    limit_bytes: float,
+    needs: Memory,
+) -> int:
+    """Largest global batch within a limit, if memory grows evenly; 0 where no batch is.
+
+    Args:
+      needs: Memory of the experiment's own batch, of one stage.
+    """
+    shards = shape.batch_shards(num_devices)
+    small = dataclasses.replace(experiment, global_batch_size=shards)
+    one = step_memory(small, spec, shape, num_devices, platform).num_bytes
+    share = experiment.global_batch_size // shards
+    if one > limit_bytes or share == 1:
+        return 0
+    each = (needs.num_bytes - one) / (share - 1)
+    return shards * int(1 + (limit_bytes - one) // each)

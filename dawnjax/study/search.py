@@ -1,0 +1,229 @@
+"""Search for a fast recipe: some seeds choose it, others judge it.
+
+A recipe that was chosen for its time on some seeds is slower on others: the fastest of many noisy
+times is partly luck. The trials that choose are therefore marked (`RunOptions.chooses`), stand in
+no entry, and the winner is run again on fresh seeds before a time is quoted.
+
+Optuna draws the recipes from a seed and decides how many trials each gets. It keeps its state in
+memory: the logs hold the times, so that a resumed search draws and decides the same again.
+
+Source of `asha`: L. Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020.
+The resource is the number of trials, for a run that is cut short says little of its time to
+accuracy: a schedule that decays the learning rate reaches its target at its end.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dawnjax.analysis.our_run import OurRun
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.study.axes import Axis, axis_of
+from dawnjax.study.design import RUNGS, Arm, PlannedTrial, Study, arm_at
+from dawnjax.study.looks import Row, Rows
+from dawnjax.study.reading import is_over, row_of
+
+MOST_VAIN_DRAWS = 1000
+"""Draws in a row of recipes that were drawn before, or that cannot be trained."""
+
+Run = Callable[[PlannedTrial], tuple[OurRun | None, str]]
+
+Admit = Callable[[Arm], bool]
+"""True if a new arm can be trained; it is then part of the study."""
+
+
+def optuna() -> Any:
+    """Load Optuna; `ConfigError` says how to install it."""
+    try:
+        import optuna as library  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError("--search needs Optuna: pip install -e '.[search]'") from None
+    library.logging.set_verbosity(library.logging.WARNING)
+    return library
+
+
+def score(rows: Iterable[Row]) -> float:
+    """Time of a recipe's trials over the number that reached; infinite where none did."""
+    rows = list(rows)
+    reached = sum(row.reached for row in rows)
+    return sum(row.seconds for row in rows) / reached if reached else math.inf
+
+
+def winner(rows: Mapping[Arm, Rows]) -> Arm | None:
+    """Fastest of the recipes that passed most rungs; None where no trial reached the target."""
+
+    def place(arm: Arm) -> tuple[int, float]:
+        rungs = sum(len(rows[arm]) >= rung for rung in RUNGS)
+        return -rungs, score(rows[arm].values())
+
+    there = [arm for arm in rows if math.isfinite(score(rows[arm].values()))]
+    return min(there, key=place, default=None)
+
+
+class Draws:
+    """Recipes drawn from the axes, each once, and Optuna's decisions on their trials."""
+
+    def __init__(self, study: Study):
+        library = optuna()
+        self._axes = [axis_of(text) for text in study.axes]
+        distributions = library.distributions
+        self._distributions = {
+            axis.field: _distribution(distributions, axis) for axis in self._axes
+        }
+        halving = library.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
+        self._study = library.create_study(
+            sampler=library.samplers.RandomSampler(seed=study.order_seed),
+            pruner=halving if study.search == "asha" else library.pruners.NopPruner(),
+        )
+        self._states = library.trial.TrialState
+        self._trial: Any = None
+        self._seen: set[str] = set()
+
+    def draw(self, admits: Admit) -> Arm:
+        """Draw the next recipe that is new and that can be trained."""
+        for _ in range(MOST_VAIN_DRAWS):
+            self._trial = self._study.ask(self._distributions)
+            values = [axis.text(self._trial.params[axis.field]) for axis in self._axes]
+            arm = arm_at(self._axes, values)
+            if arm.name not in self._seen:
+                self._seen.add(arm.name)
+                if admits(arm):
+                    return arm
+            self._study.tell(self._trial, state=self._states.FAIL)
+        raise ConfigError(
+            f"{MOST_VAIN_DRAWS:,} draws in a row gave no new recipe that can be trained: widen the "
+            "axes"
+        )
+
+    def is_dropped(self, rows: Sequence[Row]) -> bool:
+        """True if a recipe with these trials gets no more."""
+        value = score(rows)
+        self._trial.report(value, step=len(rows))
+        # Asked in any case: Optuna counts the value among those that later ones compete with.
+        is_slow = self._trial.should_prune()
+        return is_slow or math.isinf(value)
+
+    def end(self) -> None:
+        """Close the recipe that was drawn last."""
+        self._study.tell(self._trial, state=self._states.PRUNED)
+
+
+def _distribution(distributions: Any, axis: Axis) -> Any:
+    if axis.values:
+        return distributions.CategoricalDistribution(axis.values)
+    if axis.distribution == "int":
+        return distributions.IntDistribution(axis.low, axis.high)
+    return distributions.FloatDistribution(axis.low, axis.high, log=axis.distribution == "log")
+
+
+def run_search(
+    study: Study, run: Run, admits: Admit
+) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
+    """Run the trials that choose, then those that judge the winner; yield each with its run.
+
+    Args:
+      run: Runs a trial unless it is over.
+      admits: Takes each new arm into the study.
+
+    Raises:
+      RunError: A trial failed before its clock started, so that nothing can be chosen by it.
+    """
+    draws, rows, number = Draws(study), {}, 0
+    while number < study.trials:
+        arm = draws.draw(admits)
+        of_arm: Rows = rows.setdefault(arm, {})
+        for seed in study.seeds_that_choose:
+            trial = PlannedTrial(number, arm, seed, chooses=True)
+            of_run, why = run(trial)
+            if of_run is None or not is_over(of_run):
+                raise RunError(
+                    f"{arm.name}, seed {seed}: {why or 'it has not ended'}; a search cannot choose "
+                    "without it, and the same command tries it again"
+                )
+            of_arm[seed] = row_of(of_run) or Row(0.0, False)
+            number += 1
+            yield trial, of_run, why
+            if draws.is_dropped([*of_arm.values()]) or number == study.trials:
+                break
+        draws.end()
+    best = winner(rows)
+    if best is None:
+        return
+    for seed in study.seeds_that_judge:
+        trial = PlannedTrial(number, best, seed)
+        number += 1
+        yield (trial, *run(trial))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchFigures:
+    """Recipes of a search by the trials that chose, and the winner.
+
+    Attributes:
+      planned: Trials that the search may choose by.
+      trials: Those that are over.
+      chose: Seeds that chose.
+      judged: Seeds, none of which chose, that judge the winner.
+      winner: Arm that was chosen; empty while the search goes on, or where no trial reached.
+      recipes: Each drawn recipe, the fastest first: arm, flags, trials, reached, and
+        `choosing_seconds`, the time of its trials over the number that reached. That of the winner
+        is no estimate of its time, since it was chosen for being low.
+    """
+
+    method: str
+    planned: int
+    trials: int
+    chose: list[int]
+    judged: list[int]
+    winner: str
+    recipes: list[dict[str, Any]]
+
+    def sentence(self) -> str:
+        """Which seeds chose and which judge."""
+        said = f"{self.trials} of {self.planned} trials of {len(self.recipes)} recipes, on "
+        said += f"{_seeds(self.chose)}, chose"
+        if not self.winner:
+            none = "no trial reached the target, so there is no winner to judge"
+            return none if self.trials >= self.planned else f"{said} nothing yet"
+        return f"{said} {self.winner}; {_seeds(self.judged)}, which chose nothing, judge it"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+
+
+def search_figures(study: Study, runs: Mapping[PlannedTrial, OurRun]) -> SearchFigures | None:
+    """Figures of a search's trials so far; None for any other study."""
+    if not study.search:
+        return None
+    rows: dict[Arm, Rows] = {}
+    for trial, run in runs.items():
+        if trial.chooses:
+            rows.setdefault(trial.arm, {})[trial.seed] = row_of(run) or Row(0.0, False)
+    count = sum(map(len, rows.values()))
+    best = winner(rows) if count >= study.trials else None
+    recipes = []
+    for arm, of_arm in rows.items():
+        value = score(of_arm.values())
+        recipes.append(
+            {
+                "arm": arm.name,
+                "flags": list(arm.flags),
+                "trials": len(of_arm),
+                "reached": sum(row.reached for row in of_arm.values()),
+                "choosing_seconds": value if math.isfinite(value) else None,
+            }
+        )
+    recipes.sort(
+        key=lambda row: (row["arm"] != (best and best.name), row["choosing_seconds"] or math.inf)
+    )
+    return SearchFigures(
+        method=study.search,
+        planned=study.trials,
+        trials=count,
+        chose=list(study.seeds_that_choose),
+        judged=list(study.seeds_that_judge),
+        winner=best.name if best else "",
+        recipes=recipes,
+    )

@@ -1,0 +1,240 @@
+"""Tasks that find objects in images: the choice of detections, and their scores by COCO.
+
+Source: Liu et al. 2016, "SSD" (arXiv 1512.02325), "Inference" in section 3; mlcommons/training
+v0.5, `single_stage_detector/ssd/utils.py`, for the search.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.coco import Coco, padded, resized
+from dawnjax.input_pipeline.reading import own_inputs
+from dawnjax.input_pipeline.reading.image_files import decode_upright
+from dawnjax.input_pipeline.reading.objects import Objects
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.limits import FractionBelowOne, Limit
+from dawnjax.machine.mesh import BATCH_AXES
+from dawnjax.models import boxes as box_geometry
+from dawnjax.models.suppression import greedy_choice
+from dawnjax.tasks import coco_scores
+from dawnjax.tasks.task import Answering, Arrays, Compiled, LabelledSet, OwnInputs, Setting, Task
+
+_Places = Annotated[int, Limit(lambda value: 1 <= value <= 1000, "lie in 1 to 1000")]
+Overlap = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in (0, 1]")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """Choice of detections among all boxes of a network.
+
+    Attributes:
+      least_score: A box is none of a class below this probability.
+      overlap: Of two boxes of a class that overlap as much or more, the likelier one stays.
+      most_a_class: Boxes of each class that are looked at, the likeliest.
+      most: Detections of an image, the likeliest of all classes. COCO counts 100 of each class.
+    """
+
+    least_score: FractionBelowOne = 0.05
+    overlap: Overlap = 0.5
+    most_a_class: _Places = 200
+    most: _Places = 200
+
+
+class _OtherSet(NamedTuple):
+    objects: Objects
+
+    def evaluated_objects(self) -> Objects:
+        return self.objects
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Detection(Task):
+    """A task whose answer is `detections`, float32 [batch, most, 6], and perhaps more.
+
+    A detection has corners as fractions of the image, score and class; score 0 is none.
+
+    Attributes:
+      search: Choice of detections in an evaluation.
+    """
+
+    example_unit: ClassVar[str] = "images"
+    evaluation_fields: ClassVar = ("search",)
+    other_set_flags: ClassVar = {"data": "Another set that `dawnjax prepare --dataset=coco` wrote."}
+
+    search: Search = Search()
+
+    @abc.abstractmethod
+    def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Arrays:
+        """Detections of images, and what belongs to each."""
+
+    @abc.abstractmethod
+    def scores(self, truth: Objects, answers: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Metrics of the answers to all images of `truth`."""
+
+    @abc.abstractmethod
+    def shown(
+        self, truth: Objects, answer: Mapping[str, np.ndarray], example: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Picture of the answer to one image; each array has one row."""
+
+    @abc.abstractmethod
+    def stated(
+        self, sizes: np.ndarray, names: Sequence[str], answer: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """JSON values of the answer to one image of `sizes`, [1, 2], and the classes' `names`."""
+
+    def validate(self, model: Any, spec: Any) -> None:
+        coco_scores.require_hotcoco()
+
+    def validate_target(self, name: str, target: Any, spec: Any) -> None:
+        """Refuse 0, which no detection at all reaches."""
+        del spec
+        if target.value == 0:
+            raise ConfigError(f"{name}.value=0 must be above 0: every network reaches it")
+
+    def model_arguments(self, spec: Any) -> dict[str, Any]:
+        return {"image_shape": spec.image_shape, "num_classes": spec.num_classes}
+
+    def zero_totals(self, setting: Setting) -> Arrays:
+        """Places for each image's detections; one that no batch fills has none."""
+        shape = (setting.spec.num_eval_examples, self.search.most, 6)
+        return {"detections": jnp.zeros(shape, jnp.float32)}
+
+    def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
+        """Each image's answer at its place in the split."""
+        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
+        place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
+        found = self.answer(module, batch, setting)
+        return {name: totals[name].at[place].set(found[name], mode="drop") for name in totals}
+
+    def metrics_of(
+        self, totals: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, float | str]:
+        """The figures of COCO, without those of sizes that no object has."""
+        return {**self.scores(setting.data.evaluated_objects(), totals)}
+
+    def answering(
+        self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
+    ) -> Answering:
+        """Model that finds the objects of single images."""
+        image = super().answering(compiled, examples, setting)
+
+        def truth(positions: list[int]) -> Objects:
+            return setting.data.evaluated_objects().of_images(np.array(positions))
+
+        def quality(answers: list[Any], positions: list[int]) -> dict[str, Any]:
+            joined = {n: np.concatenate([answer[n] for answer in answers]) for n in answers[0]}
+            return {**self.scores(truth(positions), joined)}
+
+        def shown(answer: Any, position: int) -> tuple[np.ndarray, Any]:
+            one = truth([position])
+            picture = self.shown(one, answer, image.example(position))
+            return picture, self.stated(one.sizes, one.names, answer)
+
+        height, width, _ = setting.spec.image_shape
+        timed = f"from an image of {width}x{height} on the host to its detections on the host"
+        return dataclasses.replace(image, quality=quality, timed=timed, shown=shown)
+
+    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
+        """JPEG and PNG images of any size, fitted as the run's are."""
+        data, shape = setting.data, setting.spec.image_shape
+        names = tuple(data.classes())
+        sizes: dict[int, tuple[int, ...]] = {}
+
+        def fitted(position: int) -> list[int]:
+            if not isinstance(data, Coco):
+                return list(shape[:2])
+            return data.fitted(np.array([sizes[position]]), shape)[0].tolist()
+
+        def fit(content: bytes, position: int) -> np.ndarray:
+            image = decode_upright(content)
+            sizes[position] = image.shape[:2]
+            return padded(resized(image, fitted(position)), shape)
+
+        images = own_inputs.images(files, shape, fit)
+
+        def covered(position: int) -> np.ndarray:
+            if position not in sizes:
+                images[np.array([position])]  # decodes it, which says its size
+            return np.array(fitted(position), np.float32) / shape[:2]
+
+        examples = {"image": images}
+        if setting.spec.mask_side:
+            examples["covered"] = RowsOnDemand(len(files), (2,), "float32", covered, num_threads=1)
+        return OwnInputs(
+            spec=setting.spec,
+            examples=examples,
+            given=[{"file": str(file)} for file in files],
+            stated=lambda answer, at: self.stated(np.array([sizes[at]]), names, answer),
+        )
+
+    def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
+        """The evaluation split of another prepared set, its classes matched by name."""
+        path = Path(paths["data"]).expanduser()
+        height, width, _ = setting.spec.image_shape
+        other = Coco(corpus=path.name, height=height, width=width, mask_side=setting.spec.mask_side)
+        if isinstance(setting.data, Coco):
+            other = setting.data
+        other = dataclasses.replace(other, corpus=path.name, data_dir=str(path))
+        names = tuple(setting.data.classes())
+        try:
+            spec = other.spec()
+            objects = other.evaluated_objects().in_classes(names)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        absent = len(names) - len(np.unique(objects.classes))
+        note = f"{absent} of the run's {len(names)} classes do not occur in the set"
+        return LabelledSet(
+            kind="images with objects",
+            spec=dataclasses.replace(setting.spec, num_eval_examples=spec.num_eval_examples),
+            data=_OtherSet(objects),
+            examples=other.load("eval"),
+            fingerprint=spec.fingerprint,
+            notes=(note,) if absent else (),
+        )
+
+
+def on_each_device(function: Callable[..., Any], mesh: Mesh | None) -> Callable[..., Any]:
+    """Function of arrays [batch, ...] that each device computes for its own examples alone."""
+    if mesh is None or mesh.size == 1:
+        return function
+    rows = PartitionSpec(BATCH_AXES)
+
+    def split(*arrays: Any) -> Any:
+        return jax.shard_map(
+            function, mesh=mesh, in_specs=(rows,) * len(arrays), out_specs=rows, check_vma=False
+        )(*arrays)
+
+    return split
+
+
+def detections(config: Search, corners: jax.Array, scores: jax.Array) -> jax.Array:
+    """Detections of one image, in falling order of score: float32 [most, 6].
+
+    Args:
+      corners: float32 [boxes, 4], or [boxes, classes, 4] where each class has its own.
+      scores: Probability of each class, float32 [boxes, classes]; one that is no number is none.
+    """
+    scores = jnp.where(scores > config.least_score, scores, 0.0).T
+    # Of equal scores the first box is taken, so the order is that of the boxes.
+    best, places = jax.lax.top_k(scores, min(config.most_a_class, len(corners)))
+    if corners.ndim == 2:
+        of_class = corners[places]
+    else:
+        of_class = jnp.take_along_axis(corners.swapaxes(0, 1), places[..., None], axis=1)
+    is_rival = box_geometry.overlaps(of_class, of_class) >= config.overlap
+    kept = jnp.where(greedy_choice(is_rival, best > 0), best, 0.0).reshape(-1)
+    best, places = jax.lax.top_k(kept, min(config.most, len(kept)))
+    classes = 1 + places // of_class.shape[1]
+    columns = (of_class.reshape(-1, 4)[places], best[:, None], classes[:, None])
+    found = jnp.where(best[:, None] > 0, jnp.concatenate(columns, axis=1), 0.0)
+    return jnp.pad(found, ((0, config.most - len(found)), (0, 0)))

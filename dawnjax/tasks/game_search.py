@@ -1,0 +1,216 @@
+"""Tree search over the moves of pgx games, by mctx: PUCT, or Gumbel's sequential halving.
+
+A game is searched by itself, with its own key: what is found does not depend on the games beside it
+or on the number of devices.
+
+Source: Silver et al. 2018, "A general reinforcement learning algorithm that masters chess, shogi
+and Go through self-play", "Search" in the supplement; Danihelka et al. 2022, "Policy improvement by
+planning with Gumbel" (ICLR).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from dawnjax.errors import ConfigError
+from dawnjax.limits import Fraction, NonNegative, OneOrMore, Positive, require
+from dawnjax.machine.mesh import BATCH_AXES
+from dawnjax.models.pure_model import mode_arguments, split_module
+from dawnjax.tasks.task import Setting
+
+Evaluate = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+"""From observations [batch, ...] and a key to logits [batch, actions] and the mover's values."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GameSearch:
+    """Search of a move.
+
+    Attributes:
+      method: `puct` visits by the sum of a move's value and its prior; `gumbel` halves a few
+        considered moves, and learns with few simulations.
+      simulations: Positions that the network evaluates after the root.
+      exploration: Weight of the prior in `puct`; the prior of a position with N visits is weighed
+        by it plus log((1 + N + base) / base).
+      exploration_base: That base.
+      noise_alpha: Of the Dirichlet noise at the root of `puct`.
+      noise_fraction: Weight of that noise beside the prior.
+      opening_moves: First moves of a game that `puct` draws by their visits; then the most visited.
+      considered: Moves that `gumbel` considers at the root.
+      symmetries: Turn and mirror the board at random before each evaluation by the network.
+    """
+
+    method: Literal["puct", "gumbel"] = "puct"
+    simulations: OneOrMore[int] = 32
+    exploration: Positive[float] = 1.25
+    exploration_base: Positive[float] = 19652.0
+    noise_alpha: Positive[float] = 0.3
+    noise_fraction: Fraction = 0.25
+    opening_moves: NonNegative[int] = 10
+    considered: OneOrMore[int] = 16
+    symmetries: bool = False
+
+    def check_together(self, prefix: str) -> None:
+        """Refuse fewer simulations than moves that Gumbel must look at once."""
+        if self.method == "gumbel":
+            require(
+                self.simulations >= self.considered,
+                f"{prefix}simulations",
+                self.simulations,
+                f"be {prefix}considered={self.considered} or more",
+            )
+
+
+class Found(NamedTuple):
+    """Moves chosen, int32 [games], and targets of the policy, float32 [games, actions]."""
+
+    action: jax.Array
+    weights: jax.Array
+
+
+def evaluator(module: Any, symmetries: tuple[np.ndarray, np.ndarray] | None) -> Evaluate:
+    """Network as a search calls it; with `symmetries`, as `PgxGame.symmetries`, in a random one."""
+
+    def evaluate(observations: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if symmetries is None:
+            return module(observations, **mode_arguments(module, False))
+        cells, back = jnp.asarray(symmetries[0]), jnp.asarray(np.argsort(symmetries[1], axis=1))
+        which = jax.random.randint(key, (), 0, len(cells))
+        rows, planes = len(observations), observations.shape[-1]
+        turned = observations.reshape(rows, -1, planes)[:, cells[which]]
+        logits, values = module(turned.reshape(observations.shape), **mode_arguments(module, False))
+        return logits[:, back[which]], values
+
+    return evaluate
+
+
+def require_mctx() -> None:
+    """Load mctx, so that a run without it ends before it has trained."""
+    _mctx()
+
+
+def search(
+    config: GameSearch,
+    rules: Any,
+    evaluate: Evaluate,
+    states: Any,
+    keys: jax.Array,
+    *,
+    explores: bool = True,
+) -> Found:
+    """Search a move of each game; `states` are pgx states of games that have not ended.
+
+    Without `explores` there is no noise, and the best move is taken.
+    """
+    mctx = _mctx()
+
+    def expand(_: Any, key: jax.Array, action: jax.Array, states: Any) -> Any:
+        mover = states.current_player
+        states = jax.vmap(rules.step)(states, action)
+        logits, value = evaluate(states.observation, key)
+        rows = jnp.arange(len(mover))
+        ended = states.terminated | states.truncated
+        same = jnp.where(states.current_player == mover, 1.0, -1.0)
+        return mctx.RecurrentFnOutput(
+            reward=states.rewards[rows, mover],
+            discount=jnp.where(ended, 0.0, same),
+            # mctx masks the moves of the root alone.
+            prior_logits=_legal(logits, states),
+            value=jnp.where(ended, 0.0, value),
+        ), states
+
+    def one(state: Any, key: jax.Array) -> Found:
+        # A batch of one: mctx draws for a batch, and a game's draws must be its own.
+        states = jax.tree.map(lambda leaf: leaf[None], state)
+        network_key, search_key = jax.random.split(key)
+        logits, value = evaluate(states.observation, network_key)
+        root = mctx.RootFnOutput(prior_logits=_legal(logits, states), value=value, embedding=states)
+        call = functools.partial(
+            _policy(mctx, config, explores, states),
+            params=(),
+            rng_key=search_key,
+            root=root,
+            recurrent_fn=expand,
+            num_simulations=config.simulations,
+            invalid_actions=~states.legal_action_mask,
+        )
+        found = call()
+        return Found(found.action[0].astype(jnp.int32), found.action_weights[0])
+
+    return jax.vmap(one)(states, keys)
+
+
+def searching(
+    config: GameSearch, rules: Any, evaluate: Evaluate, explores: bool
+) -> Callable[..., jax.Array]:
+    """Player that takes the moves that a search finds."""
+    found: Callable[..., Found] = functools.partial(
+        search, config, rules, evaluate, explores=explores
+    )
+    return lambda states, keys: found(states, keys).action
+
+
+def over_games(
+    function: Callable[..., Any], setting: Setting, module: Any, rows: tuple, *whole: Any
+) -> Any:
+    """Call `function(module, *rows, *whole)`, each device with its own games."""
+    mesh = setting.mesh
+    if mesh is None or mesh.size == 1:
+        return function(module, *rows, *whole)
+    arrays, made_of = split_module(module)
+    all_games, own = PartitionSpec(), PartitionSpec(BATCH_AXES)
+    return jax.shard_map(
+        lambda arrays, rows, whole: function(made_of(arrays), *rows, *whole),
+        mesh=mesh,
+        in_specs=(all_games, own, all_games),
+        out_specs=own,
+        check_vma=False,
+    )(arrays, rows, whole)
+
+
+def _policy(mctx: Any, config: GameSearch, explores: bool, states: Any) -> Callable[..., Any]:
+    if config.method == "gumbel":
+        return functools.partial(
+            mctx.gumbel_muzero_policy,
+            max_num_considered_actions=config.considered,
+            gumbel_scale=1.0 if explores else 0.0,
+        )
+    is_opening = states._step_count[0] < (config.opening_moves if explores else 0)
+    return functools.partial(
+        mctx.muzero_policy,
+        qtransform=_value_from_parent,
+        dirichlet_fraction=config.noise_fraction if explores else 0.0,
+        dirichlet_alpha=config.noise_alpha,
+        pb_c_init=config.exploration,
+        pb_c_base=config.exploration_base,
+        temperature=jnp.where(is_opening, 1.0, 0.0),
+    )
+
+
+def _value_from_parent(tree: Any, node: jax.Array) -> jax.Array:
+    """Mean value of each move, the position's own value counted as its first visit.
+
+    Source: mlcommons/training v0.5, `reinforcement/tensorflow/minigo/mcts.py`, `child_Q`.
+    """
+    visits = tree.children_visits[node]
+    return (tree.raw_values[node] + visits * tree.qvalues(node)) / (1 + visits)
+
+
+def _legal(logits: jax.Array, states: Any) -> jax.Array:
+    # A finite number: of infinities a softmax would make NaN.
+    lowest = jnp.finfo(logits.dtype).min
+    return jnp.where(states.legal_action_mask, logits - logits.max(-1, keepdims=True), lowest)
+
+
+def _mctx() -> Any:
+    try:
+        import mctx
+    except ImportError:
+        raise ConfigError("task=self_play needs mctx: pip install -e '.[selfplay]'") from None
+    return mctx

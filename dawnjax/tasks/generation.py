@@ -1,0 +1,68 @@
+"""Definition of a task whose training examples come from the parameters, made on the devices.
+
+An epoch is a generation. Before its steps the loop calls the task's programs, phase by phase, which
+change `TrainState.made`; the steps draw their examples from there. So `made` holds all that later
+examples depend on, such as a replay window: a checkpoint has it, and a run that resumes makes the
+same examples.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from dawnjax.models.pure_model import PureModel, Tree
+from dawnjax.tasks.task import Setting, Task
+
+CALLS, FIGURES = "calls", "figures"
+"""Parts of `made` that the loop reads: int32, the calls so far; counts of the newest generation."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratingTask(Task):
+    """A task that makes its examples; its data have counts and shapes, and no training arrays.
+
+    It also defines `drawn`. `made` is a nested dict of arrays, whole on every device.
+    """
+
+    makes_examples: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def calls(self) -> tuple[tuple[str, int], ...]:
+        """Phases of a generation in order, each with the calls that it takes.
+
+        The first generation has the last of them alone.
+        """
+
+    @abc.abstractmethod
+    def start(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
+        """Parts of `made` before the first generation; `FIGURES` is a dict of numbers."""
+
+    @abc.abstractmethod
+    def make(
+        self,
+        phase: str,
+        model: PureModel,
+        params: Tree,
+        batch_stats: Tree,
+        made: Tree,
+        root_key: jax.Array,
+        setting: Setting,
+    ) -> Tree:
+        """`made` after one more call of a phase; what is drawn follows from its number of calls."""
+
+    def figures(self, counts: Mapping[str, Any], setting: Setting) -> dict[str, float]:
+        """Figures of a generation for the log, from `made[FIGURES]` on the host."""
+        del setting
+        return {name: float(count) for name, count in counts.items()}
+
+    @property
+    def calls_of_generation(self) -> int:
+        return sum(count for _, count in self.calls())
+
+    def nothing_made(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
+        first = self.calls_of_generation - self.calls()[-1][1]
+        return {CALLS: jnp.int32(first), **self.start(params, batch_stats, setting)}

@@ -1,0 +1,315 @@
+"""Instance segmentation by a two-stage network: boxes, classes and masks, by COCO's figures.
+
+Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870); mlcommons/training v0.5,
+`object_detection/pytorch`, for sampling, losses and search.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.reading import mask_augmentation
+from dawnjax.input_pipeline.reading.object_augmentation import Flip
+from dawnjax.input_pipeline.reading.objects import BACKGROUND, Objects
+from dawnjax.models import boxes as box_geometry
+from dawnjax.models import proposals as region_proposals
+from dawnjax.models.mask_rcnn import FirstStage
+from dawnjax.models.pure_model import mode_arguments
+from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+from dawnjax.tasks import coco_scores, mask_pasting, pictures, region_losses, region_targets
+from dawnjax.tasks.detection import Detection, Search, detections, on_each_device
+from dawnjax.tasks.region_targets import Regions
+from dawnjax.tasks.task import (
+    AUGMENTATION,
+    MODEL,
+    Arrays,
+    Moment,
+    Setting,
+    make_model,
+)
+
+CODE_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
+"""Of the code of a proposal's box."""
+
+_FLIP, _ANCHORS, _PROPOSALS = range(3)
+
+
+class Chosen(NamedTuple):
+    """What a batch is learnt from; all arrays are [batch, ...].
+
+    Attributes:
+      anchors: Sample of the anchors.
+      anchor_codes: Of the boxes of their objects.
+      regions: Sample of the proposals and true boxes, those with an object first.
+      corners: Of the sampled regions, in pixels.
+      classes: Class of each region's object; 0 for the background.
+      codes: Of the box of that object.
+      masks: Targets of the first regions, which may have an object.
+    """
+
+    anchors: region_targets.Sample
+    anchor_codes: jax.Array
+    regions: region_targets.Sample
+    corners: jax.Array
+    classes: jax.Array
+    codes: jax.Array
+    masks: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InstanceSegmentation(Detection):
+    """Boxes, classes and masks of objects in images.
+
+    Attributes:
+      search: Choice of detections in an evaluation.
+      flip: Mirror images, each with probability 1/2.
+      regions: Choice of proposals, and of what the losses are taken over.
+    """
+
+    TAG: ClassVar[str] = "instance_segmentation"
+    metrics: ClassVar = (
+        *coco_scores.metrics_of_kind("box"),
+        *coco_scores.metrics_of_kind("mask"),
+    )
+    arrays: ClassVar = ("image", "covered", "boxes", "classes", "masks")
+    inputs: ClassVar = ("image", "covered")
+
+    search: Search = Search(most=100)
+    flip: Flip = "horizontal"
+    regions: Regions = Regions()
+
+    def validate(self, model: Any, spec: Any) -> None:
+        super().validate(model, spec)
+        if not hasattr(model, "anchors"):
+            raise ConfigError(
+                f"model={model.TAG} has no anchors, which task={self.TAG} needs: choose mask_rcnn"
+            )
+        try:
+            model.anchors(spec.image_shape)
+        except ValueError as error:
+            raise ConfigError(f"data.height and data.width: {error}") from None
+
+    def loss(
+        self, module: Any, batch: Arrays, moment: Moment, setting: Setting
+    ) -> tuple[jax.Array, jax.Array | int]:
+        """Losses of images, whose mean is the sum of the five losses' means over the batch."""
+        index, spec = batch["index"], setting.spec
+        keys = moment.keys(AUGMENTATION, index)
+        images, boxes, masks = mask_augmentation.mirrored(
+            self.flip,
+            batch["image"],
+            batch["boxes"],
+            batch["masks"],
+            batch["covered"],
+            _keys(keys, _FLIP),
+        )
+        images = mask_augmentation.normalized(images, batch["covered"], spec.mean, spec.std)
+        first = module(images, **mode_arguments(module, True))
+        count = sum(len(level) for level in setting.model.anchors(spec.image_shape))
+        draws = [
+            jax.vmap(lambda key, n=n: jax.random.uniform(key, (n,)))(_keys(keys, purpose))
+            for purpose, n in ((_ANCHORS, count), (_PROPOSALS, count + spec.most_objects))
+        ]
+        choose = jax.vmap(lambda *image: self._chosen(setting, *image))
+        truth = (boxes, batch["classes"], masks, batch["covered"])
+        # The choice has no gradient, and the boxes of proposals none.
+        chosen = on_each_device(choose, setting.mesh)(
+            *jax.lax.stop_gradient(first[1:]), *truth, *draws
+        )
+        parts = self._parts(module, first, chosen, setting)
+        return region_losses.image_losses(parts), len(index)
+
+    def _chosen(
+        self, setting, scores, codes, boxes, classes, masks, covered, anchor_draws, region_draws
+    ) -> Chosen:
+        """Choice of one image."""
+        config, shape = self.regions, setting.spec.image_shape
+        levels = setting.model.anchors(shape)
+        anchors = np.concatenate(levels)
+        extent = mask_augmentation.extents(covered, shape[:2])
+        corners = boxes * jnp.tile(extent[::-1], 2)
+        labels = region_targets.anchor_labels(anchors, corners, classes, extent, config)
+        most = int(config.anchors * config.anchors_of_objects)
+        sample = region_targets.sampled(anchor_draws, labels, config.anchors, most)
+        of_objects = corners[labels.objects[sample.places]]
+        centred = box_geometry.to_centred(jnp.asarray(anchors)[sample.places])
+        anchor_codes = box_geometry.encode(of_objects, centred, region_proposals.CODE_WEIGHTS)
+
+        found = self._proposals(setting, scores, codes, extent, config.scored)
+        regions = jnp.concatenate([found.corners, corners])
+        is_real = jnp.concatenate([found.is_real, classes != BACKGROUND])
+        # A draw belongs to the anchor, not to the rank, which rounding can change.
+        true = len(anchors) + jnp.arange(len(classes))
+        draws = region_draws[jnp.concatenate([found.anchors, true])]
+        labels = region_targets.proposal_labels(
+            regions, is_real, corners, classes, config.box_overlap
+        )
+        chosen = region_targets.sampled(draws, labels, config.sampled, config.num_masks)
+        objects = labels.objects[chosen.places]
+        regions, matched = regions[chosen.places], corners[objects]
+        region_codes = box_geometry.encode(
+            matched, box_geometry.to_centred(_with_area(regions)), CODE_WEIGHTS
+        )
+        part = slice(config.num_masks)
+        targets = region_targets.mask_targets(
+            regions[part], matched[part], masks[objects[part]], setting.model.mask_side
+        )
+        region_classes = jnp.where(chosen.is_positive, classes[objects], BACKGROUND)
+        return Chosen(sample, anchor_codes, chosen, regions, region_classes, region_codes, targets)
+
+    def _proposals(self, setting, scores, codes, extent, before) -> region_proposals.Proposals:
+        config = self.regions
+        levels = setting.model.anchors(setting.spec.image_shape)
+        return region_proposals.proposals(
+            scores,
+            codes,
+            levels,
+            extent,
+            before=before,
+            most=config.proposals,
+            overlap=config.overlap,
+        )
+
+    def _parts(
+        self, module: Any, first: FirstStage, chosen: Chosen, setting: Setting
+    ) -> list[region_losses.Part]:
+        """The five losses, of anchors, of boxes and of masks."""
+        model, sample = setting.model, chosen.anchors
+        scores, codes = (jnp.concatenate(level, axis=1) for level in (first.scores, first.codes))
+        of_anchors = region_losses.anchor_losses(
+            jnp.take_along_axis(scores, sample.places, axis=1),
+            jnp.take_along_axis(codes, sample.places[..., None], axis=1),
+            chosen.anchor_codes,
+            sample.is_positive,
+            sample.is_real,
+        )
+        features = _features(setting, first.maps, chosen.corners, model.box_cells)
+        logits, class_codes = module.box_head(features)
+        of_boxes = region_losses.box_losses(
+            logits, class_codes, chosen.classes, chosen.codes, chosen.regions.is_real
+        )
+        part = slice(self.regions.num_masks)
+        features = _features(setting, first.maps, chosen.corners[:, part], model.mask_cells)
+        logits = module.mask_head(features, chosen.classes[:, part])
+        is_positive = chosen.regions.is_positive[:, part]
+        of_masks = region_losses.mask_loss(logits, chosen.masks, is_positive)
+        return [*of_anchors, *of_boxes, of_masks]
+
+    def zero_totals(self, setting: Setting) -> Arrays:
+        totals = super().zero_totals(setting)
+        side, places = setting.model.mask_side, totals["detections"].shape[:2]
+        return {**totals, "masks": jnp.zeros((*places, side, side), jnp.uint8)}
+
+    def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Arrays:
+        """Detections, and the probability of each one's mask in its box, from 0 to 255."""
+        spec, model = setting.spec, setting.model
+        images = mask_augmentation.normalized(
+            inputs["image"], inputs["covered"], spec.mean, spec.std
+        )
+        first = module(images, **mode_arguments(module, False))
+        extents = mask_augmentation.extents(inputs["covered"], spec.image_shape[:2])
+
+        def propose(scores: Any, codes: Any, extent: jax.Array) -> region_proposals.Proposals:
+            return self._proposals(setting, scores, codes, extent, self.regions.scored_evaluated)
+
+        found = on_each_device(jax.vmap(propose), setting.mesh)(first.scores, first.codes, extents)
+        features = _features(setting, first.maps, found.corners, model.box_cells)
+        logits, codes = module.box_head(features)
+
+        def search(corners, is_real, logits, codes, extent) -> jax.Array:
+            references = box_geometry.to_centred(corners)[:, None]
+            of_classes = box_geometry.decode(codes[:, 1:], references, CODE_WEIGHTS)
+            of_classes = box_geometry.clip(of_classes, extent[1], extent[0])
+            scores = jnp.where(is_real[:, None], jax.nn.softmax(logits)[:, 1:], 0.0)
+            return detections(self.search, of_classes, scores)
+
+        best = on_each_device(jax.vmap(search), setting.mesh)(
+            found.corners, found.is_real, logits, codes, extents
+        )
+        features = _features(setting, first.maps, best[..., :4], model.mask_cells)
+        masks = jax.nn.sigmoid(module.mask_head(features, best[..., 5].astype(jnp.int32)))
+        fractions = best[..., :4] / jnp.tile(extents[:, None, ::-1], 2)
+        return {
+            "detections": jnp.concatenate([fractions, best[..., 4:]], axis=-1),
+            "masks": jnp.round(255 * masks).astype(jnp.uint8),
+        }
+
+    def scores(self, truth: Objects, answers: Mapping[str, np.ndarray]) -> dict[str, float]:
+        found, squares = answers["detections"], answers["masks"]
+        masks = list(mask_pasting.masks_of_images(found, squares, truth.sizes))
+        return {
+            **coco_scores.scores(truth, found),
+            **coco_scores.scores(truth, found, "mask", masks),
+        }
+
+    def shown(
+        self, truth: Objects, answer: Mapping[str, np.ndarray], example: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        found, squares = answer["detections"], answer["masks"]
+        image, covered = example["image"][0], example["covered"][0]
+        height, width = np.round(covered * image.shape[:2]).astype(int).tolist()
+        sizes = np.array([[height, width]])
+        masks = next(mask_pasting.masks_of_images(found, squares, sizes))
+        true = truth.padded(len(truth.boxes))["boxes"][0]
+        return pictures.drawn(image[:height, :width], found[0], true, truth.names, masks=masks)
+
+    def stated(
+        self, sizes: np.ndarray, names: Sequence[str], answer: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        found = answer["detections"]
+        masks = list(mask_pasting.masks_of_images(found, answer["masks"], sizes))
+        return coco_scores.stated(sizes, names, found, masks)
+
+    def train_flops_per_example(self, setting: Setting) -> float:
+        """Model FLOPs of one image in a train step: all layers, and the heads of sampled regions.
+
+        Those of reading features of regions are none. Parts that are not trained have no gradient.
+        """
+        model = make_model(self, setting)
+        params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
+        config, network = self.regions, setting.model
+
+        def forward(params: Any, batch_stats: Any, images: jax.Array) -> Any:
+            module = model.bind(params, batch_stats, jax.random.key(MODEL))
+            first = module(images, **mode_arguments(module, True))
+
+            def regions(count: int, cells: int) -> jax.Array:
+                return jnp.zeros((1, count, cells, cells, network.width), images.dtype)
+
+            boxes = module.box_head(regions(config.sampled, network.box_cells))
+            classes = jnp.zeros((1, config.num_masks), jnp.int32)
+            masks = module.mask_head(regions(config.num_masks, network.mask_cells), classes)
+            return first, boxes, masks
+
+        def frozen(params: Any, batch_stats: Any, images: jax.Array) -> Any:
+            module = model.bind(params, batch_stats, jax.random.key(MODEL))
+            return module.features(images, train=True, num_stages=network.frozen_stages)
+
+        images = jax.ShapeDtypeStruct((1, *setting.spec.image_shape), jnp.float32)
+        total, held = (
+            product_flops(jax.make_jaxpr(function)(params, batch_stats, images).jaxpr)
+            for function in (forward, frozen)
+        )
+        return TRAINING_FACTOR * total - (TRAINING_FACTOR - 1) * held
+
+
+def _features(setting: Setting, maps: list[jax.Array], corners: jax.Array, cells: int) -> jax.Array:
+    def read(maps: list[jax.Array], corners: jax.Array) -> jax.Array:
+        return setting.model.features_of(maps, corners, cells)
+
+    return on_each_device(read, setting.mesh)(maps, corners)
+
+
+def _with_area(corners: jax.Array) -> jax.Array:
+    """Boxes of which padding has sides of 1, so that a code of it is a number."""
+    has_area = (corners[..., 2:] > corners[..., :2]).all(-1, keepdims=True)
+    return jnp.where(has_area, corners, jnp.array([0.0, 0.0, 1.0, 1.0]))
+
+
+def _keys(keys: jax.Array, purpose: int) -> jax.Array:
+    return jax.vmap(lambda key: jax.random.fold_in(key, purpose))(keys)

@@ -1,0 +1,457 @@
+"""Self-play: a network learns a board game from games that it plays against itself.
+
+Games play side by side, each move found by a search with the network; a finished game begins anew.
+Each position goes into a window of the last generations with the search's policy and, once its game
+has ended, the outcome. Training draws from the window.
+
+Source: Silver et al. 2017, "Mastering the game of Go without human knowledge"; mlcommons/training
+v0.5, `reinforcement/tensorflow/minigo`, for gating and the loss.
+"""
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.errors import ConfigError
+from dawnjax.limits import Fraction, Limit, NonNegative, OneOrMore
+from dawnjax.machine.device_memory import device_memory
+from dawnjax.machine.mesh import batch_shards
+from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
+from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+from dawnjax.tasks import game_search, opponents
+from dawnjax.tasks.game_search import GameSearch
+from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
+from dawnjax.tasks.task import (
+    MODEL,
+    Answering,
+    Arrays,
+    Compiled,
+    Moment,
+    Setting,
+    make_model,
+)
+
+# Purposes of random numbers beside those of every task.
+_START, _MOVE, _DRAW, _GATE = range(16, 20)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Playing(GeneratingTask):
+    """A game of two players, learnt by playing against oneself; what scores it is a subclass's.
+
+    A generation makes games x moves positions. Games that its end interrupts go on in the next.
+
+    Attributes:
+      games: Games side by side.
+      moves: Moves in each of them in a generation.
+      window_generations: Generations whose positions training draws from, uniformly.
+      search: Search of a move in self-play, and in gating without Dirichlet noise.
+      value_weight: Weight of the value's squared error beside the policy's cross-entropy.
+      symmetries: Show training a random symmetry of each position.
+      gating_games: Games of the match that decides whether the newest parameters play; 0 lets them
+        always.
+      gating_score: Score of that match with which they do.
+    """
+
+    example_unit: ClassVar[str] = "positions"
+
+    games: OneOrMore[int] = 64
+    moves: OneOrMore[int] = 48
+    window_generations: OneOrMore[int] = 8
+    search: GameSearch = GameSearch()
+    value_weight: NonNegative[float] = 1.0
+    symmetries: bool = True
+    gating_games: Annotated[int, Limit(lambda n: n >= 0 and n % 2 == 0, "be even")] = 0
+    gating_score: Fraction = 0.55
+
+    # What there is to make, and whether it fits.
+
+    def calls(self) -> tuple[tuple[str, int], ...]:
+        """A match, where there is gating, and a call for each move of all games."""
+        gating = (("gating", 1),) if self.gating_games else ()
+        return (*gating, ("self_play", self.moves))
+
+    @property
+    def made_positions(self) -> int:
+        return self.games * self.moves
+
+    def validate(self, model: Any, spec: Any) -> None:
+        del model
+        game_search.require_mctx()
+        if not hasattr(spec, "num_actions"):
+            raise ConfigError(f"task={self.TAG} plays games: choose data=pgx")
+
+    def refuse_setting(self, experiment: Any, setting: Setting) -> None:
+        batch, spec = experiment.global_batch_size, setting.spec
+        if spec.num_train_examples % batch:
+            raise ConfigError(
+                f"data.examples_per_generation={spec.num_train_examples} must be a multiple of "
+                f"global_batch_size={batch}: a step draws from one generation's window"
+            )
+        if self.made_positions < batch:
+            raise ConfigError(
+                f"task.games={self.games} x task.moves={self.moves} make {self.made_positions} "
+                f"positions, and the first generation must hold a batch of {batch}"
+            )
+        if self.gating_games and experiment.initialize_from:
+            raise ConfigError(
+                f"task.gating_games={self.gating_games} keeps the best parameters, which "
+                "initialize_from does not set; give 0"
+            )
+        shards = 1 if setting.mesh is None else batch_shards(setting.mesh)
+        if self.games % shards:
+            raise ConfigError(
+                f"task.games={self.games} does not divide among {shards} devices; take a multiple, "
+                f"such as {-(-self.games // shards) * shards}"
+            )
+        self._refuse_memory(setting, shards)
+
+    def _refuse_memory(self, setting: Setting, shards: int) -> None:
+        """Refuse a search whose states, beside the window, exceed a device's memory."""
+        has = None if setting.mesh is None else device_memory(setting.mesh)
+        rules, actions = setting.data.rules(), setting.spec.num_actions
+        keys = jax.eval_shape(lambda: _game_keys(jax.random.key(0), self.games))
+        states = jax.eval_shape(jax.vmap(rules.init), keys)
+        # A node has six numbers for each move, and five of its own.
+        tree = _num_bytes(states) + self.games * 4 * (6 * actions + 5)
+        tree = tree * (self.search.simulations + 1) // shards
+        window = _num_bytes(jax.eval_shape(lambda: self._empty_window(setting)))
+        if has is not None and tree + window > has:
+            raise ConfigError(
+                f"task.games={self.games} searches of {self.search.simulations} simulations need "
+                f"{tree / 1e9:.1f} GB on each device and the window {window / 1e9:.1f} GB; a "
+                f"device has {has / 1e9:.1f} GB"
+            )
+
+    def _empty_window(self, setting: Setting) -> Arrays:
+        spec, rows = setting.spec, self.window_generations * self.made_positions
+        # Eight cells of a plane to a byte: a window may hold millions of positions.
+        observation_bytes = -(-math.prod(spec.observation_shape) // 8)
+        return {
+            "observation": jnp.zeros((rows, observation_bytes), jnp.uint8),
+            "policy": jnp.zeros((rows, spec.num_actions), jnp.float32),
+            "value": jnp.zeros(rows, jnp.float32),
+            "has_value": jnp.zeros(rows, jnp.bool_),
+        }
+
+    def model_arguments(self, spec: Any) -> dict[str, Any]:
+        return {"observation_shape": spec.observation_shape, "num_actions": spec.num_actions}
+
+    # Making positions.
+
+    def start(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
+        rules = setting.data.rules()
+        keys = _game_keys(jax.random.key(_START), self.games)
+        # Of each game: its first move in this generation, and who moved since.
+        began = jnp.zeros(self.games, jnp.int32)
+        movers = jnp.zeros((self.moves, self.games), jnp.int8)
+        best = {"params": params, "batch_stats": batch_stats} if self.gating_games else {}
+        games = _to_tree(jax.vmap(rules.init)(keys))
+        return {
+            "games": games,
+            "began": began,
+            "movers": movers,
+            "window": self._empty_window(setting),
+            "best": best,
+            FIGURES: _no_figures(bool(self.gating_games)),
+        }
+
+    def make(
+        self,
+        phase: str,
+        model: PureModel,
+        params: Tree,
+        batch_stats: Tree,
+        made: Tree,
+        root_key: jax.Array,
+        setting: Setting,
+    ) -> Tree:
+        call = made[CALLS]
+        if phase == "gating":
+            key = jax.random.fold_in(jax.random.fold_in(root_key, _GATE), call)
+            return self._gated(model, params, batch_stats, made, key, setting)
+        best = made["best"] or {"params": params, "batch_stats": batch_stats}
+        module = model.bind(best["params"], best["batch_stats"])
+        key = jax.random.fold_in(jax.random.fold_in(root_key, _MOVE), call)
+        first = self.calls_of_generation - self.moves
+        generation, move = call // self.calls_of_generation, call % self.calls_of_generation - first
+        return self._played(module, made, generation, move, key, setting)
+
+    def _played(
+        self,
+        module: Any,
+        made: Tree,
+        generation: jax.Array,
+        move: jax.Array,
+        key: jax.Array,
+        setting: Setting,
+    ) -> Tree:
+        """`made` after one move of every game."""
+        rules, window, figures = setting.data.rules(), made["window"], made[FIGURES]
+        like = jax.eval_shape(jax.vmap(rules.init), _game_keys(key, self.games))
+        states = _from_tree(made["games"], like)
+
+        evaluate = functools.partial(self.evaluator, setting=setting)
+
+        def one_move(module: Any, states: Any, index: jax.Array, data: jax.Array) -> Any:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.wrap_key_data(data), index)
+            found = game_search.search(self.search, rules, evaluate(module), states, keys)
+            after = jax.vmap(rules.step)(states, found.action)
+            ended = opponents.has_ended(after)
+            # A purpose far from the few numbers by which a search splits a key.
+            fresh_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, 2**30)
+            fresh = jax.vmap(rules.init)(fresh_keys)
+            following = jax.tree.map(
+                lambda new, old: jnp.where(ended.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+                fresh,
+                after,
+            )
+            return found, after.rewards, ended, after._step_count, following
+
+        data = jax.random.key_data(key)
+        index = jnp.arange(self.games)
+        found, rewards, ended, lengths, following = game_search.over_games(
+            one_move, setting, module, (states, index), data
+        )
+
+        # Rows of this move, and of this generation so far.
+        block = generation % self.window_generations * self.made_positions
+        row = block + move * self.games
+
+        def written(name: str, rows: jax.Array) -> jax.Array:
+            return jax.lax.dynamic_update_slice_in_dim(window[name], rows, row, 0)
+
+        window = {
+            "observation": written("observation", _packed(states.observation)),
+            "policy": written("policy", found.weights),
+            "value": written("value", jnp.zeros(self.games)),
+            "has_value": written("has_value", jnp.zeros(self.games, jnp.bool_)),
+        }
+        movers = made["movers"].at[move].set(states.current_player.astype(jnp.int8))
+        began = jnp.where(move == 0, 0, made["began"])
+        moves = jnp.arange(self.moves)[:, None]
+        of_ended = ended & (moves >= began) & (moves <= move)
+        outcome = jnp.take_along_axis(rewards.T, movers.astype(jnp.int32), axis=0)
+        for name, values in (("value", outcome), ("has_value", of_ended)):
+            old = jax.lax.dynamic_slice_in_dim(window[name], block, self.made_positions)
+            new = jnp.where(of_ended, values, old.reshape(self.moves, self.games)).reshape(-1)
+            window[name] = jax.lax.dynamic_update_slice_in_dim(window[name], new, block, 0)
+
+        counts = {
+            "games": ended.sum(dtype=jnp.int32),
+            "moves_of_games": jnp.where(ended, lengths, 0).sum(dtype=jnp.int32),
+            "draws": (ended & (rewards[:, 0] == 0)).sum(dtype=jnp.int32),
+            "positions_with_outcome": of_ended.sum(dtype=jnp.int32),
+        }
+        before = {name: jnp.where(move == 0, 0, figures[name]) for name in counts}
+        counts = jax.tree.map(jnp.add, counts, before)
+        return {
+            **made,
+            "games": _to_tree(following),
+            "began": jnp.where(ended, move + 1, began),
+            "movers": movers,
+            "window": window,
+            FIGURES: {**figures, **counts},
+        }
+
+    def evaluator(self, module: Any, setting: Setting) -> game_search.Evaluate:
+        """Network as a search calls it."""
+        tables = setting.data.symmetries() if self.search.symmetries else None
+        return game_search.evaluator(module, tables)
+
+    def _gated(
+        self,
+        model: PureModel,
+        params: Tree,
+        batch_stats: Tree,
+        made: Tree,
+        key: jax.Array,
+        setting: Setting,
+    ) -> Tree:
+        """`made` with the newest parameters as the best, if they win the match."""
+        best = made["best"]
+        newest = {"params": params, "batch_stats": batch_stats}
+        score = self._match(model, newest, best, key, setting)
+        is_better = score >= self.gating_score
+        best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), newest, best)
+        figures = {**made[FIGURES], "gating_score": score, "is_new": is_better.astype(jnp.int32)}
+        return {**made, "best": best, FIGURES: figures}
+
+    def _match(
+        self, model: PureModel, ours: Tree, theirs: Tree, key: jax.Array, setting: Setting
+    ) -> jax.Array:
+        """Mean points of `ours` over `gating_games`, half of which each side begins."""
+        rules, half = setting.data.rules(), self.gating_games // 2
+        # The first moves are drawn by their visits, or all games would be one.
+        config = dataclasses.replace(self.search, noise_fraction=0.0)
+
+        def side(begins: jax.Array, key: jax.Array) -> jax.Array:
+            def move(states: Any, keys: jax.Array, _: Any, ply: jax.Array) -> jax.Array:
+                # The players take turns, so in all games that still run the same one is to move.
+                is_ours = (ply % 2 == 0) == begins
+                mover = jax.tree.map(lambda a, b: jnp.where(is_ours, a, b), ours, theirs)
+                evaluate = self.evaluator(model.bind(**mover), setting)
+                return game_search.search(config, rules, evaluate, states, keys).action
+
+            keys = _game_keys(key, half)
+            return opponents.play(rules, move, keys, jnp.full(half, begins)).sum()
+
+        # One after the other: a search takes long to compile.
+        sides = jnp.array([True, False]), jax.random.split(key)
+        return jax.lax.map(lambda one: side(*one), sides).sum() / self.gating_games
+
+    def figures(self, counts: Mapping[str, Any], setting: Setting) -> dict[str, float]:
+        """Counts of a generation; `simulations` are evaluations of positions in the searches."""
+        del setting
+        values = {name: float(count) for name, count in counts.items()}
+        moves = values.pop("moves_of_games")
+        # Positions whose game did not end in this generation train the policy alone.
+        known = values.pop("positions_with_outcome") / self.made_positions
+        return {
+            **values,
+            "mean_moves": round(moves / values["games"], 4) if values["games"] else 0.0,
+            "positions": float(self.made_positions),
+            "outcome_known": round(known, 6),
+            "simulations": float(self.made_positions * self.search.simulations),
+        }
+
+    # Learning from them.
+
+    def drawn(self, made: Tree, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
+        """Positions of the window, drawn with replacement for each place in the epoch."""
+        generations = made[CALLS] // self.calls_of_generation
+        filled = jnp.minimum(generations, self.window_generations) * self.made_positions
+        cells, actions = map(jnp.asarray, setting.data.symmetries())
+        base = jax.random.fold_in(root_key, _DRAW)
+        window = made["window"]
+
+        def draw(index: jax.Array, epoch: jax.Array) -> Arrays:
+            key = jax.random.fold_in(jax.random.fold_in(base, epoch), index)
+            row_key, symmetry_key = jax.random.split(key)
+            row = jax.random.randint(row_key, (), 0, jnp.maximum(filled, 1))
+            example = {name: rows[row] for name, rows in window.items()}
+            shape = setting.spec.observation_shape
+            bits = jnp.unpackbits(example["observation"], count=math.prod(shape))
+            example["observation"] = bits.astype(jnp.bool_).reshape(shape)
+            if self.symmetries and len(cells) > 1:
+                which = jax.random.randint(symmetry_key, (), 0, len(cells))
+                board = example["observation"].reshape(-1, shape[-1])
+                example["observation"] = board[cells[which]].reshape(shape)
+                example["policy"] = example["policy"][actions[which]]
+            return example
+
+        return {**batch, **jax.vmap(draw)(batch["index"], batch["epoch"])}
+
+    def loss(
+        self, module: Any, batch: Arrays, moment: Moment, setting: Setting
+    ) -> tuple[jax.Array, int]:
+        """Cross-entropy of each position's policy, and the squared error of its value."""
+        del moment, setting
+        logits, values = module(batch["observation"], **mode_arguments(module, True))
+        policy = -(batch["policy"] * jax.nn.log_softmax(logits)).sum(-1)
+        value = jnp.where(batch["has_value"], jnp.square(values - batch["value"]), 0.0)
+        return policy + self.value_weight * value, len(values)
+
+    def train_flops_per_example(self, setting: Setting) -> float:
+        return TRAINING_FACTOR * self.evaluation_flops(setting)
+
+    def evaluation_flops(self, setting: Setting) -> float:
+        """Model FLOPs of the network for one position."""
+        rows = max(1, setting.execution.batch_norm_group_size)
+        model = make_model(self, setting)
+        params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
+        boards = jax.ShapeDtypeStruct((rows, *setting.spec.observation_shape), jnp.bool_)
+
+        def forward(params: Any, batch_stats: Any, boards: jax.Array) -> Any:
+            module = model.bind(params, batch_stats, jax.random.key(MODEL))
+            return module(boards, **mode_arguments(module, True))
+
+        return product_flops(jax.make_jaxpr(forward)(params, batch_stats, boards).jaxpr) / rows
+
+    # Answering.
+
+    @abc.abstractmethod
+    def position(self, arrays: Arrays, setting: Setting) -> Any:
+        """State of the game to move in, from the arrays of one example and its `index`."""
+
+    @property
+    def answering_search(self) -> GameSearch:
+        return self.search
+
+    def answering(
+        self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
+    ) -> Answering:
+        """Search of one move at a time."""
+        rules, config = setting.data.rules(), self.answering_search
+
+        def arrays_of(index: int) -> dict[str, np.ndarray]:
+            rows = {name: np.asarray(array[np.array([index])]) for name, array in examples.items()}
+            return {**rows, "index": np.array([index], np.int32)}
+
+        def start(module: Any, arrays: Arrays) -> Tree:
+            del module
+            return _to_tree(jax.vmap(lambda row: self.position(row, setting))(arrays))
+
+        def move(module: Any, arrays: Arrays) -> jax.Array:
+            index, tree = arrays["index"], {n: a for n, a in arrays.items() if n != "index"}
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_START), index)
+            states = _from_tree(tree, jax.eval_shape(jax.vmap(rules.init), keys))
+            evaluate = self.evaluator(module, setting)
+            found = game_search.search(config, rules, evaluate, states, keys, explores=False)
+            return found.action
+
+        starts = compiled(start, arrays_of(0))
+
+        def example(index: int) -> dict[str, np.ndarray]:
+            arrays = arrays_of(index)
+            return {**starts(arrays), "index": arrays["index"]}
+
+        timed = (
+            "from a position on the host to the move that a search of "
+            f"{config.simulations} simulations found"
+        )
+        quality = functools.partial(self.quality_of_moves, examples)
+        program = compiled(move, example(0))
+        return Answering(example=example, answer=program, quality=quality, timed=timed)
+
+    def quality_of_moves(
+        self, examples: Mapping[str, Any], moves: list[Any], positions: list[int]
+    ) -> dict[str, Any]:
+        """Metrics of the moves found in positions; none unless a task defines it."""
+        del examples, moves, positions
+        return {}
+
+
+def _packed(observations: jax.Array) -> jax.Array:
+    return jnp.packbits(observations.reshape(len(observations), -1), axis=-1)
+
+
+def _game_keys(key: jax.Array, games: int) -> jax.Array:
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(games))
+
+
+def _no_figures(has_gating: bool) -> Arrays:
+    names = ("games", "moves_of_games", "draws", "positions_with_outcome")
+    counts = {name: jnp.int32(0) for name in names}
+    gating = {"gating_score": jnp.float32(0), "is_new": jnp.int32(0)} if has_gating else {}
+    return {**counts, **gating}
+
+
+def _num_bytes(tree: Any) -> int:
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _to_tree(states: Any) -> Tree:
+    """States of games as a dict: what is in a checkpoint must not depend on pgx's classes."""
+    return {f"{place:02}": leaf for place, leaf in enumerate(jax.tree.leaves(states))}
+
+
+def _from_tree(tree: Tree, like: Any) -> Any:
+    return jax.tree.unflatten(jax.tree.structure(like), [tree[name] for name in sorted(tree)])

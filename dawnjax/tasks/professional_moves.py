@@ -1,0 +1,96 @@
+"""Self-play whose quality is the share of others' moves that a search predicts.
+
+Source: mlcommons/training v0.5, `reinforcement/tensorflow/minigo/predict_games.py`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.errors import ConfigError
+from dawnjax.limits import OneOrMore
+from dawnjax.tasks import game_search
+from dawnjax.tasks.game_search import GameSearch
+from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.playing import Playing
+from dawnjax.tasks.task import Arrays, Setting
+
+PROFESSIONAL_MOVES = Metric(
+    name="professional_moves",
+    title="moves predicted",
+    unit="fraction",
+    least=0.0,
+    most=1.0,
+    is_proportion=True,
+)
+
+_KEY = 21
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProfessionalMoves(Playing):
+    """Self-play, evaluated on the positions of others' games.
+
+    From each position the search finds a move without noise; it counts if it was the one played.
+
+    Attributes:
+      predict_simulations: Simulations of that search.
+    """
+
+    TAG: ClassVar[str] = "professional_moves"
+    metrics: ClassVar = (PROFESSIONAL_MOVES,)
+    evaluation_fields: ClassVar = ("predict_simulations",)
+
+    predict_simulations: OneOrMore[int] = 1000
+
+    def validate(self, model: Any, spec: Any) -> None:
+        super().validate(model, spec)
+        if not hasattr(spec, "most_moves"):
+            raise ConfigError(f"task={self.TAG} predicts moves of games: choose data=go_games")
+
+    def measure(self, module: Any, batch: Arrays, setting: Setting) -> Arrays:
+        """1 for each position whose move the search predicts, else 0."""
+        rows = (batch["moves"], batch["number"], batch["index"])
+
+        def predict(module: Any, moves: jax.Array, number: jax.Array, index: jax.Array) -> Any:
+            rules = setting.data.rules()
+            config = self.answering_search
+            states = jax.vmap(lambda moves, number: position(rules, moves, number))(moves, number)
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_KEY), index)
+            evaluate = self.evaluator(module, setting)
+            found = game_search.search(config, rules, evaluate, states, keys, explores=False)
+            played = jnp.take_along_axis(moves, number[:, None], axis=1)[:, 0]
+            return (found.action == played).astype(jnp.float32)
+
+        return {"professional_moves": game_search.over_games(predict, setting, module, rows)}
+
+    def position(self, arrays: Arrays, setting: Setting) -> Any:
+        return position(setting.data.rules(), arrays["moves"], arrays["number"])
+
+    @property
+    def answering_search(self) -> GameSearch:
+        considered = min(self.search.considered, self.predict_simulations)
+        return dataclasses.replace(
+            self.search, simulations=self.predict_simulations, considered=considered
+        )
+
+    def quality_of_moves(
+        self, examples: Mapping[str, Any], moves: list[Any], positions: list[int]
+    ) -> dict[str, Any]:
+        rows = np.array(positions)
+        played = examples["moves"][rows, examples["number"][rows]]
+        return {"professional_moves": float((np.concatenate(moves) == played).mean())}
+
+
+def position(rules: Any, moves: jax.Array, number: jax.Array) -> Any:
+    """State of a game after the first `number` of its moves."""
+
+    def play(count: jax.Array, state: Any) -> Any:
+        after = rules.step(state, moves[count].astype(jnp.int32))
+        return jax.tree.map(lambda new, old: jnp.where(count < number, new, old), after, state)
+
+    return jax.lax.fori_loop(0, len(moves), play, rules.init(jax.random.key(0)))

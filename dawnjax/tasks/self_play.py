@@ -1,0 +1,108 @@
+"""Self-play whose quality is the score against a fixed player, which needs no network."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.errors import ConfigError
+from dawnjax.limits import NonNegative
+from dawnjax.models.pure_model import mode_arguments
+from dawnjax.statistics.proportions import wilson
+from dawnjax.tasks import game_search, opponents
+from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.playing import Playing
+from dawnjax.tasks.task import Arrays, Setting
+
+SCORE = Metric(name="score", title="score", unit="fraction", least=0.0, most=1.0)
+SCORE_LOW = Metric(
+    name="score_low", title="lower bound of the score", unit="fraction", least=0.0, most=1.0
+)
+
+_MATCH_KEY = 20
+"""Seed of an evaluation's games: the same in every evaluation of every run."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfPlay(Playing):
+    """Self-play, evaluated by games against a player that needs no network.
+
+    Attributes:
+      opponent: That player, one of `opponents.Opponent`.
+      match_simulations: Simulations of the network's moves in an evaluation; 0 takes the likeliest
+        move of its policy.
+    """
+
+    TAG: ClassVar[str] = "self_play"
+    metrics: ClassVar = (SCORE, SCORE_LOW)
+    evaluation_fields: ClassVar = ("opponent", "match_simulations")
+
+    opponent: opponents.Opponent = "wins_and_blocks"
+    match_simulations: NonNegative[int] = 0
+
+    def validate(self, model: Any, spec: Any) -> None:
+        super().validate(model, spec)
+        most = opponents.MOST_ACTIONS_LOOKED_AT
+        if self.opponent == "wins_and_blocks" and spec.num_actions > most:
+            raise ConfigError(
+                f"task.opponent=wins_and_blocks looks at each reply to each of {spec.num_actions} "
+                f"moves, and at most {most} are practical; take random or wins"
+            )
+
+    def measure(self, module: Any, batch: Arrays, setting: Setting) -> Arrays:
+        """Points of each game against the opponent; the network begins those of even index."""
+        rules = setting.data.rules()
+
+        def match(module: Any, index: jax.Array) -> jax.Array:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_MATCH_KEY), index)
+            ours = _likeliest(module)
+            if self.match_simulations:
+                considered = min(self.search.considered, self.match_simulations)
+                config = dataclasses.replace(
+                    self.search, simulations=self.match_simulations, considered=considered
+                )
+                ours = game_search.searching(config, rules, self.evaluator(module, setting), False)
+            theirs = opponents.opponent(self.opponent, rules)
+            return opponents.play(rules, opponents.between(ours, theirs), keys, index % 2 == 0)
+
+        points = game_search.over_games(match, setting, module, (batch["index"],))
+        return {"score": points, "score_low": points}
+
+    def position(self, arrays: Arrays, setting: Setting) -> Any:
+        """After none to three random moves."""
+        rules = setting.data.rules()
+        key = jax.random.fold_in(jax.random.key(_MATCH_KEY), arrays["index"])
+
+        def play(count: jax.Array, state: Any) -> Any:
+            legal = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
+            move = jax.random.categorical(jax.random.fold_in(key, count), legal)
+            after = rules.step(state, move)
+            is_played = count < arrays["index"] % 4
+            return jax.tree.map(lambda new, old: jnp.where(is_played, new, old), after, state)
+
+        return jax.lax.fori_loop(0, 3, play, rules.init(key))
+
+    def metrics_of(
+        self, totals: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, float | str]:
+        """Mean points of a game, and the low end of its 95 % Wilson interval.
+
+        A draw counts as half a game won, which makes that interval a little too wide.
+        """
+        del setting
+        games, points = int(totals["examples"]), float(totals["score"])
+        return {"score": points / games, "score_low": wilson(math.floor(points), games).low or 0.0}
+
+
+def _likeliest(module: Any) -> opponents.Player:
+    def move(states: Any, keys: jax.Array) -> jax.Array:
+        del keys
+        logits, _ = module(states.observation, **mode_arguments(module, False))
+        legal = jnp.where(states.legal_action_mask, logits, -jnp.inf)
+        return legal.argmax(-1).astype(jnp.int32)
+
+    return move

@@ -1,0 +1,64 @@
+"""Mirror images of images with masks, inside the compiled step, where padding stays in its place.
+
+All depends on the image's key alone, so it is the same on any number of devices.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from dawnjax.input_pipeline.reading.image_augmentation import normalize
+from dawnjax.input_pipeline.reading.object_augmentation import Flip, mirrored_boxes
+
+
+def normalized(
+    images: jax.Array, covered: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]
+) -> jax.Array:
+    """Normalized images float32 [batch, height, width, 3] with zeros as padding.
+
+    `covered`, float32 [batch, 2], is as `ObjectsSpec` has it.
+    """
+    pixels = normalize(images, mean, std)
+    for axis, extent in enumerate(extents(covered, images.shape[1:3]).T, start=1):
+        shape = [1, 1, 1, 1]
+        shape[axis] = -1
+        is_inside = jnp.arange(images.shape[axis]).reshape(shape) < extent[:, None, None, None]
+        pixels = jnp.where(is_inside, pixels, 0.0)
+    return pixels
+
+
+def extents(covered: jax.Array, size: tuple[int, ...]) -> jax.Array:
+    """Height and width of each image in pixels, without padding: float32 [batch, 2]."""
+    return jnp.round(covered * jnp.asarray(size, jnp.float32))
+
+
+def mirrored(
+    flip: Flip,
+    images: jax.Array,
+    boxes: jax.Array,
+    masks: jax.Array,
+    covered: jax.Array,
+    keys: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Turn each image, its boxes and the squares of its masks as its key says.
+
+    Args:
+      images: uint8 [batch, height, width, 3].
+      boxes: float32 [batch, objects, 4], corners as fractions of the image.
+      masks: uint8 [batch, objects, side, side].
+      covered: float32 [batch, 2], height and width of the image as fractions of the array.
+      keys: PRNG keys [batch].
+    """
+    if flip == "none":
+        return images, boxes, masks
+    coins = jax.vmap(lambda key: jax.random.bernoulli(key, shape=(2,)))(keys)
+    coins &= jnp.array([True, flip == "both"])
+    of_images = extents(covered, images.shape[1:3]).astype(jnp.int32)
+    for coin, axis in ((coins[:, 0], 2), (coins[:, 1], 1)):
+        extent = of_images[:, axis - 1, None]
+        places = jnp.arange(images.shape[axis])
+        turned = jnp.where((places < extent) & coin[:, None], extent - 1 - places, places)
+        take = jax.vmap(lambda image, rows, axis=axis: jnp.take(image, rows, axis - 1))
+        images = take(images, turned)
+        boxes = mirrored_boxes(boxes, coin, axis)
+        masks = jnp.where(coin[:, None, None, None], jnp.flip(masks, axis + 1), masks)
+    return images, boxes, masks

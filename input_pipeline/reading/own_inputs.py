@@ -1,0 +1,139 @@
+"""Inputs of a person's own for a trained model: images of any size, lines of text, questions."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dawnjax import records
+from dawnjax.input_pipeline.reading import text_files
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.image_files import (
+    decode_image,
+    decode_square,
+    image_size,
+)
+from dawnjax.input_pipeline.reading.photographs import LARGEST_BYTES
+from dawnjax.input_pipeline.reading.questions import Passages, Question
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.tokens import spans_of
+
+MOST_BYTES = 2**26
+"""Of all texts together."""
+
+MOST_LINES = 100_000
+MOST_QUESTION_BYTES = 2**14
+"""Of a passage with its question: attention takes memory by the square of its tokens."""
+
+
+def images(
+    files: Sequence[pathlib.Path],
+    shape: tuple[int, int, int],
+    fit: Callable[[bytes, int], np.ndarray],
+) -> RowsOnDemand:
+    """Images uint8 [files, *shape], made by `fit` of a file's content and its position.
+
+    All files are looked at before one is decoded: a DataError names the one that is no image.
+    """
+
+    def of_file(position: int, act: Callable[[bytes], Any]) -> Any:
+        file = files[position]
+        with text_files.named_errors(file):
+            content = records.read_plain(file, LARGEST_BYTES)
+        try:
+            return act(content)
+        except DataError as error:
+            raise DataError(f"{file}: {error}") from None
+
+    for position in range(len(files)):
+        of_file(position, image_size)
+    row = lambda position: of_file(position, lambda content: fit(content, position))  # noqa: E731
+    return RowsOnDemand(len(files), shape, "uint8", row, num_threads=1)
+
+
+def fitted(content: bytes, shape: tuple[int, int, int]) -> np.ndarray:
+    """Image of a shape: as it is, or else its middle square resized; grey for one channel."""
+    height, width, channels = shape
+    if channels not in (1, 3):
+        raise DataError(f"cannot become an image of {channels} channels, which the run has")
+    size = image_size(content)
+    if size == (height, width):
+        image = decode_image(content, height, width)
+    elif height == width:
+        image = decode_square(content, height)
+    else:
+        raise DataError(f"is {size[1]}x{size[0]} pixels; the run's images are {width}x{height}")
+    if channels == 3:
+        return image
+    import cv2  # loaded by whoever decodes
+
+    return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)[..., None]
+
+
+class Line(NamedTuple):
+    """Line of a text, and where it stands."""
+
+    file: pathlib.Path
+    number: int
+    text: str
+
+    def refuse(self, reason: str) -> DataError:
+        return DataError(f"{self.file}:{self.number}: {reason}")
+
+    def given(self, name: str, value: Any) -> dict[str, Any]:
+        """JSON values that name the input in the output."""
+        return {"file": str(self.file), "line": self.number, name: value}
+
+
+def lines(files: Sequence[pathlib.Path], most_line_bytes: int) -> list[Line]:
+    """Lines of texts in UTF-8, plain or packed, without blank ones; one or more."""
+    found: list[Line] = []
+    num_bytes = 0
+    for file in files:
+        text = text_files.read(file, MOST_BYTES)
+        num_bytes += len(text.encode())
+        if num_bytes > MOST_BYTES:
+            raise DataError(f"{file}: more than {MOST_BYTES:,} bytes in all; answer fewer at once")
+        if "\0" in text:
+            raise DataError(f"{file}: is no text: it holds a zero byte")
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                found.append(Line(file, number, line.removesuffix("\r")))
+        if len(found) > MOST_LINES:
+            raise DataError(f"{file}: more than {MOST_LINES:,} lines in all; answer fewer at once")
+    for line in found:
+        size = len(line.text.encode())
+        if size > most_line_bytes:
+            raise line.refuse(f"has {size:,} bytes, and a line at most {most_line_bytes:,}")
+    if not found:
+        raise DataError(f"{files[0]}: has no line of text")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    context: str
+    question: str
+
+
+def questions(files: Sequence[pathlib.Path]) -> tuple[list[Line], Passages]:
+    """Questions about passages, from lines of JSON with `context` and `question`."""
+    found = lines(files, MOST_QUESTION_BYTES)
+    asked: list[_Asked] = []
+    for line in found:
+        try:
+            asked.append(records.decode(line.text, _Asked, others=True))
+        except ValueError as error:
+            form = '{"context": "...", "question": "..."}'
+            raise line.refuse(f"{error}; wanted a line such as {form}") from None
+        for name, text in dataclasses.asdict(asked[-1]).items():
+            if not spans_of(text):
+                raise line.refuse(f"{name} is empty")
+    return found, Passages(
+        len(asked),
+        [each.context for each in asked],
+        # No answer is known: its place is that of an empty text.
+        [Question(str(n), n, n, each.question, ((0, ""),)) for n, each in enumerate(asked)],
+    )

@@ -1,0 +1,143 @@
+"""Games of Go in SGF: the moves of one game from the empty board, checked against the rules.
+
+Source: A. Hollosi, "SGF FF[4]" (red-bean.com/sgf).
+"""
+
+import pathlib
+import re
+from collections.abc import Iterator
+
+from dawnjax.input_pipeline.reading import text_files
+from dawnjax.input_pipeline.reading.dataset import DataError
+
+MOST_BYTES = 16 * 2**20
+
+_TOKEN = re.compile(r"\s*(?:([();])|([A-Za-z]+)\s*((?:\[(?:[^\]\\]|\\.)*\]\s*)+))", re.DOTALL)
+_VALUE = re.compile(r"\[((?:[^\]\\]|\\.)*)\]", re.DOTALL)
+_SETUP = {
+    "AB": "sets up stones",
+    "AW": "sets up stones",
+    "AE": "sets up stones",
+    "PL": "sets who moves",
+}
+
+
+def read_moves(path: pathlib.Path, side: int, most_moves: int) -> list[int]:
+    """Points of a game's moves in order, row x side + column, black's first.
+
+    DataError for another board, setup stones, variations, a pass, more moves than `most_moves`, or
+    a move against the rules: suicide, simple ko and a repeated board are forbidden.
+    """
+    moves: list[int] = []
+    game, has_size = _Board(side), False
+    for name, values in _properties(path):
+        where = f"{path}: {name}[{values[0][:20]}]"
+        if name == "SZ":
+            has_size = True
+            if values != [str(side)]:
+                raise DataError(f"{where}: the board must be {side} x {side}")
+        elif name in _SETUP or (name == "HA" and values != ["0"]):
+            reason = _SETUP.get(name, "gives a handicap")
+            raise DataError(f"{where}: {reason}; a game must begin on the empty board")
+        elif name in ("B", "W"):
+            where = f"{path}: move {len(moves) + 1}, {name}[{values[0][:20]}]"
+            if not has_size:
+                raise DataError(f"{where}: comes before SZ[{side}], the size of the board")
+            if len(moves) == most_moves:
+                raise DataError(f"{where}: a game has at most {most_moves} moves")
+            if name != "BW"[len(moves) % 2]:
+                raise DataError(f"{where}: it is the other player's turn")
+            point = _point(values[0], side)
+            fault = "a pass is no move to predict" if point is None else game.play(point)
+            if len(values) > 1 or (point is not None and point < 0):
+                fault = "no point of the board"
+            if fault:
+                raise DataError(f"{where}: {fault}")
+            assert point is not None
+            moves.append(point)
+    if not moves:
+        raise DataError(f"{path}: holds no move")
+    return moves
+
+
+def _properties(path: pathlib.Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the properties of the one game of a file, with their values."""
+    text = text_files.read(path, MOST_BYTES)
+    place, opened, is_closed = 0, 0, False
+    end = len(text.rstrip())
+    while place < end:
+        match = _TOKEN.match(text, place)
+        if match is None:
+            cut = "; the file may be cut" if "]" not in text[place:] else ""
+            raise DataError(f"{path}: letter {place} begins no property of SGF{cut}")
+        place = match.end()
+        mark, name, values = match.groups()
+        if mark == "(":
+            opened += 1
+            if opened > 1:
+                raise DataError(f"{path}: letter {place - 1} begins a variation or a second game")
+        is_closed |= mark == ")"
+        if name:
+            yield name.upper(), _VALUE.findall(values)
+    if not opened or not is_closed:
+        raise DataError(f"{path}: the game does not end with ')'; the file is cut or no SGF")
+
+
+def _point(value: str, side: int) -> int | None:
+    """Point of a move; None for a pass, -1 for no point of the board."""
+    if value == "" or (value == "tt" and side <= 19):
+        return None
+    column, row = (ord(letter) - ord("a") for letter in value) if len(value) == 2 else (-1, -1)
+    return row * side + column if 0 <= column < side and 0 <= row < side else -1
+
+
+class _Board:
+    """A board that knows whose turn it is and which boards there were."""
+
+    def __init__(self, side: int):
+        self._side = side
+        self._stones = [0] * (side * side)
+        self._mover, self._seen = 1, {tuple(self._stones)}
+
+    def play(self, point: int) -> str:
+        """Play a point for the player to move; the fault of a move that the rules forbid."""
+        if point < 0:
+            return ""
+        if self._stones[point]:
+            return "the point is taken"
+        stones = list(self._stones)
+        stones[point] = self._mover
+        for neighbour in self._neighbours(point):
+            if stones[neighbour] == -self._mover:
+                self._capture(stones, neighbour)
+        before = stones[point]
+        self._capture(stones, point)
+        if stones[point] != before:
+            return "the stones would have no liberty"
+        if tuple(stones) in self._seen:
+            return "the move repeats an earlier board"
+        self._stones, self._mover = stones, -self._mover
+        self._seen.add(tuple(stones))
+        return ""
+
+    def _capture(self, stones: list[int], point: int) -> None:
+        """Remove the stones that hang together with one at a point, if they have no liberty."""
+        colour, group, found = stones[point], {point}, [point]
+        while found:
+            for neighbour in self._neighbours(found.pop()):
+                if stones[neighbour] == 0:
+                    return
+                if stones[neighbour] == colour and neighbour not in group:
+                    group.add(neighbour)
+                    found.append(neighbour)
+        for member in group:
+            stones[member] = 0
+
+    def _neighbours(self, point: int) -> Iterator[int]:
+        row, column = divmod(point, self._side)
+        for near_row, near_column in (
+            *((row - 1, column), (row + 1, column)),
+            *((row, column - 1), (row, column + 1)),
+        ):
+            if 0 <= near_row < self._side and 0 <= near_column < self._side:
+                yield near_row * self._side + near_column

@@ -1,0 +1,134 @@
+"""RoIAlign: features of a fixed size for boxes of any size, as two forms of one function.
+
+Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), section 3, "RoIAlign"; Lin et al. 2016,
+"Feature Pyramid Networks" (arXiv 1612.03144), equation 1, for a box's level; maskrcnn-benchmark,
+`csrc/cpu/ROIAlign_cpu.cpp`, for samples and borders, without a shift by half a cell.
+"""
+
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.models import boxes as box_geometry
+
+Form = Literal["gather", "matrix"]
+
+SAMPLES = 2
+"""Along each side of a result's cell."""
+
+
+def levels_of(
+    corners: jax.Array, num_levels: int, canonical_side: float, canonical_level: int
+) -> jax.Array:
+    """Level of the pyramid from which each box of [..., 4] is read: int32 [...], from 0.
+
+    A box of `canonical_side` squared is read from `canonical_level`, and one of half the side from
+    the level before.
+    """
+    side = jnp.sqrt(box_geometry.areas(corners))
+    levels = canonical_level + jnp.floor(jnp.log2(side / canonical_side + 1e-6))
+    return jnp.clip(levels, 0, num_levels - 1).astype(jnp.int32)
+
+
+def roi_align(
+    maps: list[jax.Array],
+    corners: jax.Array,
+    levels: jax.Array,
+    *,
+    strides: tuple[int, ...],
+    cells: int,
+    form: Form,
+) -> jax.Array:
+    """Features of boxes: [batch, boxes, cells, cells, channels], in the dtype of the maps.
+
+    A cell is the mean of `SAMPLES` squared points, each interpolated between four positions of the
+    map. Points more than one position outside of the map are 0. A box has sides of one position or
+    more.
+
+    Args:
+      maps: Of each level, [batch, height, width, channels].
+      corners: In pixels of the image, float32 [batch, boxes, 4].
+      levels: int32 [batch, boxes].
+      strides: Pixels from one position to the next, of each level.
+      cells: Along each side of the result.
+      form: `gather` reads the positions that a box needs. `matrix` multiplies whole maps, of every
+        level, by interpolation weights: faster for maps of up to some 64 x 64 positions on a CPU.
+    """
+    align = _by_gather if form == "gather" else _by_matrix
+    return jax.vmap(lambda *image: align(*image, strides, cells))(maps, corners, levels)
+
+
+def _points(starts: jax.Array, ends: jax.Array, cells: int) -> jax.Array:
+    """Positions of the samples along one side: [boxes, cells * SAMPLES]."""
+    lengths = jnp.maximum(ends - starts, 1.0)
+    shares = (np.arange(cells * SAMPLES) + 0.5) / (cells * SAMPLES)
+    return starts[:, None] + lengths[:, None] * shares.astype(np.float32)
+
+
+def _neighbours(points: jax.Array, size: jax.Array | int) -> tuple[jax.Array, jax.Array]:
+    """Two positions around each point, int32 [..., 2], and their weights."""
+    is_inside = (points >= -1) & (points <= size)
+    points = jnp.clip(points, 0, size - 1)
+    lower = jnp.floor(points)
+    share = points - lower
+    places = jnp.stack([lower, jnp.minimum(lower + 1, size - 1)], axis=-1).astype(jnp.int32)
+    weights = jnp.stack([1 - share, share], axis=-1)
+    return places, jnp.where(is_inside[..., None], weights, 0.0)
+
+
+def _by_gather(maps, corners, levels, strides, cells):
+    heights, widths = (np.array([part.shape[axis] for part in maps]) for axis in (0, 1))
+    starts = np.cumsum(heights * widths) - heights * widths
+    channels = maps[0].shape[-1]
+    flat = jnp.concatenate([part.reshape(-1, channels) for part in maps])
+    height, width, start = (
+        jnp.asarray(values, jnp.int32)[levels][:, None] for values in (heights, widths, starts)
+    )
+    left, top, right, bottom = (corners / jnp.asarray(strides, jnp.float32)[levels][:, None]).T
+    rows, of_rows = _neighbours(_points(top, bottom, cells), height)
+    columns, of_columns = _neighbours(_points(left, right, cells), width)
+    rows = start[..., None] + rows * width[..., None]
+    total = jnp.zeros((), jnp.float32)
+    for upper in range(2):
+        for lefter in range(2):
+            places = rows[:, :, None, upper] + columns[:, None, :, lefter]
+            weights = of_rows[:, :, None, upper] * of_columns[:, None, :, lefter]
+            total += flat[places].astype(jnp.float32) * weights[..., None]
+    in_cells = total.reshape(len(corners), cells, SAMPLES, cells, SAMPLES, channels)
+    return in_cells.mean((2, 4)).astype(flat.dtype)
+
+
+def _by_matrix(maps, corners, levels, strides, cells):
+    total = jnp.zeros((), jnp.float32)
+    for level, (part, stride) in enumerate(zip(maps, strides, strict=True)):
+        left, top, right, bottom = (corners / stride).T
+        is_here = (levels == level)[:, None, None]
+        rows = jnp.where(is_here, _weights(top, bottom, part.shape[0], cells), 0.0)
+        columns = _weights(left, right, part.shape[1], cells)
+        # Rounded to the features' dtype: products of two dtypes would be in the wider one.
+        rows, columns = rows.astype(part.dtype), columns.astype(part.dtype)
+        of_rows = jnp.einsum("rih,hwc->riwc", rows, part)
+        total += jnp.einsum("riwc,rjw->rijc", of_rows, columns).astype(jnp.float32)
+    return total.astype(maps[0].dtype)
+
+
+def _weights(starts: jax.Array, ends: jax.Array, size: int, cells: int) -> jax.Array:
+    """Share of each position of one side in each cell: [boxes, cells, size]."""
+    places, weights = _neighbours(_points(starts, ends, cells), size)
+    is_place = places[..., None] == jnp.arange(size)
+    of_points = jnp.where(is_place, weights[..., None], 0.0).sum(-2)
+    return of_points.reshape(len(starts), cells, SAMPLES, size).mean(2)
+
+
+def strides_of(first: int, num_levels: int) -> tuple[int, ...]:
+    """Pixels between positions of each level, which double from level to level."""
+    return tuple(first * 2**level for level in range(num_levels))
+
+
+def positions_of(size: tuple[int, int], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of each level's map."""
+    height, width = size
+    return tuple((math.ceil(height / stride), math.ceil(width / stride)) for stride in strides)

@@ -1,0 +1,86 @@
+"""Columns `config.FIELD`, names of entries by what changed, and one meaning of each name."""
+
+import csv
+import dataclasses
+import json
+
+import pytest
+from made_runs import write_run
+
+from dawnjax import analysis
+from dawnjax.__main__ import main
+from dawnjax.analysis import our_runs
+from dawnjax.analysis.our_entries import entries_of
+from dawnjax.results.entries import Trial
+
+
+@pytest.fixture
+def swept(tmp_path):
+    """Three runs: one as the experiment has it, with a batch of 10, and two that change fields."""
+    write_run(tmp_path / "plain", identity="a")
+    write_run(tmp_path / "larger", identity="b", overrides={"global_batch_size": 20})
+    write_run(tmp_path / "both", identity="c", overrides={"global_batch_size": 20, "x.rate": 0.5})
+    return tmp_path
+
+
+@pytest.mark.parametrize("rows", ["entry", "trial", "evaluation"])
+def test_every_row_has_the_fields_that_a_flag_changed(swept, rows):
+    found = {
+        (row["config.global_batch_size"], row["config.x.rate"])
+        for row in analysis.load(swept).records(rows)
+    }
+    # The made log has the batch of its experiment in all three.
+    assert found == {(10, None), (10, 0.5)}
+    assert not [
+        name for name in analysis.load(swept / "plain").records(rows)[0] if "config" in name
+    ]
+
+
+def test_each_file_of_a_report_has_them(swept, tmp_path, capsys):
+    assert main(["report", str(swept), f"--out={tmp_path / 'page'}"]) == 0
+    for name in ("runs", "phases", "wall_time", "stability", "learning"):
+        file = tmp_path / "page" / "tables" / f"{name}.csv"
+        if file.exists():
+            [*rows] = csv.DictReader(file.open())
+            assert {row["config.x.rate"] for row in rows} <= {"", "0.5"}, name
+            assert "0.5" in {row["config.x.rate"] for row in rows}, name
+    assert main(["runs", str(swept), "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[:1] == "{"]
+    assert {row["run"]: row["config.x.rate"] for row in told}["both"] == 0.5
+
+
+def test_a_source_names_what_changed_and_a_hash_only_where_it_must(swept):
+    sources = {entry.source for entry in analysis.load(swept)}
+    system = "8 x tpu v4 on 2 hosts"
+    assert sources == {
+        f"x/{system}",
+        f"x/global_batch_size=20/{system}",
+        f"x/global_batch_size=20, x.rate=0.5/{system}",
+    }
+    write_run(swept / "edited", identity="an edited file's")
+    sources = {entry.source for entry in analysis.load(swept)}
+    assert f"x/{system} (identity a)" in sources
+    assert f"x/{system} (identity an edite)" in sources
+
+
+def test_a_saved_entry_is_the_run_s_own_whatever_was_swept_beside_it(swept):
+    file = swept / "one.jsonl"
+    analysis.load(swept / "plain").save(file)
+    with pytest.warns(UserWarning, match="left out"):
+        entries = analysis.load(file, swept)
+    assert len(entries) == 3
+
+
+def test_one_name_of_a_time_has_one_meaning(tmp_path):
+    """In the tables of trials and in `result.json`."""
+    for seconds in (10.0, None):
+        path = tmp_path / str(seconds)
+        write_run(path, seconds=seconds, profile_seconds=7.0, cache="cold")
+        run = our_runs.read_run(path)
+        [entry] = entries_of([run])
+        result = run.result.to_json()
+        shared = {field.name for field in dataclasses.fields(Trial)} & result.keys()
+        times = {name for name in shared if "seconds" in name}
+        assert times == {"time_to_accuracy_seconds", "compile_seconds_before_run_start"}
+        for name in times:
+            assert getattr(entry.trials[0], name) == result[name]

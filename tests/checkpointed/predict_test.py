@@ -1,0 +1,204 @@
+"""Answers to inputs of one's own: those of the evaluation, from files; other files in one line."""
+
+import json
+
+import cv2
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from task_table import trained_run
+from trained import result_of
+
+from dawnjax.__main__ import main
+from dawnjax.checkpointed.earlier_run import read_run
+from dawnjax.commands.predict import files_of
+from dawnjax.errors import ConfigError
+from dawnjax.models.execution import Execution
+from dawnjax.tasks import bleu, span_scores
+from dawnjax.tasks.language_modelling import MOST_NEW_TOKENS, LanguageModelling
+from dawnjax.tasks.task import Setting
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture
+def run_of(tmp_path_factory, compile_cache):
+    return lambda name: trained_run(tmp_path_factory, name, compile_cache)
+
+
+def predicted(capsys, *argv):
+    capsys.readouterr()
+    status = main(["predict", *map(str, argv)])
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    return [json.loads(line) for line in captured.out.splitlines()]
+
+
+def write_images(folder, images):
+    folder.mkdir()
+    for number, image in enumerate(images):
+        cv2.imwrite(str(folder / f"{number:03}.png"), image[..., ::-1])
+    return folder
+
+
+def test_images_of_the_split_have_the_accuracy_of_the_run(run_of, tmp_path, capsys):
+    run = run_of("classification")
+    examples = {**read_run(run).experiment.data.load("eval")}
+    folder = write_images(tmp_path / "images", examples["image"])
+    lines = predicted(capsys, run, f"--from={folder}")
+    assert [line["file"] for line in lines] == [str(p) for p in sorted(folder.iterdir())]
+    firsts = [int(line["answer"][0]["class"]) for line in lines]
+    accuracy = float((np.array(firsts) == examples["label"]).mean())
+    assert accuracy == pytest.approx(result_of(run)["evaluations"][-1]["top_1_accuracy"])
+    shares = [each["probability"] for each in lines[0]["answer"]]
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1 + 1e-5
+    # A photograph of any size, and files named one by one.
+    large = tmp_path / "large.jpg"
+    cv2.imwrite(str(large), np.full((70, 90, 3), 128, np.uint8))
+    assert len(predicted(capsys, run, "--from", large, folder / "000.png")) == 2
+
+
+@pytest.mark.parametrize("name", ["translation", "gnmt"])
+def test_sentences_are_translated_as_in_the_evaluation(name, run_of, tmp_path, capsys):
+    run = run_of(name)
+    data = read_run(run).experiment.data
+    sources = data.vocabulary().decode(data.load("eval")["source"])
+    file = tmp_path / "sentences.txt"
+    file.write_text("\n\n".join(sources) + "\n")
+    lines = predicted(capsys, run, f"--from={file}")
+    assert [line["source"] for line in lines] == sources
+    assert [line["line"] for line in lines[:3]] == [1, 3, 5]
+    score, _ = bleu.corpus_bleu(
+        [line["answer"] for line in lines], data.references(), bleu.CUSTOMARY
+    )
+    assert score == pytest.approx(result_of(run)["evaluations"][-1]["bleu"], abs=0.01)
+
+
+def test_questions_have_the_score_of_the_run(run_of, tmp_path, capsys):
+    run = run_of("span_answering")
+    texts = read_run(run).experiment.data.evaluated_texts()
+    asked = [
+        {"context": texts.contexts[passage], "question": question}
+        for passage, question in zip(texts.passage, texts.questions, strict=True)
+    ]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in asked))
+    lines = predicted(capsys, run, f"--from={file}")
+    answers = [line["answer"] for line in lines]
+    assert all(a is None or a in each["context"] for a, each in zip(answers, asked, strict=True))
+    _, f1 = span_scores.scores(answers, texts.references)
+    assert f1 == pytest.approx(result_of(run)["evaluations"][-1]["f1_score"], abs=1e-6)
+    # Words that the run has never seen.
+    file.write_text(json.dumps({"context": "Zürich 12 34", "question": "what is Zürich", "id": 3}))
+    assert len(predicted(capsys, run, f"--from={file}")) == 1
+
+
+def test_objects_are_those_that_infer_finds(run_of, tmp_path, capsys):
+    import shutil
+
+    run = shutil.copytree(run_of("object_detection"), tmp_path / "run")
+    images = read_run(run).experiment.data.load("eval")["image"]
+    folder = write_images(tmp_path / "images", images)
+    assert main(["infer", str(run), "--examples=13", f"--draw={tmp_path / 'drawn'}"]) == 0
+    drawn = json.loads((tmp_path / "drawn" / "answers.json").read_text())
+    wanted = {each["example"]: each["answer"] for each in drawn}
+    lines = predicted(capsys, run, f"--from={folder}")
+    assert len(lines) == 13 and any(line["answer"] for line in lines)
+    for number, line in enumerate(lines):
+        there = wanted[number]
+        assert [a["class"] for a in line["answer"]] == [a["class"] for a in there]
+        # The synthetic set calls a drawn pixel eight of the image as published.
+        boxes = np.array([a["bbox"] for a in line["answer"]]).reshape(-1, 4)
+        theirs = np.array([a["bbox"] for a in there]).reshape(-1, 4) / 8
+        np.testing.assert_allclose(boxes, theirs, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["language_modelling", "llama"])
+def test_prompts_are_continued(name, run_of, tmp_path, capsys):
+    run, file = run_of(name), tmp_path / "prompts.txt"
+    file.write_text("abc\nkmo\r\n")
+    lines = predicted(capsys, run, f"--from={file}")
+    assert [line["prompt"] for line in lines] == ["abc", "kmo"]
+    assert all(isinstance(line["answer"], str) for line in lines)
+    file.write_text("x" * 40)
+    assert main(["predict", str(run), f"--from={file}"]) == 1
+    assert "prompts.txt:1: has 40 tokens" in capsys.readouterr().err
+
+
+def test_a_continuation_is_the_likeliest_token_after_each():
+    class Counting:
+        """Makes the token after n the likeliest: n + 1."""
+
+        def __call__(self, tokens, window):
+            return jnp.eye(200)[(tokens + 1) % 200]
+
+    class Spec:
+        separator = 20
+
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    setting = Setting(model=None, data=None, spec=Spec(), execution=execution)
+    rows = np.full((1, 160), 20, np.int32)
+    for prompt, wanted in (
+        ([20, 15], [16, 17, 18, 19]),  # up to the separator
+        ([20, 21], list(range(22, 22 + MOST_NEW_TOKENS))),
+        ([20, *range(21, 170)], list(range(170, 180))),  # up to the row's end
+    ):
+        tokens = rows.copy()
+        tokens[0, : len(prompt)] = prompt
+        inputs = {"tokens": jnp.asarray(tokens), "length": jnp.array([len(prompt)])}
+        answer = np.asarray(LanguageModelling().answer(Counting(), inputs, setting))[0]
+        assert answer[answer >= 0].tolist() == wanted
+        assert (answer[len(wanted) :] == -1).all()
+
+
+NO_IMAGE, TEXT = b"no image", "w5 w6"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("classification", NO_IMAGE, "is neither JPEG nor PNG"),
+        ("object_detection", NO_IMAGE, "is neither JPEG nor PNG"),
+        ("translation", b"\x89PNG\r\n\x1a\n", "line 1 is not UTF-8"),
+        ("translation", b"\n \n", "has no line of text"),
+        ("translation", b"a\0b", "holds a zero byte"),
+        ("translation", b"w5 " * 2000, "a line at most 4,096"),
+        ("span_answering", b"w5 w6", 'wanted a line such as {"context"'),
+        ("span_answering", b'{"context": "a b"}', "question is missing; wanted a line"),
+        ("span_answering", b'{"context": " ", "question": "a"}', "context is empty"),
+        ("span_answering", b'{"context": 3, "question": "a"}', "context is 3; it must be text"),
+        ("recommendation", b"1", "there are no inputs of one's own"),
+    ],
+)
+def test_files_of_another_kind_are_one_line(name, content, words, run_of, tmp_path, capsys):
+    run, file = run_of(name), tmp_path / "input"
+    file.write_bytes(content)
+    capsys.readouterr()
+    assert main(["predict", str(run), f"--from={file}"]) in (1, 2)
+    captured = capsys.readouterr()
+    assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+def test_wrong_use_is_one_line(run_of, tmp_path, capsys):
+    run = str(run_of("classification"))
+    (tmp_path / "empty").mkdir()
+    for argv, words in (
+        ([], "no run directory given"),
+        ([run], "--from is missing"),
+        ([run, "--from=absent.png"], "--from=absent.png: no such file"),
+        ([run, f"--from={tmp_path / '*.png'}"], "no such file"),
+        ([run, f"--from={tmp_path / 'empty'}"], "has no files"),
+        ([str(tmp_path / "none"), f"--from={__file__}"], "is no run directory"),
+    ):
+        assert main(["predict", *argv]) == 2
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1
+
+
+def test_patterns_and_folders_name_files_in_order(tmp_path):
+    for name in ("b.png", "a.png", ".hidden", "c.txt"):
+        (tmp_path / name).write_text("")
+    assert [p.name for p in files_of([str(tmp_path / "*.png")])] == ["a.png", "b.png"]
+    assert [p.name for p in files_of([str(tmp_path)])] == ["a.png", "b.png", "c.txt"]
+    with pytest.raises(ConfigError, match="no such file"):
+        files_of([str(tmp_path / "d.png")])

@@ -1,0 +1,136 @@
+"""Masks in a batch: cut to their boxes, mirrored with their image, and padding beside them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from coco_sources import cells, prepare, write_source
+
+from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+from dawnjax.input_pipeline.reading import mask_augmentation, run_lengths
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.mask_crops import crop
+from dawnjax.limits import LimitError, check_fields
+
+
+def test_a_part_of_a_mask_is_packed_as_the_whole():
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        height, width = random.integers(1, 12, 2)
+        mask = np.zeros((height, width), bool)
+        top, bottom = np.sort(random.integers(0, height + 1, 2))
+        left, right = np.sort(random.integers(0, width + 1, 2))
+        part = random.uniform(size=(bottom - top, right - left)) < 0.7
+        mask[top:bottom, left:right] = part
+        packed = run_lengths.pack_at(part, int(left), int(top), int(height), int(width))
+        assert packed == run_lengths.pack(mask)
+        np.testing.assert_array_equal(run_lengths.unpack(packed, height, width), mask)
+
+
+def test_a_mask_is_cut_to_its_box_by_hand():
+    mask = np.zeros((20, 40), bool)
+    mask[5:10, 10:30] = True
+    mask[10:15, 10:20] = True
+    # Ten pixels a side become ten cells, of two pixels across and one down.
+    square = crop(mask, np.array([0.25, 0.25, 0.75, 0.75]), 10)
+    wanted = np.zeros((10, 10), np.uint8)
+    wanted[:5], wanted[5:, :5] = 255, 255
+    np.testing.assert_array_equal(square, wanted)
+    whole = crop(np.ones((7, 9), bool), np.array([0.0, 0, 1, 1]), 28)
+    assert (whole == 255).all()  # no soft edge at the image's border
+
+
+def test_prepared_masks_are_read_in_their_boxes(tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    data = cells(tmp_path / "out", mask_side=8)
+    spec, train, evaluated = data.spec(), data.load("train"), data.load("eval")
+    shapes = spec.example_shapes("train")
+    for name, (shape, dtype) in shapes.items():
+        rows = train[name][np.arange(3)]
+        assert (rows.shape, rows.dtype) == ((3, *shape), np.dtype(dtype)), name
+    # Its cells are smaller than pixels: at its rim they are interpolated.
+    assert (train["masks"][np.array([0])][0, 0] >= 128).all()
+    assert not train["masks"][np.array([0])][0, 1:].any()
+    assert (train["covered"] == 1).all() and (evaluated["covered"] == 1).all()
+
+
+def test_images_keep_their_aspect_and_are_padded(tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    sizes = {"short_side": 32, "long_side": 40, "mask_side": 8}
+    data = dataclasses.replace(cells(tmp_path / "out"), height=64, width=64, **sizes)
+    train = data.load("train")
+    # 30 x 20 pixels: 32 on the shorter side would be 48 on the longer.
+    np.testing.assert_allclose(train["covered"], np.tile(np.array([26, 40]) / 64, (3, 1)))
+    image = train["image"][np.array([0])][0]
+    assert image.shape == (64, 64, 3)
+    assert (image[:26, :40] == 10).all() and not image[26:].any() and not image[:, 40:].any()
+    np.testing.assert_allclose(train["boxes"][0, 0], [1 / 3, 0.1, 2 / 3, 0.3], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"short_side": 32, "long_side": 40}, "data.mask_side=0 must be above 0"),
+        ({"short_side": 16, "long_side": 40, "mask_side": 8}, "data.long_side=40"),
+        ({"short_side": 16, "mask_side": 8}, "data.long_side=0"),
+        ({"mask_side": 8, "train_height": 40}, "data.train_height=40 must be 0"),
+        ({"mask_side": 300}, "data.mask_side=300 must lie in 0 to 256"),
+    ],
+)
+def test_fields_that_do_not_fit_are_named(fields, named, tmp_path):
+    with pytest.raises(LimitError, match=named):
+        check_fields(cells(tmp_path, **fields), "data.")
+
+
+def test_a_set_without_masks_is_refused(tmp_path):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out", "--masks=false")
+    with pytest.raises(DataError, match="has no masks, and data.mask_side=8 asks for them"):
+        cells(tmp_path / "out", mask_side=8).spec()
+
+
+def test_made_up_rectangles_fill_their_boxes():
+    data = SyntheticObjects(num_train_examples=4, mask_side=6)
+    train = data.load("train")
+    masks = train["masks"][np.arange(4)]
+    is_object = train["classes"] > 0
+    assert (masks[is_object] >= 128).all() and not masks[~is_object].any()
+
+
+@pytest.mark.parametrize("flip", ["none", "horizontal", "both"])
+def test_mirrored_images_keep_their_padding_and_their_objects(flip):
+    count, size = 16, (8, 12)
+    covered = np.tile(np.array([6 / 8, 9 / 12], np.float32), (count, 1))
+    images = np.zeros((count, *size, 3), np.uint8)
+    images[:, 1:3, 1:6] = 200  # an object, lighter at its left upper corner
+    images[:, 1, 1] = 250
+    boxes = np.tile(np.array([1 / 9, 1 / 6, 6 / 9, 3 / 6], np.float32), (count, 2, 1))
+    boxes[:, 1] = 0
+    masks = np.zeros((count, 2, 4, 4), np.uint8)
+    masks[:, 0, 0, 0] = 255
+    keys = jax.random.split(jax.random.key(0), count)
+    arrays = [jnp.asarray(array) for array in (images, boxes, masks, covered)]
+    mirrored = mask_augmentation.mirrored(flip, *arrays, keys=keys)
+    turned, moved, squares = map(np.asarray, mirrored)
+    kinds = set()
+    for image, corners, square in zip(turned, moved, squares, strict=True):
+        assert not image[6:].any() and not image[:, 9:].any() and not corners[1].any()
+        left, top, right, bottom = np.round(corners[0] * [9, 6, 9, 6]).astype(int)
+        assert (image[top:bottom, left:right] >= 200).all()
+        assert (image >= 200).sum() == 3 * 10
+        across, down = left != 1, top != 1
+        kinds.add((bool(across), bool(down)))
+        light = image[bottom - 1 if down else top, right - 1 if across else left]
+        assert (light == 250).all()
+        assert square[0, -1 if down else 0, -1 if across else 0] == 255
+    assert len(kinds) == {"none": 1, "horizontal": 2, "both": 4}[flip]
+    assert flip != "horizontal" or not any(down for _, down in kinds)
+
+
+def test_padding_is_zero_in_normalized_images():
+    images = jnp.full((1, 4, 4, 3), 100, jnp.uint8)
+    covered = jnp.array([[0.5, 0.75]])
+    pixels = np.asarray(mask_augmentation.normalized(images, covered, (0.5,) * 3, (0.25,) * 3))
+    np.testing.assert_allclose(pixels[0, :2, :3], (100 / 255 - 0.5) / 0.25, rtol=1e-5)
+    assert not pixels[0, 2:].any() and not pixels[0, :, 3:].any()

@@ -1,0 +1,103 @@
+"""Games in SGF: the four professional ones, and files that are no game, each one line."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dawnjax.input_pipeline.datasets.go_games import GoGames
+from dawnjax.input_pipeline.reading import sgf
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+
+HEAD = "(;GM[1]FF[4]SZ[9]KM[7.5]\n"
+
+
+def read(path, text, side=9):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return sgf.read_moves(path, side, 2 * side * side)
+
+
+def test_moves_are_points_row_by_row(tmp_path):
+    game = HEAD + "C[a \\] (b)];B[aa]C[x];W[ia] ; B[ai])\n"
+    assert read(tmp_path / "a.sgf", game) == [0, 8, 72]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "does not end with ')'"),
+        ("hello", "letter 0 begins no property of SGF"),
+        (HEAD + ";B[aa];W[ba]", "does not end with ')'; the file is cut"),
+        (HEAD + ";B[aa];W[b", "begins no property of SGF; the file may be cut"),
+        (HEAD + ")", "holds no move"),
+        ("(;GM[1]SZ[19];B[aa])", "SZ[19]: the board must be 9 x 9"),
+        ("(;GM[1];B[aa])", "move 1, B[aa]: comes before SZ[9]"),
+        (HEAD + "AB[aa][bb];W[cc])", "AB[aa]: sets up stones"),
+        (HEAD + "HA[2];W[cc])", "HA[2]: gives a handicap"),
+        (HEAD + ";B[aa];W[];B[bb])", "move 2, W[]: a pass is no move to predict"),
+        (HEAD + ";B[aa];W[tt])", "move 2, W[tt]: a pass is no move to predict"),
+        (HEAD + ";B[aa];B[bb])", "move 2, B[bb]: it is the other player's turn"),
+        (HEAD + ";W[aa])", "move 1, W[aa]: it is the other player's turn"),
+        (HEAD + ";B[aa];W[aa])", "move 2, W[aa]: the point is taken"),
+        (HEAD + ";B[jj])", "move 1, B[jj]: no point of the board"),
+        (HEAD + ";B[a])", "move 1, B[a]: no point of the board"),
+        # White in a corner that black surrounds.
+        (HEAD + ";B[ba];W[ii];B[ab];W[aa])", "move 4, W[aa]: the stones would have no liberty"),
+        (HEAD + ";B[aa](;W[bb])(;W[cc]))", "begins a variation or a second game"),
+        (HEAD + "PB[\xe9" + "];B[aa])", ""),
+        ((HEAD + "PB[\xe9];B[aa])").encode("latin-1"), "line 2 is not UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_game_is_one_line(text, fault, tmp_path):
+    path = tmp_path / "game.sgf"
+    if not fault:
+        assert read(path, text) == [0]
+        return
+    with pytest.raises(DataError) as error:
+        read(path, text)
+    line = str(error.value)
+    assert fault in line and str(path) in line and "\n" not in line
+
+
+def test_a_ko_cannot_be_taken_back_at_once(tmp_path):
+    # Black bb, ac, bd; white ca... around the points bc and cc.
+    moves = ["bb", "cb", "ac", "dc", "bd", "cd", "cc", "bc"]  # white takes cc
+    text = HEAD + "".join(f";{'BW'[n % 2]}[{move}]" for n, move in enumerate(moves))
+    assert len(read(tmp_path / "a.sgf", text + ")")) == 8
+    with pytest.raises(DataError, match="move 9, B.cc.: the move repeats an earlier board"):
+        read(tmp_path / "b.sgf", text + ";B[cc])")
+
+
+def test_a_million_moves_end_at_the_first_too_many(tmp_path):
+    # Two players who fill each other's eyes would need captures; passes are refused before.
+    path = tmp_path / "long.sgf"
+    row = "".join(f";{'BW'[n % 2]}[{chr(97 + n % 9)}{chr(97 + n // 9)}]" for n in range(18))
+    path.write_text(HEAD + row + ";B[aa];W[aa]" * 500_000 + ")")
+    with pytest.raises(DataError, match="move 19"):
+        sgf.read_moves(path, 9, 18)
+
+
+def test_a_folder_of_games(tmp_path):
+    with pytest.raises(MissingDataError, match="no such directory"):
+        GoGames(data_dir=str(tmp_path / "none")).spec()
+    with pytest.raises(DataError, match="holds 0 files"):
+        GoGames(data_dir=str(tmp_path)).spec()
+    (tmp_path / "a.sgf").write_text(HEAD + ";B[aa];W[bb];B[cc])")
+    (tmp_path / "b.sgf").write_text(HEAD + ";B[dd])")
+    data = GoGames(data_dir=str(tmp_path), passes=2)
+    spec, examples = data.spec(), data.load("eval")
+    assert spec.num_eval_examples == 8 and spec.most_moves == 3
+    np.testing.assert_array_equal(examples["number"], [0, 1, 2, 0] * 2)
+    np.testing.assert_array_equal(examples["moves"][3], [30, 0, 0])
+    with pytest.raises(ValueError, match="hold games of Go"):
+        GoGames(game="hex").spec()
+
+
+def test_the_professional_games_have_181_moves():
+    folder = Path(os.environ.get("DAWNJAX_TEST_DATA", "")) / "go9x9"
+    if not folder.is_dir():
+        pytest.skip("needs the four games")
+    lengths = [len(sgf.read_moves(path, 9, 113)) for path in sorted(folder.glob("*.sgf"))]
+    assert lengths == [30, 62, 42, 47]
+    assert GoGames(data_dir=str(folder), max_moves=113).spec().num_eval_examples == 362

@@ -1,0 +1,147 @@
+"""Memory from shapes: by hand, beside XLA's own figure, and as the command tells it."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.plan.compiled import spec_of
+from dawnjax.plan.fits import ERROR, Fit
+from dawnjax.plan.liveness import bytes_of, peak_of
+from dawnjax.plan.memory import Memory, largest_batch, step_memory
+from dawnjax.plan.observations import observations, observed_programs
+
+MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+SIZE = 256 * 256 * 4
+
+
+def peak(function, *arguments):
+    return peak_of(jax.make_jaxpr(function)(*arguments), bytes_of).num_bytes
+
+
+def test_products_are_kept_until_their_last_reader():
+    # Two products are alive while the second is made, and arguments do not count.
+    assert peak(lambda x: jnp.sum((x @ x) @ x), MATRIX) == pytest.approx(2 * SIZE, abs=8)
+    # The first is read again at the end: three are alive.
+    three = peak(lambda x: jnp.sum((first := x @ x) * ((first @ x) @ x)), MATRIX)
+    assert three == pytest.approx(3 * SIZE, abs=8)
+
+
+def test_what_is_elementwise_is_computed_where_it_is_read():
+    # Neither the sine nor the double is ever in memory: a sum reads them.
+    assert peak(lambda x: jnp.sum(2 * jnp.sin(x)), MATRIX) == pytest.approx(0, abs=8)
+    # A product reads its operand from memory.
+    assert peak(lambda x: jnp.sum(jnp.sin(x) @ x), MATRIX) == pytest.approx(2 * SIZE, abs=8)
+
+
+def test_a_gradient_keeps_what_the_backward_pass_reads():
+    def loss(weight, x):
+        for _ in range(4):
+            x = jnp.sin(x @ weight)
+        return x.sum()
+
+    kept = peak(jax.grad(loss), MATRIX, MATRIX)
+    # Four products, three of their sines as operands, and some cotangents and gradients.
+    assert 7 * SIZE <= kept <= 11 * SIZE
+    again = peak(jax.grad(jax.checkpoint(loss)), MATRIX, MATRIX)
+    assert again <= kept + 2 * SIZE
+
+
+def test_a_loop_counts_its_stacked_results_and_one_round():
+    def scanned(x):
+        return jax.lax.scan(lambda carry, _: (carry @ carry, carry @ carry), x, length=5)
+
+    traced = jax.make_jaxpr(lambda x: jnp.sum(scanned(x)[1] ** 2))(MATRIX)
+    found = peak_of(traced, bytes_of)
+    assert 6 * SIZE <= found.num_bytes <= 10 * SIZE
+    # The round's own arrays are listed beside the stacked results.
+    shapes = {buffer.shape for buffer in found.buffers}
+    assert shapes >= {(5, 256, 256), (256, 256)}
+    assert sum(buffer.num_bytes for buffer in found.buffers) == pytest.approx(found.num_bytes)
+
+
+@pytest.mark.compiles
+def test_a_step_of_resnet_50_needs_what_xla_says():
+    """26 images of 224 pixels on a V100; XLA's figure is kept with the observation."""
+    row = next(row for row in observations() if row.name == "80 x DGX-1 resnet")
+    request, _ = parse_request("plan", row.argv)
+    spec, _ = spec_of(request.experiment.data)
+    devices = row.system.num_devices
+    found = step_memory(request.experiment, spec, request.options.mesh, devices, "gpu")
+    train = observed_programs()[row.name].stages[-1].train
+    assert found.num_bytes == pytest.approx(train.memory_bytes, rel=0.05)
+    assert found.parameters == 4 * observed_programs()[row.name].parameters
+    assert found.optimizer == pytest.approx(found.parameters, rel=0.01)  # LARS has a momentum
+    assert found.tensors[0].shape == (26, 112, 112, 64)
+
+
+@pytest.mark.compiles
+def test_fsdp_splits_the_state():
+    flags = ["--experiment=synthetic_image", "--mesh.fsdp=4", "--model.stage_widths=128,256"]
+    request, _ = parse_request("plan", flags)
+    spec, _ = spec_of(request.experiment.data)
+    whole, split = (
+        step_memory(request.experiment, spec, mesh, 4, "tpu")
+        for mesh in (type(request.options.mesh)(), request.options.mesh)
+    )
+    assert split.parameters < 0.5 * whole.parameters and split.optimizer < 0.5 * whole.optimizer
+    assert split.inputs == whole.inputs
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict"), [(70e9 / ERROR, "yes"), (79e9, "close"), (101e9, "no")]
+)
+def test_an_estimate_near_the_limit_is_close(size, verdict):
+    memory = Memory(
+        parameters=size, optimizer=0, averages=0, inputs=0, results=0, tensors=()
+    )  # fmt: skip
+    fit = Fit(
+        system="h100:8",
+        num_devices=8,
+        global_batch=64,
+        limit_bytes=80 * 10**9,
+        memory=memory,
+    )
+    assert fit.verdict == verdict
+
+
+@pytest.mark.compiles
+def test_the_command_says_whether_it_fits_and_what_fills_it(capsys):
+    command = ["plan", "digits", "--memory", "--on=v5e:8,h100:8,k80:1"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:3] == ["v5e:8", "64", "yes"]
+    assert any(line.startswith("largest arrays, ") for line in lines)
+    assert any(line.startswith("k80:1: ") for line in lines)
+    assert any(f"up to {ERROR:g} times" in line for line in lines)
+    assert main([*command[:3], "--on=h100:8", "--json"]) == 0
+    [small] = json.loads(capsys.readouterr().out)["rows"]
+    assert small["fits"] == "yes"
+    parts = ("parameters", "optimizer", "averages", "inputs", "results")
+    assert small["memory"]["num_bytes"] == sum(small["memory"][part] for part in parts)
+
+
+@pytest.mark.compiles
+def test_a_batch_that_does_not_fit_names_about_the_largest_that_does():
+    request, _ = parse_request("plan", ["--experiment=digits"])
+    spec, _ = spec_of(request.experiment.data)
+    step = (spec, request.options.mesh, 8, "gpu")
+    large = dataclasses.replace(request.experiment, global_batch_size=512)
+    needs = step_memory(large, *step)
+    half = step_memory(dataclasses.replace(large, global_batch_size=256), *step)
+    found = largest_batch(large, *step, half.num_bytes, needs)
+    assert found == pytest.approx(256, rel=0.15) and found % 8 == 0
+    assert largest_batch(large, *step, 1e5, needs) == 0
+
+
+@pytest.mark.compiles
+def test_a_mesh_or_batch_that_does_not_divide_gets_one_line(capsys):
+    assert main(["plan", "digits", "--memory", "--on=h100:24", "--json"]) == 1
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert "is no multiple of" in row["reason"] and row["memory"] is None
+    assert main(["plan", "digits", "--memory", "--on=h100:8", "--mesh.fsdp=3"]) == 1
+    assert "mesh.fsdp=3" in capsys.readouterr().out

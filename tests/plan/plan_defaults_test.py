@@ -1,0 +1,126 @@
+"""`dawnjax plan` without epochs and prices of the user: its time, its cost, and their sources."""
+
+import json
+
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.plan import compiled, compiling, prices
+from dawnjax.plan.caveats import straddling_groups
+from dawnjax.plan.compiling import Compiling, time_left
+from dawnjax.plan.observations import EXTRACTS
+from dawnjax.plan.systems import accelerators, parse_system
+
+
+@pytest.fixture
+def kept_program(monkeypatch):
+    """One program in place of any that a compiler would make."""
+    answer = json.loads(EXTRACTS.read_text())["programs"]["DGX-1 resnet"]
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+
+
+def rows_of(capsys, *flags):
+    assert main(["plan", *flags, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["rows"]
+
+
+@pytest.mark.compiles
+def test_time_and_cost_are_numbers_by_default_and_name_their_sources(kept_program, capsys):
+    [row] = rows_of(capsys, "digits", "--on=h100:8")
+    assert row["time_to_accuracy_seconds"]["value"] > 0 and row["reasons"] == {}
+    hours = row["time_to_accuracy_seconds"]["value"] / 3600
+    assert row["cost_usd"]["value"] == pytest.approx(55.04 * hours)
+    assert row["epochs_source"] == "trials of the experiment" and row["epochs_range"] is None
+    price = {name: row["price"][name] for name in ("seller", "terms", "date", "usd_per_hour")}
+    assert price == {
+        "seller": "Amazon EC2", "terms": "on demand", "date": "2026-11-09", "usd_per_hour": 55.04
+    }  # fmt: skip
+    assert main(["plan", "digits", "--on=h100:8,a100:8"]) == 0
+    text = capsys.readouterr().out
+    assert "Amazon EC2 p5.48xlarge, on demand, 2026-11-09" in text
+    assert "Amazon EC2 p4de.24xlarge, on demand, 2026-11-09" in text
+    assert "mean of 20 of 20 trials that reached the target (2 cores of an AMD EPYC VM" in text
+    assert "3.85 (Nebius" in text and "12.3 (Microsoft Azure" in text
+    assert " 0 %" not in text and "0.00 " not in text
+
+
+@pytest.mark.compiles
+def test_without_known_epochs_there_is_a_range_and_no_estimate(kept_program, capsys):
+    [row] = rows_of(capsys, "synthetic_image", "--on=h100:8")
+    assert row["epochs"] is None and row["time_to_accuracy_seconds"] is None
+    assert row["cost_usd"] is None and row["epochs_source"] == ""
+    assert row["epochs_range"]["low"] == 1  # it evaluates after each epoch
+    for ends in (row["epochs_range"], row["time_range_seconds"], row["cost_range_usd"]):
+        assert 0 < ends["low"] < ends["high"]
+    assert main(["plan", "synthetic_image", "--on=h100:8"]) == 0
+    text = capsys.readouterr().out
+    assert "a range and no estimate, from the first evaluation after 1 epochs to the end of" in text
+    assert text.count("range") >= 3 and "give --epochs" in text and "no cost" not in text
+
+
+@pytest.mark.compiles
+def test_the_user_s_epochs_and_prices_win(kept_program, capsys):
+    flags = ["--on=h100:8", "--epochs=7", "--price_per_device_hour_usd=h100:2"]
+    [row] = rows_of(capsys, "digits", *flags)
+    assert row["epochs"] == {"value": 7, "low": 7, "high": 7} and row["epochs_source"] == "given"
+    assert row["price"] is None and row["price_basis"] == "2 USD an hour and device, as given"
+    hours = row["time_to_accuracy_seconds"]["value"] / 3600
+    assert row["cost_usd"]["value"] == pytest.approx(16 * hours)
+
+
+def test_a_price_is_that_of_whole_machines_with_a_network_as_fast():
+    one, sixteen = (prices.system_price(parse_system(f"h100:{n}"), {}) for n in (1, 16))
+    assert one.usd_per_hour == 55.04 and "a whole host of 8 is paid" in one.basis
+    assert sixteen.usd_per_hour == 2 * 55.04 and "network" not in sixteen.basis
+    slower = prices.system_price(parse_system("a100:16"), {})
+    assert slower.usd_per_hour is None and "slower network than is planned" in slower.basis
+    unknown = prices.system_price(parse_system("b200:16"), {})
+    assert unknown.usd_per_hour and "names no network" in unknown.basis
+    # Two JAX devices are a chip of a v3, and four chips a host.
+    assert prices.system_price(parse_system("v3:8"), {}).usd_per_hour == 4 * 2.0
+    assert prices.system_price(parse_system("v5e:8"), {}).usd_per_hour == pytest.approx(8 * 1.2)
+    assert prices.system_price(parse_system("v2:8"), {}).usd_per_hour == 4.595
+    assert "no price of v7x is listed" in prices.system_price(parse_system("v7x:8"), {}).basis
+
+
+def test_a_system_s_price_is_in_the_list():
+    for accelerator in accelerators().values():
+        listed = prices.prices.of_device(accelerator.device.name)
+        named = [price.name for price in listed if price.terms == "on demand"]
+        assert accelerator.price in named or accelerator.price == ""
+
+
+def test_groups_that_straddle_devices_say_what_to_do_where_the_step_is_known():
+    """64 images on 8 devices in groups of 16: two devices share each group."""
+    line = straddling_groups(16, 64, 8, communication=0.123)
+    assert "communication is 12 % of the step at batch 64" in line
+    assert "--global_batch_size=128 keeps each group on one device" in line
+    assert "--batch_norm_group_size=8, which is another recipe" in line
+    assert straddling_groups(16, 256, 8, communication=0.1) == ""
+
+
+def test_progress_names_programs_and_counts_them_and_tells_the_time_left(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(compiling.time, "monotonic", lambda: now[0])
+    progress = Compiling("digits", 3)
+    with progress.of("v5e:8"):
+        now[0] = 20.0
+        with progress.of("h100:8"):
+            now[0] = 30.0
+    with progress.of("h100:16"):
+        now[0] = 35.0
+        text = progress.text()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == (
+        "compiling digits for v5e:8 (0 s): 0 of 3 done, usually 20 s to 2 min in all"
+    )
+    assert lines[1].startswith("compiling digits for v5e:8 (20 s) and h100:8 (0 s): 0 of 3 done")
+    assert lines[2:4] == ["h100:8 took 10 s", "v5e:8 took 30 s"]
+    assert text == "compiling digits for h100:16 (5 s): 2 of 3 done, about 15 s left"
+
+
+def test_the_time_left_counts_what_runs_side_by_side():
+    assert time_left(4, [5.0, 15.0], [20.0]) == "about 30 s left"  # 15 + 5 + 2 x 20, by two
+    assert time_left(1, [30.0], [20.0]) == "longer than the 20 s of the others"
+    assert time_left(1, [0.0], []) == "usually 10 s to 1 min in all"
+    assert time_left(1, [61.0], []) == "longer than the usual 1 min"

@@ -1,0 +1,300 @@
+"""`dawnjax study --search`: recipes that are drawn, seeds that choose and seeds that judge."""
+
+import dataclasses
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_runs import write_run
+from made_studies import DIGITS
+
+from dawnjax import analysis
+from dawnjax.__main__ import main
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.study.axes import Axis, axis_of
+from dawnjax.study.design import Arm, PlannedTrial, Study, StudyFolder, arms_of, trials_of
+from dawnjax.study.figures import figures
+from dawnjax.study.looks import Row
+from dawnjax.study.reading import trials_over
+from dawnjax.study.search import run_search, search_figures, winner
+
+RATE = "optimizer.base_learning_rate=log(0.01,1)"
+
+
+def test_an_axis_is_values_or_a_distribution():
+    assert axis_of("x=3, 4") == Axis("x", ("3", "4"))
+    rate = axis_of(RATE)
+    assert (rate.field, rate.distribution, rate.ends) == (
+        "optimizer.base_learning_rate",
+        "log",
+        ("0.01", "1.0"),
+    )
+    assert rate.text(0.0312345678) == "0.03123" and rate.text(0.99999999) == "1.0"
+    assert axis_of("x=uniform(0.12344,1)").text(0.123441) == "0.12344", "within its ends"
+    whole = axis_of("n=int(3, 9)")
+    assert (whole.ends, whole.size) == (("3", "9"), 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x=log(0.01)", "is no distribution: log(a,b), uniform(a,b), int(a,b), or VALUE,VALUE"),
+        ("x=normal(0,1)", "is no distribution"),
+        ("x=log(0,1)", "must rise from its first end above 0 to its second"),
+        ("x=uniform(2,1)", "must rise"),
+        ("x=uniform(nan,1)", "is no distribution"),
+        ("x=int(0.5,3)", "is no distribution"),
+        ("x=int(0,99999999999999999999)", "is no distribution"),
+        ("x=1,", "must be FIELD=VALUE,VALUE"),
+    ],
+)
+def test_an_axis_that_is_neither_is_refused(text, said):
+    with pytest.raises(ConfigError, match="axis") as refused:
+        axis_of(text)
+    assert said in str(refused.value)
+
+
+SEARCH = [f"--axis={RATE}", "--search=random", "--trials=4"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([f"--axis={RATE}"], "is a distribution, which a search draws from: add --search=random"),
+        ([f"--axis={RATE}", "--search=random"], "needs trials: how many it may choose by"),
+        (["--search=asha", "--trials=4"], "needs axes"),
+        (["--axis=num_epochs=1,2", "--trials=4"], "trials goes with kind=search"),
+        (["--axis=num_epochs=log(1)", "--search=random", "--trials=4"], "is no distribution"),
+        (["--axis=num_epochs=1", "--search=random", "--trials=4"], "has one value"),
+        (["--axis=num_epochs=1,2", "--search=asha", "--trials=4"], "the axes hold 2 recipes"),
+        ([*SEARCH, f"--axis={RATE}"], "two axes are of one field"),
+        (["--axis=num_epoch=int(1,9)", "--search=asha", "--trials=4"], "did you mean --num_epochs"),
+        ([*SEARCH, "--looks=2"], "has nothing to compare"),
+        ([*SEARCH, "--trial=1"], "search= goes with trials that run one after the other"),
+        ([*SEARCH, "--chooses=true"], "a search marks the trials that it chooses by"),
+    ],
+)
+def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", "--experiment=digits", "--out=s", *flags]) == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_optuna_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(["study", "--experiment=digits", "--out=s", *SEARCH]) == 2
+    line = capsys.readouterr().err
+    assert "--search needs Optuna: pip install -e '.[search]'" in line and line.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def stub(seconds: float | None) -> Any:
+    """Run of a trial that reached after so long, or spent 40 s."""
+    result = SimpleNamespace(
+        status="not_reached" if seconds is None else "reached",
+        time_to_accuracy_seconds=seconds,
+        first_losses=[],
+    )
+    return SimpleNamespace(result=result, spent=SimpleNamespace(seconds=seconds or 40.0))
+
+
+def rate_of(arm: Arm) -> float:
+    return float(arm.name.partition("=")[2])
+
+
+def ran(study: Study, seconds_of) -> list[PlannedTrial]:
+    """Trials of a search whose times a function gives."""
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    search = run_search(study, lambda trial: (stub(seconds_of(trial)), ""), lambda arm: True)
+    return [trial for trial, _, _ in search]
+
+
+def test_a_random_search_judges_its_winner_on_other_seeds():
+    study = Study(kind="search", axes=(RATE,), search="random", trials=8, seeds=3, first_seed=5)
+    trials = ran(study, lambda trial: 10 + rate_of(trial.arm))
+    chose, judged = trials[:8], trials[8:]
+    assert [(t.number, t.seed, t.chooses) for t in chose] == [(n, 5, True) for n in range(8)]
+    assert len({t.arm for t in chose}) == 8 and all(0.01 <= rate_of(t.arm) <= 1 for t in chose)
+    assert {t.arm for t in judged} == {min((t.arm for t in chose), key=rate_of)}
+    assert [(t.seed, t.chooses) for t in judged] == [(6, False), (7, False), (8, False)]
+    assert trials == ran(study, lambda trial: 10 + rate_of(trial.arm)), "drawn from a seed"
+    other = dataclasses.replace(study, order_seed=1)
+    assert trials != ran(other, lambda trial: 10 + rate_of(trial.arm))
+
+
+def test_halving_gives_trials_to_the_faster_recipes():
+    study = Study(kind="search", axes=(RATE,), search="asha", trials=40, seeds=2)
+    trials = ran(study, lambda trial: 10 + rate_of(trial.arm) + 0.01 * trial.seed)
+    chose = [t for t in trials if t.chooses]
+    counts = {arm: sum(t.arm == arm for t in chose) for arm in {t.arm for t in chose}}
+    assert len(chose) == 40 and {t.seed for t in chose} == {0, 1, 2, 3}
+    last = chose[-1].arm  # whose trials the end may cut
+    kept = [arm for arm, count in counts.items() if count == 4]
+    dropped = [arm for arm, count in counts.items() if count < 4 and arm != last]
+    assert set(counts.values()) <= {1, 2, 3, 4} and len(dropped) > len(kept) > 1
+    assert {counts[arm] for arm in dropped} == {1, 2}
+    assert np.median([*map(rate_of, kept)]) < np.median([*map(rate_of, dropped)])
+    judged = [t for t in trials if not t.chooses]
+    assert {t.arm for t in judged} == {min(kept, key=rate_of)}
+    assert [t.seed for t in judged] == [4, 5]
+
+
+def test_a_recipe_that_cannot_be_trained_is_drawn_past_and_a_value_only_once():
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    study = Study(kind="search", axes=("num_epochs=int(1,4)",), search="random", trials=3, seeds=1)
+    search = run_search(study, lambda trial: (stub(10.0), ""), lambda arm: "=2" not in arm.name)
+    chose = [trial.arm.name for trial, _, _ in search if trial.chooses]
+    assert sorted(chose) == ["num_epochs=1", "num_epochs=3", "num_epochs=4"]
+    endless = run_search(study, lambda trial: (stub(10.0), ""), lambda arm: False)
+    with pytest.raises(ConfigError, match="gave no new recipe that can be trained"):
+        next(endless)
+
+
+def test_where_no_trial_reaches_there_is_no_winner():
+    study = Study(kind="search", axes=(RATE,), search="asha", trials=5)
+    trials = ran(study, lambda trial: None)
+    assert len(trials) == 5 and len({t.arm for t in trials}) == 5, "none gets a second trial"
+
+
+def test_a_trial_that_did_not_begin_ends_the_search():
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    study = Study(kind="search", axes=(RATE,), search="random", trials=5)
+    with pytest.raises(RunError, match=r"no data; a search cannot choose without it"):
+        next(run_search(study, lambda trial: (None, "no data"), lambda arm: True))
+
+
+def test_the_winner_has_passed_most_rungs():
+    sure, lucky, failed = Arm("sure"), Arm("lucky"), Arm("failed")
+    rows = {
+        lucky: {0: Row(1.0, True)},
+        sure: {0: Row(2.0, True), 1: Row(2.0, True)},
+        failed: {0: Row(1.0, False), 1: Row(1.0, False)},
+    }
+    assert winner(rows) is sure
+    rows[sure][1] = Row(9.0, False)
+    assert winner(rows) is sure
+    assert winner({failed: rows[failed]}) is None
+
+
+@pytest.fixture
+def searched(tmp_path):
+    """A search of three recipes that is over: the second is the fastest, judged on two seeds."""
+    study = Study(
+        experiment="digits", kind="search", axes=("num_epochs=int(3,9)",), search="random",
+        trials=3, seeds=2,
+    )  # fmt: skip
+    arms = tuple(Arm(f"num_epochs={n}", (f"--num_epochs={n}",)) for n in (3, 5, 8))
+    out = tmp_path / "found"
+    for trial in trials_of(study, arms):
+        place = arms.index(trial.arm)
+        shared = {"identity": trial.arm.name, "overrides": {"num_epochs": (3, 5, 8)[place]}}
+        if trial.chooses:
+            seconds = (30.0, 10.0, None)[place]
+            options = {"chooses": True}
+            write_run(trial.directory(out), seed=0, seconds=seconds, options=options, **shared)
+        elif place == 1:
+            write_run(trial.directory(out), seed=trial.seed, seconds=20.0, **shared)
+    StudyFolder(out).write(study, arms)
+    return study, arms, out
+
+
+def test_figures_say_which_seeds_chose_and_which_judged(searched):
+    study, arms, out = searched
+    over = trials_over(trials_of(study, arms), out, {})
+    [judged] = figures(study, arms, over, out)
+    assert (judged.arm, judged.trials, judged.expected_seconds) == ("num_epochs=5", 2, 20.0)
+    assert [row["seed"] for row in judged.rows] == [1, 2]
+    found = search_figures(study, over)
+    assert found is not None and found.winner == "num_epochs=5"
+    assert (found.chose, found.judged, found.trials) == ([0], [1, 2], 3)
+    assert [r["choosing_seconds"] for r in found.recipes] == [10.0, 30.0, None]
+    assert found.sentence() == (
+        "3 of 3 trials of 3 recipes, on seed 0, chose num_epochs=5; seeds 1 to 2, which chose "
+        "nothing, judge it"
+    )
+
+
+def test_trials_that_chose_are_in_no_entry_comparison_or_export(searched, tmp_path, capsys):
+    _, arms, out = searched
+    with pytest.warns(UserWarning, match="1 files, runs or entries were left out"):
+        entries = analysis.load(out)
+    [entry] = entries
+    assert [trial.seed for trial in entry.trials] == [1, 2]
+    assert entries.problems == ("3 trials chose a recipe in a search: their times are no result",)
+    assert main(["compare", str(out / "trials" / arms[0].folder), str(out)]) == 2
+    line = capsys.readouterr().err
+    assert "holds only trials by which a search chose its recipe" in line and line.count("\n") == 1
+    run = out / "trials" / arms[1].folder / "seed_0"
+    export = ["export", str(run), "--format=mlperf", f"--out={tmp_path / 'e'}", "--submitter=a"]
+    assert main(export) == 2
+    assert "a search chose its recipe by this run" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
+
+
+def test_a_trial_that_chose_is_none_that_judges(searched):
+    study, arms, out = searched
+    trials = trials_of(study, arms)
+    judge = next(t for t in trials if not t.chooses and t.arm == arms[0])
+    write_run(judge.directory(out), seed=judge.seed, options={"chooses": True})
+    with pytest.raises(RunError, match="is no trial of the study found: it chose a recipe"):
+        trials_over([judge], out, {})
+
+
+def test_a_report_shows_the_search(searched, tmp_path, capsys):
+    out = searched[2]
+    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "on seed 0, chose num_epochs=5; seeds 1 to 2, which chose nothing, judge it" in page
+    tables = tmp_path / "page" / "tables"
+    [judged] = json.loads((tables / "study_1.json").read_text())["rows"]
+    assert judged["expected_seconds"] == 20.0 and judged["config.num_epochs"] == 5
+    recipes = json.loads((tables / "study_1_recipes.json").read_text())["rows"]
+    assert [row["config.num_epochs"] for row in recipes] == [5, 3, 8]
+
+
+TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
+TINY += ["--model.stage_sizes=1", "--model.stage_widths=16", "--targets.0.value=0"]
+
+
+@pytest.mark.compiles
+def test_a_search_from_the_command_line_resumes_what_it_drew(tmp_path, compile_cache, capsys):
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    out = tmp_path / "s"
+    command = [*TINY, compile_cache, f"--out={out}", f"--axis={RATE}", "--search=random"]
+    command += ["--trials=2", "--seeds=1"]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert "2 of 2 trials of 2 recipes, on seed 0, chose optimizer.base_learning_rate=" in shown.out
+    result = json.loads((out / "result.json").read_text())
+    [judged] = result["arms"]
+    assert [row["seed"] for row in judged["rows"]] == [1]
+    assert judged["arm"] == result["search"]["winner"]
+    runs = sorted((out / "trials").glob("*/seed_*/result.json"))
+    before = [run.stat().st_mtime_ns for run in runs]
+    assert len(runs) == 3 and main(command) == 0
+    assert before == [run.stat().st_mtime_ns for run in runs]
+    study = json.loads((out / "study.json").read_text())
+    study["arms"][0]["name"] = "optimizer.base_learning_rate=0.5"
+    (out / "study.json").write_text(json.dumps(study))
+    capsys.readouterr()
+    assert main(command) == 2
+    assert "recipe 1 was optimizer.base_learning_rate=0.5, and is drawn" in capsys.readouterr().err
+
+
+def test_the_arms_of_a_search_are_its_ends_until_it_draws():
+    axes = (RATE, "num_epochs=3,4,5")
+    study = Study(experiment="digits", kind="search", axes=axes, search="asha", trials=9)
+    names = [arm.name for arm in arms_of(study, (), DIGITS)]
+    rate = "optimizer.base_learning_rate"
+    assert names == [
+        f"{rate}=0.01 num_epochs=3",
+        f"{rate}=1.0 num_epochs=3",
+        f"{rate}=0.01 num_epochs=4",
+        f"{rate}=0.01 num_epochs=5",
+    ]

@@ -1,0 +1,227 @@
+"""Instance segmentation: the benchmark's size and schedule, its trunk, masks, and what is drawn."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from task_table import copied_run
+
+from dawnjax.__main__ import main
+from dawnjax.checkpointed.initial_parameters import Source
+from dawnjax.checkpoints.arrays import signature
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.config.run_options import MeshShape
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
+from dawnjax.input_pipeline.reading import run_lengths
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.mask_rcnn import MaskRCNN
+from dawnjax.models.resnet import ResNet
+from dawnjax.optim.optimizers import learning_rate
+from dawnjax.tasks import mask_pasting, pictures
+from dawnjax.tasks.object_detection import ObjectDetection
+from dawnjax.train_step import execution_of, make_recipe
+
+BENCHMARK = "coco_mask_rcnn_resnet50"
+
+
+def recipe_of(experiment, spec, **changes):
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    execution = dataclasses.replace(execution_of(experiment, mesh), **changes)
+    return make_recipe(experiment, spec, mesh, execution=execution)
+
+
+def count(tree):
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+def test_the_benchmark_has_the_references_size_and_schedule():
+    experiment = load_experiment(BENCHMARK)
+    spec = cast(Any, experiment.data.published_spec())
+    experiment.validate(spec)
+    assert from_json(Experiment, to_json(experiment)) == experiment
+    assert (spec.num_train_examples, spec.num_eval_examples) == (117_266, 5_000)
+    recipe = recipe_of(experiment, spec)
+    state = recipe.abstract_state
+    assert count(state.params) == 44_347_573
+    trained, frozen = recipe.split_params(state.params)
+    assert count(trained) == 44_125_173 and count(frozen) == 222_400
+    # Only what is trained has a velocity.
+    assert count(optax.tree_utils.tree_get(state.opt_state, "trace")) == 44_125_173
+    rate = learning_rate(experiment, spec)
+    for iteration, wanted in (
+        (0, 0.02 / 3),
+        (250, 0.02 * 2 / 3),
+        (500, 0.02),
+        (59_990, 0.02),
+        (60_010, 0.002),
+        (80_010, 2e-4),
+    ):
+        assert np.asarray(rate(iteration)) == pytest.approx(wanted, rel=1e-4)
+    assert experiment.num_steps(spec) == 90_000
+    assert [target.value for target in experiment.targets] == [0.377, 0.339]
+
+
+def test_biases_learn_at_twice_the_rate_and_without_decay():
+    experiment = load_experiment(BENCHMARK)
+    recipe = recipe_of(experiment, experiment.data.published_spec())
+    params = {"layer": {"kernel": jnp.full((2, 2), 2.0), "bias": jnp.full(2, 2.0)}}
+    gradients = jax.tree.map(jnp.ones_like, params)
+    state = recipe.optimizer.init(params)
+    updates, _ = recipe.optimizer.update(gradients, state, params)
+    updates = cast(dict[str, Any], updates)
+    rate = 0.02 / 3
+    np.testing.assert_allclose(updates["layer"]["kernel"], -rate * (1 + 1e-4 * 2), rtol=1e-5)
+    np.testing.assert_allclose(updates["layer"]["bias"], -2 * rate, rtol=1e-6)
+
+
+def mask_rcnn_multiply_adds() -> tuple[int, int]:
+    """Multiply-adds of one image of 1,344 x 1,344 pixels, and of the part that is not trained.
+
+    Padding is multiplied by nothing: along a side of n a window of three meets 3n - 2 pixels, and
+    3n/2 - 1 if it moves by two.
+    """
+    total = frozen = (7 * 672 - 6) ** 2 * 3 * 64
+    side, width, stages = 336, 64, []
+    for blocks, inner in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        for block in range(blocks):
+            strides = block == 0 and inner > 64
+            total += side**2 * width * inner
+            total += (3 * side // 2 - 1 if strides else 3 * side - 2) ** 2 * inner * inner
+            side //= 2 if strides else 1
+            total += side**2 * inner * 4 * inner
+            total += side**2 * width * 4 * inner if block == 0 else 0
+            width = 4 * inner
+        frozen = total if inner == 64 else frozen
+        stages.append((side, width))
+    for side, width in stages:
+        total += side**2 * width * 256 + (3 * side - 2) ** 2 * 256 * 256
+    for side in (336, 168, 84, 42, 21):
+        total += (3 * side - 2) ** 2 * 256 * 256 + side**2 * 256 * (3 + 12)
+    total += 512 * (7 * 7 * 256 * 1024 + 1024 * 1024 + 1024 * 81 + 1024 * 4 * 81)
+    of_mask = 4 * (3 * 14 - 2) ** 2 * 256 * 256 + 14**2 * 256 * 4 * 256 + 28**2 * 256 * 81
+    return total + 128 * of_mask, frozen
+
+
+def test_the_model_flops_of_mask_rcnn_by_hand():
+    experiment = load_experiment(BENCHMARK)
+    recipe = recipe_of(experiment, experiment.data.published_spec(), platform="tpu")
+    total, frozen = mask_rcnn_multiply_adds()
+    assert recipe.train_flops_per_example() == 2 * (3 * total - 2 * frozen)
+
+
+def test_a_trunk_and_its_constants_come_from_a_resnet():
+    experiment = load_experiment(BENCHMARK, is_tiny=True)
+    recipe = recipe_of(experiment, experiment.data.spec())
+    data = Synthetic(image_channels=3)
+    source = load_experiment("imagenet_resnet50", is_tiny=True)
+    source = dataclasses.replace(source, model=experiment.model.backbone, data=data)
+    state = recipe_of(source, data.spec()).abstract_state
+    leaves = jax.tree_util.tree_leaves_with_path(
+        {"params": state.params, "batch_stats": state.batch_stats}
+    )
+    names = {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in leaves}
+    record = {"experiment": {"model": {"tag": "resnet"}, "data": {}}}
+    chosen = Source(Path("run"), record, {}).choose(
+        recipe, {name: signature(leaf) for name, leaf in names.items()}
+    )
+    assert chosen["params/blocks/stage_2_block_1/conv_1/kernel"].startswith("params/blocks")
+    assert chosen["batch_stats/stem_norm/scale"] == "params/stem_norm/scale"
+    assert chosen["batch_stats/stem_norm/mean"] == "batch_stats/stem_norm/mean"
+    anew = {name.split("/")[1] for name, taken in chosen.items() if not taken}
+    assert anew == {"pyramid", "regions", "box_head", "mask_head"}
+    # All that the source has, but for its classifier, was taken.
+    assert set(names) - set(chosen.values()) == {
+        "params/classifier/kernel",
+        "params/classifier/bias",
+    }
+
+
+def test_another_model_and_data_with_masks_are_one_line():
+    experiment = load_experiment("nuclei_mask_rcnn_small", is_tiny=True)
+    spec = experiment.data.spec()
+    with pytest.raises(ConfigError, match="model=resnet has no anchors, which task=instance_seg"):
+        dataclasses.replace(experiment, model=ResNet()).validate(spec)
+    boxes = dataclasses.replace(experiment, task=ObjectDetection())
+    with pytest.raises(ConfigError, match="model=mask_rcnn has no default boxes"):
+        boxes.validate(spec)
+    cells = load_experiment("cells_ssd_small")
+    with pytest.raises(ConfigError, match="data.mask_side=14: task=object_detection takes no"):
+        cells.validate(spec)
+    assert isinstance(experiment.model, MaskRCNN)
+
+
+def test_a_pasted_mask_by_hand():
+    square = np.full((4, 4), 255, np.uint8)
+    packed = mask_pasting.pasted(square, np.array([0.25, 0.5, 0.75, 0.75]), 8, 16)
+    wanted = np.zeros((8, 16), bool)
+    wanted[4:6, 4:12] = True
+    np.testing.assert_array_equal(run_lengths.unpack(packed, 8, 16), wanted)
+    # Half of a mask, and a box that reaches beyond the image.
+    square[:, 2:] = 0
+    packed = mask_pasting.pasted(square, np.array([0.5, 0.0, 1.5, 1.0]), 4, 4)
+    wanted = np.zeros((4, 4), bool)
+    wanted[:, 2:] = True
+    np.testing.assert_array_equal(run_lengths.unpack(packed, 4, 4), wanted)
+    for corners in ([0.5, 0.5, 0.5, 0.9], [2.0, 0, 3, 1], [0.0, 0, 1, 1]):
+        packed = mask_pasting.pasted(square * 0, np.array(corners), 4, 4)
+        assert not run_lengths.unpack(packed, 4, 4).any()
+
+
+def test_masks_are_pasted_for_found_objects_alone():
+    detections = np.array([[[0.0, 0, 0.5, 0.5, 0.9, 1], [0.0, 0, 1, 1, 0, 0]]])
+    masks = np.full((1, 2, 4, 4), 255, np.uint8)
+    (packed,) = mask_pasting.masks_of_images(detections, masks, np.array([[6, 8]]))
+    assert run_lengths.unpack(packed[0], 6, 8).sum() == 12 and packed[1] == b""
+
+
+def test_a_picture_shows_the_mask_of_what_was_found():
+    image, mask = np.zeros((480, 480, 3), np.uint8), np.zeros((480, 480), bool)
+    mask[200:300, 100:200] = True
+    found = np.array([[0.2, 0.4, 0.6, 0.8, 0.9, 1]])
+    masks = [run_lengths.pack(mask)]
+    picture = pictures.drawn(image, found, np.zeros((0, 4)), ("a",), masks=masks)
+    assert picture[250, 150].tolist() == [127, 80, 0] and not picture[350, 150].any()
+
+
+@pytest.mark.compiles
+def test_infer_draws_masks_and_states_them(tmp_path_factory, compile_cache, tmp_path, capsys):
+    run = copied_run(tmp_path_factory, "instance_segmentation", compile_cache, tmp_path / "run")
+    folder = tmp_path / "pictures"
+    assert main(["infer", str(run), "--examples=3", f"--draw={folder}"]) == 0
+    assert f"drawn: 3 of 3 answers in {folder}" in capsys.readouterr().out
+    stated = json.loads((folder / "answers.json").read_text())
+    assert len(list(folder.glob("*.png"))) == 3
+    found = [row for rows in stated for row in rows["answer"]]
+    assert found
+    for row in found:
+        packed = row["segmentation"]
+        assert packed["size"] == [256, 256]  # of the image as published
+        mask = run_lengths.unpack(packed["counts"].encode(), 256, 256)
+        left, top, width, height = row["bbox"]
+        # A mask fades over one of its four cells around its box.
+        rows, columns = np.nonzero(mask)
+        if len(rows):
+            assert left - width / 4 - 1 <= columns.min() <= columns.max() <= left + 1.25 * width + 1
+            assert top - height / 4 - 1 <= rows.min() <= rows.max() <= top + 1.25 * height + 1
+
+
+def test_the_small_network_has_443291_parameters_and_16128_anchors():
+    experiment = load_experiment("nuclei_mask_rcnn_small")
+    data = load_experiment("nuclei_mask_rcnn_small", is_tiny=True).data.spec()
+    spec = dataclasses.replace(
+        data, num_classes=1, image_shape=(256, 256, 3), train_image_shape=(256, 256, 3)
+    )
+    recipe = recipe_of(experiment, spec)
+    assert count(recipe.abstract_state.params) == 443_291
+    assert recipe.split_params(recipe.abstract_state.params)[1] == {}
+    assert sum(map(len, experiment.model.anchors(spec.image_shape))) == 16_128

@@ -1,0 +1,311 @@
+"""Self-play against plain code: a search written out, outcomes, opponents, known networks."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.config.run_options import MeshShape
+from dawnjax.input_pipeline.datasets.go_games import GoGames
+from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.execution import Execution
+from dawnjax.tasks import game_search, opponents
+from dawnjax.tasks.game_search import GameSearch
+from dawnjax.tasks.generation import CALLS, FIGURES
+from dawnjax.tasks.professional_moves import ProfessionalMoves
+from dawnjax.tasks.self_play import SelfPlay
+from dawnjax.tasks.task import Setting, make_model
+from dawnjax.train_step import make_recipe
+
+pgx = pytest.importorskip("pgx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
+pytestmark = pytest.mark.compiles
+
+TIC_TAC_TOE = PgxGame(game="tic_tac_toe")
+WEIGHTS = np.random.default_rng(0).normal(size=(18, 10)).astype(np.float32)
+EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+
+
+def fixed_network(observations, key):
+    """Logits and a value that depend on the position alone: a stand-in for a network."""
+    del key
+    products = observations.reshape(len(observations), -1).astype(jnp.float32) @ WEIGHTS
+    return products[:, :9], jnp.tanh(products[:, 9])
+
+
+def keys_of(count, seed=0):
+    return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(count))
+
+
+def setting_of(data, task, model=None):
+    return Setting(model=model, data=data, spec=data.spec(), execution=EXECUTION)
+
+
+LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
+
+
+def plain_search(board, simulations, exploration):
+    """Visits of each move of tic-tac-toe by PUCT, one simulation after the other.
+
+    `board` has 1 for the stones of the player to move and -1 for the other's.
+    """
+
+    def outcome(board):
+        """Value of an ended game for the player to move, or None."""
+        if any(all(board[cell] == -1 for cell in line) for line in LINES):
+            return -1.0
+        return None if 0 in board else 0.0
+
+    def node(board):
+        planes = np.stack([board == 1, board == -1], -1).reshape(1, 3, 3, 2)
+        logits, value = fixed_network(jnp.asarray(planes), None)
+        legal = board == 0
+        exponents = np.where(legal, np.exp(np.asarray(logits[0], np.float64)), 0.0)
+        zeros = np.zeros(9)
+        return {"board": board, "prior": exponents / exponents.sum(), "value": float(value[0]),
+                "visits": zeros.copy(), "sums": zeros.copy(), "children": {}}  # fmt: skip
+
+    def simulate(here):
+        """Value of one more simulation for the player to move at a node."""
+        visits = here["visits"]
+        mean = (here["value"] + here["sums"]) / (1 + visits)
+        weight = exploration * here["prior"] * math.sqrt(1 + visits.sum()) / (1 + visits)
+        move = int(np.where(here["board"] == 0, mean + weight, -np.inf).argmax())
+        if move in here["children"]:
+            child = here["children"][move]
+            value = -simulate(child) if isinstance(child, dict) else -child
+        else:
+            board = here["board"].copy()
+            board[move] = 1
+            ended = outcome(-board)
+            child = here["children"][move] = node(-board) if ended is None else ended
+            value = -child["value"] if isinstance(child, dict) else -child
+        here["visits"][move] += 1
+        here["sums"][move] += value
+        return value
+
+    root = node(board)
+    for _ in range(simulations):
+        simulate(root)
+    return root["visits"]
+
+
+@pytest.mark.parametrize("moves", [(), (0, 4), (4, 0, 8, 2, 1)])
+def test_puct_visits_what_a_search_written_plainly_visits(moves):
+    rules = TIC_TAC_TOE.rules()
+    state, board = rules.init(jax.random.key(0)), np.zeros(9, int)
+    for move in moves:
+        state, board[move] = rules.step(state, move), 1
+        board = -board
+    config = GameSearch(simulations=60, exploration=1.38, exploration_base=1e9)
+    states = jax.tree.map(lambda leaf: leaf[None], state)
+    search = jax.jit(
+        lambda states: game_search.search(
+            config, rules, fixed_network, states, keys_of(1), explores=False
+        )
+    )
+    found = search(states)
+    visits = plain_search(board, 60, 1.38)
+    np.testing.assert_allclose(found.weights[0] * 60, visits, atol=1e-3)
+    assert int(found.action[0]) == visits.argmax()
+
+
+@pytest.mark.parametrize("method", ["puct", "gumbel"])
+def test_a_game_is_searched_alike_alone_and_beside_others(method):
+    rules = TIC_TAC_TOE.rules()
+    config = GameSearch(method=method, simulations=8, considered=4)
+    search = jax.jit(
+        lambda states, keys: game_search.search(config, rules, fixed_network, states, keys)
+    )
+    keys = keys_of(4, seed=3)
+    states = jax.vmap(rules.init)(keys)
+    together = search(states, keys)
+    alone = search(jax.tree.map(lambda leaf: leaf[2:3], states), keys[2:3])
+    assert int(together.action[2]) == int(alone.action[0])
+    np.testing.assert_allclose(together.weights[2], alone.weights[0], atol=1e-6)
+    assert len({tuple(np.asarray(row)) for row in together.weights}) > 1  # each by its own key
+
+
+@pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four", "go_5x5"])
+def test_a_symmetry_of_the_board_is_the_same_game(game):
+    data = PgxGame(game=game)
+    rules, (cells, actions) = data.rules(), data.symmetries()
+    step = jax.jit(jax.vmap(rules.step))
+    which = np.arange(len(cells))
+    states = jax.vmap(rules.init)(jnp.stack([jax.random.key(0)] * len(cells)))
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        planes = np.asarray(states.observation).reshape(len(cells), cells.shape[1], -1)
+        legal = np.asarray(states.legal_action_mask)
+        for k in which:
+            np.testing.assert_array_equal(planes[k], planes[0][cells[k]])
+            np.testing.assert_array_equal(legal[k], legal[0][actions[k]])
+        move = random.choice(np.flatnonzero(legal[0]))
+        # Action i of board k is action actions[k, i] of board 0.
+        states = step(states, jnp.asarray(np.argsort(actions, axis=1)[:, move], jnp.int32))
+
+
+def test_positions_have_the_outcome_of_their_game_for_the_player_to_move():
+    task = SelfPlay(
+        games=4, moves=12, window_generations=1, search=GameSearch(simulations=2, opening_moves=9)
+    )
+    experiment = dataclasses.replace(
+        load_experiment("connect_four_selfplay", is_tiny=True), task=task
+    )
+    spec = experiment.data.spec()
+    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
+    state, key = recipe.initial_state(jax.random.key(1)), jax.random.key(2)
+    made = state.made
+
+    @jax.jit
+    def call(made):
+        after = task.make(
+            "self_play", recipe.model, state.params, state.batch_stats, made, key, recipe.setting
+        )
+        return {**after, CALLS: made[CALLS] + 1}
+
+    for _ in range(task.moves):
+        made = call(made)
+    window = jax.device_get(made["window"])
+    shape = (task.moves, task.games)
+    bits = np.unpackbits(window["observation"], axis=1, count=18)
+    stones = bits.sum(1).reshape(shape)
+    value, known = window["value"].reshape(shape), window["has_value"].reshape(shape)
+    ended = 0
+    for game in range(task.games):
+        starts = [*np.flatnonzero(stones[:, game] == 0), task.moves]
+        for first, end in zip(starts, starts[1:], strict=False):
+            span = slice(first, end)
+            np.testing.assert_array_equal(stones[span, game], np.arange(end - first))
+            if not known[first, game]:
+                assert not known[span, game].any() and end == task.moves
+                continue
+            ended += 1
+            assert known[span, game].all()
+            # Who moves last has won or drawn; the players take turns.
+            assert value[end - 1, game] in (0.0, 1.0)
+            np.testing.assert_array_equal(
+                value[first : end - 1, game], -value[first + 1 : end, game]
+            )
+    figures = task.figures(jax.device_get(made[FIGURES]), recipe.setting)
+    assert figures["games"] == ended >= task.games
+    assert figures["outcome_known"] == pytest.approx(known.mean(), abs=1e-6)
+    assert 5 <= figures["mean_moves"] <= 9
+    drawn = task.drawn(made, {"index": jnp.arange(9), "epoch": jnp.zeros(9, jnp.int32)}, key,
+                       recipe.setting)  # fmt: skip
+    assert drawn["observation"].shape == (9, 3, 3, 2)
+    np.testing.assert_allclose(drawn["policy"].sum(1), 1.0, atol=1e-6)
+
+
+def after(rules, moves):
+    state = rules.init(jax.random.key(0))
+    for move in moves:
+        state = rules.step(state, move)
+    return jax.tree.map(lambda leaf: leaf[None].repeat(8, 0), state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "moves", "wanted"),
+    [
+        ("wins", (0, 1, 0, 1, 0, 1), {0}),  # three in column 0, and it is to move
+        ("wins_and_blocks", (0, 1, 0, 1, 0, 1), {0}),
+        ("wins_and_blocks", (0, 6, 0, 6, 0), {0}),  # the other has three in column 0
+        ("wins_and_blocks", (2, 2, 3, 3), None),  # nobody has three
+    ],
+)
+def test_an_opponent_takes_a_win_and_leaves_none(kind, moves, wanted):
+    rules = PgxGame(game="connect_four").rules()
+    player = jax.jit(opponents.opponent(kind, rules))
+    chosen = set(np.asarray(player(after(rules, moves), keys_of(8))).tolist())
+    assert chosen == wanted if wanted else len(chosen) > 1
+
+
+def test_a_match_is_scored_for_the_first_player():
+    rules = PgxGame(game="connect_four").rules()
+    keys, begins = keys_of(32), jnp.arange(32) % 2 == 0
+    strong, weak = (opponents.opponent(kind, rules) for kind in ("wins_and_blocks", "random"))
+    won = jax.jit(lambda: opponents.play(rules, opponents.between(strong, weak), keys, begins))()
+    lost = jax.jit(lambda: opponents.play(rules, opponents.between(weak, strong), keys, begins))()
+    assert set(np.unique(won)) <= {0.0, 0.5, 1.0}
+    assert won.mean() > 0.8 and lost.mean() < 0.2
+
+
+class KnownMoves:
+    """A network that plays point n on a board of n stones, shifted by some points."""
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def __call__(self, observations, *, train):
+        del train
+        # Planes 0 and 1 are the newest stones of both.
+        stones = observations[..., :2].sum((1, 2, 3)) + self.shift
+        return 30.0 * jax.nn.one_hot(stones, 26), jnp.zeros(len(observations))
+
+
+@pytest.mark.parametrize(("shift", "share"), [(0, 1.0), (6, 0.0)])
+def test_moves_of_a_known_network_are_predicted(shift, share):
+    data = GoGames(game="go_5x5", made_up_moves=5, passes=2)
+    task = ProfessionalMoves(predict_simulations=8)
+    spec, examples = data.spec(), data.load("eval")
+    assert spec.num_eval_examples == 10 and examples["moves"].shape == (10, 5)
+    batch = {n: jnp.asarray(array) for n, array in examples.items()}
+    batch |= {"index": jnp.arange(10), "mask": jnp.ones(10, bool)}
+    setting = setting_of(data, task)
+    measure = jax.jit(lambda batch: task.measure(KnownMoves(shift), batch, setting))
+    assert float(measure(batch)["professional_moves"].mean()) == share
+
+
+def test_minigo_has_the_size_and_the_rules_of_v05():
+    experiment = load_experiment("minigo_9x9")
+    data = dataclasses.replace(experiment.data, made_up_moves=9)
+    experiment = dataclasses.replace(experiment, data=data)
+    spec = data.spec()
+    experiment.validate(spec)
+    assert spec.observation_shape == (9, 9, 17) and spec.num_actions == 82
+    assert experiment.steps_per_epoch(spec) == 6250
+    assert [(t.metric, t.value) for t in experiment.targets] == [("professional_moves", 0.4)]
+    go = vars(data.rules())["_game"]  # pgx shows its settings nowhere else
+    assert (go.komi, go.max_termination_steps) == (7.5, 113)
+    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
+    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
+    assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == 191_386
+    # Trunk: 17 and 18 x 32 channels of nine taps; heads: 32 x 3 of one, 162 x 82, 81 x 64, 64.
+    multiply_adds = 25**2 * (17 * 32 + 18 * 32 * 32) + 81 * 96 + 162 * 82 + 81 * 64 + 64
+    flops = experiment.task.evaluation_flops(
+        dataclasses.replace(recipe.setting, execution=dataclasses.replace(
+            recipe.setting.execution, platform="tpu", is_plain=True))
+    )  # fmt: skip
+    assert flops == 2 * multiply_adds
+
+
+def test_a_network_begins_with_an_even_value_and_plays_every_move():
+    task, data = SelfPlay(), PgxGame()
+    model = load_experiment("connect_four_selfplay").model
+    setting = setting_of(data, task, model)
+    pure = make_model(task, setting)
+    module = pure.bind(*pure.init(jax.random.key(0)))
+    logits, values = module(jnp.zeros((2, 6, 7, 2), bool), train=False)
+    assert logits.shape == (2, 7) and values.shape == (2,)
+    assert np.abs(values).max() < 1 and np.ptp(jax.nn.softmax(logits)) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (("plan", "--on=h100:8"), "a plan does not predict how long that takes"),
+        (("record",), "record mode needs a dataset"),
+        (("train", "--task.games=1000000"), "GB on each device and the window"),
+        (("train", "--task=professional_moves"), "choose data=go_games"),
+    ],
+)
+def test_what_self_play_cannot_do_is_one_line(argv, line, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*argv[:1], "--experiment=connect_four_selfplay", *argv[1:]]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
