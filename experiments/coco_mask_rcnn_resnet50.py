@@ -12,10 +12,9 @@ The reference's network, 44,347,573 parameters; stem and first stage are not tra
 at 0.02 in batches of 16, biases at twice the rate and without decay; a tenth from iterations 60,000
 and 80,000 of 90,000 on. Both targets must hold in one evaluation.
 
-Three things differ from the reference. Images have 800 pixels on the shorter side, at most 1,333 on
-the longer, and are padded to 1,344 x 1,344, where it pads to the largest of a batch of one aspect:
-1.6 times the work of 832 x 1,344. The 1,000 best proposals are kept of each image in training, not
-2,000 of a device's. The backbone is our ResNet-50, which strides in the 3x3 convolutions.
+What differs from the reference stands in docs/object_detection.md. Most of all: images have 800
+pixels on the shorter side, at most 1,333 on the longer, and are padded to 1,344 x 1,344, 1.6 times
+the work of 832 x 1,344.
 
 Not yet measured: it needs an accelerator and COCO. A run is exported as no entry of MLPerf.
 

@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
         systems = _sizes_of(systems)
     systems = list({t.name: t for t in systems}.values())
     batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
-    batches = batches or [request.experiment.global_batch_size]
+    batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
     if values["memory"].value:
         return _memory(request, systems, batches, rows, values)
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
@@ -118,10 +118,10 @@ def _tell(request: Request, rows: list[dict], text: str, values: flags.FlagValue
         "overrides": request.overrides,
         "rows": rows,
     }
-    out = str(values["out"].value or "")
-    if out:
-        records.write_json(Path(out).expanduser(), told, indent=1)
     print(records.json_text(told, indent=1) if values["json"].value else text)
+    # Printed first: compilation may have taken minutes, and the file may not be writable.
+    if out := str(values["out"].value or ""):
+        records.write_json(Path(out).expanduser(), told, indent=1)
 
 
 def _memory(
@@ -278,8 +278,7 @@ def _given_epochs(number: Any, path: Any, request: Request) -> Counted:
         given = epoch_sources.given(float(number))
         return lambda batch, train_examples: given
     if path:
-        runs = epoch_sources.of_runs(str(path), experiment.name)
-        return lambda batch, train_examples: runs(batch)
+        return epoch_sources.of_runs(str(path), experiment)
     if request.experiment_file:
         base = load_experiment(str(request.experiment_file))
     else:

@@ -1,7 +1,7 @@
 """Prices of machines for an hour, from `prices.csv`, where each row names its day and source.
 
 A price is that of a list, without commitment or discount, unless its terms say otherwise. Sellers
-differ: one H100 costs 3.85 to 12.29 USD in November 2026.
+differ: one H100 costs 3.85 to 12.29 USD in lists of September to November 2026.
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment import Evaluation, Experiment
 from dawnjax.errors import ConfigError
 from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.epochs import Epochs
@@ -32,9 +32,9 @@ _SAME_EPOCHS = {"global_batch_size", "compute_dtype", "xla_options", "accumulati
 
 
 def given(number: float) -> Epochs:
-    """Epochs that the user states; ConfigError if they are no number above 0."""
+    """Epochs that the user states; ConfigError unless above 0 and below a million."""
     if not 0 < number < 1e6:
-        raise ConfigError("--epochs must be a number above 0")
+        raise ConfigError("--epochs must be a number above 0 and below a million")
     return Epochs(mean=number, spread=0.0, basis="given by --epochs, taken as exact", source=GIVEN)
 
 
@@ -78,12 +78,8 @@ def of_trials(experiment: Experiment, base: Experiment, batch: int, train_exampl
         return _unknown(f"the epochs of its {trials} trials {why}")
     places = "; ".join(f"{one.hardware}, {one.date}" for one in seen if one.epochs_to_target)
     basis = f"mean of {len(counts)} of {trials} trials that reached the target ({places})"
-    mean = math.fsum(counts) / len(counts)
-    every = base.evaluation.every_steps * base.global_batch_size / train_examples
-    # The interval reaches the next evaluation after the mean: a few trials that all reached at one
-    # evaluation do not show that the next trial does.
-    least = math.log1p((every or base.evaluation.every_epochs) / mean) / DEVIATIONS
-    spread = max(epochs.spread_of_trials(counts), least)
+    basis += _without_misses(trials - reached)
+    mean, spread = _mean(counts, base.evaluation, train_examples / base.global_batch_size)
     if changed:
         spread = math.hypot(spread, epochs.RECIPES)
         basis += f", of another {', '.join(changed)}: their interval is widened"
@@ -91,15 +87,36 @@ def of_trials(experiment: Experiment, base: Experiment, batch: int, train_exampl
     return dataclasses.replace(found, source=TRIALS if found.mean else "")
 
 
-def of_runs(path: str, experiment: str) -> Callable[[int], Epochs]:
-    """Estimate by batch from runs of the experiment; ConfigError where they are unfit."""
+def _without_misses(trials: int) -> str:
+    return f"; time and cost leave out the {trials} that did not reach it" if trials else ""
+
+
+def _mean(
+    counts: Sequence[float], evaluation: Evaluation, steps_per_epoch: float
+) -> tuple[float, float]:
+    """Mean epochs of trials, and the spread of one more trial."""
+    mean = math.fsum(counts) / len(counts)
+    # The interval reaches the next evaluation after the mean: a few trials that all reached at one
+    # evaluation do not show that the next trial does.
+    every = evaluation.every_steps / steps_per_epoch or evaluation.every_epochs
+    return mean, max(epochs.spread_of_trials(counts), math.log1p(every / mean) / DEVIATIONS)
+
+
+def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
+    """Estimate by batch, and examples of an epoch, from runs; ConfigError where they are unfit.
+
+    The runs are taken to have evaluated as often as the planned one.
+    """
     from dawnjax.analysis import leaderboard, loading
 
+    name = experiment.name
     entries = list(loading.load_with_runs(Path(path).expanduser())[0])
-    ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", experiment)]
+    ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", name)]
+    if not entries:
+        raise ConfigError(f"--epochs_from={path}: it holds only trials that chose a recipe")
     if not ours:
         names = ", ".join(sorted({entry.benchmark for entry in entries}))
-        raise ConfigError(f"--epochs_from={path}: there is no run of {experiment}, but of {names}")
+        raise ConfigError(f"--epochs_from={path}: there is no run of {name}, but of {names}")
     if len(targets := leaderboard.targets(ours)) > 1:
         words = " and ".join(map(leaderboard.target_words, targets))
         raise ConfigError(f"--epochs_from={path}: runs to different targets, {words}; give one's")
@@ -122,14 +139,16 @@ def of_runs(path: str, experiment: str) -> Callable[[int], Epochs]:
             f"--epochs_from={path}: no trial there says after how many epochs it reached"
         )
 
-    def at(batch: int) -> Epochs:
+    def at(batch: int, train_examples: int) -> Epochs:
         # Runs of another batch than the nearest say less, and theirs is another experiment.
         sizes = [size for size in known if size]
         size = min(sizes, key=lambda size: abs(math.log(size / batch))) if sizes else None
         counts, trials = known[size], sum(len(entry.trials) for entry in by_batch[size])
         basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
         basis += " or ".join(map(leaderboard.target_words, targets))
-        mean, spread = math.fsum(counts) / len(counts), epochs.spread_of_trials(counts)
+        basis += _without_misses(sum(not t.reached for e in by_batch[size] for t in e.trials))
+        steps_per_epoch = train_examples / (size or batch)
+        mean, spread = _mean(counts, experiment.evaluation, steps_per_epoch)
         found = at_batch(mean, spread, [size] if size else [], batch, basis)
         return dataclasses.replace(found, source=RUNS if found.mean else "")
 

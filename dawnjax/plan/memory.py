@@ -187,6 +187,7 @@ def largest_batch(
     shape: MeshShape,
     num_devices: int,
     platform: Platform,
+    shards_update: bool,
     limit_bytes: float,
     needs: Memory,
 ) -> int:
@@ -197,7 +198,7 @@ def largest_batch(
     """
     shards = shape.batch_shards(num_devices)
     small = dataclasses.replace(experiment, global_batch_size=shards)
-    one = step_memory(small, spec, shape, num_devices, platform).num_bytes
+    one = step_memory(small, spec, shape, num_devices, platform, shards_update).num_bytes
     share = experiment.global_batch_size // shards
     if one > limit_bytes or share == 1:
         return 0

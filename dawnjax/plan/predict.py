@@ -166,10 +166,12 @@ def run_seconds(
 ) -> float:
     """Seconds from the start of training to the evaluation that reaches the target.
 
-    A run that comes near its target before the first evaluation trains until that evaluation.
+    A run that comes near its target before the first evaluation trains until that evaluation, or
+    to the end of its budget, where it evaluates too.
     """
-    epochs = max(epochs, evaluation.first_epoch)
     steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
+    first = first_evaluation(evaluation, steps_per_epoch)
+    epochs = max(epochs, evaluation.first_epoch, min(first, programs.budget_epochs))
     count = evaluations_until(evaluation, epochs, steps_per_epoch)
     train = train_seconds(programs, system, efficiency, epochs)
     return train + count * evaluation_seconds(programs, system, efficiency)

@@ -78,6 +78,6 @@ def _others(device: str, chosen: Price) -> str:
     ends = [f"{price.usd_per_accelerator_hour:.3g} ({price.described})" for price in others]
     span = ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
     return (
-        f"other listed prices of one {device}: {span} USD an hour, where the cost takes "
-        f"{chosen.usd_per_accelerator_hour:.3g}"
+        f"other listed prices of one {device}, its host used whole: {span} USD an hour, where "
+        f"{chosen.usd_per_accelerator_hour:.3g} is taken"
     )

@@ -84,4 +84,7 @@ def _distribution(text: str, field: str, listed: str) -> Axis:
     if not low < high or (found[1] == "log" and low <= 0):
         above = " above 0" if found[1] == "log" else ""
         raise ConfigError(f"axis {text!r} must rise from its first end{above} to its second")
-    return Axis(field, (), found[1], low, high)
+    axis = Axis(field, (), found[1], low, high)
+    if len(set(axis.ends)) == 1:
+        raise ConfigError(f"axis {text!r} is narrower than the four digits of a drawn value")
+    return axis

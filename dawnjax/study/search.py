@@ -50,6 +50,11 @@ def score(rows: Iterable[Row]) -> float:
     return sum(row.seconds for row in rows) / reached if reached else math.inf
 
 
+def _row_of(run: OurRun) -> Row:
+    """Row of a trial; one that failed before its clock started took for ever, not no time."""
+    return row_of(run) or Row(math.inf, False)
+
+
 def winner(rows: Mapping[Arm, Rows]) -> Arm | None:
     """Fastest of the recipes that passed most rungs; None where no trial reached the target."""
 
@@ -141,7 +146,7 @@ def run_search(
                     f"{arm.name}, seed {seed}: {why or 'it has not ended'}; a search cannot choose "
                     "without it, and the same command tries it again"
                 )
-            of_arm[seed] = row_of(of_run) or Row(0.0, False)
+            of_arm[seed] = _row_of(of_run)
             number += 1
             yield trial, of_run, why
             if draws.is_dropped([*of_arm.values()]) or number == study.trials:
@@ -200,7 +205,7 @@ def search_figures(study: Study, runs: Mapping[PlannedTrial, OurRun]) -> SearchF
     rows: dict[Arm, Rows] = {}
     for trial, run in runs.items():
         if trial.chooses:
-            rows.setdefault(trial.arm, {})[trial.seed] = row_of(run) or Row(0.0, False)
+            rows.setdefault(trial.arm, {})[trial.seed] = _row_of(run)
     count = sum(map(len, rows.values()))
     best = winner(rows) if count >= study.trials else None
     recipes = []

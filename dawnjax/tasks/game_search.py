@@ -120,7 +120,6 @@ def search(
         return mctx.RecurrentFnOutput(
             reward=states.rewards[rows, mover],
             discount=jnp.where(ended, 0.0, same),
-            # mctx masks the moves of the root alone.
             prior_logits=_legal(logits, states),
             value=jnp.where(ended, 0.0, value),
         ), states
@@ -199,7 +198,11 @@ def _value_from_parent(tree: Any, node: jax.Array) -> jax.Array:
     Source: mlcommons/training v0.5, `reinforcement/tensorflow/minigo/mcts.py`, `child_Q`.
     """
     visits = tree.children_visits[node]
-    return (tree.raw_values[node] + visits * tree.qvalues(node)) / (1 + visits)
+    means = (tree.raw_values[node] + visits * tree.qvalues(node)) / (1 + visits)
+    # mctx masks the moves of the root alone. Elsewhere a move that the rules forbid has no prior,
+    # but without visits it would keep the position's value, above legal moves that turned out bad.
+    is_legal = tree.children_prior_logits[node] > jnp.finfo(means.dtype).min
+    return jnp.where(is_legal, means, -jnp.inf)
 
 
 def _legal(logits: jax.Array, states: Any) -> jax.Array:

@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError
 
-MOST_BYTES = 16 * 2**20
+MOST_BYTES = 8 * 2**20
 
-_TOKEN = re.compile(r"\s*(?:([();])|([A-Za-z]+)\s*((?:\[(?:[^\]\\]|\\.)*\]\s*)+))", re.DOTALL)
-_VALUE = re.compile(r"\[((?:[^\]\\]|\\.)*)\]", re.DOTALL)
+# Possessive (`*+`): a quantifier that could go back would keep some 200 bytes for each letter.
+_TOKEN = re.compile(
+    r"[;\s]*+(?:([()])|([A-Za-z]++)\s*+((?:\[(?:[^\]\\]++|\\.)*+\]\s*+)++))", re.DOTALL
+)
+_VALUE = re.compile(r"\[((?:[^\]\\]++|\\.)*+)\]", re.DOTALL)
 _SETUP = {
     "AB": "sets up stones",
     "AW": "sets up stones",

@@ -36,6 +36,7 @@ class Notebook:
     def code(self):
         schedule = self.main.Schedule()
         own = own_files.file_of(dataclasses.replace(digits.EXPERIMENT, schedule=schedule))
+        assert own is not None
         return own.code()
 
 
@@ -81,6 +82,7 @@ def test_the_kept_text_holds_all_that_was_used(notebook):
     own = own_files.file_of(
         dataclasses.replace(digits.EXPERIMENT, schedule=notebook.main.Schedule())
     )
+    assert own is not None
     text = own.to_json()["text"]
     assert "class Schedule" in text and "def decayed" in text and "RATE = 0.1" in text
 

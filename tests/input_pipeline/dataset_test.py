@@ -351,7 +351,7 @@ def test_one_writer_at_a_time(directory: pathlib.Path) -> None:
 CHILD = textwrap.dedent("""
     import os, pathlib, resource, signal, sys
     from dawnjax.input_pipeline.preparation import image_writer, writing
-    from tests.input_pipeline.dataset_test import some_examples
+    from dataset_test import some_examples
 
     directory, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     write, done = writing.write_synced, 0
@@ -380,7 +380,7 @@ CHILD = textwrap.dedent("""
 def run_child(directory: pathlib.Path, count: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", CHILD, str(directory), str(count)],
-        cwd=pathlib.Path(__file__).parents[2],
+        cwd=pathlib.Path(__file__).parent,  # from which it imports this file
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,6 +1,8 @@
 """Games in SGF: the four professional ones, and files that are no game, each one line."""
 
 import os
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +78,19 @@ def test_a_million_moves_end_at_the_first_too_many(tmp_path):
     path.write_text(HEAD + row + ";B[aa];W[aa]" * 500_000 + ")")
     with pytest.raises(DataError, match="move 19"):
         sgf.read_moves(path, 9, 18)
+
+
+@pytest.mark.parametrize("end", ["", "];B[aa])"])
+def test_a_comment_of_megabytes_needs_little_memory(end, tmp_path):
+    path = tmp_path / "long.sgf"
+    path.write_text(HEAD + "C[" + "a" * 2**20 + end)
+    try:
+        tracemalloc.start()
+        with pytest.raises(DataError, match="begins no property") if not end else nullcontext():
+            assert sgf.read_moves(path, 9, 18) == [0]
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_folder_of_games(tmp_path):

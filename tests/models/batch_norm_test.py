@@ -33,6 +33,7 @@ def execution(
 def set_params(norm: BatchNorm, scale: jax.Array, bias: jax.Array) -> None:
     if norm.scale is not None:
         norm.scale.set_value(scale)
+    assert norm.bias is not None
     norm.bias.set_value(bias)
 
 

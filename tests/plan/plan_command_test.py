@@ -181,7 +181,7 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
 
     def epochs_at(batch, *runs):
         write_entries(file, runs)
-        return epoch_sources.of_runs(str(file), "digits")(batch)
+        return epoch_sources.of_runs(str(file), load_experiment("digits"))(batch, 900)
 
     small = entry("a", [10.0, 10.0, 10.0], identity="1", **digits)  # 4, 5 and 4 epochs
     large = entry("b", [10.0], identity="2", global_batch_size=1024, **digits)  # 4 epochs
@@ -190,6 +190,14 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
     assert epochs_at(256, small, large).mean == pytest.approx(13 / 3)
     assert epochs_at(800, small, large).mean == 4
     assert "1 of 1 trials" in epochs_at(800, small, large).basis
+    # Trials that all reached at one evaluation leave room for the next.
+    alike = entry("e", [10.0, 10.0], identity="5", global_batch_size=1024, **digits)
+    alike = dataclasses.replace(
+        alike, trials=tuple(dataclasses.replace(trial, epochs=4.0) for trial in alike.trials)
+    )
+    assert epochs_at(1024, alike).interval().high == pytest.approx(5)
+    missed = epochs_at(256, entry("f", [10.0, None], **digits)).basis
+    assert missed.endswith("; time and cost leave out the 1 that did not reach it")
     with pytest.raises(ConfigError, match="different experiments .* at batch 256"):
         epochs_at(256, small, other)
     with pytest.raises(ConfigError, match="different targets"):

@@ -295,6 +295,10 @@ def test_a_run_goes_on_to_its_first_evaluation():
     when = Evaluation(every_epochs=1, first_epoch=4)
     time = prediction(evaluation=when).time_to_accuracy_seconds
     assert time is not None and time.value == pytest.approx(40 + 1 * 3 + BETWEEN_SECONDS)
+    # Without `first_epoch` too: no target is seen before an evaluation.
+    early = epochs.Epochs(mean=0.1, spread=0.0, basis="as given")
+    time = prediction(epochs=early).time_to_accuracy_seconds
+    assert time is not None and time.value == pytest.approx(10 + 1 * 3 + BETWEEN_SECONDS)
 
 
 @pytest.mark.compiles

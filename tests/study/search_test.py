@@ -48,6 +48,7 @@ def test_an_axis_is_values_or_a_distribution():
         ("x=uniform(nan,1)", "is no distribution"),
         ("x=int(0.5,3)", "is no distribution"),
         ("x=int(0,99999999999999999999)", "is no distribution"),
+        ("x=uniform(1.00001,1.00002)", "is narrower than the four digits"),
         ("x=1,", "must be FIELD=VALUE,VALUE"),
     ],
 )
@@ -167,6 +168,24 @@ def test_a_trial_that_did_not_begin_ends_the_search():
     study = Study(kind="search", axes=(RATE,), search="random", trials=5)
     with pytest.raises(RunError, match=r"no data; a search cannot choose without it"):
         next(run_search(study, lambda trial: (None, "no data"), lambda arm: True))
+
+
+def test_a_trial_whose_clock_never_started_makes_no_recipe_fast():
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    study = Study(kind="search", axes=(RATE,), search="asha", trials=6, seeds=1)
+
+    def run(trial: PlannedTrial) -> tuple[Any, str]:
+        of_run = stub(10.0 + rate_of(trial.arm))
+        if trial.arm == arms[0] and trial.seed == 1:  # the first recipe, which gets a second trial
+            of_run.result.time_to_accuracy_seconds = of_run.spent.seconds = None
+            of_run.result.status = "failed"
+        return of_run, ""
+
+    arms: list[Arm] = []
+    trials = [trial for trial, _, _ in run_search(study, run, lambda arm: not arms.append(arm))]
+    assert [t.seed for t in trials if t.arm == arms[0]] == [0, 1], "it gets no third"
+    [judged] = [trial.arm for trial in trials if not trial.chooses]
+    assert judged != arms[0]
 
 
 def test_the_winner_has_passed_most_rungs():

@@ -1,6 +1,7 @@
 """Self-play against plain code: a search written out, outcomes, opponents, known networks."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -31,11 +32,14 @@ WEIGHTS = np.random.default_rng(0).normal(size=(18, 10)).astype(np.float32)
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 
 
-def fixed_network(observations, key):
-    """Logits and a value that depend on the position alone: a stand-in for a network."""
+def fixed_network(observations, key, hope=0.0):
+    """Logits and a value that depend on the position alone: a stand-in for a network.
+
+    With `hope` it finds every position good for the player to move.
+    """
     del key
     products = observations.reshape(len(observations), -1).astype(jnp.float32) @ WEIGHTS
-    return products[:, :9], jnp.tanh(products[:, 9])
+    return products[:, :9], jnp.tanh(products[:, 9] + hope)
 
 
 def keys_of(count, seed=0):
@@ -49,7 +53,7 @@ def setting_of(data, task, model=None):
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
 
-def plain_search(board, simulations, exploration):
+def plain_search(board, simulations, exploration, hope):
     """Visits of each move of tic-tac-toe by PUCT, one simulation after the other.
 
     `board` has 1 for the stones of the player to move and -1 for the other's.
@@ -63,7 +67,7 @@ def plain_search(board, simulations, exploration):
 
     def node(board):
         planes = np.stack([board == 1, board == -1], -1).reshape(1, 3, 3, 2)
-        logits, value = fixed_network(jnp.asarray(planes), None)
+        logits, value = fixed_network(jnp.asarray(planes), None, hope)
         legal = board == 0
         exponents = np.where(legal, np.exp(np.asarray(logits[0], np.float64)), 0.0)
         zeros = np.zeros(9)
@@ -95,8 +99,9 @@ def plain_search(board, simulations, exploration):
     return root["visits"]
 
 
+@pytest.mark.parametrize("hope", [0.0, 3.0])
 @pytest.mark.parametrize("moves", [(), (0, 4), (4, 0, 8, 2, 1)])
-def test_puct_visits_what_a_search_written_plainly_visits(moves):
+def test_puct_visits_what_a_search_written_plainly_visits(moves, hope):
     rules = TIC_TAC_TOE.rules()
     state, board = rules.init(jax.random.key(0)), np.zeros(9, int)
     for move in moves:
@@ -106,11 +111,16 @@ def test_puct_visits_what_a_search_written_plainly_visits(moves):
     states = jax.tree.map(lambda leaf: leaf[None], state)
     search = jax.jit(
         lambda states: game_search.search(
-            config, rules, fixed_network, states, keys_of(1), explores=False
+            config,
+            rules,
+            functools.partial(fixed_network, hope=hope),
+            states,
+            keys_of(1),
+            explores=False,
         )
     )
     found = search(states)
-    visits = plain_search(board, 60, 1.38)
+    visits = plain_search(board, 60, 1.38, hope)
     np.testing.assert_allclose(found.weights[0] * 60, visits, atol=1e-3)
     assert int(found.action[0]) == visits.argmax()
 
