@@ -61,6 +61,7 @@ def test_proposals_are_the_greedy_choice_of_each_level(threshold):
     assert (np.asarray(found.corners)[:, 3] <= 40).all()
 
 
+@pytest.mark.compiles
 def test_no_number_is_no_proposal_and_few_boxes_leave_padding():
     scores = [jnp.full(len(level), jnp.nan) for level in LEVELS]
     scores[1] = scores[1].at[5].set(1.0)
