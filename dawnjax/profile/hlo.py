@@ -44,6 +44,8 @@ _ARITHMETIC = frozenset((
 
 _ELEMENT_WISE = _ARITHMETIC | {"bitcast", "convert", "reshape"}
 
+_SLICES = {"dynamic-slice", "slice"}
+
 _FLOATS = ("f", "b", "c")  # f32, bf16, f8e4m3, c64; `pred`, `s32`, `u8` are none
 
 _CONVOLUTION_CALLS = {
@@ -141,7 +143,8 @@ class _Counter:
         outer: Computation | None = None,
     ) -> None:
         kind = instruction.opcode.removesuffix("-start")
-        if kind == "all-reduce" and named.opcode == "fusion":
+        inside = {other.opcode for other in computation.instructions.values()}
+        if kind == "all-reduce" and named.opcode == "fusion" and inside & _SLICES:
             # A TPU scatters sums by a fusion of their all-reduce and of slices of its result.
             kind = "reduce-scatter"
         group_size = self._group_size(instruction)

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,21 @@ metadata={op_name="jit(f)/layer/dot_general"}""",
         *("fusion.1", "reduce-scatter", 8 * 64 * 4),
         4,
     )
+
+
+def test_a_fused_sum_without_a_slice_is_an_all_reduce():
+    last = "  ROOT %twice = f32[8,64]{1,0} add(%all-reduce.1, %all-reduce.1)"
+    whole = re.sub("  ROOT .*dynamic-slice.*", last, SCATTER).replace(
+        "-> f32[8,16]", "-> f32[8,64]"
+    )
+    counted = program(
+        """
+  %x = f32[8,64]{1,0} parameter(0)
+  ROOT %fusion.1 = f32[8,64]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1""",
+        whole,
+    )
+    [collective] = counted.collectives.values()
+    assert "slice" not in whole and collective.kind == "all-reduce"
 
 
 CONVOLUTION = """
