@@ -138,7 +138,7 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
     if len(fields) > MOST_FIELDS:
         lines.append(f"  and {len(fields) - MOST_FIELDS} more, which --json has")
     lines += ["", f"verdict: {_verdict_line(judged)}"]
-    if told["same_mathematics"] and not first.sample.pairs(second.sample):
+    if told["same_mathematics"] and set(first.sample.seeds) != set(second.sample.seeds):
         lines.append(
             "  the same seeds on both sides, each once, would be pairs and need fewer trials"
         )

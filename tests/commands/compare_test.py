@@ -70,6 +70,10 @@ def test_the_same_mathematics_on_other_seeds_is_told_to_take_the_same(tmp_path, 
     assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/c"]) == 0
     text = capsys.readouterr().out
     assert hint not in text and "paired 90 % interval" in text
+    for seed in range(6):  # the same seeds already, and other first losses: no pairs
+        write_run(tmp_path / "d" / str(seed), seed=seed, seconds=5.0, losses=(2.5, 1.0 + seed))
+    assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/d"]) == 0
+    assert hint not in capsys.readouterr().out
 
 
 def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path, capsys):
