@@ -2,7 +2,7 @@
 
 Wall time runs from the start of the first process to the last event, gaps between attempts
 included. Steps count if the newest state holds them: those that an attempt made after the save from
-which a later one began are lost, and were made again. Self-play and gating count likewise.
+which a later one began are lost, and were made again. So are self-play and gating after that save.
 
 Source: the name and the division of the time: ML Goodput Measurement for MaxText
 (github.com/AI-Hypercomputer/ml-goodput-measurement), which calls lost steps "wasted progress".
@@ -44,8 +44,7 @@ def wall_seconds(run: LoggedRun) -> tuple[dict[str, float], str]:
         phases = attempt.phase_seconds()
         train = phases.pop("train")
         later = run.attempts[place + 1 :]
-        for name in GENERATION_PHASES:
-            lost = phases[name] * _lost_share_of_generations(attempt, later)
+        for name, lost in _lost_generation_seconds(attempt, later).items():
             phases[name] -= lost
             seconds["lost_steps"] += lost
         for name, value in phases.items():
@@ -87,15 +86,17 @@ def _of_train_phase(
     }
 
 
-def _lost_share_of_generations(attempt: LoggedAttempt, later: Sequence[LoggedAttempt]) -> float:
-    """Share of an attempt's generations that no later attempt has: they are made again."""
-    kept_before = [_first_step(other) for other in _began(later)]
-    if not kept_before:
-        return 0.0
-    steps = [event["step"] for event in events_of(attempt.events, "generation")]
-    # A save at the step before which a generation is made does not hold it.
-    kept = sum(step < min(kept_before) for step in steps)
-    return 1 - kept / len(steps) if steps else 1.0
+def _lost_generation_seconds(
+    attempt: LoggedAttempt, later: Sequence[LoggedAttempt]
+) -> dict[str, float]:
+    """Seconds of self-play and of gating after the save from which a later attempt began."""
+    whole = attempt.phase_seconds()
+    begun = [_first_step(other) for other in _began(later)]
+    if not begun:
+        return dict.fromkeys(GENERATION_PHASES, 0.0)
+    saves = [e["t"] for e in events_of(attempt.events, "checkpoint") if e["step"] == min(begun)]
+    kept = attempt.phase_seconds(saves[-1]) if saves else {}
+    return {name: whole[name] - kept.get(name, 0.0) for name in GENERATION_PHASES}
 
 
 def _began(attempts: Sequence[LoggedAttempt]) -> list[LoggedAttempt]:

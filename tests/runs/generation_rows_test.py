@@ -33,19 +33,30 @@ def test_a_generation_has_its_seconds_and_figures():
     assert result.goodput == pytest.approx((2 + 7 + 2) / 13, abs=1e-6)
 
 
-@pytest.mark.parametrize(("saved", "lost"), [(20, 0.0), (15, 0.0), (10, 0.5), (0, 1.0)])
-def test_games_after_the_last_save_are_lost(saved, lost):
+@pytest.mark.parametrize(
+    ("step", "saved_at", "played", "matched"),
+    [
+        pytest.param(20, 13.0, 7.0, 2.0, id="at the end"),
+        pytest.param(15, 12.5, 7.0, 2.0, id="between the steps of generation 1"),
+        pytest.param(10, 10.0, 5.0, 2.0, id="in the self-play of generation 1"),
+        pytest.param(10, 7.0, 4.0, 0.0, id="before it"),
+        pytest.param(0, 5.0, 3.0, 0.0, id="in the self-play of generation 0"),
+        pytest.param(0, None, 0.0, 0.0, id="never"),
+    ],
+)
+def test_games_after_the_save_that_was_restored_are_lost(step, saved_at, played, matched):
     log = two_generations(Log())
-    log.begin(50.0).add("restored", 1.0, step=saved).add("phase", 1.0, name="train")
-    log.train(2.0, 21, 21 - saved)
+    if saved_at is not None:
+        log.add("checkpoint", saved_at, step=step)
+        log.events.sort(key=lambda event: event["t"])
+    log.begin(50.0).add("restored", 1.0, step=step).add("phase", 1.0, name="train")
+    log.train(2.0, 21, 21 - step)
     seconds, _ = wall_seconds(LoggedRun.from_events(log.read()))
-    # Each phase loses the share of the generations that were made again.
-    assert seconds["self_play"] == pytest.approx(7.0 * (1 - lost))
-    assert seconds["gating"] == pytest.approx(2.0 * (1 - lost))
-    steps_lost = 2.0 * (20 - min(saved, 20)) / 20
-    assert seconds["lost_steps"] == pytest.approx(9.0 * lost + steps_lost)
+    assert seconds["self_play"] == pytest.approx(played)
+    assert seconds["gating"] == pytest.approx(matched)
+    assert seconds["lost_steps"] == pytest.approx(9.0 - played - matched + 2.0 * (20 - step) / 20)
     assert sum(seconds.values()) == pytest.approx(52.0)
-    assert share(seconds) == pytest.approx((9.0 * (1 - lost) + seconds["steps"]) / 52.0)
+    assert share(seconds) == pytest.approx((played + matched + seconds["steps"]) / 52.0)
 
 
 def test_other_tasks_have_no_such_phases():
