@@ -17,6 +17,7 @@ UNITS = ("host", "accelerator")
 
 ON_DEMAND = "on demand"
 TERMS = (ON_DEMAND, "spot", "capacity block")
+DAYS = ("list", "reading")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Price:
       name: Text in an entry's hardware or system, such as `p3.16xlarge`.
       unit: One of `UNITS`. A TPU's accelerator is a chip.
       date: `YYYY-MM-DD`, the first day on which it is known to hold.
+      day_of: One of `DAYS`: that of the `list`, or of our `reading` of a list of unknown age.
       terms: One of `TERMS`.
       seller: Empty where the list does not say.
       device: Its accelerators, as `hardware.csv` names them; empty where that has no row of them.
@@ -39,6 +41,7 @@ class Price:
     unit: str
     date: str
     source: str
+    day_of: str = "list"
     terms: str = ON_DEMAND
     seller: str = ""
     device: str = ""
@@ -54,7 +57,8 @@ class Price:
     def described(self) -> str:
         """Seller, name, terms and day."""
         name = self.name if self.name.startswith(self.seller) else f"{self.seller} {self.name}"
-        return f"{name}, {self.terms}, {self.date}"
+        day = self.date if self.day_of == "list" else f"read {self.date}"
+        return f"{name}, {self.terms}, {day}"
 
 
 def read_prices(path: Path) -> tuple[Price, ...]:
@@ -80,8 +84,9 @@ def _price(row: dict[str, str], where: str) -> Price:
             raise ConfigError(f"{where}: {column} is {text!r}, not a number")
         return float(text)
 
-    terms = row.get("terms", "") or ON_DEMAND
-    for column, value, choices in (("unit", row["unit"], UNITS), ("terms", terms, TERMS)):
+    terms, day_of = row.get("terms", "") or ON_DEMAND, row.get("day_of", "") or "list"
+    chosen = (("unit", row["unit"], UNITS), ("terms", terms, TERMS), ("day_of", day_of, DAYS))
+    for column, value, choices in chosen:
         if value not in choices:
             raise ConfigError(f"{where}: {column} is {value!r}; choose one of {choices}")
     day = parse_date(row["date"])
@@ -93,6 +98,7 @@ def _price(row: dict[str, str], where: str) -> Price:
         unit=row["unit"],
         date=day.isoformat(),
         source=row["source"],
+        day_of=day_of,
         terms=terms,
         seller=row.get("seller", ""),
         device=row.get("device", ""),
