@@ -94,6 +94,14 @@ class InstanceSegmentation(Detection):
         except ValueError as error:
             raise ConfigError(f"data.height and data.width: {error}") from None
 
+    def refuse_setting(self, experiment: Any, setting: Setting) -> None:
+        """Refuse to split a batch: each loss is divided by counts of the whole."""
+        if experiment.accumulation_steps > 1:
+            raise ConfigError(
+                f"accumulation_steps={experiment.accumulation_steps} would change the losses of "
+                f"task={self.TAG}, which are means over the batch's regions; give 1"
+            )
+
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, jax.Array | int]:

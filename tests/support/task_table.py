@@ -298,6 +298,7 @@ TABLE: dict[str, Row] = {
             (("--model.groups=3",), "model.groups=3 must divide all widths of the backbone"),
             (("--model.anchor_sides=8",), "model.anchor_sides=(8,) must have 2 values or more"),
             (("--ema_decay=0.9", "--model.frozen_stages=1"), "would average frozen parameters"),
+            (("--accumulation_steps=2",), "would change the losses of task=instance_segmentation"),
         ),
     ),
     "language_modelling": Row(
