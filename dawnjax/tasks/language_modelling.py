@@ -138,6 +138,7 @@ class LanguageModelling(Task):
     def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
         """Prompts, one in each line of the files, each the beginning of a document."""
         from dawnjax.input_pipeline.reading import own_inputs, token_words
+        from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
         spec = setting.spec
         text: token_words.TokenText = token_words.Numbers(spec.vocabulary, spec.vocabulary_size)
@@ -145,17 +146,23 @@ class LanguageModelling(Task):
             text = setting.data.token_text()
         lines = own_inputs.lines(files, MOST_PROMPT_BYTES)
         room = spec.sequence_length
-        tokens = np.full((len(lines), room), spec.separator, np.int32)
-        lengths = np.zeros(len(lines), np.int32)
-        for row, line in enumerate(lines):
+        prompts: list[np.ndarray] = []
+        for line in lines:
             try:
                 prompt = text.encode(line.text)
             except ValueError as error:
                 raise line.refuse(str(error)) from None
             if len(prompt) + 1 >= room:
                 raise line.refuse(f"has {len(prompt)} tokens; below {room - 1} leave room for more")
-            tokens[row, 1 : 1 + len(prompt)] = prompt
-            lengths[row] = 1 + len(prompt)
+            prompts.append(np.array([spec.separator, *prompt], np.int32))
+
+        def padded(row: int) -> np.ndarray:
+            missing = (0, room - len(prompts[row]))
+            return np.pad(prompts[row], missing, constant_values=spec.separator)
+
+        # A row may be far longer than its prompt: all of them at once could fill the memory.
+        tokens = RowsOnDemand(len(lines), (room,), "int32", padded, num_threads=1)
+        lengths = np.array([len(prompt) for prompt in prompts], np.int32)
         return OwnInputs(
             spec=dataclasses.replace(spec, num_eval_examples=len(lines)),
             examples={"tokens": tokens, "length": lengths},
