@@ -1,6 +1,7 @@
 """Exit statuses of commands, and the errors that are one line for the user."""
 
 import enum
+import re
 
 
 class ExitStatus(enum.IntEnum):
@@ -27,11 +28,21 @@ class ExitStatus(enum.IntEnum):
     UNDECIDED = 7
 
 
-class ConfigError(Exception):
+class OneLineError(Exception):
+    """An error for the user, who wrote what its line repeats, perhaps thousands of digits."""
+
+    def __str__(self) -> str:
+        return _LONG_WORD.sub(lambda word: f"{word[0][:150]}...{word[0][-50:]}", super().__str__())
+
+
+_LONG_WORD = re.compile(r"\S{300,}")
+
+
+class ConfigError(OneLineError):
     """A wrong flag, field or combination; found before anything is compiled or written."""
 
 
-class RunError(Exception):
+class RunError(OneLineError):
     """A run that cannot continue, for an outside reason; files written so far stay valid."""
 
 

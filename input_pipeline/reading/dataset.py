@@ -15,13 +15,15 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
+from dawnjax.errors import OneLineError
+
 Split = Literal["train", "eval"]
 
 Shapes = dict[str, tuple[tuple[int, ...], str]]
 """Shape and NumPy's dtype name of each array of one example, by the array's name."""
 
 
-class DataError(Exception):
+class DataError(OneLineError):
     """Data that is missing, damaged or not what it should be; the message is one line."""
 
 

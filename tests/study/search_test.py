@@ -95,7 +95,7 @@ def test_without_optuna_one_line_says_what_to_install(tmp_path, monkeypatch, cap
     assert not list(tmp_path.iterdir())
 
 
-def stub(seconds: float | None) -> Any:
+def ended_after(seconds: float | None) -> Any:
     """Run of a trial that reached after so long, or spent 40 s."""
     result = SimpleNamespace(
         status="not_reached" if seconds is None else "reached",
@@ -112,7 +112,7 @@ def rate_of(arm: Arm) -> float:
 def ran(study: Study, seconds_of) -> list[PlannedTrial]:
     """Trials of a search whose times a function gives."""
     pytest.importorskip("optuna", reason="Optuna is not installed")
-    search = run_search(study, lambda trial: (stub(seconds_of(trial)), ""), lambda arm: True)
+    search = run_search(study, lambda trial: (ended_after(seconds_of(trial)), ""), lambda arm: True)
     return [trial for trial, _, _ in search]
 
 
@@ -149,10 +149,12 @@ def test_halving_gives_trials_to_the_faster_recipes():
 def test_a_recipe_that_cannot_be_trained_is_drawn_past_and_a_value_only_once():
     pytest.importorskip("optuna", reason="Optuna is not installed")
     study = Study(kind="search", axes=("num_epochs=int(1,4)",), search="random", trials=3, seeds=1)
-    search = run_search(study, lambda trial: (stub(10.0), ""), lambda arm: "=2" not in arm.name)
+    search = run_search(
+        study, lambda trial: (ended_after(10.0), ""), lambda arm: "=2" not in arm.name
+    )
     chose = [trial.arm.name for trial, _, _ in search if trial.chooses]
     assert sorted(chose) == ["num_epochs=1", "num_epochs=3", "num_epochs=4"]
-    endless = run_search(study, lambda trial: (stub(10.0), ""), lambda arm: False)
+    endless = run_search(study, lambda trial: (ended_after(10.0), ""), lambda arm: False)
     with pytest.raises(ConfigError, match="gave no new recipe that can be trained"):
         next(endless)
 
@@ -175,7 +177,7 @@ def test_a_trial_whose_clock_never_started_makes_no_recipe_fast():
     study = Study(kind="search", axes=(RATE,), search="asha", trials=6, seeds=1)
 
     def run(trial: PlannedTrial) -> tuple[Any, str]:
-        of_run = stub(10.0 + rate_of(trial.arm))
+        of_run = ended_after(10.0 + rate_of(trial.arm))
         if trial.arm == arms[0] and trial.seed == 1:  # the first recipe, which gets a second trial
             of_run.result.time_to_accuracy_seconds = of_run.spent.seconds = None
             of_run.result.status = "failed"
