@@ -30,6 +30,7 @@ from campaign import Campaign
 from costs import LIMITS, class_of, pytest_runtest_call, pytest_runtest_protocol  # noqa: F401
 from shared_runs import shared_folder
 
+import dawnjax
 from dawnjax.machine import compilation
 
 jax.devices()  # reads the flags
@@ -75,6 +76,12 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     compilation.configure(directory)
     compilation.DEFAULT_CACHE_DIR = directory  # what a command without the flag takes
     return f"--compile_cache_dir={directory}"
+
+
+@pytest.fixture(autouse=True)
+def first_run_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of an earlier test in this process does not count: it would withhold the total."""
+    monkeypatch.setattr(dawnjax, "runs_before", 0)
 
 
 @pytest.fixture

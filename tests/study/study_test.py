@@ -33,12 +33,6 @@ from dawnjax.study.reading import trials_over
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
 
 
-@pytest.fixture(autouse=True)
-def first_run_of_its_process(monkeypatch):
-    """Keep this file's runs out of the counts of other tests."""
-    monkeypatch.setattr(dawnjax, "runs_before", 0)
-
-
 def arms(**fields) -> dict[str, tuple[str, ...]]:
     study = Study(experiment="digits", **fields)
     return {arm.name: arm.flags for arm in arms_of(study, TECHNIQUES, DIGITS)}

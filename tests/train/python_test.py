@@ -16,12 +16,6 @@ TINY = load_experiment("digits", is_tiny=True)
 OPTIONS = RunOptions(tensorboard=False, profile=ProfileOptions(after_run=False))
 
 
-@pytest.fixture(autouse=True)
-def first_run_of_its_process(monkeypatch):
-    """Keep this file's runs out of the counts of other tests."""
-    monkeypatch.setattr(dawnjax, "runs_before", 0)
-
-
 @pytest.mark.processes
 def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, capsys):
     options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
