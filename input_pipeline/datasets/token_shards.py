@@ -359,11 +359,20 @@ def rows_of(
         filling = length + 1 - len(tokens)
         return np.pad(tokens.astype(dtype), (0, filling), constant_values=separator)
 
+    num_rows = num_targets // length if split == "train" else -(-num_targets // length)
+
+    def all_rows() -> np.ndarray:
+        # A loop over 54,000 rows of 256 took 4 s after `run_start`.
+        last = num_rows * length + 1
+        tokens = stream[: min(last, num_tokens)].astype(dtype)
+        padded = np.pad(tokens, (0, last - len(tokens)), constant_values=separator)
+        return np.lib.stride_tricks.sliding_window_view(padded, length + 1)[::length]
+
+    tokens = RowsOnDemand(num_rows, (length + 1,), dtype, row, make_all=all_rows)
     if split == "train":
-        return {"tokens": RowsOnDemand(num_targets // length, (length + 1,), dtype, row)}
-    num_rows = -(-num_targets // length)
+        return {"tokens": tokens}
     counts = np.minimum(length, num_targets - length * np.arange(num_rows)).astype(np.int32)
-    return {"tokens": RowsOnDemand(num_rows, (length + 1,), dtype, row), "num_targets": counts}
+    return {"tokens": tokens, "num_targets": counts}
 
 
 def shard_of(tokens: np.ndarray) -> bytes:

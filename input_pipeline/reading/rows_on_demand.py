@@ -22,11 +22,15 @@ class RowsOnDemand:
         dtype: str,
         make_row: Callable[[int], np.ndarray | int],
         num_threads: int | None = None,
+        make_all: Callable[[], np.ndarray] | None = None,
     ):
-        """Make no row yet; several threads, by default one a core, will call `make_row` at once."""
+        """Make no row yet; several threads, by default one a core, will call `make_row` at once.
+
+        `make_all` makes every row, where that is faster than row by row.
+        """
         self.shape = (num_rows, *row_shape)
         self.dtype = np.dtype(dtype)
-        self._make_row = make_row
+        self._make_row, self._make_all = make_row, make_all
         self._num_threads = num_threads or os.cpu_count() or 1
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
 
@@ -68,4 +72,5 @@ class RowsOnDemand:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("rows that are made on demand are always a new array")
-        return self[:].astype(dtype, copy=False) if dtype is not None else self[:]
+        rows = self._make_all() if self._make_all is not None else self[:]
+        return rows.astype(dtype, copy=False) if dtype is not None else rows

@@ -79,6 +79,15 @@ def test_a_large_vocabulary_has_tokens_of_32_bits(tmp_path):
         data.spec()
 
 
+def test_all_rows_at_once_are_the_rows_one_by_one(tmp_path):
+    shards = {"a_train": range(11), "b_train": range(100, 107), "val": range(7)}
+    data = write(tmp_path, **shards)
+    for split, count in (("train", 4), ("eval", 2)):
+        rows = data.load(split)["tokens"]
+        np.testing.assert_array_equal(np.asarray(rows), rows[np.arange(count)])
+    assert np.asarray(data.load("eval")["tokens"])[1].tolist() == [4, 5, 6, 256, 256]
+
+
 def test_a_shard_is_of_the_split_whose_word_its_name_has(tmp_path):
     names = {"retrieval_train_1": [256, *range(8)], "retrieval_val_0": [256, 1, 2, 3, 4]}
     spec = write(tmp_path, **names).spec()
