@@ -115,7 +115,7 @@ def _fork(asked: dict[str, Any], streams: list[int]) -> int:
             number = theirs.fileno()
             subprocess.Popen(
                 [sys.executable, __file__, str(number)],
-                env=_ENVIRONMENT,
+                env=_ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"},  # or it begins a thread
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[number],
