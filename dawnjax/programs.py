@@ -170,7 +170,7 @@ def compile_training(
     quick = {"xla_backend_optimization_level": 0} if platform_of(recipe.mesh) == "cpu" else {}
     return TrainPrograms(
         initialize=compile_program(
-            "initialize", recipe.initial_state, (key,), state_shardings, (), record, quick
+            "initialize", recipe.initialize, (key,), state_shardings, (), record, quick
         ),
         initialize_from_data=initialize_from_data,
         train=train,

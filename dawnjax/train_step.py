@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -130,9 +130,17 @@ class Recipe:
         return split_tree(params, is_trained)
 
     @functools.cached_property
+    def initialize(self) -> Callable[[jax.Array], TrainState]:
+        """`initial_state` as one object: JAX then traces it once for shapes and for the program."""
+        return self.initial_state
+
+    @functools.cached_property
     def abstract_state(self) -> TrainState:
         """Shapes and dtypes of the state; cached, since a large model traces for a second."""
-        return jax.eval_shape(self.initial_state, key_shape())
+        # The argument of the program, or the trace would not be the program's.
+        key = key_shape().update(sharding=replicated(self.mesh))
+        state = jax.eval_shape(self.initialize, key)
+        return jax.tree.map(lambda leaf: leaf.update(sharding=None), state)
 
     def state_from_data(self, state: TrainState, examples: Arrays) -> TrainState:
         """State with the parameters that look at `InputShapes.initialization_rows`."""

@@ -28,6 +28,7 @@ import jax
 import pytest
 from campaign import Campaign
 from costs import LIMITS, class_of, pytest_runtest_call, pytest_runtest_protocol  # noqa: F401
+from kept_programs import kept_programs  # noqa: F401
 from shared_runs import shared_folder
 
 import dawnjax

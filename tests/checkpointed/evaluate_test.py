@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from shared_runs import copied_once
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
 from dawnjax.__main__ import main
@@ -29,14 +30,16 @@ CLASSES = [str(number) for number in range(10)]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, compile_cache) -> Path:
     """A classifier after one epoch of 13 steps: right more often than by chance, and not always."""
-    run_dir = tmp_path_factory.mktemp("classifier") / "run"
     argv = ["train", "--experiment=synthetic_image", "--data.num_train_examples=200"]
     argv += ["--data.num_eval_examples=90", "--data.image_channels=3", "--num_epochs=1"]
     argv += ["--global_batch_size=16", "--batch_norm_group_size=4", "--model.stage_sizes=1"]
     argv += ["--schedule.warmup_epochs=0.5", "--model.stage_widths=16", "--targets.0.value=1.0"]
     argv += ["--tensorboard=false", "--profile.after_run=false", compile_cache]
-    assert main([*argv, f"--run_dir={run_dir}"]) in (0, 3)
-    return run_dir
+
+    def make(folder: Path) -> None:
+        assert main([*argv, f"--run_dir={folder / 'run'}"]) in (0, 3)
+
+    return copied_once(tmp_path_factory, "classifier", make) / "run"
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +164,15 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
 def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
     """A translator after some steps, and the folder of its text."""
     pytest.importorskip("sentencepiece", reason="the extra `text` is not installed")
-    folder = tmp_path_factory.mktemp("text")
-    data = prepare_small_text(folder)
-    argv = ["train", "--experiment=multi30k_transformer", f"--data.data_dir={data}", compile_cache]
-    flags = [*FLAGS, *LEARNS, "--num_epochs=25", "--evaluation.every_epochs=25"]
-    assert main([*argv, *flags, f"--run_dir={folder / 'run'}"]) in (0, 3)
+
+    def make(folder: Path) -> None:
+        data = prepare_small_text(folder)
+        argv = ["train", "--experiment=multi30k_transformer", f"--data.data_dir={data}"]
+        flags = [*FLAGS, *LEARNS, "--num_epochs=25", "--evaluation.every_epochs=25"]
+        run_dir = f"--run_dir={folder / 'run'}"
+        assert main([*argv, compile_cache, *flags, run_dir]) in (0, 3)
+
+    folder = copied_once(tmp_path_factory, "translator", make)
     return folder / "run", folder
 
 

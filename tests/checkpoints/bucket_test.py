@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from object_store import ObjectStore, Stored
 from saved_states import assert_exact, device_state, metadata_of, open_checkpoints, restore
@@ -35,7 +36,7 @@ def store() -> Iterator[ObjectStore]:
 
 def start(store: ObjectStore, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """Starts a command whose clients of Google Cloud Storage ask the store."""
-    return subprocess.Popen(
+    return forked.Popen(
         [sys.executable, *arguments],
         env={**os.environ, **store.environment(), **environment},
         stdout=subprocess.PIPE,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from ports import free_port
 from quick_compilation import QUICK, flags_with
@@ -53,7 +54,7 @@ class Group:
                 **settings,
             }
             with self._output_file(process_id).open("wb") as output:
-                self.workers[process_id] = subprocess.Popen(
+                self.workers[process_id] = forked.Popen(
                     [sys.executable, str(WORKER), json.dumps(arguments)],
                     env=environment,
                     stdout=output,

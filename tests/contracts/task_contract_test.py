@@ -55,7 +55,7 @@ def test_devices_and_placement_do_not_change_the_mathematics(name, trained):
 
 @each_task
 def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(
-    name, request, tmp_path, compile_cache
+    name, request, tmp_path, compile_cache, kept_programs
 ):
     row, run_dir, flags = TABLE[name], tmp_path / "cut", []
     if row.resumes_in:

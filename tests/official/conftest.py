@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from retold_runs import cifar10, export, on_data, retold
+from shared_runs import made_once
 
 from dawnjax.__main__ import main
 
@@ -11,11 +12,13 @@ from dawnjax.__main__ import main
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory, compile_cache) -> Path:
     """Trains a stand-in for ImageNet on made-up images, from its flag on."""
-    run_dir = tmp_path_factory.mktemp("export") / "made_up"
-    argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
-    argv += [f"--run_dir={run_dir}", compile_cache]
-    assert main([*argv, "--seed=3", "--price_per_hour_usd=2.5", "--notensorboard"]) == 0
-    return run_dir
+
+    def make(folder: Path) -> None:
+        argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
+        argv += [f"--run_dir={folder / 'run'}", compile_cache]
+        assert main([*argv, "--seed=3", "--price_per_hour_usd=2.5", "--notensorboard"]) == 0
+
+    return made_once(tmp_path_factory, "made_up", make) / "run"
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from first_steps import train_text
+from shared_runs import copied_once
 
 from dawnjax.__main__ import main
 from dawnjax.capture import twin
@@ -46,12 +47,15 @@ SMALL = [
 @pytest.fixture(scope="module")
 def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
     """A run on four devices with a window inside it and the profile after it."""
-    run_dir = tmp_path_factory.mktemp("profiled") / "run"
-    flags = [f"--run_dir={run_dir}", "--tensorboard=false", "--profile.seconds=0.1"]
     steady = MeasuredPeaks("cpu", 1e12, 1e10, 0.02, measured_unix_seconds=0.0, other_work=0.0)
-    with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
-        patch.setattr("dawnjax.capture.trace.measured_peaks", lambda *args, **_: steady)
-        assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
+
+    def make(folder: Path) -> None:
+        flags = [f"--run_dir={folder / 'run'}", "--tensorboard=false", "--profile.seconds=0.1"]
+        with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
+            patch.setattr("dawnjax.capture.trace.measured_peaks", lambda *args, **_: steady)
+            assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
+
+    run_dir = copied_once(tmp_path_factory, "profiled", make) / "run"
     return run_dir, json.loads((run_dir / "result.json").read_text())
 
 

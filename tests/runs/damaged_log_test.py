@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_runs import write_run
+from shared_runs import made_once
 from trained import result_of
 
 from dawnjax import run_record, train
@@ -40,10 +41,12 @@ FLAGS = [
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, compile_cache) -> Path:
     """A run that reached its target; not to be changed, but copied."""
-    run_dir = tmp_path_factory.mktemp("trained") / "run"
-    assert main(["train", *FLAGS, compile_cache, f"--run_dir={run_dir}"]) == 0
-    assert check_run(run_dir) == ([], [])
-    return run_dir
+
+    def make(folder: Path) -> None:
+        assert main(["train", *FLAGS, compile_cache, f"--run_dir={folder / 'run'}"]) == 0
+        assert check_run(folder / "run") == ([], [])
+
+    return made_once(tmp_path_factory, "damaged_log", make) / "run"
 
 
 def log_of(run_dir: Path) -> Path:

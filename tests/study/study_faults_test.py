@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fault_runs import NEVER, SIGNALS, SMALL, environment, is_before_the_program, run, wait_for
+from shared_runs import made_once
 from trained import evaluations_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes]
@@ -61,10 +62,12 @@ def family_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory, compile_cache):
     """Evaluations of each trial of a study without an interruption."""
-    out = tmp_path_factory.mktemp("study") / "s"
-    done = run(study(out, compile_cache))
-    assert done.returncode == 0, done.stderr
-    return evaluations(out)
+
+    def make(folder: Path) -> None:
+        done = run(study(folder / "s", compile_cache))
+        assert done.returncode == 0, done.stderr
+
+    return evaluations(made_once(tmp_path_factory, "study", make) / "s")
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.long)])

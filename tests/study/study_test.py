@@ -109,6 +109,7 @@ TINY += ["--model.stage_sizes=1", "--model.stage_widths=16"]
 
 
 @pytest.mark.compiles
+@pytest.mark.usefixtures("kept_programs")
 def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_cache, capsys):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
     started = time.perf_counter()
@@ -133,6 +134,7 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
 
 
 @pytest.mark.compiles
+@pytest.mark.usefixtures("kept_programs")
 def test_one_trial_alone(tmp_path, compile_cache, capsys):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
     assert main([*command, "--trial=1"]) == 3  # the budget of two steps is spent
@@ -215,6 +217,7 @@ def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, mon
 
 
 @pytest.mark.compiles
+@pytest.mark.usefixtures("kept_programs")
 def test_a_study_from_a_file(tmp_path, compile_cache, capsys):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -317,6 +320,7 @@ EXPERIMENT = dataclasses.replace(digits.TINY, name="mine")
 
 
 @pytest.mark.compiles
+@pytest.mark.usefixtures("kept_programs")
 def test_an_edited_experiment_is_another_study(tmp_path, compile_cache, capsys):
     file, out = tmp_path / "mine.py", tmp_path / "s"
     file.write_text(MINE)
@@ -336,6 +340,7 @@ def test_an_edited_experiment_is_another_study(tmp_path, compile_cache, capsys):
 
 
 @pytest.mark.compiles
+@pytest.mark.usefixtures("kept_programs")
 def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
     tmp_path, compile_cache, capsys, monkeypatch
 ):
@@ -367,6 +372,7 @@ def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
 
 
 @pytest.mark.compiles
+@pytest.mark.usefixtures("kept_programs")
 def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache, capsys):
     out = tmp_path / "s"
     command = [*TINY, "--seeds=2", compile_cache, f"--out={out}"]

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import psutil
 from quick_compilation import REPEATED
@@ -49,7 +50,7 @@ def command(run_dir: Path, compile_cache: str, *flags: str) -> list[str]:
 
 def run(argv: list[str], timeout: float = 120, **kwargs) -> subprocess.CompletedProcess:
     kwargs.setdefault("env", environment())
-    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, **kwargs)
+    return forked.run(argv, timeout=timeout, **kwargs)
 
 
 def events_of(run_dir: Path) -> list[dict]:

@@ -12,7 +12,13 @@ from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import InputShapes, TrainFeed, input_shapes
 from dawnjax.generations import Generations, Programs, compile_generation
 from dawnjax.machine.mesh import make_mesh, place, replicated
-from dawnjax.programs import EvaluationPrograms, TrainPrograms, compile_evaluation, compile_training
+from dawnjax.programs import (
+    EvaluationPrograms,
+    TrainPrograms,
+    compile_evaluation,
+    compile_training,
+    state_shapes,
+)
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
 SEED = 3
@@ -33,7 +39,21 @@ def build(num_devices: int, *flags: str) -> tuple[Recipe, InputShapes]:
 @functools.cache
 def training(num_devices: int, *flags: str) -> TrainPrograms:
     """The compiled programs of training, a step a call."""
-    return compile_training(*build(num_devices, *flags), 1, lambda *_: None)
+    recipe, shapes = build(num_devices, *flags)
+    first = None
+    if recipe.mesh.size == recipe.mesh.shape["data"] and not recipe.shards_update:
+        # The state is whole on each device. Compiled for one, its program is that of all layouts.
+        first = TrainPrograms(functools.partial(_initialized_alone, recipe), None, _no_program, 1)
+    return compile_training(recipe, shapes, 1, lambda *_: None, first)
+
+
+def _initialized_alone(recipe: Recipe, key: jax.Array) -> TrainState:
+    state = jax.jit(recipe.initial_state)(jax.device_put(key, jax.devices()[0]))
+    return jax.device_put(state, jax.tree.map(lambda leaf: leaf.sharding, state_shapes(recipe)))
+
+
+def _no_program(*_: Any) -> Any:
+    raise NotImplementedError
 
 
 @functools.cache

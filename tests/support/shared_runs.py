@@ -1,6 +1,7 @@
 """Folders that one test makes and tests of all workers read."""
 
 import fcntl
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,3 +36,8 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
             make(folder)
             mark.write_text(folder.name)
         return parent / mark.read_text()
+
+
+def copied_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Copy of the folder that `made_once` gives, for tests that write into it."""
+    return shutil.copytree(made_once(factory, name, make), factory.mktemp(name) / "copy")

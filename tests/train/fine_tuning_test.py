@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from shared_runs import copied_once
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import loading
@@ -25,10 +26,12 @@ def train(run_dir, compile_cache, *flags):
 @pytest.fixture(scope="module")
 def source(tmp_path_factory, compile_cache):
     """A run on the first five digits, with EMA weights that it evaluates."""
-    run_dir = tmp_path_factory.mktemp("source") / "run"
     flags = ["--ema_decay=0.5", "--evaluation.weights=ema", HALVES[0]]
-    assert train(run_dir, compile_cache, *flags) in (0, 3)
-    return run_dir
+
+    def make(folder):
+        assert train(folder / "run", compile_cache, *flags) in (0, 3)
+
+    return copied_once(tmp_path_factory, "source", make) / "run"
 
 
 def events_of(run_dir):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shared_runs import made_once
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import parse_request
@@ -26,10 +27,13 @@ STEPS = 8
 @pytest.fixture(scope="module")
 def record(tmp_path_factory) -> tuple[Path, dict]:
     """The file of two seeds, and what is in it."""
-    path = tmp_path_factory.mktemp("record") / "record.json"
-    # The made-up images have no 94 %: the budget is spent and the target missed.
-    flags = [*SMALL, "--trials=2", f"--out={path}", "--compile_cache_dir=none"]
-    assert main(["record", *flags]) == 3
+
+    def make(folder: Path) -> None:
+        flags = ["--trials=2", f"--out={folder / 'record.json'}", "--compile_cache_dir=none"]
+        # The made-up images have no 94 %: the budget is spent and the target missed.
+        assert main(["record", *SMALL, *flags]) == 3
+
+    path = made_once(tmp_path_factory, "record", make) / "record.json"
     return path, json.loads(path.read_text())
 
 

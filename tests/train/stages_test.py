@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from dataset_specs import CIFAR10
 from made_logs import Log
+from shared_runs import copied_once
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
@@ -250,10 +251,13 @@ LAST_STEP = 14  # 9 steps of 16 to epoch 1.5, then 4.5 of 32: five
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory, compile_cache: str) -> Path:
-    run_dir = tmp_path_factory.mktemp("staged") / "run"
     flags = ["--profile.twin=false", "--profile.measured_peaks=false", "--profile.seconds=0.05"]
-    assert main(["train", *STAGED, *flags, compile_cache, f"--run_dir={run_dir}"]) == 3
-    return run_dir
+
+    def make(folder: Path) -> None:
+        run_dir = f"--run_dir={folder / 'run'}"
+        assert main(["train", *STAGED, *flags, compile_cache, run_dir]) == 3
+
+    return copied_once(tmp_path_factory, "staged", make) / "run"
 
 
 @pytest.mark.compiles
@@ -300,19 +304,19 @@ def test_the_profile_is_that_of_the_stage_it_was_taken_in(uninterrupted):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("stopped_after", [4, 9, 12])
 def test_resumed_in_any_stage_it_ends_the_same(
-    uninterrupted, stopped_after, tmp_path, compile_cache, monkeypatch
+    uninterrupted, tmp_path, compile_cache, monkeypatch, kept_programs
 ):
-    """Bit for bit: in the first stage, at the boundary, in the second."""
+    """Bit for bit, after a stop in the first stage, at the boundary and in the second."""
     run_dir = tmp_path / "run"
     command = ["train", *STAGED, "--profile.after_run=false", compile_cache]
     command += [f"--run_dir={run_dir}"]
-    with monkeypatch.context() as patched:
-        patched.setattr(Preemption, "begin", lambda self, step: setattr(self, "holding", True))
-        patched.setattr(Preemption, "stops_at", lambda self, step: step >= stopped_after)
-        assert main(command) == 5
-    assert result_of(run_dir)["steps"] == stopped_after
+    for stop in (4, 9, 12):
+        with monkeypatch.context() as patched:
+            patched.setattr(Preemption, "begin", lambda self, _: setattr(self, "holding", True))
+            patched.setattr(Preemption, "stops_at", lambda _, step, stop=stop: step >= stop)
+            assert main(command) == 5
+        assert result_of(run_dir)["steps"] == stop
     assert main(command) == 3
     assert evaluations_of(run_dir) == evaluations_of(uninterrupted)
     (step, state), (wanted_step, wanted) = final_state_of(run_dir), final_state_of(uninterrupted)
