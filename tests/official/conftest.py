@@ -8,7 +8,7 @@ from retold_runs import cifar10, export, on_data, retold
 from dawnjax.__main__ import main
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made_up(tmp_path_factory, compile_cache) -> Path:
     """Trains a stand-in for ImageNet on made-up images, from its flag on."""
     run_dir = tmp_path_factory.mktemp("export") / "made_up"
@@ -18,7 +18,7 @@ def made_up(tmp_path_factory, compile_cache) -> Path:
     return run_dir
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(made_up, tmp_path_factory) -> Path:
     """Retells the run as one on ImageNet, which no test has."""
     target = tmp_path_factory.mktemp("export") / "trained"
