@@ -2,6 +2,7 @@
 
 import array
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax.analysis.origin import Origin, origin_of, timed_options
@@ -31,6 +32,7 @@ class OurRun(NamedTuple):
         changed in any of them (`our_entries.with_swept`).
       chooses: A search chose its recipe by this run, which is then no result.
       begins_by_the_rules: It took from another run what its MLPerf benchmark begins with.
+      directory: It was read from there.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
     """
@@ -54,6 +56,7 @@ class OurRun(NamedTuple):
     copies: tuple[str, ...] = ()
     chooses: bool = False
     begins_by_the_rules: bool = False
+    directory: Path | None = None
     fields: Mapping[str, Any] = {}
 
     @property
