@@ -328,14 +328,15 @@ def test_both_sides_of_segmentation_have_one_network_loss_and_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_nuclei as theirs
     from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
-    from dawnjax.tasks import region_losses
-    from dawnjax.tasks.task import Setting, make_model
+    from dawnjax.models.proposals import proposals
+    from dawnjax.tasks.task import AUGMENTATION, Moment, Setting, make_model
 
     data = SyntheticObjects(
         num_train_examples=3, num_eval_examples=3, objects_an_image=6, mask_side=14
     )
-    experiment = dataclasses.replace(theirs.EXPERIMENT, data=data)
-    spec, random, task = data.spec(), np.random.default_rng(0), experiment.task
+    task = dataclasses.replace(theirs.EXPERIMENT.task, flip="none")
+    experiment = dataclasses.replace(theirs.EXPERIMENT, data=data, task=task)
+    spec, random, config = data.spec(), np.random.default_rng(0), task.regions
     trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     setting = Setting(model=experiment.model, data=data, spec=spec, execution=execution)
@@ -348,30 +349,43 @@ def test_both_sides_of_segmentation_have_one_network_loss_and_search():
     trainer.model.load_state_dict(state)
     train = {name: np.asarray(array) for name, array in data.load("train").items()}
     images = trainer.normalized(torch.from_numpy(train["image"]))
-    truth = [train[name] for name in ("boxes", "classes", "masks", "covered")]
-    count = len(trainer.anchors)
-    draws = [random.random((3, n), np.float32) for n in (count, count + spec.most_objects)]
+    levels, index = experiment.model.anchors(spec.image_shape), np.arange(3)
+    count = sum(map(len, levels))
+    moment = Moment(jax.random.key(2), jax.numpy.int32(0), jax.numpy.float32(0))
 
     @jax.jit
     def ours(params, pixels):
         module = pure.bind(params, stats, jax.random.key(1))
+        losses, _ = task.loss(module, {**train, "index": index}, moment, setting)
         first = module(pixels, train=True)
-        found = jax.vmap(lambda *image: task._proposals(setting, *image, task.regions.scored))(
-            first.scores, first.codes, np.full((3, 2), 64.0, np.float32)
-        )
-        choose = jax.vmap(lambda *image: task._chosen(setting, *image))
-        chosen = choose(first.scores, first.codes, *truth, *draws)
-        parts = task._parts(module, first, chosen, setting)
+
+        def found(scores, codes):
+            extent = np.full(2, 64.0, np.float32)
+            return proposals(
+                scores,
+                codes,
+                levels,
+                extent,
+                before=config.scored,
+                most=config.proposals,
+                overlap=config.overlap,
+            )
+
         given = {"image": train["image"], "covered": train["covered"]}
-        answer = task.answer(module, given, setting)
-        return region_losses.image_losses(parts).mean(), found.anchors, answer
+        numbers = jax.vmap(found)(first.scores, first.codes).anchors
+        return losses.mean(), numbers, task.answer(module, given, setting)
 
     loss, anchors, answer = ours(params, images.permute(0, 2, 3, 1).numpy())
+    keys = moment.keys(AUGMENTATION, index)
+    draws = [
+        jax.vmap(lambda key, p=p, n=n: jax.random.uniform(jax.random.fold_in(key, p), (n,)))(keys)
+        for p, n in ((1, count), (2, count + spec.most_objects))
+    ]
     # There a draw belongs to an anchor or true box, here to the place that the box has.
     true = np.broadcast_to(count + np.arange(spec.most_objects), (3, spec.most_objects))
     places = np.concatenate([np.asarray(anchors), true], axis=1)
-    placed = np.take_along_axis(draws[1], places, axis=1)
-    trainer.draws = lambda batch: (torch.from_numpy(draws[0]), torch.from_numpy(placed))
+    placed = np.take_along_axis(np.asarray(draws[1]), places, axis=1)
+    trainer.draws = lambda batch: (torch.tensor(np.asarray(draws[0])), torch.tensor(placed))
     theirs_of = [torch.from_numpy(train[name]) for name in ("boxes", "classes", "masks")]
     other = trainer.loss(images, theirs_of[0], theirs_of[1].long(), theirs_of[2])
     np.testing.assert_allclose(loss, other.item(), rtol=1e-4)
