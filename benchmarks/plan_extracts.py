@@ -1,4 +1,4 @@
-"""Compile the programs of every observation that plans learn from, and keep their extracts.
+"""Compile the programs of every observation that plans learn from or are held against; keep them.
 
     python -m benchmarks plan_extracts
 
@@ -23,7 +23,7 @@ VERSIONS = ("jax", "libtpu", "jax-cuda12-plugin")
 def main() -> int:
     """Writes the file; an observation that cannot be compiled is named, and ends it."""
     argparse.ArgumentParser(prog=sys.argv[0], description=__doc__).parse_args()
-    rows = observations.observations()
+    rows = (*observations.observations(), *observations.held_out())
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         answers = dict(zip((row.name for row in rows), pool.map(_answer, rows), strict=True))
     failed = [name for name, answer in answers.items() if answer is None]

@@ -2,8 +2,7 @@
 
     python -m benchmarks pytorch_cells --seeds=2
 
-Boxes are matched for a whole batch at once, and the hardest background boxes found by a sort. The
-search for detections keeps boxes greedily, class by class, on the host.
+Boxes are matched for a whole batch at once, and the hardest background boxes found by a sort.
 """
 
 import itertools
@@ -17,14 +16,20 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks import pytorch_trial
+from benchmarks.pytorch_boxes import (
+    CODE_WEIGHTS,
+    decode,
+    detections,
+    encode,
+    mirrored,
+    overlaps,
+    to_corners,
+)
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.cells_ssd_small import EXPERIMENT
 from dawnjax.input_pipeline.reading.batches import ExampleOrder
 from dawnjax.tasks import coco_scores
-
-CODE_WEIGHTS = torch.tensor([10.0, 10.0, 5.0, 5.0])
-LARGEST_SCALE = float(np.log(1000 / 16))
 
 
 class SmallSSD(nn.Module):
@@ -72,21 +77,6 @@ class SmallSSD(nn.Module):
         return values(self.boxes, 4), values(self.classes, self.num_logits)
 
 
-def overlaps(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Intersection over union [..., n, m]; 0 of boxes without area."""
-    top_left = torch.maximum(first[..., :, None, :2], second[..., None, :, :2])
-    bottom_right = torch.minimum(first[..., :, None, 2:], second[..., None, :, 2:])
-    shared = (bottom_right - top_left).clamp(min=0).prod(-1)
-    areas = [(boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1) for boxes in (first, second)]
-    union = areas[0][..., :, None] + areas[1][..., None, :] - shared
-    return torch.where(union > 0, shared / union.clamp(min=1e-12), 0.0)
-
-
-def to_corners(centred: torch.Tensor) -> torch.Tensor:
-    half = centred[..., 2:] / 2
-    return torch.cat([centred[..., :2] - half, centred[..., :2] + half], dim=-1)
-
-
 def targets_of(
     centred: torch.Tensor, boxes: torch.Tensor, classes: torch.Tensor, least: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,29 +91,7 @@ def targets_of(
     labels = classes.gather(1, chosen)
     labels = labels.where((claimant >= 0) | (greatest > least), 0)
     corners = boxes.gather(1, chosen[..., None].expand(*chosen.shape, 4))
-    sides = corners[..., 2:] - corners[..., :2]
-    shift = (corners[..., :2] + sides / 2 - centred[:, :2]) / centred[:, 2:]
-    scale = (sides / centred[:, 2:]).clamp(min=1e-12).log()
-    return torch.cat([shift, scale], dim=-1) * CODE_WEIGHTS, labels
-
-
-def detections(config: Any, corners: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """Detections of one image, in falling order of score: float [most, 6]."""
-    rows = []
-    for label in range(scores.shape[1]):
-        values, order = scores[:, label].sort(descending=True, stable=True)
-        count = min(int((values > config.least_score).sum()), config.most_a_class)
-        of_class = corners[order[:count]]
-        rivals = (overlaps(of_class, of_class) >= config.overlap).numpy()
-        kept: list[int] = []
-        for place in range(count):
-            if not rivals[place, kept].any():
-                kept.append(place)
-        columns = (of_class[kept], values[kept, None], torch.full((len(kept), 1), label + 1.0))
-        rows.append(torch.cat(columns, dim=1))
-    found = torch.cat(rows)
-    best = found[:, 4].sort(descending=True, stable=True).indices[: config.most]
-    return F.pad(found[best], (0, 0, 0, config.most - len(best)))
+    return encode(corners, centred) * CODE_WEIGHTS, labels
 
 
 class Trainer(pytorch_trial.Trainer):
@@ -179,14 +147,7 @@ class Trainer(pytorch_trial.Trainer):
                 index = torch.from_numpy(rows).long()
                 images, boxes = train["image"][index], train["boxes"][index]
                 classes = train["classes"][index].long()
-                is_object = (classes > 0)[..., None]
-                for axis, first, last in ((2, 0, 2), (1, 1, 3)):
-                    coins = torch.rand(len(index)) < 0.5
-                    images = torch.where(coins[:, None, None, None], images.flip(axis), images)
-                    mirrored = boxes.clone()
-                    mirrored[..., first] = 1 - boxes[..., last]
-                    mirrored[..., last] = 1 - boxes[..., first]
-                    boxes = torch.where(coins[:, None, None] & is_object, mirrored, boxes)
+                images, boxes = mirrored(images, boxes, classes)
                 yield self.normalized(images), boxes, classes
 
         images = torch.from_numpy(np.asarray(data.load("eval")["image"]))
@@ -197,10 +158,7 @@ class Trainer(pytorch_trial.Trainer):
         """Detections [batch, most, 6]."""
         self.model.eval()
         codes, logits = self.forward(self.normalized(images))
-        codes = codes / CODE_WEIGHTS
-        centre = codes[..., :2] * self.centred[:, 2:] + self.centred[:, :2]
-        sides = codes[..., 2:].clamp(max=LARGEST_SCALE).exp() * self.centred[:, 2:]
-        corners = to_corners(torch.cat([centre, sides], dim=-1))
+        corners = decode(codes / CODE_WEIGHTS, self.centred)
         scores, config = logits.softmax(-1)[..., 1:], self.experiment.task.search
         parts = zip(corners, scores, strict=True)
         return torch.stack([detections(config, *image) for image in parts])

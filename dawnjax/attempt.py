@@ -191,6 +191,7 @@ class Attempt:
             "initialized_from",
             source=source,
             source_step=taken.step,
+            source_model=taken.model,
             weights=taken.weights,
             taken=list(taken.taken),
             fresh=list(taken.fresh),

@@ -16,7 +16,7 @@ What differs from the reference stands in docs/object_detection.md. Most of all:
 pixels on the shorter side, at most 1,333 on the longer, and are padded to 1,344 x 1,344, 1.6 times
 the work of 832 x 1,344.
 
-Not yet measured: it needs an accelerator and COCO. A run is exported as no entry of MLPerf.
+Not yet measured: it needs an accelerator and COCO.
 
 Source: mlcommons/training v0.5, `object_detection/pytorch`; rules of MLPerf Training v0.5.
 """
@@ -57,6 +57,7 @@ EXPERIMENT = Experiment(
     ),
     num_epochs=9 * EPOCHS_OF_10_000,
     global_batch_size=16,
+    mlperf_benchmark="maskrcnn",
     targets=(Target(metric="box_ap", value=0.377), Target(metric="mask_ap", value=0.339)),
     evaluation=Evaluation(every_epochs=1.0, global_batch_size=16),
 )

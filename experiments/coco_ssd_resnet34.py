@@ -18,7 +18,7 @@ reference) are those of the DGX-1 and its eight V100.
 Images are stored with 510 x 510 pixels to train on, of which crops are cut: MLPerf's reference cuts
 them out of the original. The 48 images without objects are not evaluated, as in the reference.
 
-Not yet measured: it needs an accelerator and COCO. A run is exported as no entry of MLPerf.
+Not yet measured: it needs an accelerator and COCO.
 
 Source: mlcommons/training v0.5 and commit d99c36d, `single_stage_detector/ssd`; MLPerf Training
 v0.6, rules and the log of a DGX-1.
@@ -64,6 +64,7 @@ EXPERIMENT = Experiment(
     global_batch_size=960,
     batch_norm_group_size=120,
     compute_dtype="bfloat16",
+    mlperf_benchmark="ssd",
     targets=(Target(metric="box_ap", value=0.23),),
     evaluation=Evaluation(
         every_epochs=2 * EPOCHS_OF_10_000,

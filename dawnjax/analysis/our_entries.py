@@ -54,8 +54,9 @@ def _more_complete(first: OurRun, second: OurRun) -> OurRun:
     return whole._replace(copies=(*first.copies, *second.copies, remark))
 
 
-FINE_TUNED = ", fine-tuned"
-"""Suffix for the benchmark of runs that began with another run's parameters."""
+FINE_TUNED, FROM_BACKBONE = ", fine-tuned", ", from a trained backbone"
+"""Suffixes for the benchmark of runs that began with another run's parameters; the second where the
+rules of its MLPerf benchmark begin so."""
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
@@ -84,6 +85,8 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         reasons["global_batch_size"] = "it changes in the run"
     if price is None:
         reasons["cost_per_hour_usd"] = price_reason
+    beginning = FROM_BACKBONE if runs[0].begins_by_the_rules else FINE_TUNED
+    beginning = beginning if first.initialized_from else ""
     dates = sorted(run.date for run in runs)
     system = runs[0].system
     versions = sorted({run.result.versions.get("jax", "") for run in runs})
@@ -92,7 +95,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         source="/".join(filter(None, [first.experiment, variant, system])),
         suite="dawnjax",
         # No board has a run that began with another's parameters beside one that did not.
-        benchmark=first.experiment + (FINE_TUNED if first.initialized_from else ""),
+        benchmark=first.experiment + beginning,
         system=system,
         hardware=runs[0].hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),

@@ -2,13 +2,14 @@
 
 import array
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.results.entries import day_of
 from dawnjax.runs import summary
 from dawnjax.runs.directory import flatten
-from dawnjax.runs.logged_run import chooses
+from dawnjax.runs.logged_run import begins_by_the_rules, chooses
 from dawnjax.runs.past import CONDENSED
 from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
@@ -30,6 +31,8 @@ class OurRun(NamedTuple):
       fields: Fields of its experiment, by dotted name; of runs read together those that a flag
         changed in any of them (`our_entries.with_swept`).
       chooses: A search chose its recipe by this run, which is then no result.
+      begins_by_the_rules: It took from another run what its MLPerf benchmark begins with.
+      directory: It was read from there.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
     """
@@ -52,6 +55,8 @@ class OurRun(NamedTuple):
     moments: bytes = b""
     copies: tuple[str, ...] = ()
     chooses: bool = False
+    begins_by_the_rules: bool = False
+    directory: Path | None = None
     fields: Mapping[str, Any] = {}
 
     @property
@@ -132,6 +137,7 @@ def run_of(
         options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
         changed_options=_different(options),
         chooses=chooses(events),
+        begins_by_the_rules=begins_by_the_rules(events),
         fields=flatten(experiment),
         moments=array.array(
             "d", (event["t"] for event in events if event["event"] not in CONDENSED)

@@ -51,7 +51,7 @@ def read_run(path: Path) -> OurRun:
     events, line_faults = read_events(log)
     try:
         _refuse_impossible_times(events)
-        run = run_of(path.resolve().name, record, events, line_faults)
+        run = run_of(path.resolve().name, record, events, line_faults)._replace(directory=path)
         _refuse_impossible_results(run.result)
         for entry in entries_of([run]):  # a field of another kind shows here, not on a page
             check(entry)

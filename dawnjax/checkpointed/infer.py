@@ -16,6 +16,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.evaluation import reaches
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine.hosts import processor_name
+from dawnjax.runs.kept_pictures import MOST_PICTURE_BYTES, MOST_PICTURES_OF_A_RUN
 from dawnjax.runs.versions import installed
 from dawnjax.session import alone
 from dawnjax.tasks.task import Task, find_metric
@@ -27,6 +28,9 @@ SCHEMA_VERSION = 1
 
 MOST_PICTURES = 50
 """Of `--draw`, the first answers."""
+
+KEPT_SIDE, JPEG_QUALITIES = 640, (85, 60, 30)
+"""Of the pictures beside the record, for reports: most pixels a side, and qualities to try."""
 
 
 def infer_run(
@@ -115,12 +119,17 @@ def infer_run(
     print(f"written: {file}")
     if draw and answering.shown is not None:
         folder = Path(draw).expanduser()
-        _draw(folder, answering.shown, answers, positions)
-        print(f"drawn: {min(len(answers), MOST_PICTURES)} of {len(answers)} answers in {folder}")
+        _draw(folder, file.with_suffix(""), answering.shown, answers, positions)
+        shown = min(len(answers), MOST_PICTURES_OF_A_RUN)
+        drawn = f"{min(len(answers), MOST_PICTURES)} of {len(answers)} answers in {folder}"
+        print(f"drawn: {drawn}; a report of the run shows the first {shown}")
 
 
-def _draw(folder: Path, shown: Any, answers: list[Any], positions: list[int]) -> None:
-    """Write a picture of each of the first answers, and `answers.json` with all of them."""
+def _draw(folder: Path, kept: Path, shown: Any, answers: list[Any], positions: list[int]) -> None:
+    """Write a picture of each of the first answers, and `answers.json` with all of them.
+
+    The folder `kept` gets small ones of the very first.
+    """
     import cv2  # loaded by the data sets that it draws, and by few others
 
     stated = []
@@ -130,7 +139,25 @@ def _draw(folder: Path, shown: Any, answers: list[Any], positions: list[int]) ->
         if place < MOST_PICTURES:
             content = cv2.imencode(".png", picture[:, :, ::-1])[1].tobytes()
             records.write(folder / f"{position:06}.png", content)
+        if place < MOST_PICTURES_OF_A_RUN:
+            records.write(kept / f"{position:06}.jpg", _small(picture[:, :, ::-1]))
     records.write_json(folder / "answers.json", stated)
+
+
+def _small(picture: Any) -> bytes:
+    """A JPEG that a report takes, of a picture with blue first."""
+    import cv2
+
+    height, width = picture.shape[:2]
+    factor = min(1.0, KEPT_SIDE / max(height, width))
+    size = (max(1, round(width * factor)), max(1, round(height * factor)))
+    small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+    content = b""
+    for quality in JPEG_QUALITIES:
+        content = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        if len(content) <= MOST_PICTURE_BYTES:
+            break
+    return content
 
 
 def _reasons(

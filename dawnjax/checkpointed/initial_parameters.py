@@ -32,10 +32,14 @@ from dawnjax.train_step import Recipe, TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """Arrays taken from a source, by name, and the `raw` or `ema` weights that it evaluated."""
+    """Arrays taken from a source, by name, and the `raw` or `ema` weights that it evaluated.
+
+    `model` is the tag of its model; empty for published weights.
+    """
 
     step: int
     weights: str
+    model: str
     taken: tuple[str, ...]
     fresh: tuple[str, ...]
 
@@ -129,7 +133,7 @@ def take(
     source = _unchanged(recipe.experiment)
     if isinstance(source, PublishedWeights):
         state, names, fresh = source.take(recipe, state)
-        return state, Taken(step=0, weights="raw", taken=tuple(names), fresh=tuple(fresh))
+        return state, Taken(step=0, weights="raw", model="", taken=tuple(names), fresh=tuple(fresh))
     chosen = source.choose(recipe, source.manifest["arrays"])
     both = {"params": state.params, "batch_stats": state.batch_stats}
     shardings = shardings_of(recipe.mesh, both, recipe.named_axes)
@@ -151,6 +155,7 @@ def take(
     taken = Taken(
         step=read.step,
         weights=source.weights,
+        model=source.model,
         taken=tuple(name for name, stored in chosen.items() if stored),
         fresh=tuple(name for name, stored in chosen.items() if not stored),
     )
@@ -188,6 +193,10 @@ class Source:
     @property
     def weights(self) -> str:
         return self.record["experiment"].get("evaluation", {}).get("weights", "raw")
+
+    @property
+    def model(self) -> str:
+        return str(self.record["experiment"].get("model", {}).get("tag", ""))
 
     def holds(self, name: str) -> bool:
         prefix = "ema_params" if self.weights == "ema" and self.file is None else "params"

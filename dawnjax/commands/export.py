@@ -18,9 +18,10 @@ USAGE = """dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME 
 DESCRIPTION = """
 Writes runs in the form of a benchmark, or weights, into a new folder. dawnbench: a JSON and a TSV a
 run, of a CIFAR-10 or ImageNet experiment that reaches the benchmark's threshold. mlperf: one result
-folder of the trials of one experiment, open division, ruleset 4.0.0; the experiment must name the
-benchmark that it is. dawnbench_inference: a JSON for each file that `dawnjax infer` wrote after it
-had answered the whole evaluation split of CIFAR-10 or ImageNet at the threshold or above.
+folder of the trials of one experiment, open division, of the newest ruleset with the benchmark that
+the experiment must name (resnet 4.0.0, ssd 1.1.0, maskrcnn 3.1.0). dawnbench_inference: a JSON for
+each file that `dawnjax infer` wrote after it had answered the whole evaluation split of CIFAR-10 or
+ImageNet at the threshold or above.
 safetensors: the weights that the run evaluated, of its newest checkpoint that verifies, with a
 description of the model; --initialize_from takes them back. Host names, paths, addresses and the
 environment stay out.

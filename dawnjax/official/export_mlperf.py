@@ -3,17 +3,17 @@
     OUT/systems/<system>.json
     OUT/results/<system>/<benchmark>/result_N.txt
 
-Logs are of the open division, ruleset 4.0.0, the newest with ResNet; their times are whole
-milliseconds.
+Logs are of the open division, and of the newest ruleset that has the benchmark; their times are
+whole milliseconds.
 
-Source: mlcommons/logging 4.1.68, compliance_checker/training_4.0.0 (events, order, counts),
+Source: mlcommons/logging 4.1.68, compliance_checker/training_* (events, order, counts),
 system_desc_checker (fields), mllog (form of a line).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
@@ -26,13 +26,35 @@ from dawnjax.official.exported_run import (
 )
 from dawnjax.official.outcome import printable
 from dawnjax.runs.log import Event
-from dawnjax.tasks.metric import TOP_1_ACCURACY
 
-MAX_INITIALIZATION_SECONDS = 240 * 60.0
-"""The open division's cap on the time from the start of a process to run_start."""
 
-BENCHMARKS = {"resnet": "ImageNet"}
-"""The benchmarks that can be exported, each with the published set that it is trained on."""
+class Exported(NamedTuple):
+    """Form of a benchmark's entries.
+
+    Attributes:
+      data: The published set that it is trained on.
+      ruleset: The newest that has the benchmark.
+      most_initialization_minutes: Of its open division, from the start of a process to run_start.
+      metrics: Our metrics that decide, each with its name in a log; empty for a plain number.
+      quality: These metrics in words.
+    """
+
+    data: str
+    ruleset: str
+    most_initialization_minutes: int
+    metrics: Mapping[str, str]
+    quality: str
+
+
+BENCHMARKS = {
+    "resnet": Exported("ImageNet", "4.0.0", 240, {"top_1_accuracy": ""}, "the top-1 accuracy"),
+    "ssd": Exported("COCO 2017", "1.1.0", 30, {"box_ap": ""}, "the box AP"),
+    "maskrcnn": Exported(
+        *("COCO 2017", "3.1.0", 240, {"box_ap": "BBOX", "mask_ap": "SEGM"}),
+        "the box AP and the mask AP",
+    ),
+}
+"""The benchmarks that can be exported. From ruleset 2.0.0 on, `ssd` is RetinaNet."""
 
 STATUSES = {
     "research": "Research, Development, or Internal (RDI)",
@@ -76,7 +98,7 @@ def export(
         benchmark = _benchmark(runs)
         _check_alike(runs)
         for run in runs:
-            _check_clock(run)
+            _check_clock(run, BENCHMARKS[benchmark])
         ordered = sorted(runs, key=lambda run: run.result.seed)
         logs = [_log(run, benchmark, submitter, system, status) for run in ordered]
         description = _description(ordered[0], submitter, system, status)
@@ -100,7 +122,7 @@ def _benchmark(runs: Sequence[ExportedRun]) -> str:
                 f"{run.path}: experiment {run.result.experiment} is no MLPerf benchmark that can "
                 f"be exported: it {why}; known: {', '.join(BENCHMARKS)}"
             )
-        benchmark_data(run.result.data, (BENCHMARKS[named],), run.path)
+        benchmark_data(run.result.data, (BENCHMARKS[named].data,), run.path)
     return runs[0].experiment["mlperf_benchmark"]
 
 
@@ -123,17 +145,17 @@ def _check_alike(runs: Sequence[ExportedRun]) -> None:
         seeds[run.result.seed] = run.path
 
 
-def _check_clock(run: ExportedRun) -> None:
+def _check_clock(run: ExportedRun, form: Exported) -> None:
     if run.result.interruptions:
         raise ConfigError(
             f"{run.path}: the trial was interrupted; MLPerf's clock may not pause, "
             "so it cannot be exported"
         )
-    start = run.of("run_start")[0]
-    if start["t"] > MAX_INITIALIZATION_SECONDS:
+    start, most = run.of("run_start")[0], 60 * form.most_initialization_minutes
+    if start["t"] >= most:
         raise ConfigError(
             f"{run.path}: {start['t']:.0f} s passed before the clock started; the open division "
-            f"allows {MAX_INITIALIZATION_SECONDS:.0f}"
+            f"allows {most}"
         )
     end = _end(run)
     if None not in (start["boot_seconds"], end["boot_seconds"]):
@@ -155,12 +177,14 @@ def _end(run: ExportedRun) -> Event:
 
 def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: str) -> list[str]:
     start, end = run.of("run_start")[0], _end(run)
-    metric = run.result.target[0]["metric"]
-    declared = metrics_of(run.result.metrics, run.path).get(metric)
-    is_fraction = declared is not None and declared.unit == TOP_1_ACCURACY.unit
-    if metric != TOP_1_ACCURACY.name or len(run.result.target) != 1 or not is_fraction:
+    form, declared = BENCHMARKS[benchmark], metrics_of(run.result.metrics, run.path)
+    targets = {part["metric"]: part["value"] for part in run.result.target}
+    are_fractions = all(
+        name in declared and declared[name].unit == "fraction" for name in form.metrics
+    )
+    if targets.keys() != form.metrics.keys() or not are_fractions:
         raise ConfigError(
-            f"{run.path}: the target of {benchmark} is the top-1 accuracy alone, as a fraction"
+            f"{run.path}: the target of {benchmark} is {form.quality} alone, as a fraction"
         )
     # One offset for all lines: later changes of the wall clock do not move events.
     base = start["unix_seconds"] - start["t"]
@@ -197,17 +221,20 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
         line(0.0, "train_samples", run.num_train_examples),
         line(0.0, "eval_samples", run.num_eval_examples),
         line(0.0, "opt_name", printable(optimizer, 40)),
-        line(0.0, "target_accuracy", run.result.target[0]["value"]),
+    ]
+    if "" in form.metrics.values():  # no log of two targets has this key
+        lines.append(line(0.0, "target_accuracy", _logged(form, targets)))
+    lines += [
         line(began, "init_stop", kind="INTERVAL_END"),
         line(began, "run_start", kind="INTERVAL_START"),
     ]
-    lines += _blocks(run, line, metric, end)
+    lines += _blocks(run, line, form, end)
     word = "success" if run.result.reached else "aborted"
     lines.append(line(end["t"], "run_stop", kind="INTERVAL_END", status=word))
     return lines
 
 
-def _blocks(run: ExportedRun, line: Any, metric: str, end: Event) -> list[str]:
+def _blocks(run: ExportedRun, line: Any, form: Exported, end: Event) -> list[str]:
     lines: list[str] = []
     begin, epoch = run.of("run_start")[0]["t"], 0.0
     phases = [event for event in run.of("phase") if event["name"] == "eval"]
@@ -223,14 +250,22 @@ def _blocks(run: ExportedRun, line: Any, metric: str, end: Event) -> list[str]:
             line(eval_start, "block_stop", kind="INTERVAL_END", **block),
             line(eval_start, "eval_start", kind="INTERVAL_START", epoch_num=_number(trained)),
         ]
-        value = evaluation["metrics"][metric]
-        if isinstance(value, int | float):  # a diverged trial's is the text NaN
+        value = _logged(form, evaluation["metrics"])
+        if value is not None:  # a diverged trial's is the text NaN
             lines.append(line(evaluation["t"], "eval_accuracy", value, epoch_num=_number(trained)))
         lines.append(
             line(evaluation["t"], "eval_stop", kind="INTERVAL_END", epoch_num=_number(trained))
         )
         begin, epoch = evaluation["t"], trained
     return lines
+
+
+def _logged(form: Exported, values: Mapping[str, Any]) -> Any:
+    """Values of the metrics that decide, as a log has them; None where one is no number."""
+    numbers = {logged: values[name] for name, logged in form.metrics.items()}
+    if not all(isinstance(number, int | float) for number in numbers.values()):
+        return None
+    return numbers.get("", numbers)
 
 
 def _number(epochs: float) -> float | int:

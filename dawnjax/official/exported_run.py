@@ -19,7 +19,7 @@ from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import Event, log_path, read_events
-from dawnjax.runs.logged_run import FINAL_STATUSES, chooses
+from dawnjax.runs.logged_run import FINAL_STATUSES, begins_by_the_rules, chooses
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric, declared_metrics
 
@@ -92,7 +92,7 @@ def read_run(path: Path) -> ExportedRun:
         raise RunError(f"{path}: {fault} (log of process 0); not exported")
     if not result.reached and result.status not in FINAL_STATUSES:
         raise RunError(f"{path}: the trial has not ended ({result.status}); it is no result yet")
-    if result.initialized_from:
+    if result.initialized_from and not begins_by_the_rules(events):
         raise ConfigError(
             f"{path}: the run began with the parameters of {result.initialized_from}; an entry of "
             "a benchmark begins anew"

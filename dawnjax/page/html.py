@@ -17,7 +17,7 @@ import markupsafe
 
 from dawnjax.page import words
 from dawnjax.page.rows import HALF, NARROW, WIDE
-from dawnjax.page.section import Figure, Section
+from dawnjax.page.section import Figure, Picture, Section
 from dawnjax.page.view import MOST_REASONS, TableView
 from dawnjax.text import escaped
 
@@ -81,7 +81,7 @@ def render(
     )
 
 
-def _fields(record: Figure | Section | TableView) -> dict[str, Any]:
+def _fields(record: Figure | Picture | Section | TableView) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
@@ -98,6 +98,7 @@ def _drawn_section(section: Section) -> dict[str, Any]:
         "figures": drawn[:MOST_OPEN_FIGURES],
         "more_figures": more,
         "more_title": next(iter(_fold_titles([figure["title"] for figure in more])), ""),
+        "pictures": [_shown_picture(picture) for picture in section.pictures],
         "open_tables": [_shown_table(table) for table in (tables if is_open else ())],
         "folded": [
             {**_shown_table(table), "fold_title": title, "is_cut": title != table.caption}
@@ -138,6 +139,11 @@ def _shown_table(table: TableView) -> dict[str, Any]:
         "more_reasons": len(table.reasons) >= MOST_REASONS,
         "rows_in_words": words.count(len(table.rows), "row"),
     }
+
+
+def _shown_picture(picture: Picture) -> dict[str, Any]:
+    content = base64.b64encode(picture.content).decode("ascii")
+    return {**_fields(picture), "address": f"data:image/jpeg;base64,{content}"}
 
 
 def _fold_titles(titles: Sequence[str]) -> list[str]:

@@ -31,6 +31,16 @@ class Figure:
     tables: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A JPEG within the page; `text` says what it shows."""
+
+    content: bytes
+    width: int
+    height: int
+    text: str
+
+
 Block = Figure | TableView
 
 
@@ -44,3 +54,4 @@ class Section:
     blocks: tuple[Block, ...] = ()
     folded: tuple[TableView, ...] = ()
     tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()

@@ -89,7 +89,17 @@ class PublishedResult:
 @functools.cache
 def observations() -> tuple[PublishedResult, ...]:
     """Rows of `observations.csv`."""
-    rows = data_tables.rows(FOLDER / "observations.csv", ("id", "system", "experiment", "source"))
+    return _results("observations.csv")
+
+
+@functools.cache
+def held_out() -> tuple[PublishedResult, ...]:
+    """Rows of `held_out.csv`: official results of benchmarks that no fit sees."""
+    return _results("held_out.csv")
+
+
+def _results(name: str) -> tuple[PublishedResult, ...]:
+    rows = data_tables.rows(FOLDER / name, ("id", "system", "experiment", "source"))
     return tuple(
         PublishedResult(
             name=row["id"],

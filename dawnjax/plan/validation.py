@@ -21,6 +21,7 @@ from dawnjax.plan.observations import (
     TARGETS,
     PublishedResult,
     convergence_points,
+    held_out,
     observations,
     observed_programs,
     official_points,
@@ -113,7 +114,7 @@ class Check:
 @functools.cache
 def checks() -> tuple[Check, ...]:
     """Official results and reference points, each predicted without it and its like."""
-    found: list[Check] = []
+    found = list(held_out_checks())
     for row in observations():
         if row.time_to_accuracy_seconds is None:
             continue
@@ -130,6 +131,21 @@ def _is_alike(row: PublishedResult, other: PublishedResult) -> bool:
     """Same platform, with a time to accuracy."""
     left, right = row.system.accelerator.device, other.system.accelerator.device
     return left.platform == right.platform and other.time_to_accuracy_seconds is not None
+
+
+HELD_OUT_STEP, ITS_BENCHMARK = "step of a held-out benchmark", "its benchmark"
+
+
+def held_out_checks() -> Iterator[Check]:
+    """Steps of the results that no fit sees."""
+    for row in held_out():
+        programs = observed_programs()[row.name]
+        eff, step = fitted_efficiency(row.system.accelerator.name), _measured(row, programs)
+        parts = step_parts(programs.stages[-1].train, row.system, eff)
+        size = row.system.num_devices
+        seconds = around(step.predicted(eff), step_spread(parts, eff, size))
+        away = eff.octaves_outside(size)
+        yield _check(row.name, HELD_OUT_STEP, ITS_BENCHMARK, away, seconds, step.seconds)
 
 
 def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[Check]:

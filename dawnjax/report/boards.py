@@ -83,6 +83,7 @@ _DATA = {
     "ImageNet": "ImageNet",
     "SQuAD": "SQuAD",
     "resnet": "ImageNet",
+    "ssd": "COCO 2017",
 }
 """By official benchmark, the published set that its entries train on, where a run can show it."""
 

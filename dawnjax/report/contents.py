@@ -11,6 +11,7 @@ from dawnjax.report import (
     boards,
     curves,
     own,
+    pictures,
     reached,
     rooflines,
     steps,
@@ -102,6 +103,7 @@ def make(
     sections: list[Section | None] = [
         *studies.studies_sections(inputs.studies),
         own.runs_section(runs),
+        pictures.pictures_section(inputs.pictures),
         steps.steps_section(runs),
         rooflines.rooflines_section(runs),
         boards.leaderboards_section(all_boards, until),

@@ -5,18 +5,23 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.report.privacy import LEFT_OUT_PATH, Redactor
 from dawnjax.results.entries import Entry
+from dawnjax.runs import kept_pictures
+from dawnjax.runs.kept_pictures import KeptPicture
 from dawnjax.study.design import Study, trials_of
 from dawnjax.study.figures import ArmFigures, figures
 from dawnjax.study.looks import cost_of_looks
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.study.search import SearchFigures, search_figures
+
+MOST_WITH_PICTURES = 6
+"""Experiments; a page that is sent to a colleague stays small."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +33,19 @@ class Inputs:
       runs: Our runs, each once, with the fields that an entry lacks.
       problems: Paths that were not read, and why.
       studies: Studies among the folders.
+      pictures: Of runs whose answers were drawn, one of each experiment.
     """
 
     entries: tuple[Entry, ...]
     runs: tuple[OurRun, ...] = ()
     problems: tuple[str, ...] = ()
     studies: tuple["ReadStudy", ...] = ()
+    pictures: tuple["RunPictures", ...] = ()
+
+
+class RunPictures(NamedTuple):
+    run: OurRun
+    pictures: tuple[KeptPicture, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +88,31 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
         if isinstance(host, dict)
     }
     redactor = Redactor(hosts, keep=include_hosts)
+    named = named_apart([_run_without_paths(redactor.value(run)) for run in runs])
+    pictures, refused = _pictures(named)
+    problems = (*loaded.problems, *damaged, *refused)
     return Inputs(
         entries=tuple(_without_paths(redactor.value(entry)) for entry in loaded),
-        runs=tuple(named_apart([_run_without_paths(redactor.value(run)) for run in runs])),
-        problems=tuple(redactor.text(problem) for problem in (*loaded.problems, *damaged)),
+        runs=tuple(named),
+        problems=tuple(redactor.text(problem) for problem in problems),
         studies=tuple(redactor.value(study) for study in studies),
+        pictures=tuple(pictures),
     )
+
+
+def _pictures(runs: Sequence[OurRun]) -> tuple[list[RunPictures], list[str]]:
+    """Pictures of the first run of each experiment that has some, and what was refused."""
+    found: dict[str, RunPictures] = {}
+    problems: list[str] = []
+    for run in sorted(runs, key=lambda run: (run.result.experiment, run.result.seed, run.name)):
+        experiment = run.result.experiment
+        if run.directory is None or experiment in found or len(found) == MOST_WITH_PICTURES:
+            continue
+        pictures, refused = kept_pictures.read(run.directory)
+        problems += refused
+        if pictures:
+            found[experiment] = RunPictures(run, tuple(pictures))
+    return list(found.values()), problems
 
 
 def _without_paths(entry: Entry) -> Entry:

@@ -48,6 +48,7 @@ class RunDirectory:
         stranger's, and lead to files of ours.
         """
         folders = [self.path / name for name in ("log", "evaluations", "inference", "tensorboard")]
+        folders += [path for path in (self.path / "inference").glob("*") if path.is_dir()]
         folders += [self.profile, *self.profile.glob("process_*"), *self.profile.glob("*/*")]
         for folder in folders:
             if folder.is_symlink():

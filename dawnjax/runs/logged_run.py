@@ -260,6 +260,20 @@ def chooses(events: Sequence[Event]) -> bool:
     return any(event["run_options"].get("chooses") for event in events_of(events, "experiment"))
 
 
+BACKBONE = frozenset({"stem", "stem_norm", "blocks"})
+"""Parts of a ResNet that MLPerf's SSD and Mask R-CNN begin with, trained on ImageNet."""
+
+
+def begins_by_the_rules(events: Sequence[Event]) -> bool:
+    """True if MLPerf's rules begin with what a run took from another run: the backbone alone."""
+    benchmark = events_of(events, "experiment")[-1]["experiment"].get("mlperf_benchmark")
+    told = events_of(events, "initialized_from")
+    parts = {name.split("/")[1] for event in told for name in event.get("taken", ())}
+    sources = {event.get("source_model") for event in told}
+    is_backbone = sources == {"resnet"} and parts <= BACKBONE
+    return benchmark in ("ssd", "maskrcnn") and is_backbone
+
+
 def last_event(events: Sequence[Event], name: str) -> Event | None:
     return next((event for event in reversed(events) if event["event"] == name), None)
 

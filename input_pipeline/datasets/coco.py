@@ -104,7 +104,11 @@ PUBLISHED: dict[str, dict[Split, dict[Count, int]]] = {
 """Images, annotations and images without any. Source: `instances_train2017.json` and
 `instances_val2017.json`."""
 
-_CLASSES_OF_PUBLISHED, _MOST_OF_PUBLISHED = 80, 96
+_MOST_OF_PUBLISHED = 96
+
+_WITHOUT_CATEGORY = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+CATEGORIES_OF_COCO = tuple(number for number in range(1, 91) if number not in _WITHOUT_CATEGORY)
+"""Numbers of COCO's 80 categories. Source: `instances_val2017.json`."""
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet, which backbones are trained on. Source: torchvision's documentation."""
@@ -189,10 +193,21 @@ class Coco:
             # A multiple of 8 leaves the same shapes to sets that differ little.
             -(-facts.most_objects["train"] // 8) * 8,
             manifest.fingerprint(),
-            Declaration(
-                name=f"{self.corpus}, by its counts" if known else self.corpus,
-                overlap=facts.overlap,
-            ),
+            self._declare(facts),
+        )
+
+    def _declare(self, facts: ObjectFacts) -> Declaration:
+        if self.corpus not in PUBLISHED:
+            return Declaration(name=self.corpus, overlap=facts.overlap)
+        if facts.category_ids != CATEGORIES_OF_COCO:
+            evidence = "counts are those of COCO 2017, and numbers of categories are others"
+            return Declaration(name=self.corpus, evidence=evidence, overlap=facts.overlap)
+        return Declaration(
+            name="COCO 2017",
+            benchmark="COCO 2017",
+            evidence="equal: images, objects and images without objects of both splits, numbers of "
+            "the categories",
+            overlap=facts.overlap,
         )
 
     def published_spec(self) -> ObjectsSpec:
@@ -207,7 +222,7 @@ class Coco:
         return self._spec(
             train["images"] - train["empty"],
             evaluated["images"] - empty,
-            _CLASSES_OF_PUBLISHED,
+            len(CATEGORIES_OF_COCO),
             _MOST_OF_PUBLISHED,
             NO_FINGERPRINT,
             None,

@@ -33,7 +33,10 @@ def test_every_verdict_on_the_official_entries(test_data):
     }
     assert all(rows[key]["remark"] for key in wrong)
     # Rows of three tables have no logs here, and one entry of the count of 2018 is withheld.
-    assert verdicts.count(paper.NO_LOGS) == 9
+    assert verdicts.count(paper.NO_LOGS) == 11
+    for name in ("SSD, 1 to 8", "Mask R-CNN, 1 to the large system"):
+        row = rows["Table 7", name, "speedup of the time to accuracy"]
+        assert row["verdict"] == paper.NO_LOGS and "not among those given" in str(row["remark"])
     assert {row["cell"] for row in paper.errata(tables).records()} == {cell for _, _, cell in wrong}
 
 
@@ -119,6 +122,25 @@ def test_made_entries_agree_or_not():
     row = by_cell(paper.paper_tables([ssd([100.0, 101.0])]))[key]
     assert row["verdict"] == paper.DISAGREES
     assert row["published"] == "6.7%" and row["tolerance"] == 0.05
+
+
+def test_speedups_of_detectors_are_computed_where_their_entries_are_given():
+    folder = "v0.5.0/nvidia/submission/results"
+    for benchmark, ratio in (("ssd", 4.1), ("maskrcnn", 3.9)):
+        given = []
+        for system, seconds in (("dgx1", 100 * ratio), ("dgx1_multi", 100.0)):
+            made = ssd([seconds] * 5)
+            assert made.summary is not None
+            scored = dataclasses.replace(made.summary, unscaled_score_seconds=seconds)
+            source = f"{folder}/{system}_ngc18.11_pytorch/{benchmark}"
+            given.append(dataclasses.replace(made, source=source, summary=scored))
+        rows = by_cell(paper.paper_tables(given))
+        [row] = [
+            row
+            for (table, _, cell), row in rows.items()
+            if table == "Table 7" and cell.startswith("speedup") and row["verdict"] == paper.AGREES
+        ]
+        assert row["recomputed"] == pytest.approx(ratio)
 
 
 def test_without_entries_nothing_agrees():

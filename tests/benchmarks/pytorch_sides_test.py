@@ -307,6 +307,96 @@ def test_both_sides_of_detection_have_one_network_loss_and_search():
     np.testing.assert_allclose(ours, found, atol=2e-4)
 
 
+def state_of_mask_rcnn(tree: Any, above: str = "") -> dict[str, np.ndarray]:
+    """PyTorch's names and layouts of parameters."""
+    named: dict[str, np.ndarray] = {}
+    for name, leaf in tree.items():
+        if isinstance(leaf, dict):
+            named |= state_of_mask_rcnn(leaf, f"{above}{name}.")
+            continue
+        array = np.asarray(leaf, np.float32)
+        if name == "kernel":
+            order = (2, 3, 0, 1) if above.endswith("enlarge.") else (3, 2, 0, 1)
+            array = array.transpose(order) if array.ndim == 4 else array.T
+        named[above + {"kernel": "weight", "scale": "weight"}.get(name, name)] = array
+    return named
+
+
+@pytest.mark.compiles
+@pytest.mark.parity
+def test_both_sides_of_segmentation_have_one_network_loss_and_search():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from benchmarks import pytorch_nuclei as theirs
+    from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+    from dawnjax.models.proposals import proposals
+    from dawnjax.tasks.task import AUGMENTATION, Moment, Setting, make_model
+
+    data = SyntheticObjects(
+        num_train_examples=3, num_eval_examples=3, objects_an_image=6, mask_side=14
+    )
+    task = dataclasses.replace(theirs.EXPERIMENT.task, flip="none")
+    experiment = dataclasses.replace(theirs.EXPERIMENT, data=data, task=task)
+    spec, random, config = data.spec(), np.random.default_rng(0), task.regions
+    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    setting = Setting(model=experiment.model, data=data, spec=spec, execution=execution)
+    pure = make_model(task, setting)
+    params, stats = pure.init(jax.random.key(0))
+    params = jax.tree.map(
+        lambda leaf: (leaf + random.normal(0, 0.03, leaf.shape)).astype("float32"), params
+    )
+    state = {name: torch.tensor(array) for name, array in state_of_mask_rcnn(params).items()}
+    trainer.model.load_state_dict(state)
+    train = {name: np.asarray(array) for name, array in data.load("train").items()}
+    images = trainer.normalized(torch.from_numpy(train["image"]))
+    levels, index = experiment.model.anchors(spec.image_shape), np.arange(3)
+    count = sum(map(len, levels))
+    moment = Moment(jax.random.key(2), jax.numpy.int32(0), jax.numpy.float32(0))
+
+    @jax.jit
+    def ours(params, pixels):
+        module = pure.bind(params, stats, jax.random.key(1))
+        losses, _ = task.loss(module, {**train, "index": index}, moment, setting)
+        first = module(pixels, train=True)
+
+        def found(scores, codes):
+            extent = np.full(2, 64.0, np.float32)
+            return proposals(
+                scores,
+                codes,
+                levels,
+                extent,
+                before=config.scored,
+                most=config.proposals,
+                overlap=config.overlap,
+            )
+
+        given = {"image": train["image"], "covered": train["covered"]}
+        numbers = jax.vmap(found)(first.scores, first.codes).anchors
+        return losses.mean(), numbers, task.answer(module, given, setting)
+
+    loss, anchors, answer = ours(params, images.permute(0, 2, 3, 1).numpy())
+    keys = moment.keys(AUGMENTATION, index)
+    draws = [
+        jax.vmap(lambda key, p=p, n=n: jax.random.uniform(jax.random.fold_in(key, p), (n,)))(keys)
+        for p, n in ((1, count), (2, count + spec.most_objects))
+    ]
+    # There a draw belongs to an anchor or true box, here to the place that the box has.
+    true = np.broadcast_to(count + np.arange(spec.most_objects), (3, spec.most_objects))
+    places = np.concatenate([np.asarray(anchors), true], axis=1)
+    placed = np.take_along_axis(np.asarray(draws[1]), places, axis=1)
+    trainer.draws = lambda batch: (torch.tensor(np.asarray(draws[0])), torch.tensor(placed))
+    theirs_of = [torch.from_numpy(train[name]) for name in ("boxes", "classes", "masks")]
+    other = trainer.loss(images, theirs_of[0], theirs_of[1].long(), theirs_of[2])
+    np.testing.assert_allclose(loss, other.item(), rtol=1e-4)
+    other.backward()
+    assert all(p.grad is not None for p in trainer.model.parameters())
+    found, masks = trainer.found(torch.from_numpy(train["image"]))
+    assert (found[..., 4] > 0).sum() > 20
+    np.testing.assert_allclose(answer["detections"], found.numpy(), atol=2e-4)
+    assert np.abs(np.asarray(answer["masks"], int) - masks.numpy()).max() <= 1
+
+
 @pytest.mark.compiles
 @pytest.mark.parity
 def test_both_sides_of_the_language_model_are_one_network():

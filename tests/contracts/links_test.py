@@ -31,7 +31,9 @@ def test_no_writer_follows_a_link(victim, tmp_path):
     assert not link.is_symlink() and link.read_text() == "new"
 
 
-@pytest.mark.parametrize("name", ["log", "profile", "profile/process_00000", "evaluations"])
+@pytest.mark.parametrize(
+    "name", ["log", "profile", "profile/process_00000", "evaluations", "inference/cpu-step2"]
+)
 def test_a_run_directory_whose_folder_is_a_link_is_refused(name, tmp_path, capsys):
     run, outside = write_run(tmp_path / "run"), tmp_path / "outside"
     if (run / name).exists():

@@ -17,6 +17,7 @@ import pytest
 from coco_sources import MASK, body, cells, prepare, write_source
 
 from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets import coco
 from dawnjax.input_pipeline.datasets.coco import KIND, Coco
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.preparation import coco_writer
@@ -319,6 +320,19 @@ def test_coco_2017_has_its_counts(tmp_path):
         data.spec()
     spec = Coco(corpus="coco2017", evaluates_empty=False).published_spec()
     assert (spec.num_train_examples, spec.num_eval_examples) == (117_266, 4_952)
+
+
+def test_coco_2017_is_declared_by_counts_and_categories(tmp_path, monkeypatch):
+    prepare(write_source(tmp_path / "source"), tmp_path / "out")
+    facts = KIND.read(tmp_path / "out").facts
+    assert len(coco.CATEGORIES_OF_COCO) == 80
+    monkeypatch.setitem(coco.PUBLISHED, "cells", facts.counts)
+    said = cells(tmp_path / "out").spec().declaration
+    assert said is not None and said.benchmark == "" and said.name == "cells"
+    assert "numbers of categories are others" in said.evidence
+    monkeypatch.setattr(coco, "CATEGORIES_OF_COCO", facts.category_ids)
+    said = cells(tmp_path / "out").spec().declaration
+    assert said is not None and (said.name, said.benchmark) == ("COCO 2017", "COCO 2017")
 
 
 def test_another_set_is_evaluated_with_the_runs_classes(tmp_path):

@@ -9,7 +9,7 @@ from shared_runs import made_once
 from dawnjax.__main__ import main
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made_up(tmp_path_factory, compile_cache) -> Path:
     """Trains a stand-in for ImageNet on made-up images, from its flag on."""
 
@@ -21,7 +21,7 @@ def made_up(tmp_path_factory, compile_cache) -> Path:
     return made_once(tmp_path_factory, "made_up", make) / "run"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(made_up, tmp_path_factory) -> Path:
     """Retells the run as one on ImageNet, which no test has."""
     target = tmp_path_factory.mktemp("export") / "trained"

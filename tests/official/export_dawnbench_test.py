@@ -100,6 +100,9 @@ def test_the_name_of_a_benchmark_is_no_mathematics():
     named = {name: load_experiment(name).mlperf_benchmark for name in experiment_names()}
     assert {name: benchmark for name, benchmark in named.items() if benchmark} == {
         "imagenet_resnet50_mlperf": "resnet",
+        "coco_ssd_resnet34": "ssd",
+        "coco_ssd_resnet34_v05": "ssd",
+        "coco_mask_rcnn_resnet50": "maskrcnn",
         "c4_llama31_8b": "llama31_8b",
         "gpt_oss_20b": "gpt_oss_20b",
         "llama2_70b_lora": "llama2_70b_lora",

@@ -129,6 +129,14 @@ def test_a_broken_rule_is_named_with_its_line(change, rule, line, words):
     assert words in found[0][2]
 
 
+def test_early_rounds_allow_less_initialization():
+    late = changed("init_start", seconds=-1900)(lines("open"))
+    assert broken(late) == []
+    for round_name, allowed in (("v0.7", 1200), ("v1.1", 1800)):
+        [[rule, _, words]] = broken(late, ABOVE.replace("v4.0", round_name))
+        assert rule == "initialization" and f"open allows {allowed}" in words
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

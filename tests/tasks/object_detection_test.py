@@ -25,6 +25,7 @@ from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
+from dawnjax.runs import kept_pictures
 from dawnjax.tasks import pictures
 from dawnjax.tasks.detection import Search, detections
 from dawnjax.train_step import execution_of, make_recipe
@@ -149,6 +150,9 @@ def test_infer_draws_and_states_its_answers(tmp_path_factory, compile_cache, tmp
     assert names == sorted(f"{row['example']:06}.png" for row in stated) and len(names) == 4
     picture = cv2.imread(str(folder / names[0]))
     assert picture is not None and picture.shape == (480, 480, 3)
+    kept, refused = kept_pictures.read(run)
+    assert [f"{one.example:06}.png" for one in kept] == names and not refused
+    assert {(one.width, one.height) for one in kept} == {(480, 480)}
     found = [row for rows in stated for row in rows["answer"]]
     assert found and {row["class"] for row in found} <= {"red", "green", "blue"}
     scores = [row["score"] for row in stated[0]["answer"]]

@@ -1,0 +1,32 @@
+"""The section of pictures that runs drew of their answers."""
+
+from collections.abc import Sequence
+
+from dawnjax.page.section import Picture, Section
+from dawnjax.report.inputs import MOST_WITH_PICTURES, RunPictures
+
+
+def pictures_section(drawn: Sequence[RunPictures]) -> Section | None:
+    """A few pictures of one run of each experiment; None where no answers were drawn."""
+    if not drawn:
+        return None
+    return Section(
+        name="pictures",
+        title="Pictures of answers",
+        lead=(
+            "The first examples of the evaluation split with the answers, as dawnjax infer --draw "
+            "drew them: found objects coloured, with class and score, and true boxes white. One "
+            f"run of each experiment is shown, of {MOST_WITH_PICTURES} experiments at most.",
+        ),
+        pictures=tuple(
+            Picture(
+                content=picture.content,
+                width=picture.width,
+                height=picture.height,
+                text=f"{run.result.experiment}, run {run.name}, step {picture.step:,}: example "
+                f"{picture.example}",
+            )
+            for run, pictures in drawn
+            for picture in pictures
+        ),
+    )

@@ -1,0 +1,143 @@
+"""Runs of MLPerf's SSD and Mask R-CNN in MLPerf's form, through its own rules, and back."""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_runs import write_run
+from retold_runs import Event, error_of, export, only_entry, retold
+
+from dawnjax.analysis import loading
+from dawnjax.models.mask_rcnn import MaskRCNN
+from dawnjax.models.ssd import SSD
+from dawnjax.official import export_mlperf
+from dawnjax.runs.logged_run import BACKBONE
+from dawnjax.tasks import coco_scores
+
+DECLARED = [
+    metric.to_json() for kind in ("box", "mask") for metric in coco_scores.metrics_of_kind(kind)
+]
+TARGETS = {"ssd": {"box_ap": 0.23}, "maskrcnn": {"box_ap": 0.377, "mask_ap": 0.339}}
+VALUES = {"box_ap": (0.1, 0.38), "mask_ap": (0.09, 0.345)}
+TAKEN = ["params/stem/kernel", "params/blocks/stage_1_block_1/conv_1/kernel"]
+
+
+def detector(
+    benchmark: str, data: str = "COCO 2017", taken: tuple[str, ...] = (), model: str = "resnet"
+) -> Callable[[list[Event]], list[Event]]:
+    """Makes a run one of a detector that begins with another run's arrays."""
+    targets = TARGETS[benchmark]
+
+    def change(events: list[Event]) -> list[Event]:
+        for event in events:
+            if event["event"] == "experiment":
+                event["metrics"] = DECLARED
+                event["data"] |= {"name": data, "benchmark": data}
+                experiment = event["experiment"]
+                experiment |= {"mlperf_benchmark": benchmark, "optimizer": {"tag": "sgd"}}
+                experiment["targets"] = [
+                    {"metric": name, "value": value, "direction": "at_least"}
+                    for name, value in targets.items()
+                ]
+                experiment["initial_state"] = "another run" if taken else ""
+            if event["event"] == "evaluation":
+                reached = bool(event["reached"])
+                event["metrics"] = {name: VALUES[name][reached] for name in targets}
+        begin = next(n for n, event in enumerate(events) if event["event"] == "run_start")
+        told = {**events[begin], "event": "initialized_from", "source": "x", "source_step": 7}
+        told |= {"source_model": model, "taken": list(taken), "fresh": ["params/heads/kernel"]}
+        return [*events[: begin + 1], *([told] if taken else ()), *events[begin + 1 :]]
+
+    return change
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    return write_run(tmp_path / "made", seconds=15.0)
+
+
+@pytest.fixture(params=["ssd", "maskrcnn"])
+def exported(request, run, tmp_path) -> tuple[str, Path]:
+    """Five trials of a detector with a trained backbone."""
+    change = detector(request.param, taken=tuple(TAKEN))
+    runs = [retold(run, tmp_path / f"s{seed}", seed, change) for seed in range(5)]
+    argv = ["--format=mlperf", *map(str, runs), "--submitter=Example Lab", "--system=box_1"]
+    assert export(*argv, f"--out={tmp_path / 'out'}") == 0
+    return request.param, tmp_path / "out"
+
+
+def test_mlperfs_checker_accepts_every_log(exported):
+    benchmark, out = exported
+    compliance = pytest.importorskip(
+        "mlperf_logging.compliance_checker.mlp_compliance",
+        reason="mlperf-logging is not installed (the extra mlperf)",
+    )
+    ruleset = export_mlperf.BENCHMARKS[benchmark].ruleset
+    logs = sorted((out / "results" / "box_1" / benchmark).glob("result_*.txt"))
+    assert len(logs) == 5
+    for log in logs:
+        checker = compliance.make_checker("training", ruleset, False, True)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            valid, *_ = compliance.main(str(log), f"training_{ruleset}/common.yaml", checker)
+        assert valid, said.getvalue()
+
+
+def test_it_comes_back_as_the_same_result(exported, capsys):
+    benchmark, out = exported
+    entry = only_entry(out)
+    assert (entry.benchmark, entry.division) == (benchmark, "open")
+    assert entry.summary is not None and entry.summary.reached == 5
+    assert entry.summary.score_seconds is not None
+    boxes = [evaluation.value for evaluation in entry.trials[0].evaluations]
+    assert boxes[-1] == 0.38 and set(boxes) <= set(VALUES["box_ap"])
+    # A log of two targets names none, so that half of it is never taken for the whole.
+    assert entry.target.value == (0.23 if benchmark == "ssd" else None)
+    log = (out / "results" / "box_1" / benchmark / "result_0.txt").read_text()
+    lines = [json.loads(line.split(" ", 1)[1]) for line in log.splitlines()]
+    [*_, last] = [line["value"] for line in lines if line["key"] == "eval_accuracy"]
+    assert last == (0.38 if benchmark == "ssd" else {"BBOX": 0.38, "SEGM": 0.345})
+
+
+@pytest.mark.parametrize(
+    "change,reason",
+    [
+        (detector("ssd", taken=(*TAKEN, "params/heads/kernel")), "began with the parameters of"),
+        (detector("ssd", taken=tuple(TAKEN), model="mask_rcnn"), "began with the parameters of"),
+        (detector("ssd", data="blood_cells"), "the benchmark's are COCO 2017"),
+    ],
+)
+def test_what_would_flatter_a_detector_is_refused(run, tmp_path, capsys, change, reason):
+    other = retold(run, tmp_path / "run", 5, change)
+    out = tmp_path / "out"
+    argv = ["--format=mlperf", str(other), "--submitter=L", f"--out={out}"]
+    assert reason in error_of(capsys, *argv)
+    assert not out.exists()
+
+
+def test_a_start_longer_than_ruleset_1_1_allows_is_refused(run, tmp_path, capsys):
+    def slow(events: list[Event]) -> list[Event]:
+        for event in detector("ssd")(events):
+            if event["event"] != "attempt_start":
+                event["t"] += 31 * 60
+        return events
+
+    other = retold(run, tmp_path / "run", 5, slow)
+    argv = ["--format=mlperf", str(other), "--submitter=L", f"--out={tmp_path / 'out'}"]
+    assert "the open division allows 1800" in error_of(capsys, *argv)
+
+
+def test_a_board_names_the_beginning(run, tmp_path):
+    for model, words in (("resnet", "from a trained backbone"), ("ssd", "fine-tuned")):
+        change = detector("ssd", taken=tuple(TAKEN), model=model)
+        [entry] = loading.load(str(retold(run, tmp_path / model, 5, change)))
+        assert entry.benchmark == f"x, {words}"
+        assert (entry.official, entry.published) == ("ssd", "COCO 2017")
+        assert any("began with the parameters of" in warning for warning in entry.warnings)
+
+
+def test_the_backbone_is_what_detectors_take():
+    assert set(SSD.pretrained_parts) == set(MaskRCNN.pretrained_parts) == BACKBONE

@@ -1,0 +1,95 @@
+"""Pictures in a run directory, which may be a stranger's."""
+
+import os
+
+import cv2
+import numpy as np
+import pytest
+
+from dawnjax.runs import kept_pictures
+from dawnjax.runs.kept_pictures import MOST_PICTURE_BYTES, MOST_PICTURES_OF_A_RUN
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
+
+
+def jpeg(*settings: int, image: np.ndarray = IMAGE) -> bytes:
+    return cv2.imencode(".jpg", image, list(settings))[1].tobytes()
+
+
+def segment(marker: int, content: bytes) -> bytes:
+    return bytes([0xFF, marker]) + (len(content) + 2).to_bytes(2) + content
+
+
+def with_segment(marker: int, content: bytes) -> bytes:
+    made = jpeg()
+    return made[:20] + segment(marker, content) + made[20:]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "run" / "inference" / "cpu-step20"
+    made.mkdir(parents=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        jpeg(),
+        jpeg(cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        jpeg(cv2.IMWRITE_JPEG_RST_INTERVAL, 1),
+        jpeg(image=IMAGE[..., 0]),
+    ],
+)
+def test_jpegs_of_every_form_are_read(folder, content):
+    (folder / "000007.jpg").write_bytes(content)
+    [picture], refused = kept_pictures.read(folder.parents[1])
+    assert not refused
+    assert picture == (7, 20, content, 50, 30)
+
+
+def test_the_first_of_the_newest_step(folder):
+    older = folder.with_name("tpu-step9-3of7")
+    older.mkdir()
+    for place in (older, folder):
+        for number in range(MOST_PICTURES_OF_A_RUN + 2):
+            (place / f"{number:06}.jpg").write_bytes(jpeg())
+    (folder / "notes.txt").write_text("mine")
+    pictures, refused = kept_pictures.read(folder.parents[1])
+    assert [(one.step, one.example) for one in pictures] == [(20, n) for n in range(4)]
+    assert not refused
+    assert kept_pictures.read(folder.parents[2]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "content,why",
+    [
+        (b"<svg onload='alert(1)'/>", "is no JPEG"),
+        (b"\xff\xd8\xff\xd9", "has 0x0 pixels"),
+        (jpeg() + b"<script>" + b"\xff\xd9", "holds more than a JPEG's image"),
+        (with_segment(0xE1, b"Exif\0\0home of Ann"), "holds more than a JPEG's image"),
+        (with_segment(0xFE, b"/home/ann"), "holds more than a JPEG's image"),
+        (with_segment(0xE0, b"JFIF\0" + bytes(9) + b"thumbnail"), "holds more than"),
+        (jpeg()[:2] + b"\xff\xdb\xff\xff" + b"\xff\xd9", "holds more than a JPEG's image"),
+        (jpeg()[:-2] + bytes(MOST_PICTURE_BYTES), "has 26"),
+    ],
+)
+def test_what_is_no_picture_is_refused_by_name(folder, content, why):
+    (folder / "000001.jpg").write_bytes(content)
+    pictures, refused = kept_pictures.read(folder.parents[1])
+    [line] = refused
+    assert not pictures
+    assert line.startswith("run/inference/cpu-step20/000001.jpg: ") and why in line
+
+
+def test_links_lead_nowhere(folder, tmp_path):
+    (tmp_path / "mine.jpg").write_bytes(jpeg())
+    (folder / "000001.jpg").symlink_to(tmp_path / "mine.jpg")
+    pictures, [line] = kept_pictures.read(folder.parents[1])
+    assert not pictures and line.endswith("000001.jpg: is a link")
+    os.mkfifo(folder / "000000.jpg")
+    pictures, lines = kept_pictures.read(folder.parents[1])
+    assert not pictures and len(lines) == 2
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "inference").symlink_to(folder.parent)
+    assert kept_pictures.read(tmp_path / "other") == ([], [])
