@@ -135,7 +135,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
     if status != "diverged":
         phases.enter("checkpoint")
-        attempt.save(step, stepper.state)
+        attempt.save(step, stepper.state, generations.calls_since(step))
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         attempt.keep_result(status, step)
@@ -173,6 +173,8 @@ def _steps_to_target(
         stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
     has_limit = experiment.max_seconds and not ends_at_target
     limit = experiment.max_seconds if has_limit else math.inf
+    # A run that is stopped while it makes examples has no new step to evaluate.
+    evaluated = step if attempt.agree(journal.has_evaluated(step)) else -1
     # A call never crosses a stop, so the reading thread must know every stop.
     stepper.read_ahead(stops)
     attempt.preemption.begin(step)
@@ -193,7 +195,8 @@ def _steps_to_target(
             status = "diverged"
             break
         is_over = stopped and attempt.preemption.is_budget_spent
-        if step in evaluation_steps or is_over:
+        if (step in evaluation_steps or is_over) and step != evaluated:
+            evaluated = step
             phases.enter("eval")
             # The clock of the target stops when this returns: the metrics are then on the host.
             metrics = evaluate(
@@ -218,7 +221,7 @@ def _steps_to_target(
         # Process 0 decides by its clock; hosts that decided alone would save different steps.
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
             phases.enter("checkpoint")
-            attempt.save(step, stepper.state)
+            attempt.save(step, stepper.state, generations.calls_since(step))
     return status
 
 

@@ -260,6 +260,11 @@ def chooses(events: Sequence[Event]) -> bool:
     return any(event["run_options"].get("chooses") for event in events_of(events, "experiment"))
 
 
+def save_point(event: Event) -> tuple[int, int]:
+    """Steps of a save or of a restored state, and calls since then that made examples."""
+    return event["step"], event.get("calls", 0)
+
+
 def last_event(events: Sequence[Event], name: str) -> Event | None:
     return next((event for event in reversed(events) if event["event"] == name), None)
 
