@@ -64,7 +64,10 @@ def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(
     else:
         trained = request.getfixturevalue("trained")
     with cut_off(row):
-        assert train(name, run_dir, compile_cache, *flags) == (5 if row.is_signalled else 1)
+        assert train(name, run_dir, compile_cache, *flags) == (
+            5 if row.is_signalled or row.signalled_in_call else 1
+        )
+    assert list((run_dir / "checkpoints").glob(row.saved_at))
     assert train(name, run_dir, compile_cache, *flags) == row.status
     resumed, whole = result_of(run_dir), result_of(trained)
     assert resumed["interruptions"] == 1 and whole["interruptions"] == 0
