@@ -1,7 +1,6 @@
 """Self-play whose quality is the score against a fixed player, which needs no network."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ import numpy as np
 from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
 from dawnjax.models.pure_model import mode_arguments
-from dawnjax.statistics.proportions import wilson
+from dawnjax.statistics.proportions import score
 from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.playing import Playing
@@ -61,10 +60,7 @@ class SelfPlay(Playing):
             keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_MATCH_KEY), index)
             ours = _likeliest(module)
             if self.match_simulations:
-                considered = min(self.search.considered, self.match_simulations)
-                config = dataclasses.replace(
-                    self.search, simulations=self.match_simulations, considered=considered
-                )
+                config = self.search.with_simulations(self.match_simulations)
                 ours = game_search.searching(config, rules, self.evaluator(module, setting), False)
             theirs = opponents.opponent(self.opponent, rules)
             return opponents.play(rules, opponents.between(ours, theirs), keys, index % 2 == 0)
@@ -89,13 +85,10 @@ class SelfPlay(Playing):
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
-        """Mean points of a game, and the low end of its 95 % Wilson interval.
-
-        A draw counts as half a game won, which makes that interval a little too wide.
-        """
+        """Mean points of a game, and the low end of its 95 % interval."""
         del setting
-        games, points = int(totals["examples"]), float(totals["score"])
-        return {"score": points / games, "score_low": wilson(math.floor(points), games).low or 0.0}
+        found = score(float(totals["score"]), int(totals["examples"]))
+        return {"score": found.value, "score_low": found.low or 0.0}
 
 
 def _likeliest(module: Any) -> opponents.Player:
