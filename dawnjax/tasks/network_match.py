@@ -50,7 +50,7 @@ def either(is_first: jax.Array, first: Evaluate, second: Evaluate) -> Evaluate:
 
 
 def refuse_other_game(own: Any, other: Any, config: GameSearch) -> None:
-    """Refuse a match between networks of two games, or one whose games would all be the same."""
+    """Refuse a match between networks of two games."""
     if not hasattr(other, "rule_fields"):
         raise ConfigError(f"its data={other.TAG} are no game")
     if own.rule_fields != other.rule_fields:
@@ -59,5 +59,9 @@ def refuse_other_game(own: Any, other: Any, config: GameSearch) -> None:
             for data in (own, other)
         )
         raise ConfigError("its games have other rules: {1}, and here {0}".format(*texts))
+    refuse_one_game(config)
+
+
+def refuse_one_game(config: GameSearch) -> None:
     if config.method == "puct" and not config.opening_moves:
         raise ConfigError("task.search.opening_moves=0 would make all games of a match the same")
