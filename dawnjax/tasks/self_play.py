@@ -110,7 +110,7 @@ class SelfPlay(Playing):
             if found.get(name) != wanted.get(name):
                 raise ConfigError(
                     f"the opponent's weights are of another network: {name} is "
-                    f"{found.get(name, 'absent')} there and {wanted.get(name, 'absent')} in this run"
+                    f"{found.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
                 )
 
     def position(self, arrays: Arrays, setting: Setting) -> Any:
