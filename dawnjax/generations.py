@@ -44,6 +44,15 @@ def compile_generation(recipe: Recipe, record: Record) -> Programs:
     return programs
 
 
+def flops_of_generation(recipe: Recipe) -> float:
+    """Model FLOPs that make a generation's examples; 0 if not known. It traces the model."""
+    task = recipe.experiment.task
+    try:
+        return task.generation_flops(recipe.setting) if isinstance(task, GeneratingTask) else 0.0
+    except ValueError:  # a loop of unknown length
+        return 0.0
+
+
 def _one_call(recipe: Recipe, task: GeneratingTask, phase: str) -> Callable[..., Tree]:
     def call(params: Tree, batch_stats: Tree, made: Tree, root_key: jax.Array) -> Tree:
         model, setting = recipe.model, recipe.setting
@@ -56,9 +65,13 @@ def _one_call(recipe: Recipe, task: GeneratingTask, phase: str) -> Callable[...,
 class Generations:
     """Makes each generation before the first step that trains on it."""
 
-    def __init__(self, recipe: Recipe, programs: Programs, made: Tree):
-        """Continue after the calls that `made` has had; without programs there is nothing to do."""
+    def __init__(self, recipe: Recipe, programs: Programs, made: Tree, model_flops: float = 0.0):
+        """Continue after the calls that `made` has had; without programs there is nothing to do.
+
+        `model_flops` are those that make a generation's examples, 0 if not known.
+        """
         self._recipe, self._programs = recipe, programs
+        self._figures = {"model_flops": model_flops} if model_flops else {}
         task = recipe.experiment.task
         calls = task.calls() if isinstance(task, GeneratingTask) else ()
         self._phases = [phase for phase, count in calls for _ in range(count)]
@@ -111,7 +124,6 @@ class Generations:
         if self._done > before:
             task, counts = recipe.experiment.task, jax.device_get(stepper.state.made[FIGURES])
             number = self._done // len(self._phases) - 1
-            attempt.journal.record_generation(
-                stepper.step, number, task.figures(counts, recipe.setting)
-            )
+            figures = {**task.figures(counts, recipe.setting), **self._figures}
+            attempt.journal.record_generation(stepper.step, number, figures)
         return False

@@ -21,7 +21,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import TrainFeed
-from dawnjax.generations import Generations, compile_generation
+from dawnjax.generations import Generations, compile_generation, flops_of_generation
 from dawnjax.machine.mesh import place, replicated
 from dawnjax.programs import state_shapes
 from dawnjax.run_record import open_run
@@ -85,6 +85,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         # One stage, unless the recipe changes its images or its batch in the course of the run.
         compiled = compile_stages(recipes, session.options, attempt.record_program)
         generating = compile_generation(recipes[0], attempt.record_program)
+        made_flops = flops_of_generation(recipes[0])
         shapes, programs = compiled.first.shapes, compiled.first.train
         root_key = session.root_key(seed)
         counts = session.counts(programs.steps_per_call)
@@ -124,7 +125,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     stepper = Stepper(
         stage.recipe, stage.train, feed, state, step, root_key, counts, queue, attempt.watchdog
     )
-    generations = Generations(recipes[0], generating, state.made)
+    generations = Generations(recipes[0], generating, state.made, made_flops)
     status = _steps_to_target(session, compiled, stepper, generations, evaluation_feed, attempt)
     step = stepper.step
 

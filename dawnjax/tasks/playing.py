@@ -115,8 +115,8 @@ class Playing(GeneratingTask):
 
     def _refuse_memory(self, setting: Setting, shards: int) -> None:
         """Refuse a search whose states, beside the window, exceed a device's memory."""
-        has = None if setting.mesh is None else device_memory(setting.mesh)
-        tree = self._tree_bytes(setting, self.games, self.search.simulations) // shards
+        has = _memory_of(setting)
+        tree = self.call_bytes(setting, shards)
         window = _num_bytes(jax.eval_shape(lambda: self._empty_window(setting)))
         if has is not None and tree + window > has:
             raise ConfigError(
@@ -124,6 +124,9 @@ class Playing(GeneratingTask):
                 f"{tree / 1e9:.1f} GB on each device and the window {window / 1e9:.1f} GB; a "
                 f"device has {has / 1e9:.1f} GB"
             )
+
+    def call_bytes(self, setting: Setting, shards: int) -> float:
+        return self._tree_bytes(setting, self.games, self.search.simulations) / shards
 
     def _tree_bytes(self, setting: Setting, games: int, simulations: int) -> int:
         rules, actions = setting.data.rules(), setting.spec.num_actions
@@ -347,6 +350,10 @@ class Playing(GeneratingTask):
     def train_flops_per_example(self, setting: Setting) -> float:
         return TRAINING_FACTOR * self.evaluation_flops(setting)
 
+    def generation_flops(self, setting: Setting) -> float:
+        evaluations = self.made_positions * (self.search.simulations + 1)
+        return evaluations * self.evaluation_flops(setting)
+
     def evaluation_flops(self, setting: Setting) -> float:
         """Model FLOPs of the network for one position."""
         rows = max(1, setting.execution.batch_norm_group_size)
@@ -374,7 +381,7 @@ class Playing(GeneratingTask):
         key: jax.Array,
     ) -> jax.Array:
         config = self.search.with_simulations(simulations or self.search.simulations)
-        has = device_memory(settings[0].mesh) if settings[0].mesh else None
+        has = _memory_of(settings[0])
         needs = self._tree_bytes(settings[0], games // 2, config.simulations)
         if has is not None and needs > has:
             raise ConfigError(
@@ -417,6 +424,14 @@ class Playing(GeneratingTask):
         """Metrics of the moves found in positions; none unless a task defines it."""
         del examples, moves, positions
         return {}
+
+
+def _memory_of(setting: Setting) -> int | None:
+    """Bytes of a device; None where it is not here, or is only traced for."""
+    mesh = setting.mesh
+    if mesh is None or mesh.devices.flat[0].platform != setting.execution.platform:
+        return None
+    return device_memory(mesh)
 
 
 def _packed(observations: jax.Array) -> jax.Array:

@@ -269,6 +269,11 @@ class Task(abc.ABC):
         del params, batch_stats, setting
         return {}
 
+    def call_bytes(self, setting: Setting, shards: int) -> float:
+        """Bytes beside the state that a call which makes examples needs on one of the devices."""
+        del setting, shards
+        return 0.0
+
     def drawn(self, made: Any, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
         """Training batch, with what is drawn from `made` by its `index` and `epoch`."""
         del made, root_key, setting
