@@ -52,6 +52,7 @@ class Row:
       repeated: Fields of an evaluation that `evaluate` finds again in the checkpoint.
       answered: Field of the last evaluation that `infer` computes again; empty where it has none.
       num_answered: Examples that `infer` answers.
+      plays: Whether runs play matches against each other, and `infer` draws a game.
       shown: Text of the report's page.
       refused: Flags that do not fit, and the text of the one line that says so.
     """
@@ -72,6 +73,7 @@ class Row:
     repeated: tuple[str, ...]
     answered: str
     num_answered: int
+    plays: bool = False
     shown: str
     refused: tuple[tuple[tuple[str, ...], str], ...]
 
@@ -258,6 +260,7 @@ TABLE: dict[str, Row] = {
         repeated=("score", "score_low"),
         answered="",
         num_answered=3,
+        plays=True,
         shown="score",
         refused=(
             (("--data.game=checkers",), "data.game='checkers' must be go_NxN"),
