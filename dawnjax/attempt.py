@@ -346,7 +346,7 @@ class Attempt:
         return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
-def _fields(point: SavePoint) -> dict[str, int]:
+def _fields(point: SavePoint) -> dict[str, Any]:
     return {name: value for name, value in point._asdict().items() if name == "step" or value}
 
 

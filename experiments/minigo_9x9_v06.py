@@ -59,6 +59,7 @@ EXPERIMENT = Experiment(
     ),
     num_epochs=150,
     global_batch_size=4096,
+    batch_norm_group_size=4096,
     targets=(Target(metric="score", value=0.5),),
     evaluation=Evaluation(every_epochs=1.0, global_batch_size=100),
 )

@@ -94,7 +94,7 @@ class Answerer:
     ) -> tuple[str, str]:
         """Drawing of the game that both sides play on from a position, and its outcome in words."""
         step = compiled(self._stepped, {**arrays, "move": np.zeros(1, np.int32)})
-        boards, after = [arrays], {"ended": False}
+        boards, after = [arrays], dict[str, Any](ended=False)
         while not after["ended"]:
             after = step({**boards[-1], "move": answer(boards[-1])})
             boards.append({**after["states"], "index": arrays["index"]})

@@ -38,8 +38,8 @@ class PgxOpponent(PgxGame):
 
     def spec(self) -> GameSpec:
         """As of the game; the weights count in the fingerprint."""
-        spec = super().spec()
         content = b"" if self.made_up else self._content()
+        spec = super().spec()  # which takes seconds to load the rules
         config = repr(dataclasses.replace(self, data_dir="")).encode()
         digest = hashlib.sha256(config + hashlib.sha256(content).digest()).hexdigest()[:16]
         name = f"{self.game.replace('_', ' ')}, played by the model, and against a fixed network"
