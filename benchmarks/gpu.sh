@@ -22,6 +22,7 @@
 #   profile_resnet50   a few of its steps, traced: busy time, roofline and every kernel
 #   profile_amoebanet_d
 #   start_up           the first step of ResNet-50 from the command, cold and warm, against PyTorch
+#   minigo             games a second of self-play, 256 to 4,096 side by side, and utilization
 #   gpt2_peer          steps of gpt2_small against a train_gpt.py of modded-nanogpt (--peer), which
 #                      takes --peer_tokens a step
 #   all                all of these
@@ -144,6 +145,9 @@ run_part() {
       run "$python" -m benchmarks first_step --rounds="${trials:-3}" \
         --seconds="$seconds" $tiny
       ;;
+    minigo)
+      run "$python" -m benchmarks self_play --seconds="$seconds" $tiny
+      ;;
     gpt2_peer)
       run "$python" -m benchmarks language_model_peer ${peers[@]+"${peers[@]}"} \
         ${peer_tokens[@]+"${peer_tokens[@]}"} --seconds="$seconds" $tiny
@@ -181,7 +185,7 @@ run_parts() {  # some parts, each in a process of its own, within --seconds for 
 
 mkdir -p "$out"
 parts=(record speedrun record_net resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
-  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d start_up gpt2_peer)
+  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d start_up minigo gpt2_peer)
 asked=("${parts[@]}")
 [[ $part = all || $part = plan ]] || IFS=, read -ra asked <<<"$part"
 for one in "${asked[@]}"; do

@@ -18,6 +18,7 @@ from dawnjax.capture import run_profile
 from dawnjax.capture.traced_steps import Hooks
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpoints.location import refuse_unwritable
+from dawnjax.checkpoints.manifest import SavePoint
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
@@ -169,9 +170,9 @@ class Attempt:
         # The past is that of process 0, of whose log the result is made.
         is_lost = self._is_first and past.lacks_some_of(events, log.events)
         lost: dict[str, Any] = {"past": events} if is_lost else {}
-        log.append("restored", step=restored.step, **lost)
+        log.append("restored", **_fields(restored.point), **lost)
         self.journal.step = self.journal.first_step = restored.step
-        self._display.note(f"resumed from step {restored.step}, {self._gap(events)}")
+        self._display.note(f"resumed from {restored.point}, {self._gap(events)}")
         return restored
 
     def _gap(self, past_events: list[dict[str, Any]]) -> str:
@@ -213,15 +214,18 @@ class Attempt:
         every = self._options.checkpoint.every_seconds
         return every > 0 and time.perf_counter() - self._last_save > every
 
-    def save(self, step: int, state: TrainState) -> None:
-        """Begin an asynchronous save of the state, with the log so far."""
+    def save(self, step: int, state: TrainState, calls: int) -> None:
+        """Begin an asynchronous save of the state, with the log so far.
+
+        `calls` are those since the step that made examples.
+        """
         self._last_save = time.perf_counter()
-        if self.checkpoints.holds(step):
+        if self.checkpoints.holds(step, calls):
             return
         log, record = self._run.log, self._run.record
-        log.append("checkpoint", step=step)
+        log.append("checkpoint", **_fields(SavePoint(step, calls)))
         metadata = {n: record[n] for n in ("identity", "seed", "settings") if n in record}
-        self.checkpoints.save(step, state, {**metadata, "events": list(log.events)})
+        self.checkpoints.save(step, state, {**metadata, "events": list(log.events)}, calls)
 
     def host_used(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:
         """Wait for the last save, and sum up what the run used of this host."""
@@ -341,6 +345,10 @@ class Attempt:
         if jax.process_count() == 1:
             return number
         return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def _fields(point: SavePoint) -> dict[str, Any]:
+    return {name: value for name, value in point._asdict().items() if name == "step" or value}
 
 
 def _describe(run: OpenRun, mesh: Mesh) -> None:

@@ -119,7 +119,10 @@ def _made_note(result: RunResult, phase: str) -> str:
     }
     if not seconds:
         return "no whole generation"
-    made = (f"{total:,.0f} {name} ({total / seconds:,.1f}/s)" for name, total in totals.items())
+    made = [f"{total:,.0f} {name} ({total / seconds:,.1f}/s)" for name, total in totals.items()]
+    if flops := sum(row.get("model_flops", 0.0) for row in result.generations):
+        rate = words.scaled(flops / seconds, "FLOP/s")
+        made.append(f"{words.scaled(flops, 'FLOP')} of the model ({rate})")
     return f"{len(result.generations)} generations: {', '.join(made)}"
 
 

@@ -44,6 +44,15 @@ def compile_generation(recipe: Recipe, record: Record) -> Programs:
     return programs
 
 
+def flops_of_generation(recipe: Recipe) -> float:
+    """Model FLOPs that make a generation's examples; 0 if not known. It traces the model."""
+    task = recipe.experiment.task
+    try:
+        return task.generation_flops(recipe.setting) if isinstance(task, GeneratingTask) else 0.0
+    except ValueError:  # a loop of unknown length
+        return 0.0
+
+
 def _one_call(recipe: Recipe, task: GeneratingTask, phase: str) -> Callable[..., Tree]:
     def call(params: Tree, batch_stats: Tree, made: Tree, root_key: jax.Array) -> Tree:
         model, setting = recipe.model, recipe.setting
@@ -56,19 +65,35 @@ def _one_call(recipe: Recipe, task: GeneratingTask, phase: str) -> Callable[...,
 class Generations:
     """Makes each generation before the first step that trains on it."""
 
-    def __init__(self, recipe: Recipe, programs: Programs, made: Tree):
-        """Continue after the calls that `made` has had; without programs there is nothing to do."""
+    def __init__(self, recipe: Recipe, programs: Programs, made: Tree, model_flops: float = 0.0):
+        """Continue after the calls that `made` has had; without programs there is nothing to do.
+
+        `model_flops` are those that make a generation's examples, 0 if not known.
+        """
         self._recipe, self._programs = recipe, programs
+        self._figures = {"model_flops": model_flops} if model_flops else {}
         task = recipe.experiment.task
         calls = task.calls() if isinstance(task, GeneratingTask) else ()
         self._phases = [phase for phase, count in calls for _ in range(count)]
+        # The first generation has the last phase alone.
+        self._skipped = len(self._phases) - calls[-1][1] if calls else 0
         self._done = int(made[CALLS]) if calls else 0
+
+    def _needed(self, step: int) -> int:
+        """Calls that come before the last of `step` steps, those skipped at first included."""
+        if step == 0:
+            return self._skipped
+        number = math.floor(self._recipe.experiment.epoch_of_step(step - 1, self._recipe.spec))
+        return (number + 1) * len(self._phases)
+
+    def calls_since(self, step: int) -> int:
+        """Calls made since the newest step, which is `step`."""
+        return self._done - self._needed(step)
 
     def next_phase(self, step: int) -> str:
         """Phase of the next call that must come before the step after `step`; empty if none."""
-        recipe, length = self._recipe, len(self._phases)
-        number = math.floor(recipe.experiment.epoch_of_step(step, recipe.spec))
-        return self._phases[self._done % length] if self._done < (number + 1) * length else ""
+        is_made = self._done >= self._needed(step + 1)
+        return "" if is_made else self._phases[self._done % len(self._phases)]
 
     def advance(self, state: TrainState, root_key: jax.Array) -> TrainState:
         """Make the next call; it takes over the memory of `made`."""
@@ -87,13 +112,18 @@ class Generations:
                 preemption.spend_budget()
             if preemption.holding and preemption.stops_at(stepper.step):
                 return True
+            calls = self.calls_since(stepper.step)
+            # At a step itself the loop has asked already.
+            if calls and attempt.agree(attempt.save_due()):
+                attempt.phases.enter("checkpoint")
+                attempt.save(stepper.step, stepper.state, calls)
             attempt.phases.enter(cast(Phase, phase))
+            attempt.watchdog.calls += 1  # before the call, as of a step
             stepper.state = self.advance(stepper.state, stepper.root_key)
             attempt.get_on()
         if self._done > before:
             task, counts = recipe.experiment.task, jax.device_get(stepper.state.made[FIGURES])
             number = self._done // len(self._phases) - 1
-            attempt.journal.record_generation(
-                stepper.step, number, task.figures(counts, recipe.setting)
-            )
+            figures = {**task.figures(counts, recipe.setting), **self._figures}
+            attempt.journal.record_generation(stepper.step, number, figures)
         return False

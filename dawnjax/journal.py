@@ -119,6 +119,9 @@ class Journal:
         self._display.generation(number, figures, self.run_seconds())
         self._write_scalars(step, {f"generation/{name}": v for name, v in figures.items()})
 
+    def has_evaluated(self, step: int) -> bool:
+        return any(event["step"] == step for event in events_of(self._log.events, "evaluation"))
+
     def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
         """Record an evaluation that ends now; returns True if it reached the target."""
         reached = reaches(self._experiment.targets, metrics)

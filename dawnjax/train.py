@@ -21,7 +21,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import TrainFeed
-from dawnjax.generations import Generations, compile_generation
+from dawnjax.generations import Generations, compile_generation, flops_of_generation
 from dawnjax.machine.mesh import place, replicated
 from dawnjax.programs import state_shapes
 from dawnjax.run_record import open_run
@@ -85,6 +85,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         # One stage, unless the recipe changes its images or its batch in the course of the run.
         compiled = compile_stages(recipes, session.options, attempt.record_program)
         generating = compile_generation(recipes[0], attempt.record_program)
+        made_flops = flops_of_generation(recipes[0])
         shapes, programs = compiled.first.shapes, compiled.first.train
         root_key = session.root_key(seed)
         counts = session.counts(programs.steps_per_call)
@@ -124,7 +125,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     stepper = Stepper(
         stage.recipe, stage.train, feed, state, step, root_key, counts, queue, attempt.watchdog
     )
-    generations = Generations(recipes[0], generating, state.made)
+    generations = Generations(recipes[0], generating, state.made, made_flops)
     status = _steps_to_target(session, compiled, stepper, generations, evaluation_feed, attempt)
     step = stepper.step
 
@@ -135,7 +136,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
     if status != "diverged":
         phases.enter("checkpoint")
-        attempt.save(step, stepper.state)
+        attempt.save(step, stepper.state, generations.calls_since(step))
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         attempt.keep_result(status, step)
@@ -173,6 +174,8 @@ def _steps_to_target(
         stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
     has_limit = experiment.max_seconds and not ends_at_target
     limit = experiment.max_seconds if has_limit else math.inf
+    # A run that is stopped while it makes examples has no new step to evaluate.
+    evaluated = step if attempt.agree(journal.has_evaluated(step)) else -1
     # A call never crosses a stop, so the reading thread must know every stop.
     stepper.read_ahead(stops)
     attempt.preemption.begin(step)
@@ -193,7 +196,8 @@ def _steps_to_target(
             status = "diverged"
             break
         is_over = stopped and attempt.preemption.is_budget_spent
-        if step in evaluation_steps or is_over:
+        if (step in evaluation_steps or is_over) and step != evaluated:
+            evaluated = step
             phases.enter("eval")
             # The clock of the target stops when this returns: the metrics are then on the host.
             metrics = evaluate(
@@ -218,7 +222,7 @@ def _steps_to_target(
         # Process 0 decides by its clock; hosts that decided alone would save different steps.
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
             phases.enter("checkpoint")
-            attempt.save(step, stepper.state)
+            attempt.save(step, stepper.state, generations.calls_since(step))
     return status
 
 

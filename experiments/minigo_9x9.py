@@ -23,22 +23,24 @@ from dawnjax.models.policy_value import PolicyValue
 from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.professional_moves import ProfessionalMoves
 
+SEARCH = GameSearch(
+    method="puct",
+    simulations=200,
+    exploration=1.38,
+    exploration_base=1e9,  # the weight of the prior stays
+    noise_alpha=0.03 * 361 / 81,
+    noise_fraction=0.25,
+    opening_moves=7,
+    symmetries=True,
+)
+
 EXPERIMENT = Experiment(
     name="minigo_9x9",
     task=ProfessionalMoves(
         games=2000,
         moves=60,
         window_generations=17,
-        search=GameSearch(
-            method="puct",
-            simulations=200,
-            exploration=1.38,
-            exploration_base=1e9,  # the weight of the prior stays
-            noise_alpha=0.03 * 361 / 81,
-            noise_fraction=0.25,
-            opening_moves=7,
-            symmetries=True,
-        ),
+        search=SEARCH,
         symmetries=False,
         gating_games=100,
         gating_score=0.55,

@@ -38,7 +38,7 @@ def infer_run(
 ) -> None:
     """Answer examples with the newest checkpoint on one device; writes and shows latencies.
 
-    `draw` is a folder for pictures of the first answers; empty draws none.
+    `draw` is a folder for pictures of the first answers, or of a game; empty draws none.
     """
     experiment = run.experiment
     mesh = alone(experiment, run.spec, options, num_devices=1).mesh
@@ -46,8 +46,10 @@ def infer_run(
     in_split = run.spec.num_eval_examples
     examples = {**experiment.data.load("eval")}
     answering = latency.make_answering(recipe, restored.state, examples)
-    if draw and answering.shown is None:
-        raise ConfigError(f"--draw={draw}: task={experiment.task.TAG} draws no answers")
+    if draw and answering.shown is None and answering.game is None:
+        raise ConfigError(
+            f"--draw={draw}: nothing draws the answers of task={experiment.task.TAG} on these data"
+        )
     # A machine with other work gives long latencies: the record shows its load before and after.
     load_before = os.getloadavg()[0]
     seconds, answers, positions = latency.measure(answering, in_split, num_examples, warm_up)
@@ -123,6 +125,11 @@ def infer_run(
         shown = min(len(answers), MOST_PICTURES_OF_A_RUN)
         drawn = f"{min(len(answers), MOST_PICTURES)} of {len(answers)} answers in {folder}"
         print(f"drawn: {drawn}; a report of the run shows the first {shown}")
+    if draw and answering.game is not None:
+        drawing, outcome = answering.game()
+        file = Path(draw).expanduser() / "game.svg"
+        records.write(file, drawing.encode())
+        print(f"drawn: a game of {outcome}, in {file}")
 
 
 def _draw(folder: Path, kept: Path, shown: Any, answers: list[Any], positions: list[int]) -> None:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from dawnjax.checkpointed.exported_weights import ExportedWeights, exported
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.arrays import signature
-from dawnjax.checkpoints.manifest import DamageError, read_manifest, steps_of
+from dawnjax.checkpoints.manifest import DamageError, point_of, points_of, read_manifest
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.experiment import Experiment
@@ -104,16 +104,16 @@ def _source_record(path: Path) -> dict[str, Any]:
 
 def _newest_manifest(path: Path) -> dict[str, Any]:
     checkpoints = RunDirectory(path).checkpoints
-    step = max(steps_of(checkpoints), default=None)
-    if step is None:
+    point = max(points_of(checkpoints), default=None)
+    if point is None:
         raise ConfigError(
             f"--initialize_from={path}: the run has no checkpoint in {checkpoints}; copy one "
             "there from where it saved"
         )
     try:
-        return read_manifest(checkpoints / str(step), step)
+        return read_manifest(checkpoints / point.folder, point)
     except DamageError as error:
-        raise ConfigError(f"--initialize_from={path}: checkpoint {step}: {error}") from None
+        raise ConfigError(f"--initialize_from={path}: checkpoint {point.folder}: {error}") from None
 
 
 def refuse_other_model(request: Request, recipe: Recipe) -> None:
@@ -188,7 +188,7 @@ class Source:
             return self.file.state
         hashes = identity_of(self.manifest["files"])
         run_id, identity = self.record["run_id"], self.record["identity"]
-        return f"{run_id}, identity {identity}, step {self.manifest['step']}, files {hashes}"
+        return f"{run_id}, identity {identity}, {point_of(self.manifest)}, files {hashes}"
 
     @property
     def weights(self) -> str:
@@ -211,7 +211,7 @@ class Source:
         checkpoints = Checkpoints(str(RunDirectory(self.path).checkpoints), keep=1, warn=warn)
         read = checkpoints.read_newest(places.get)
         checkpoints.close()
-        if read is None or read.step != step:
+        if read is None or read.point != point_of(self.manifest):
             raise CheckpointError(f"{self.path}: its newest checkpoint does not verify")
         return read
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 from dawnjax import records
 
@@ -31,6 +31,27 @@ _MOST_BYTES = 64 * 2**20
 
 _DEEPEST = 30
 """Folders inside each other; Orbax makes three."""
+
+
+class SavePoint(NamedTuple):
+    """Steps that made a saved state, and the calls since the last of them that made examples.
+
+    Points of a run are in the order in which it passes them.
+    """
+
+    step: int
+    calls: int = 0
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder, such as `120`, or `120-7` between the steps 120 and 121."""
+        return f"{self.step}-{self.calls}" if self.calls else str(self.step)
+
+    def __str__(self) -> str:
+        return f"step {self.step}" + (f" and {self.calls} calls" if self.calls else "")
+
+
+_FOLDER = re.compile(r"(0|[1-9]\d*)(?:-([1-9]\d*))?", re.ASCII)
 
 
 class DamageError(Exception):
@@ -118,7 +139,7 @@ def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool)
     records.sync_folder(path.parent)
 
 
-def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
+def read_manifest(path: "epath.Path | Path", point: SavePoint) -> dict[str, Any]:
     """Manifest of a checkpoint, no file compared with it; or a DamageError that says why."""
     try:
         if os.path.exists(path / MANIFEST) and not os.path.isfile(path / MANIFEST):
@@ -145,32 +166,37 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
         records.convert(content, _Manifest)
     except ValueError as error:
         raise DamageError(f"{MANIFEST} is none that this program writes: {error}") from None
-    if content["step"] != step:
-        raise DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
+    if point_of(content) != point:
+        raise DamageError(f"{MANIFEST} is of {point_of(content)}: the folder was renamed")
     return content
 
 
 def newest_metadata(directory: "epath.Path | Path") -> dict[str, Any] | None:
     """Metadata of the newest checkpoint whose manifest is whole, whatever its arrays; or None."""
     try:
-        for step in sorted(steps_of(directory), reverse=True):
+        for point in sorted(points_of(directory), reverse=True):
             with contextlib.suppress(DamageError):
-                return read_manifest(directory / str(step), step)["metadata"]
+                return read_manifest(directory / point.folder, point)["metadata"]
     except OSError:
         return None
     return None
 
 
-def steps_of(directory: "epath.Path | Path") -> list[int]:
+def point_of(content: dict[str, Any]) -> SavePoint:
+    """Point of a manifest."""
+    return SavePoint(content["step"], content.get("calls", 0))
+
+
+def points_of(directory: "epath.Path | Path") -> list[SavePoint]:
     if not directory.exists():
         return []
-    names = [path.name for path in directory.iterdir()]
-    return [int(name) for name in names if name.isdecimal() and name == str(int(name))]
+    found = [_FOLDER.fullmatch(path.name) for path in directory.iterdir()]
+    return [SavePoint(int(match[1]), int(match[2] or 0)) for match in found if match]
 
 
-def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
+def verified_manifest(path: "epath.Path", point: SavePoint) -> dict[str, Any]:
     """Manifest of a checkpoint, every file compared with it; or a DamageError that names one."""
-    content = read_manifest(path, step)
+    content = read_manifest(path, point)
     present = set(files_of(path))
     for name in sorted(present - content["files"].keys()):
         raise DamageError(f"{name} is not of this checkpoint: it was added later")
@@ -202,6 +228,7 @@ class _File(TypedDict):
 class _Manifest(TypedDict):
     manifest_version: int
     step: int
+    calls: NotRequired[int]  # absent where there are none
     metadata: dict[str, Any]
     arrays: dict[str, str]  # dtype and shape of each
     files: dict[str, _File]

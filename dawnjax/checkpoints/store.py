@@ -1,8 +1,9 @@
 """Checkpoints that are either whole or not used.
 
-A checkpoint is the folder `<directory>/<step>/`: the arrays as Orbax writes them, and
-`manifest.json`, written last. Orbax alone restores past some missing files and takes the target's
-dtype for the data's; here what is restored is what was saved, bit for bit.
+A checkpoint is the folder `<directory>/<step>/`, or `<step>-<calls>/` where calls after that step
+made examples: the arrays as Orbax writes them, and `manifest.json`, written last. Orbax alone
+restores past some missing files and takes the target's dtype for the data's; here what is restored
+is what was saved, bit for bit.
 
 Several processes share one directory (a network file system or `gs://`). Process 0 alone hashes,
 verifies and deletes, and tells the others what it chose.
@@ -44,11 +45,13 @@ from dawnjax.checkpoints.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
     DamageError,
+    SavePoint,
     UnfinishedError,
     delete,
     fingerprints,
     one_line,
-    steps_of,
+    point_of,
+    points_of,
     verified_manifest,
     write_manifest,
 )
@@ -58,17 +61,22 @@ if TYPE_CHECKING:
     # With Orbax it takes 0.15 to 0.3 s to import; who opens no checkpoints does not pay that.
     from etils import epath
 
-_UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
+_UNFINISHED = re.compile(r"\d+(-\d+)?\.orbax-checkpoint-tmp.*")
 """Folders of saves that Orbax has not committed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """A checkpoint that was read back; `metadata` is what `save` was given."""
+    """A checkpoint that was read back; `metadata` and `calls` are what `save` was given."""
 
     step: int
     state: Any
     metadata: dict[str, Any]
+    calls: int = 0
+
+    @property
+    def point(self) -> SavePoint:
+        return SavePoint(self.step, self.calls)
 
 
 class Checkpoints:
@@ -107,21 +115,21 @@ class Checkpoints:
         self._failures: list[
             str
         ] = []  # Found on the thread that finishes a save; wait() warns of them.
-        # Steps that were saved or restored here, and that were seen to be damaged; every process
+        # Points that were saved or restored here, and that were seen to be damaged; every process
         # knows the same.
-        self._whole: set[int] = set()
-        self._damaged: set[int] = set()
+        self._whole: set[SavePoint] = set()
+        self._damaged: set[SavePoint] = set()
         self._reads_back = False  # whether Orbax was seen to find the arrays of a save
-        self._failed_saves: list[int] = []
+        self._failed_saves: list[SavePoint] = []
         if self._remote:
             check_reachable(self._directory)
         elif jax.process_count() > 1:
             check_shared(self._directory)
         self._checkpointer = open_checkpointer(self._meet)
 
-    def save(self, step: int, state: Any, metadata: dict[str, Any]) -> None:
-        """Start to save a state, after the save before it has ended; a saved step is not saved
-        again.
+    def save(self, step: int, state: Any, metadata: dict[str, Any], calls: int = 0) -> None:
+        """Start to save a state, after the save before it has ended; what is saved already is not
+        saved again.
 
         Returns once the arrays are on the host, so donating them is safe. Writing, hashing and the
         deletion of old checkpoints happen on another thread. A save that fails, such as on a full
@@ -131,6 +139,7 @@ class Checkpoints:
           step: 0 or more.
           state: A tree of `jax.Array`, without PRNG key arrays.
           metadata: JSON values; they are read back equal.
+          calls: Calls since that step that made examples.
 
         Raises:
           TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
@@ -145,9 +154,11 @@ class Checkpoints:
                 array.dtype, jax.dtypes.extended
             ):
                 raise TypeError(f"{name} is a {type(array).__name__}, not a plain array")
+        point = SavePoint(step, calls)
         content = {
             "manifest_version": MANIFEST_VERSION,
             "step": step,
+            **({"calls": calls} if calls else {}),
             "metadata": metadata,
             "arrays": {name: signature(array) for name, array in arrays.items()},
         }
@@ -155,30 +166,30 @@ class Checkpoints:
         content = records.load_json(json.dumps(content))
 
         self.wait()
-        if step in self._whole:
+        if point in self._whole:
             return
         self._assent = Assent()
-        obstacle = from_process_zero(lambda: self._clear_way(step))
+        obstacle = from_process_zero(lambda: self._clear_way(point))
         if obstacle:
             # Orbax is not asked: its threads would wait 5 minutes for a folder that never comes,
             # and keep the other processes from going on, and the program from ending.
-            self._note_failure(step, obstacle)
+            self._note_failure(point, obstacle)
             return
         try:
             args = ocp.args.PyTreeSave(with_elements(arrays))
-            self._checkpointer.save(self._directory / str(step), args=args)
+            self._checkpointer.save(self._directory / point.folder, args=args)
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
-            self._save_failed(step, error)
+            self._save_failed(point, error)
             return
         self._thread = threading.Thread(
-            target=self._finish, args=(step, content), name=f"checkpoint-{step}"
+            target=self._finish, args=(point, content), name=f"checkpoint-{point.folder}"
         )
         self._thread.start()
 
-    def holds(self, step: int) -> bool:
+    def holds(self, step: int, calls: int = 0) -> bool:
         """True if a state was saved or restored here; waits for a save that is under way."""
         self.wait()
-        return step in self._whole
+        return SavePoint(step, calls) in self._whole
 
     def wait(self) -> None:
         """Wait until the last save is on disk, manifest and all, or has failed; then warn."""
@@ -191,17 +202,17 @@ class Checkpoints:
     def shortfall(self) -> str:
         """One line about saves that failed since the last good one, once none is under way."""
         self.wait()
-        newest = max(self._whole, default=-1)
-        if max(self._failed_saves, default=-1) <= newest:
+        newest = max(self._whole, default=SavePoint(-1))
+        if max(self._failed_saves, default=SavePoint(-1)) <= newest:
             return ""
         count = len(self._failed_saves)
         failed = f"{count} saves of a checkpoint failed" if count > 1 else "a save failed"
-        if newest < 0:
+        if newest.step < 0:
             return (
                 f"{failed}, and there is no checkpoint in {self._directory}: this run cannot be "
                 "resumed, evaluated or asked for answers"
             )
-        return f"{failed}, and with it the newest state: the newest checkpoint is of step {newest}"
+        return f"{failed}, and with it the newest state: the newest checkpoint is of {newest}"
 
     def restore_newest(self, like: Any) -> Restored | None:
         """Restore the newest checkpoint that verifies; warn of each damaged one that is skipped.
@@ -227,30 +238,32 @@ class Checkpoints:
         content = self._newest_whole()
         if content is None:
             return None
-        check_same_structure(self._directory / str(content["step"]), content["arrays"], wanted)
+        check_same_structure(self._directory / point_of(content).folder, content["arrays"], wanted)
         arrays = self._arrays_of(content, wanted)
         leaves = [arrays[name] for name in wanted]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-        return Restored(content["step"], state, content["metadata"])
+        return _restored(content, state)
 
     def _newest_whole(self) -> dict[str, Any] | None:
         self.wait()
         content, skipped = from_process_zero(self._find_newest)
-        for step, reason in skipped:
-            self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
-            self._whole.discard(step)
-            self._damaged.add(step)
+        for place, reason in skipped:
+            point = SavePoint(*place)  # a list, from another process
+            self._warn(f"checkpoint {self._directory / point.folder} is not used: {reason}")
+            self._whole.discard(point)
+            self._damaged.add(point)
         return content
 
     def _arrays_of(self, content: dict[str, Any], wanted: dict[str, Any]) -> dict[str, jax.Array]:
-        path = self._directory / str(content["step"])
+        point = point_of(content)
+        path = self._directory / point.folder
         try:
             arrays = self._read(path, wanted)
         except Exception as error:
             raise CheckpointError(
                 f"checkpoint {path} verifies but Orbax cannot read it: {one_line(error)}"
             ) from error
-        self._whole.add(content["step"])
+        self._whole.add(point)
         return arrays
 
     def read_newest(self, place_of: Callable[[str], Any]) -> Restored | None:
@@ -266,7 +279,7 @@ class Checkpoints:
             for name, text in content["arrays"].items()
             if (place := place_of(name)) is not None
         }
-        return Restored(content["step"], self._arrays_of(content, wanted), content["metadata"])
+        return _restored(content, self._arrays_of(content, wanted))
 
     def close(self) -> None:
         """Wait for the last save and end Orbax's threads."""
@@ -276,25 +289,25 @@ class Checkpoints:
     def _meet(self, *, key: str, timeout_ms: int) -> None:
         self._assent.give()
 
-    def _clear_way(self, step: int) -> str:
+    def _clear_way(self, point: SavePoint) -> str:
         """Clear a save's way of all but whole checkpoints; return why that failed, or nothing."""
         try:
             if self._remote:
-                self._delete_leftovers(step)
+                self._delete_leftovers(point)
             else:
                 try_to_write(os.fspath(self._directory))
                 # Orbax then fails for the same reason, and says it.
                 with contextlib.suppress(OSError, RecursionError):
-                    self._delete_leftovers(step)
+                    self._delete_leftovers(point)
         except Exception as error:  # Of whichever package asks the store.
             return one_line(error)
         return ""
 
-    def _delete_leftovers(self, step: int) -> None:
+    def _delete_leftovers(self, point: SavePoint) -> None:
         """Delete what a killed attempt left unfinished: no save is under way."""
-        path = self._directory / str(step)
+        path = self._directory / point.folder
         self._delete_unfinished()
-        if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
+        if path.exists() and (point in self._damaged or not (path / MANIFEST).exists()):
             delete(path)
 
     def _delete_unfinished(self) -> bool:
@@ -306,8 +319,8 @@ class Checkpoints:
             path.rmtree()
         return bool(unfinished)
 
-    def _finish(self, step: int, content: dict[str, Any]) -> None:
-        path = self._directory / str(step)
+    def _finish(self, point: SavePoint, content: dict[str, Any]) -> None:
+        path = self._directory / point.folder
         try:
             self._checkpointer.wait_until_finished()
             # A manifest makes the folder a checkpoint: what must not be lost with it goes first.
@@ -318,10 +331,10 @@ class Checkpoints:
                 write_manifest(path, whole, remote=self._remote)
             self._assent.give()
         except Exception as error:  # As in save().
-            self._save_failed(step, error)
+            self._save_failed(point, error)
             return
-        self._whole.add(step)
-        self._damaged.discard(step)
+        self._whole.add(point)
+        self._damaged.discard(point)
         self._delete_old()
 
     def _read_back(self, path: "epath.Path", arrays: dict[str, str]) -> None:
@@ -342,23 +355,23 @@ class Checkpoints:
                 )
         self._reads_back = True
 
-    def _save_failed(self, step: int, error: Exception) -> None:
+    def _save_failed(self, point: SavePoint, error: Exception) -> None:
         # Or there is no answer within the time.
         with contextlib.suppress(RefusedError, jax.errors.JaxRuntimeError):
             self._assent.give(refusal=one_line(error))
-        self._note_failure(step, one_line(error))
+        self._note_failure(point, one_line(error))
         # A new one, so that nothing of the failure stays behind in it.
         with contextlib.suppress(Exception):  # It may raise the same again.
             self._checkpointer.close()
         self._checkpointer = open_checkpointer(self._meet)
         if jax.process_index() == 0:
-            self._delete_remains(self._directory / str(step))
+            self._delete_remains(self._directory / point.folder)
 
-    def _note_failure(self, step: int, reason: str) -> None:
-        self._failed_saves.append(step)
+    def _note_failure(self, point: SavePoint, reason: str) -> None:
+        self._failed_saves.append(point)
         self._failures.append(
-            f"checkpoint {self._directory / str(step)} could not be saved: {reason}; the run goes "
-            "on with the checkpoints that it has"
+            f"checkpoint {self._directory / point.folder} could not be saved: {reason}; the "
+            "run goes on with the checkpoints that it has"
         )
 
     def _delete_remains(self, path: "epath.Path") -> None:
@@ -383,31 +396,31 @@ class Checkpoints:
         """Delete all that is older than the `keep` newest checkpoints known to be whole."""
         if len(self._whole) < self._keep:
             return
-        # Only steps known to be whole count: a damaged one must not push out a good one.
+        # Only those known to be whole count: a damaged one must not push out a good one.
         oldest = sorted(self._whole)[-self._keep]
-        self._whole = {step for step in self._whole if step >= oldest}
+        self._whole = {point for point in self._whole if point >= oldest}
         if jax.process_index() > 0:
             return
         try:
-            for step in steps_of(self._directory):
-                if step < oldest:
-                    delete(self._directory / str(step))
+            for point in points_of(self._directory):
+                if point < oldest:
+                    delete(self._directory / point.folder)
         except Exception as error:  # Of the disk, or of who asks the store.
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
-    def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
-        """Manifest of the newest checkpoint that verifies, or None; newer steps, each with its
+    def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[SavePoint, str]]]:
+        """Manifest of the newest checkpoint that verifies, or None; newer ones, each with its
         damage.
         """
-        skipped: list[tuple[int, str]] = []
+        skipped: list[tuple[SavePoint, str]] = []
         only_unfinished = True
         try:
-            for step in sorted(steps_of(self._directory), reverse=True):
+            for point in sorted(points_of(self._directory), reverse=True):
                 try:
-                    content = verified_manifest(self._directory / str(step), step)
+                    content = verified_manifest(self._directory / point.folder, point)
                 except DamageError as error:
                     only_unfinished &= isinstance(error, UnfinishedError)
-                    skipped.append((step, str(error)))
+                    skipped.append((point, str(error)))
                     continue
                 del content["files"]  # The other processes have no use for them.
                 return content, skipped
@@ -415,7 +428,7 @@ class Checkpoints:
             raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
         if only_unfinished:
             return None, skipped
-        reasons = "; ".join(f"step {step}: {reason}" for step, reason in skipped)
+        reasons = "; ".join(f"{point}: {reason}" for point, reason in skipped)
         raise CheckpointError(
             f"no checkpoint in {self._directory} verifies ({reasons}); bring back a copy of one, "
             "or, to train that run from the beginning, delete that directory"
@@ -432,3 +445,8 @@ class Checkpoints:
         return {
             name: read[name] if name in stored else empty_array(wanted[name]) for name in wanted
         }
+
+
+def _restored(content: dict[str, Any], state: Any) -> Restored:
+    point = point_of(content)
+    return Restored(point.step, state, content["metadata"], point.calls)

@@ -3,8 +3,8 @@
 SIGTERM (a machine is taken back), SIGUSR1 (a time limit is near), SIGINT (Ctrl-C) and SIGHUP (a
 lost connection) ask the run to save and end. All processes must stop after the same step, or the
 others wait in a collective for the one that stopped. So each process that hears of the request
-holds still at its next step boundary and says its step. All continue to the first boundary after
-the latest of these steps.
+holds still at its next step boundary and says its number. All continue to the first boundary after
+the latest of these.
 
 Source: `jax.experimental.multihost_utils.reached_preemption_sync_point` agrees in this way. It
 knows no SIGINT and no process alone, wants a call at each step, and swallows a SIGTERM that comes
@@ -74,8 +74,8 @@ class Preemption:
             self._thread.join(timeout=5.0)
 
     def begin(self, step: int) -> None:
-        """Mark the first step: above `step` there is something to save."""
-        self._begun_after = step
+        """Mark the first call: after it there is something to save."""
+        self._begun_after = step + self._watchdog.calls
         # Loading an accelerator's runtime may have taken the signals away since `install`.
         self._hearing.enter_context(stop_signals.heard_by(self.ask))
 
@@ -99,10 +99,10 @@ class Preemption:
         return self.holding or bool(self._wanted)
 
     def stops_at(self, step: int) -> bool:
-        """True if all processes stop at this step boundary.
+        """True if all processes stop at this boundary: after `step`, and the watchdog's calls.
 
-        All processes must have the same boundaries. Each must set its watchdog's `step` to a
-        boundary's before it reads `holding` there.
+        All processes must have the same boundaries. Each must set its watchdog's `step` or `calls`
+        to a boundary's before it reads `holding` there.
         """
         if not self.holding or self._store is None:
             return self.holding
@@ -111,14 +111,14 @@ class Preemption:
         if not self._agreed.is_set():
             self._watchdog.report("agree to stop", step)
             self._agreed.wait()
-        return step >= self._stop_at
+        return step + self._watchdog.calls >= self._stop_at
 
     def ask(self, number: signal.Signals) -> None:
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             what = "after its last step" if self._has_ended else "without saving"
             self._watchdog.end(f"was interrupted twice, {what},", ExitStatus.INTERRUPTED)
-        if self._begun_after is None or self._watchdog.step <= self._begun_after:
+        if self._begun_after is None or self._boundary <= self._begun_after:
             self._watchdog.end(f"was told to stop by {number.name}", ExitStatus.INTERRUPTED)
         if self._wanted:
             return
@@ -132,6 +132,11 @@ class Preemption:
         if self._store is None:
             self.holding = True
         self._wake.set()
+
+    @property
+    def _boundary(self) -> int:
+        """Number of the boundary that the main thread reaches next, the same on all processes."""
+        return self._watchdog.step + self._watchdog.calls
 
     def _agreement_loop(self) -> None:
         store = self._store
@@ -149,11 +154,11 @@ class Preemption:
 
     def _agree(self, store: KeyValueStore) -> None:
         self._wanted = store.read(_FOLDER)["wanted"]  # the first request, which all must see alike
-        # In this order: the main thread cannot pass a boundary after the step that is read here,
+        # In this order: the main thread cannot pass a boundary after the one that is read here,
         # and after a failed message this process must not say another.
         self.holding = True
         if self._held_at is None:
-            self._held_at = self._watchdog.step
+            self._held_at = self._boundary
         folder = f"{_FOLDER}/steps"
         store.put(f"{folder}/{store.process_index}", str(self._held_at))
         while len(steps := store.read(folder)) < store.num_processes:

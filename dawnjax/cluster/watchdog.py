@@ -73,6 +73,7 @@ class Watchdog:
       resume_command: Command that resumes the run, for the line about its end; empty until known.
       step: Steps handed to the devices; -1 before the first report. The innermost loop writes it
         just before each call, with the steps done once it is made; that too is progress.
+      calls: Calls of this attempt that made examples; written as `step` is.
       on_death: Called with that line before the process ends, such as to log it; it has 2 seconds.
     """
 
@@ -98,6 +99,7 @@ class Watchdog:
         )
         self._hostname = socket.gethostname()
         self.step = -1
+        self.calls = 0
         self._phase = "start"
         self._reports = 0
         self._moved_at = time.monotonic()  # the last report, or new step that the judge saw

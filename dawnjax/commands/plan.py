@@ -41,6 +41,7 @@ A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h10
 experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
 official results that were left out of the fit.
 `--memory` says in seconds, and compiles nothing: does a step fit, by how much, and what fills it.
+Of a task that makes its examples, such as self-play, it shows the memory of each program alone.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
   dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384 --scaling
@@ -71,12 +72,6 @@ def main(argv: list[str]) -> int:
     )
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
-    task = request.experiment.task
-    if task.makes_examples:
-        raise ConfigError(
-            f"task={task.TAG} makes its examples, and a plan does not predict how long that takes; "
-            "train a few epochs instead"
-        )
     experiment_argv = _without(argv, own)
     names = _listed(values["on"].value)
     if not names:
@@ -91,6 +86,8 @@ def main(argv: list[str]) -> int:
     batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
     if values["memory"].value:
         return _memory(request, systems, batches, rows, values)
+    if request.experiment.task.makes_examples:
+        return _generating(request, experiment_argv, systems, batches, rows, values)
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     # Once: the flags of the jobs differ in nothing that the data depend on.
@@ -134,14 +131,39 @@ def _memory(
     """Print what fills a device in a train step; nothing is compiled."""
     from dawnjax.plan import fits
 
-    for name in ("epochs", "epochs_from", "price_per_device_hour_usd"):
-        if values[name].present:
-            raise ConfigError(f"--memory plans no time and no cost: leave out --{name}")
+    _refuse_times(values, "--memory plans no time and no cost")
     found = fits.fits(request, systems, batches)
     unknown = [f"{row.system}: {row.reason}" for row in rows]
     told = [*map(fits.to_json, found), *map(planned.to_json, rows)]
     _tell(request, told, "\n".join([fits.text(found), *unknown]), values)
     return ExitStatus.DONE if any(row.memory for row in found) else ExitStatus.FAILED
+
+
+def _generating(
+    request: Request,
+    argv: Sequence[str],
+    systems: Sequence["System"],
+    batches: Sequence[int],
+    rows: Sequence[Planned],
+    values: flags.FlagValues,
+) -> int:
+    """Print the memory of the programs of a task that makes its examples."""
+    from dawnjax.plan import generating
+
+    _refuse_times(values, generating.NO_TIME)
+    # What no system mends is said once, before a compiler starts.
+    compiled.identity_of(argv, compiled.identity_of_data(request.experiment.data))
+    found = generating.rows(request.experiment.name, argv, systems, batches)
+    unknown = [f"{row.system}: {row.reason}" for row in rows]
+    told = [*map(generating.to_json, found), *map(planned.to_json, rows)]
+    _tell(request, told, "\n".join([generating.text(found), *unknown]), values)
+    return ExitStatus.DONE if any(row.memory_bytes for row in found) else ExitStatus.FAILED
+
+
+def _refuse_times(values: flags.FlagValues, why: str) -> None:
+    for name in ("epochs", "epochs_from", "price_per_device_hour_usd"):
+        if values[name].present:
+            raise ConfigError(f"{why}: leave out --{name}")
 
 
 def _planned(

@@ -99,7 +99,10 @@ def text(rows: Sequence[Fit]) -> str:
     if known:
         head = ["system", "batch", "fits", "needs", "of", "left", "parameters",
                 "optimizer", "averages", "inputs", "results at the peak"]  # fmt: skip
-        lines += [of_words(head, (_cells(row, memory) for row, memory in known)).to_text(), ""]
+        if makes := any(memory.made for _, memory in known):
+            head += ["examples made", "a call that makes them"]
+        cells = (_cells(row, memory, makes) for row, memory in known)
+        lines += [of_words(head, cells).to_text(), ""]
         fullest, memory = max(known, key=lambda pair: pair[1].num_bytes / pair[0].limit_bytes)
         title = f"largest arrays, {fullest.system} batch {fullest.global_batch:,}"
         largest = [
@@ -121,6 +124,10 @@ def text(rows: Sequence[Fit]) -> str:
             "on a TPU it pads arrays of few channels to tiles of 8 x 128. "
             "Where the mesh splits layers or texts, activations count whole"
         )
+        if makes:
+            lines.append(
+                "a step and a call that makes examples do not run at once: the larger one counts"
+            )
     lines += [_too_large(row) for row, _ in known if row.largest_batch is not None]
     lines += [f"{r.system} batch {r.global_batch:,}: {r.reason}" for r in rows if not r.memory]
     return "\n".join(lines)
@@ -132,8 +139,9 @@ def _too_large(row: Fit) -> str:
     return f"{row.system} batch {row.global_batch:,}: it does not fit, {fits}"
 
 
-def _cells(row: Fit, memory: "Memory") -> list[str]:
-    parts = (memory.parameters, memory.optimizer, memory.averages, memory.inputs, memory.results)
+def _cells(row: Fit, memory: "Memory", makes: bool) -> list[str]:
+    parts = [memory.parameters, memory.optimizer, memory.averages, memory.inputs, memory.results]
+    parts += [memory.made, memory.call] if makes else []
     left = row.limit_bytes - memory.num_bytes
     totals = (memory.num_bytes, row.limit_bytes, left)
     return [

@@ -33,6 +33,9 @@ class Memory:
 
     Attributes:
       results: Results of ops at the peak: activations that the backward pass reads, and gradients.
+      made: Examples that the task made and keeps.
+      call: What a call that makes examples needs besides, such as trees of a search; no step runs
+        beside it.
       tensors: The largest arrays.
     """
 
@@ -42,11 +45,14 @@ class Memory:
     inputs: float
     results: float
     tensors: tuple[Tensor, ...]
+    made: float = 0.0
+    call: float = 0.0
 
     @property
     def num_bytes(self) -> float:
         """All of them."""
-        return self.parameters + self.optimizer + self.averages + self.inputs + self.results
+        state = self.parameters + self.optimizer + self.averages + self.made
+        return state + max(self.inputs + self.results, self.call)
 
 
 NUM_TENSORS = 10
@@ -83,6 +89,7 @@ def step_memory(
         "parameters": state.params,
         "optimizer": state.opt_state,
         "averages": (state.ema_params, state.batch_stats, state.loss_scale),
+        "made": state.made,
     }
     batch = _batch(local)
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
@@ -99,6 +106,7 @@ def step_memory(
         },
         inputs=sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values()),
         results=peak.num_bytes,
+        call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),
     )
 

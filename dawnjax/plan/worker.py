@@ -3,7 +3,8 @@
     python -m dawnjax.plan.worker < request.json
 
 The request is `{"argv": [...], "system": NAME}`. The answer is one JSON object with the extracts
-of the train and evaluation steps, or with a `reason`.
+of the train and evaluation steps, or with the memory of each program where a task makes its
+examples, or with a `reason`.
 """
 
 import re
@@ -51,7 +52,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
-    """JSON fields of `compiled.Programs` and the seconds that compiling took."""
+    """JSON fields of `compiled.Programs`, or of `generating.Answer`."""
     import jax
 
     from dawnjax.config.experiment_flags import parse_request
@@ -77,6 +78,12 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     splits_update = request.options.weight_update_sharding
     spans = experiment.spans(spec)
     recipes = [make_recipe(experiment, spec, mesh, span.index, splits_update) for span in spans]
+    if experiment.task.makes_examples:
+        shapes = InputShapes(recipes[0].experiment, spec, "host", batch)
+        return {
+            "memory_bytes": _memory_of_each(recipes[0], shapes),
+            "compile_seconds": round(time.perf_counter() - started, 1),
+        }
     for span, recipe in zip(spans, recipes, strict=True):
         rows = recipe.experiment.global_batch_size
         if rows % shards:
@@ -119,7 +126,23 @@ def _longest(spec: Any) -> int:
     return max((shape[0] for shape in shapes if len(shape) == 1), default=0)
 
 
+def _memory_of_each(recipe: Any, shapes: Any) -> dict[str, int]:
+    """Bytes of a device that each program of a task that makes its examples needs."""
+    from dawnjax.generations import compile_generation
+
+    programs = {
+        **compile_generation(recipe, lambda *_: None),
+        "train": _train_program(recipe, shapes),
+        "evaluation": _evaluation_program(recipe, shapes),
+    }
+    return {name: _memory_bytes(program) for name, program in programs.items()}
+
+
 def _train(recipe: Any, shapes: Any) -> dict[str, Any]:
+    return _extract(_train_program(recipe, shapes), 1)
+
+
+def _train_program(recipe: Any, shapes: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
@@ -138,10 +161,14 @@ def _train(recipe: Any, shapes: Any) -> dict[str, Any]:
     )
     shardings = (jax.tree.map(lambda leaf: leaf.sharding, state), whole)
     jitted = jax.jit(call_of_steps(recipe, 1), out_shardings=shardings, donate_argnums=0)
-    return _extract(jitted.lower(*arguments).compile(xla_options(recipe)), 1)
+    return jitted.lower(*arguments).compile(xla_options(recipe))
 
 
 def _evaluate(recipe: Any, shapes: Any, rounds: int) -> dict[str, Any]:
+    return _extract(_evaluation_program(recipe, shapes), rounds)
+
+
+def _evaluation_program(recipe: Any, shapes: Any) -> Any:
     import jax
 
     from dawnjax.machine.mesh import replicated
@@ -149,18 +176,22 @@ def _evaluate(recipe: Any, shapes: Any, rounds: int) -> dict[str, Any]:
 
     function, arguments = evaluation_call(recipe, shapes)
     jitted = jax.jit(function, out_shardings=replicated(recipe.mesh), donate_argnums=4)
-    return _extract(jitted.lower(*arguments).compile(xla_options(recipe)), rounds)
+    return jitted.lower(*arguments).compile(xla_options(recipe))
 
 
 def _extract(program: Any, rounds: int) -> dict[str, Any]:
     from dawnjax.profile.hlo import analyze
 
+    work = analyze(program.as_text() or "", rounds)
+    return records.plain(extract_of(work, _memory_bytes(program)))
+
+
+def _memory_bytes(program: Any) -> int:
     memory = program.memory_analysis()
     peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
     peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     # Donated arguments share memory with outputs and would count twice.
-    peak -= memory.alias_size_in_bytes
-    return records.plain(extract_of(analyze(program.as_text() or "", rounds), peak))
+    return peak - memory.alias_size_in_bytes
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ Source: the name and the division of the time: ML Goodput Measurement for MaxTex
 from collections.abc import Mapping, Sequence
 
 from dawnjax.runs.clock import GENERATION_PHASES
-from dawnjax.runs.logged_run import LoggedAttempt, LoggedRun, events_of, last_event
+from dawnjax.runs.logged_run import LoggedAttempt, LoggedRun, events_of, last_event, save_point
 from dawnjax.runs.past import Event
 
 PARTS = (
@@ -91,10 +91,10 @@ def _lost_generation_seconds(
 ) -> dict[str, float]:
     """Seconds of self-play and of gating after the save from which a later attempt began."""
     whole = attempt.phase_seconds()
-    begun = [_first_step(other) for other in _began(later)]
+    begun = [_first_point(other) for other in _began(later)]
     if not begun:
         return dict.fromkeys(GENERATION_PHASES, 0.0)
-    saves = [e["t"] for e in events_of(attempt.events, "checkpoint") if e["step"] == min(begun)]
+    saves = [e["t"] for e in events_of(attempt.events, "checkpoint") if save_point(e) == min(begun)]
     kept = attempt.phase_seconds(saves[-1]) if saves else {}
     return {name: whole[name] - kept.get(name, 0.0) for name in GENERATION_PHASES}
 
@@ -105,8 +105,12 @@ def _began(attempts: Sequence[LoggedAttempt]) -> list[LoggedAttempt]:
 
 
 def _first_step(attempt: LoggedAttempt) -> int:
+    return _first_point(attempt)[0]
+
+
+def _first_point(attempt: LoggedAttempt) -> tuple[int, int]:
     restored = last_event(attempt.events, "restored")
-    return 0 if restored is None else restored["step"]
+    return (0, 0) if restored is None else save_point(restored)
 
 
 def _gap_seconds(attempt: LoggedAttempt, following: LoggedAttempt) -> float | None:

@@ -274,6 +274,11 @@ def begins_by_the_rules(events: Sequence[Event]) -> bool:
     return benchmark in ("ssd", "maskrcnn") and is_backbone
 
 
+def save_point(event: Event) -> tuple[int, int]:
+    """Steps of a save or of a restored state, and calls since then that made examples."""
+    return event["step"], event.get("calls", 0)
+
+
 def last_event(events: Sequence[Event], name: str) -> Event | None:
     return next((event for event in reversed(events) if event["event"] == name), None)
 

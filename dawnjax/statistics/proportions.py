@@ -27,6 +27,16 @@ def wilson(successes: int, trials: int) -> Interval:
     return Interval(p, low, high, CONFIDENCE, trials)
 
 
+def score(points: float, games: int) -> Interval:
+    """Mean points of games that were won (1), drawn (1/2) or lost (0), and its interval.
+
+    Its ends are those of `wilson` with a half point left out below and counted as a whole above:
+    a little too wide, since a draw varies less than a game won or lost.
+    """
+    low, high = wilson(math.floor(points), games), wilson(math.ceil(points), games)
+    return Interval(points / games, low.low, high.high, CONFIDENCE, games)
+
+
 def difference(first: int, first_trials: int, second: int, second_trials: int) -> Interval:
     """Difference of two independent proportions, first less second.
 

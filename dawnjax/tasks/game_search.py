@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Fraction, NonNegative, OneOrMore, Positive, require
 from dawnjax.machine.mesh import BATCH_AXES
-from dawnjax.models.pure_model import mode_arguments, split_module
+from dawnjax.models.pure_model import Tree, mode_arguments, split_module
 from dawnjax.tasks.task import Setting
 
 Evaluate = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -56,6 +56,10 @@ class GameSearch:
     considered: OneOrMore[int] = 16
     symmetries: bool = False
 
+    def with_simulations(self, simulations: int) -> "GameSearch":
+        considered = min(self.considered, simulations)
+        return dataclasses.replace(self, simulations=simulations, considered=considered)
+
     def check_together(self, prefix: str) -> None:
         """Refuse fewer simulations than moves that Gumbel must look at once."""
         if self.method == "gumbel":
@@ -88,6 +92,19 @@ def evaluator(module: Any, symmetries: tuple[np.ndarray, np.ndarray] | None) -> 
         return logits[:, back[which]], values
 
     return evaluate
+
+
+def game_keys(key: jax.Array, games: int) -> jax.Array:
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(games))
+
+
+def to_tree(states: Any) -> Tree:
+    """States of games as a dict: what is in a checkpoint must not depend on pgx's classes."""
+    return {f"{place:02}": leaf for place, leaf in enumerate(jax.tree.leaves(states))}
+
+
+def from_tree(tree: Tree, like: Any) -> Any:
+    return jax.tree.unflatten(jax.tree.structure(like), [tree[name] for name in sorted(tree)])
 
 
 def require_mctx() -> None:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-Opponent = Literal["random", "wins", "wins_and_blocks"]
+Opponent = Literal["random", "wins", "wins_and_blocks", "network"]
 """A uniformly random legal move; one that wins at once if there is one; and besides none after
-which the other can win at once, if there is another."""
+which the other can win at once, if there is another; or the moves of a fixed network's search."""
 
 Player = Callable[[Any, jax.Array], jax.Array]
 """From states of games [games] and keys [games] to moves, int32 [games]."""
@@ -21,6 +21,8 @@ MOST_ACTIONS_LOOKED_AT = 100
 
 
 def opponent(kind: Opponent, rules: Any) -> Player:
+    """Player of a kind that needs no network."""
+
     def move(state: Any, key: jax.Array) -> jax.Array:
         rank = state.legal_action_mask.astype(jnp.int32)
         if kind != "random":

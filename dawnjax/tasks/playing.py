@@ -17,7 +17,6 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Fraction, Limit, NonNegative, OneOrMore
@@ -25,8 +24,9 @@ from dawnjax.machine.device_memory import device_memory
 from dawnjax.machine.mesh import batch_shards
 from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
-from dawnjax.tasks import game_search, opponents
-from dawnjax.tasks.game_search import GameSearch
+from dawnjax.tasks import game_search, network_match, opponents
+from dawnjax.tasks.game_answers import Answerer
+from dawnjax.tasks.game_search import GameSearch, from_tree, game_keys, to_tree
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
 from dawnjax.tasks.task import (
     MODEL,
@@ -115,13 +115,8 @@ class Playing(GeneratingTask):
 
     def _refuse_memory(self, setting: Setting, shards: int) -> None:
         """Refuse a search whose states, beside the window, exceed a device's memory."""
-        has = None if setting.mesh is None else device_memory(setting.mesh)
-        rules, actions = setting.data.rules(), setting.spec.num_actions
-        keys = jax.eval_shape(lambda: _game_keys(jax.random.key(0), self.games))
-        states = jax.eval_shape(jax.vmap(rules.init), keys)
-        # A node has six numbers for each move, and five of its own.
-        tree = _num_bytes(states) + self.games * 4 * (6 * actions + 5)
-        tree = tree * (self.search.simulations + 1) // shards
+        has = _memory_of(setting)
+        tree = self.call_bytes(setting, shards)
         window = _num_bytes(jax.eval_shape(lambda: self._empty_window(setting)))
         if has is not None and tree + window > has:
             raise ConfigError(
@@ -129,6 +124,16 @@ class Playing(GeneratingTask):
                 f"{tree / 1e9:.1f} GB on each device and the window {window / 1e9:.1f} GB; a "
                 f"device has {has / 1e9:.1f} GB"
             )
+
+    def call_bytes(self, setting: Setting, shards: int) -> float:
+        return self._tree_bytes(setting, self.games, self.search.simulations) / shards
+
+    def _tree_bytes(self, setting: Setting, games: int, simulations: int) -> int:
+        rules, actions = setting.data.rules(), setting.spec.num_actions
+        keys = jax.eval_shape(lambda: game_keys(jax.random.key(0), games))
+        states = jax.eval_shape(jax.vmap(rules.init), keys)
+        # A node has six numbers for each move, and five of its own.
+        return (_num_bytes(states) + games * 4 * (6 * actions + 5)) * (simulations + 1)
 
     def _empty_window(self, setting: Setting) -> Arrays:
         spec, rows = setting.spec, self.window_generations * self.made_positions
@@ -148,12 +153,12 @@ class Playing(GeneratingTask):
 
     def start(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
         rules = setting.data.rules()
-        keys = _game_keys(jax.random.key(_START), self.games)
+        keys = game_keys(jax.random.key(_START), self.games)
         # Of each game: its first move in this generation, and who moved since.
         began = jnp.zeros(self.games, jnp.int32)
         movers = jnp.zeros((self.moves, self.games), jnp.int8)
         best = {"params": params, "batch_stats": batch_stats} if self.gating_games else {}
-        games = _to_tree(jax.vmap(rules.init)(keys))
+        games = to_tree(jax.vmap(rules.init)(keys))
         return {
             "games": games,
             "began": began,
@@ -195,8 +200,8 @@ class Playing(GeneratingTask):
     ) -> Tree:
         """`made` after one move of every game."""
         rules, window, figures = setting.data.rules(), made["window"], made[FIGURES]
-        like = jax.eval_shape(jax.vmap(rules.init), _game_keys(key, self.games))
-        states = _from_tree(made["games"], like)
+        like = jax.eval_shape(jax.vmap(rules.init), game_keys(key, self.games))
+        states = from_tree(made["games"], like)
 
         evaluate = functools.partial(self.evaluator, setting=setting)
 
@@ -254,7 +259,7 @@ class Playing(GeneratingTask):
         counts = jax.tree.map(jnp.add, counts, before)
         return {
             **made,
-            "games": _to_tree(following),
+            "games": to_tree(following),
             "began": jnp.where(ended, move + 1, began),
             "movers": movers,
             "window": window,
@@ -278,34 +283,17 @@ class Playing(GeneratingTask):
         """`made` with the newest parameters as the best, if they win the match."""
         best = made["best"]
         newest = {"params": params, "batch_stats": batch_stats}
-        score = self._match(model, newest, best, key, setting)
+
+        def evaluator(is_newest: jax.Array) -> game_search.Evaluate:
+            mover = jax.tree.map(lambda a, b: jnp.where(is_newest, a, b), newest, best)
+            return self.evaluator(model.bind(**mover), setting)
+
+        rules, games = setting.data.rules(), self.gating_games
+        score = network_match.points(self.search, rules, evaluator, games, key).mean()
         is_better = score >= self.gating_score
         best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), newest, best)
         figures = {**made[FIGURES], "gating_score": score, "is_new": is_better.astype(jnp.int32)}
         return {**made, "best": best, FIGURES: figures}
-
-    def _match(
-        self, model: PureModel, ours: Tree, theirs: Tree, key: jax.Array, setting: Setting
-    ) -> jax.Array:
-        """Mean points of `ours` over `gating_games`, half of which each side begins."""
-        rules, half = setting.data.rules(), self.gating_games // 2
-        # The first moves are drawn by their visits, or all games would be one.
-        config = dataclasses.replace(self.search, noise_fraction=0.0)
-
-        def side(begins: jax.Array, key: jax.Array) -> jax.Array:
-            def move(states: Any, keys: jax.Array, _: Any, ply: jax.Array) -> jax.Array:
-                # The players take turns, so in all games that still run the same one is to move.
-                is_ours = (ply % 2 == 0) == begins
-                mover = jax.tree.map(lambda a, b: jnp.where(is_ours, a, b), ours, theirs)
-                evaluate = self.evaluator(model.bind(**mover), setting)
-                return game_search.search(config, rules, evaluate, states, keys).action
-
-            keys = _game_keys(key, half)
-            return opponents.play(rules, move, keys, jnp.full(half, begins)).sum()
-
-        # One after the other: a search takes long to compile.
-        sides = jnp.array([True, False]), jax.random.split(key)
-        return jax.lax.map(lambda one: side(*one), sides).sum() / self.gating_games
 
     def figures(self, counts: Mapping[str, Any], setting: Setting) -> dict[str, float]:
         """Counts of a generation; `simulations` are evaluations of positions in the searches."""
@@ -362,6 +350,10 @@ class Playing(GeneratingTask):
     def train_flops_per_example(self, setting: Setting) -> float:
         return TRAINING_FACTOR * self.evaluation_flops(setting)
 
+    def generation_flops(self, setting: Setting) -> float:
+        evaluations = self.made_positions * (self.search.simulations + 1)
+        return evaluations * self.evaluation_flops(setting)
+
     def evaluation_flops(self, setting: Setting) -> float:
         """Model FLOPs of the network for one position."""
         rows = max(1, setting.execution.batch_norm_group_size)
@@ -375,7 +367,33 @@ class Playing(GeneratingTask):
 
         return product_flops(jax.make_jaxpr(forward)(params, batch_stats, boards).jaxpr) / rows
 
-    # Answering.
+    # Matches and answers.
+
+    def refuse_match(self, setting: Setting, other: Setting) -> None:
+        network_match.refuse_other_game(setting.data, other.data, self.search)
+
+    def match(
+        self,
+        modules: tuple[Any, Any],
+        settings: tuple[Setting, Setting],
+        games: int,
+        simulations: int,
+        key: jax.Array,
+    ) -> jax.Array:
+        config = self.search.with_simulations(simulations or self.search.simulations)
+        has = _memory_of(settings[0])
+        needs = self._tree_bytes(settings[0], games // 2, config.simulations)
+        if has is not None and needs > has:
+            raise ConfigError(
+                f"{games} games of {config.simulations} simulations a move need "
+                f"{needs / 1e9:.1f} GB; a device has {has / 1e9:.1f} GB"
+            )
+        first, second = map(self.evaluator, modules, settings)
+
+        def evaluator(is_first: jax.Array) -> game_search.Evaluate:
+            return network_match.either(is_first, first, second)
+
+        return network_match.points(config, settings[0].data.rules(), evaluator, games, key)
 
     @abc.abstractmethod
     def position(self, arrays: Arrays, setting: Setting) -> Any:
@@ -389,37 +407,16 @@ class Playing(GeneratingTask):
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
         """Search of one move at a time."""
-        rules, config = setting.data.rules(), self.answering_search
-
-        def arrays_of(index: int) -> dict[str, np.ndarray]:
-            rows = {name: np.asarray(array[np.array([index])]) for name, array in examples.items()}
-            return {**rows, "index": np.array([index], np.int32)}
-
-        def start(module: Any, arrays: Arrays) -> Tree:
-            del module
-            return _to_tree(jax.vmap(lambda row: self.position(row, setting))(arrays))
-
-        def move(module: Any, arrays: Arrays) -> jax.Array:
-            index, tree = arrays["index"], {n: a for n, a in arrays.items() if n != "index"}
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_START), index)
-            states = _from_tree(tree, jax.eval_shape(jax.vmap(rules.init), keys))
-            evaluate = self.evaluator(module, setting)
-            found = game_search.search(config, rules, evaluate, states, keys, explores=False)
-            return found.action
-
-        starts = compiled(start, arrays_of(0))
-
-        def example(index: int) -> dict[str, np.ndarray]:
-            arrays = arrays_of(index)
-            return {**starts(arrays), "index": arrays["index"]}
-
-        timed = (
-            "from a position on the host to the move that a search of "
-            f"{config.simulations} simulations found"
+        answerer = Answerer(
+            rules=setting.data.rules(),
+            config=self.answering_search,
+            evaluator=lambda module: self.evaluator(module, setting),
+            position=lambda arrays: self.position(arrays, setting),
+            is_drawn=setting.data.is_drawn,
         )
-        quality = functools.partial(self.quality_of_moves, examples)
-        program = compiled(move, example(0))
-        return Answering(example=example, answer=program, quality=quality, timed=timed)
+        return answerer.answering(
+            compiled, examples, functools.partial(self.quality_of_moves, examples)
+        )
 
     def quality_of_moves(
         self, examples: Mapping[str, Any], moves: list[Any], positions: list[int]
@@ -429,12 +426,16 @@ class Playing(GeneratingTask):
         return {}
 
 
+def _memory_of(setting: Setting) -> int | None:
+    """Bytes of a device; None where it is not here, or is only traced for."""
+    mesh = setting.mesh
+    if mesh is None or mesh.devices.flat[0].platform != setting.execution.platform:
+        return None
+    return device_memory(mesh)
+
+
 def _packed(observations: jax.Array) -> jax.Array:
     return jnp.packbits(observations.reshape(len(observations), -1), axis=-1)
-
-
-def _game_keys(key: jax.Array, games: int) -> jax.Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(games))
 
 
 def _no_figures(has_gating: bool) -> Arrays:
@@ -446,12 +447,3 @@ def _no_figures(has_gating: bool) -> Arrays:
 
 def _num_bytes(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _to_tree(states: Any) -> Tree:
-    """States of games as a dict: what is in a checkpoint must not depend on pgx's classes."""
-    return {f"{place:02}": leaf for place, leaf in enumerate(jax.tree.leaves(states))}
-
-
-def _from_tree(tree: Tree, like: Any) -> Any:
-    return jax.tree.unflatten(jax.tree.structure(like), [tree[name] for name in sorted(tree)])

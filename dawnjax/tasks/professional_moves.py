@@ -73,10 +73,7 @@ class ProfessionalMoves(Playing):
 
     @property
     def answering_search(self) -> GameSearch:
-        considered = min(self.search.considered, self.predict_simulations)
-        return dataclasses.replace(
-            self.search, simulations=self.predict_simulations, considered=considered
-        )
+        return self.search.with_simulations(self.predict_simulations)
 
     def quality_of_moves(
         self, examples: Mapping[str, Any], moves: list[Any], positions: list[int]

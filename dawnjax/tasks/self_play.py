@@ -1,7 +1,6 @@
-"""Self-play whose quality is the score against a fixed player, which needs no network."""
+"""Self-play whose quality is the score against a fixed player."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.pgx_opponent import nested
 from dawnjax.limits import NonNegative
 from dawnjax.models.pure_model import mode_arguments
-from dawnjax.statistics.proportions import wilson
-from dawnjax.tasks import game_search, opponents
+from dawnjax.statistics.proportions import score
+from dawnjax.tasks import game_search, network_match, opponents
 from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.playing import Playing
-from dawnjax.tasks.task import Arrays, Setting
+from dawnjax.tasks.task import Arrays, Setting, make_model
 
 SCORE = Metric(name="score", title="score", unit="fraction", least=0.0, most=1.0)
 SCORE_LOW = Metric(
@@ -29,12 +29,12 @@ _MATCH_KEY = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelfPlay(Playing):
-    """Self-play, evaluated by games against a player that needs no network.
+    """Self-play, evaluated by games against a player that does not learn.
 
     Attributes:
-      opponent: That player, one of `opponents.Opponent`.
+      opponent: That player, one of `opponents.Opponent`; `network` is that of the data.
       match_simulations: Simulations of the network's moves in an evaluation; 0 takes the likeliest
-        move of its policy.
+        move of its policy. Against `network` both search, and 0 takes those of self-play.
     """
 
     TAG: ClassVar[str] = "self_play"
@@ -59,18 +59,59 @@ class SelfPlay(Playing):
 
         def match(module: Any, index: jax.Array) -> jax.Array:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_MATCH_KEY), index)
-            ours = _likeliest(module)
-            if self.match_simulations:
-                considered = min(self.search.considered, self.match_simulations)
-                config = dataclasses.replace(
-                    self.search, simulations=self.match_simulations, considered=considered
-                )
-                ours = game_search.searching(config, rules, self.evaluator(module, setting), False)
-            theirs = opponents.opponent(self.opponent, rules)
-            return opponents.play(rules, opponents.between(ours, theirs), keys, index % 2 == 0)
+            mover = opponents.between(*self._players(module, setting))
+            return opponents.play(rules, mover, keys, index % 2 == 0)
 
         points = game_search.over_games(match, setting, module, (batch["index"],))
         return {"score": points, "score_low": points}
+
+    def _players(self, module: Any, setting: Setting) -> tuple[opponents.Player, opponents.Player]:
+        """The network and its opponent."""
+        rules, simulations = setting.data.rules(), self.match_simulations
+        ours = self.evaluator(module, setting)
+        if self.opponent == "network":
+            config = self.search.with_simulations(simulations or self.search.simulations)
+            # Both draw their first moves: otherwise there would be two games in all.
+            config = dataclasses.replace(config, noise_fraction=0.0)
+            theirs = self.evaluator(self._fixed_network(setting), setting)
+            return (
+                game_search.searching(config, rules, ours, True),
+                game_search.searching(config, rules, theirs, True),
+            )
+        opponent = opponents.opponent(self.opponent, rules)
+        if not simulations:
+            return _likeliest(module), opponent
+        config = self.search.with_simulations(simulations)
+        return game_search.searching(config, rules, ours, False), opponent
+
+    def _fixed_network(self, setting: Setting) -> Any:
+        model, arrays = make_model(self, setting), setting.data.opponent()
+        if not arrays:
+            return model.bind(*model.init(jax.random.key(_MATCH_KEY)))
+        trees = (nested(arrays, part) for part in ("params", "batch_stats"))
+        return model.bind(*jax.tree.map(jnp.asarray, tuple(trees)))
+
+    def refuse_setting(self, experiment: Any, setting: Setting) -> None:
+        super().refuse_setting(experiment, setting)
+        if self.opponent != "network":
+            return
+        if not hasattr(setting.data, "opponent"):
+            raise ConfigError("task.opponent=network is the network of data=pgx_opponent")
+        network_match.refuse_one_game(self.search)
+        found = {name: array.shape for name, array in setting.data.opponent().items()}
+        trees = jax.eval_shape(make_model(self, setting).init, jax.random.key(0))
+        wanted = {
+            jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
+            for path, leaf in jax.tree_util.tree_leaves_with_path(
+                dict(zip(("params", "batch_stats"), trees, strict=True))
+            )
+        }
+        for name in sorted(found.keys() | wanted.keys()) if found else ():
+            if found.get(name) != wanted.get(name):
+                raise ConfigError(
+                    f"the opponent's weights are of another network: {name} is "
+                    f"{found.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
+                )
 
     def position(self, arrays: Arrays, setting: Setting) -> Any:
         """After none to three random moves."""
@@ -89,13 +130,10 @@ class SelfPlay(Playing):
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
-        """Mean points of a game, and the low end of its 95 % Wilson interval.
-
-        A draw counts as half a game won, which makes that interval a little too wide.
-        """
+        """Mean points of a game, and the low end of its 95 % interval."""
         del setting
-        games, points = int(totals["examples"]), float(totals["score"])
-        return {"score": points / games, "score_low": wilson(math.floor(points), games).low or 0.0}
+        found = score(float(totals["score"]), int(totals["examples"]))
+        return {"score": found.value, "score_low": found.low or 0.0}
 
 
 def _likeliest(module: Any) -> opponents.Player:

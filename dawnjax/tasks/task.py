@@ -109,7 +109,9 @@ class Answering:
         timed is the model that was evaluated. Empty where the task measures none.
       timed: What is timed, in words.
       shown: From an answer and the position of its example to a picture, uint8 [height, width, 3],
-        and to JSON values that state the answer; None where a task draws nothing.
+        and to JSON values that state the answer; None where a task draws no answers.
+      game: Plays a game from the first example on: its drawing as SVG, and its outcome in words;
+        None where a task plays none, or nothing draws it.
     """
 
     example: Callable[[int], Any]
@@ -117,6 +119,7 @@ class Answering:
     quality: Callable[[list[Any], list[int]], dict[str, Any]]
     timed: str
     shown: Callable[[Any, int], tuple[np.ndarray, Any]] | None = None
+    game: Callable[[], tuple[str, str]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,6 +269,11 @@ class Task(abc.ABC):
         del params, batch_stats, setting
         return {}
 
+    def call_bytes(self, setting: Setting, shards: int) -> float:
+        """Bytes beside the state that a call which makes examples needs on one of the devices."""
+        del setting, shards
+        return 0.0
+
     def drawn(self, made: Any, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
         """Training batch, with what is drawn from `made` by its `index` and `epoch`."""
         del made, root_key, setting
@@ -365,6 +373,26 @@ class Task(abc.ABC):
           ConfigError, DataError: It cannot be read, or does not fit the run's.
         """
         raise ConfigError(f"task={self.TAG} reads no other set")
+
+    def refuse_match(self, setting: Setting, other: Setting) -> None:
+        """Refuse a match between the models of two runs, by a ConfigError."""
+        del setting, other
+        raise ConfigError(f"task={self.TAG} plays no games")
+
+    def match(
+        self,
+        modules: tuple[Any, Any],
+        settings: tuple[Setting, Setting],
+        games: int,
+        simulations: int,
+        key: jax.Array,
+    ) -> jax.Array:
+        """Points of the first model in games against the second, float32 [games].
+
+        For `dawnjax evaluate --against`. `games` is even, and each begins half of them;
+        `simulations` of 0 takes as many as training does.
+        """
+        raise NotImplementedError
 
 
 def find_metric(task: Task, name: str) -> Metric | None:

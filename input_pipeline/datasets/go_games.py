@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import pathlib
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,9 @@ from dawnjax.input_pipeline.reading.dataset import (
 from dawnjax.limits import NonNegative, OneOrMore
 
 MOST_FILES = 1000
+
+_MOVES_OF_REFERENCE = (30, 62, 42, 47)
+"""Source: mlcommons/training v0.5, `reinforcement/tensorflow/minigo/benchmark_sgf`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,16 +62,25 @@ class GoGames(PgxGame):
     num_eval_games: OneOrMore[int] = 1
 
     def spec(self) -> MovesSpec:
-        spec = super().spec()
         games, digest = self._games()
-        positions = sum(len(moves) for moves in games)
+        return self._spec_of([len(moves) for moves in games], digest)
+
+    def published_spec(self) -> MovesSpec:
+        """Counts of the four games of the reference, which are on 9 x 9."""
+        if self.side != 9:
+            return self.spec()
+        return self._spec_of(_MOVES_OF_REFERENCE, "published")
+
+    def _spec_of(self, lengths: Sequence[int], digest: str) -> MovesSpec:
+        spec = super().spec()
+        positions = sum(lengths)
         fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
         fields |= {
             "num_eval_examples": self.passes * positions,
             "fingerprint": digest,
             "declaration": Declaration(name=f"{self.game}, and {positions} moves of others' games"),
         }
-        return MovesSpec(**fields, most_moves=max(len(moves) for moves in games))
+        return MovesSpec(**fields, most_moves=max(lengths))
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
         if split == "train":

@@ -151,6 +151,10 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
         (f"--data={tmp_path / 'nothing'}", 2, "does not exist"),
         ("--data.source=a.txt", 2, "takes another set by --data"),
         ("--name=other", 2, "--name is for another set"),
+        (f"--against={run}", 2, "task=classification plays no games"),
+        ("--games=3", 2, "--games is for a match: give --against"),
+        (f"--against={run} --games=3", 2, "--games=3 must be even"),
+        (f"--against={tmp_path}", 2, "is no run directory"),
         (f"--data={tmp_path / 'size.npz'} --name=../x", 2, "it names a file"),
     ):
         before = state_of(run)

@@ -38,6 +38,7 @@ class Silent:
     def __init__(self, store=None):
         self.store = store
         self.step = 0
+        self.calls = 0
         self.ended = threading.Event()
         self.end_call: tuple = ()
 

@@ -64,7 +64,10 @@ def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(
     else:
         trained = request.getfixturevalue("trained")
     with cut_off(row):
-        assert train(name, run_dir, compile_cache, *flags) == (5 if row.is_signalled else 1)
+        assert train(name, run_dir, compile_cache, *flags) == (
+            5 if row.is_signalled or row.signalled_in_call else 1
+        )
+    assert list((run_dir / "checkpoints").glob(row.saved_at))
     assert train(name, run_dir, compile_cache, *flags) == row.status
     resumed, whole = result_of(run_dir), result_of(trained)
     assert resumed["interruptions"] == 1 and whole["interruptions"] == 0
@@ -93,13 +96,20 @@ def test_a_run_is_evaluated_answered_and_reported(name, trained, tmp_path, capsy
     assert {field: again[field] for field in row.repeated} == {
         field: last[field] for field in row.repeated
     }
-    assert main(["infer", run, f"--examples={row.num_answered}"]) == 0
+    drawn = tmp_path / "drawn" if row.plays else ""
+    assert main(["infer", run, f"--examples={row.num_answered}", f"--draw={drawn}"]) == 0
     said = re.search(rf"{row.answered} (\d+)\.(\d+)", capsys.readouterr().out)
     assert said is not None
     if row.answered:
         # As printed; one device may move the last bit of what is rounded.
         rounding = 0.5 * 10.0 ** -len(said[2]) + 1e-6
         assert float(f"{said[1]}.{said[2]}") == pytest.approx(last[row.answered], abs=rounding)
+    if row.plays:
+        assert (tmp_path / "drawn" / "game.svg").read_text().startswith("<svg")
+        assert main(["evaluate", run, f"--against={run}", "--games=8"]) == 0
+        match = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert match["won"] + match["drawn"] + match["lost"] == match["games"] == 8
+        assert match["interval_95"][0] < 0.5 < match["interval_95"][1]
     assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
     assert row.shown in (tmp_path / "page" / "index.html").read_text()
 

@@ -21,6 +21,7 @@ from dawnjax.checkpoints.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
     DamageError,
+    SavePoint,
     fingerprint,
     verified_manifest,
     write_manifest,
@@ -172,13 +173,13 @@ def test_a_forged_manifest_is_read_or_refused_in_a_line(tmp_path, count, campaig
     folder = epath.Path(tmp_path / "7")
     honest = checkpoint(folder)
     write_manifest(folder, honest, remote=False)
-    assert verified_manifest(folder, 7)["metadata"] == honest["metadata"]
+    assert verified_manifest(folder, SavePoint(7))["metadata"] == honest["metadata"]
     for seed in range(count):
         content = forge(honest, random.Random(seed))
         write_manifest(folder, content, remote=False)
         started, why = time.perf_counter(), ""
         try:
-            read = verified_manifest(folder, 7)
+            read = verified_manifest(folder, SavePoint(7))
             kinds = [type(read[name]) for name in ("step", "metadata", "arrays", "files")]
             why = "" if kinds == [int, dict, dict, dict] else f"verified with {kinds}"
         except DamageError as error:
@@ -197,7 +198,7 @@ def test_a_manifest_without_a_field_is_damaged(tmp_path, field):
     del content[field]
     write_manifest(folder, content, remote=False)
     with pytest.raises(DamageError, match=f"manifest.json .*({field} is missing|version None)"):
-        verified_manifest(folder, 7)
+        verified_manifest(folder, SavePoint(7))
 
 
 @pytest.mark.parametrize("name", ["extra", "_METADATA", MANIFEST])
@@ -207,7 +208,7 @@ def test_a_pipe_in_a_checkpoint_is_not_waited_for(tmp_path, name):
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     with pytest.raises(DamageError, match=name):
-        verified_manifest(folder, 7)
+        verified_manifest(folder, SavePoint(7))
 
 
 def test_a_checkpoint_of_1200_folders_is_damaged(tmp_path):
@@ -215,7 +216,7 @@ def test_a_checkpoint_of_1200_folders_is_damaged(tmp_path):
     write_manifest(folder, checkpoint(folder), remote=False)
     (folder / "/".join(["a"] * 40)).mkdir(parents=True)
     with pytest.raises(DamageError, match="folders deep"):
-        verified_manifest(folder, 7)
+        verified_manifest(folder, SavePoint(7))
     with pytest.raises(ConfigError, match="200 folders deep"):
         refuse_unusable_path(tmp_path / "/".join(["a"] * 1200))
 

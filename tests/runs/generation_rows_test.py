@@ -34,22 +34,26 @@ def test_a_generation_has_its_seconds_and_figures():
 
 
 @pytest.mark.parametrize(
-    ("step", "saved_at", "played", "matched"),
+    ("saved", "saved_at", "played", "matched"),
     [
-        pytest.param(20, 13.0, 7.0, 2.0, id="at the end"),
-        pytest.param(15, 12.5, 7.0, 2.0, id="between the steps of generation 1"),
-        pytest.param(10, 10.0, 5.0, 2.0, id="in the self-play of generation 1"),
-        pytest.param(10, 7.0, 4.0, 0.0, id="before it"),
-        pytest.param(0, 5.0, 3.0, 0.0, id="in the self-play of generation 0"),
-        pytest.param(0, None, 0.0, 0.0, id="never"),
+        pytest.param({"step": 20}, 13.0, 7.0, 2.0, id="at the end"),
+        pytest.param({"step": 15}, 12.5, 7.0, 2.0, id="between the steps of generation 1"),
+        pytest.param(
+            {"step": 10, "calls": 4}, 10.0, 5.0, 2.0, id="in the self-play of generation 1"
+        ),
+        pytest.param({"step": 10}, 7.0, 4.0, 0.0, id="before it"),
+        pytest.param({"step": 0, "calls": 2}, 5.0, 3.0, 0.0, id="in the games of generation 0"),
+        pytest.param({"step": 0}, None, 0.0, 0.0, id="never"),
     ],
 )
-def test_games_after_the_save_that_was_restored_are_lost(step, saved_at, played, matched):
-    log = two_generations(Log())
+def test_games_after_the_save_that_was_restored_are_lost(saved, saved_at, played, matched):
+    log, step = two_generations(Log()), saved["step"]
+    # Another save of the same step, from which nothing began.
+    log.add("checkpoint", 7.0, step=10)
     if saved_at is not None:
-        log.add("checkpoint", saved_at, step=step)
+        log.add("checkpoint", saved_at, **saved)
         log.events.sort(key=lambda event: event["t"])
-    log.begin(50.0).add("restored", 1.0, step=step).add("phase", 1.0, name="train")
+    log.begin(50.0).add("restored", 1.0, **saved).add("phase", 1.0, name="train")
     log.train(2.0, 21, 21 - step)
     seconds, _ = wall_seconds(LoggedRun.from_events(log.read()))
     assert seconds["self_play"] == pytest.approx(played)
@@ -66,10 +70,26 @@ def test_other_tasks_have_no_such_phases():
     assert not {"gating", "self_play"} & (result.phases.keys() | result.wall_seconds.keys())
 
 
-def test_a_generation_that_two_attempts_made_has_the_seconds_of_both():
+@pytest.mark.parametrize(
+    ("saved", "restored", "seconds"),
+    [
+        # Self-play from 1 s until the kill at 4 s, then from 2 s to 4.5 s of the next attempt.
+        pytest.param({"step": 0, "calls": 3}, {"step": 0, "calls": 3}, 2.0 + 2.5, id="in it"),
+        pytest.param({"step": 0, "calls": 3}, {"step": 0}, 2.5, id="not the one restored"),
+        pytest.param(None, {"step": 0}, 2.5, id="never"),
+        pytest.param(None, None, 2.5, id="begun anew"),
+    ],
+)
+def test_a_generation_that_two_attempts_made_has_the_seconds_that_count(saved, restored, seconds):
     log = Log().begin(0.0).add("run_start", 1.0).add("phase", 1.0, name="self_play")
+    if saved is not None:
+        log.add("phase", 3.0, name="checkpoint").add("checkpoint", 3.0, **saved)
+        log.add("phase", 3.0, name="self_play")
     log.add("host_sample", 4.0)
-    log.begin(9.0).add("restored", 1.0, step=0).add("phase", 2.0, name="self_play")
+    log.begin(9.0)
+    if restored is not None:
+        log.add("restored", 1.0, **restored)
+    log.add("phase", 2.0, name="self_play")
     log.add("generation", 4.5, step=0, number=0, figures={})
     result = summarize(log.add("attempt_end", 5.0, status="failed", step=0).events)
-    assert [row["self_play_seconds"] for row in result.generations] == [3.0 + 2.5]
+    assert [row["self_play_seconds"] for row in result.generations] == [seconds]

@@ -69,6 +69,14 @@ def test_wilson_against_published_intervals():
         proportions.wilson(3, 2)
 
 
+def test_a_score_counts_a_draw_as_half_a_game_and_its_interval_holds_both():
+    found = proportions.score(7.5, 10)
+    ends = proportions.wilson(7, 10).low, proportions.wilson(8, 10).high
+    assert (found.value, found.low, found.high, found.trials) == (0.75, *ends, 10)
+    whole, won = proportions.score(7.0, 10), proportions.wilson(7, 10)
+    assert (whole.low, whole.high) == (won.low, won.high)
+
+
 def test_the_difference_of_proportions_against_published_intervals():
     # Newcombe 1998, table II, method 10: 56 of 70 against 48 of 80; 9 of 10 against 3 of 10; and 0
     # of 10 against 0 of 10, where the normal one has no width.

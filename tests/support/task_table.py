@@ -6,6 +6,7 @@ trained once in a test run, and tests that ask more of it take a copy.
 
 import contextlib
 import dataclasses
+import itertools
 import shutil
 import signal
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from trained import failing_at_call
 
 from dawnjax.__main__ import main
 from dawnjax.call_queue import CallQueue
+from dawnjax.generations import Generations
 from dawnjax.journal import Journal
 
 FROM_HOST = "--data_placement=host"
@@ -38,6 +40,8 @@ class Row:
       steps: Steps of the run.
       fails_at_call: Call at which the second run is cut off, after its first checkpoint.
       is_signalled: Whether SIGTERM cuts it off, and not an error.
+      signalled_in_call: The call that makes examples in which SIGTERM cuts it off; 0 if none.
+      saved_at: Pattern of the checkpoint that it then leaves.
       resumes_in: Compute dtype of the run that is cut off, if it is not that of the others.
       mesh: Flags of its run's mesh of four devices.
       layouts: Placements that compute what one device does, besides that of the run.
@@ -48,6 +52,7 @@ class Row:
       repeated: Fields of an evaluation that `evaluate` finds again in the checkpoint.
       answered: Field of the last evaluation that `infer` computes again; empty where it has none.
       num_answered: Examples that `infer` answers.
+      plays: Whether runs play matches against each other, and `infer` draws a game.
       shown: Text of the report's page.
       refused: Flags that do not fit, and the text of the one line that says so.
     """
@@ -55,8 +60,10 @@ class Row:
     flags: tuple[str, ...]
     status: int = 3
     steps: int
-    fails_at_call: int
+    fails_at_call: int = 0
     is_signalled: bool = False
+    signalled_in_call: int = 0
+    saved_at: str = "*"
     resumes_in: str = ""
     mesh: tuple[str, ...] = ("--mesh.fsdp=2",)
     layouts: tuple[Layout, ...] = ()
@@ -66,6 +73,7 @@ class Row:
     repeated: tuple[str, ...]
     answered: str
     num_answered: int
+    plays: bool = False
     shown: str
     refused: tuple[tuple[tuple[str, ...], str], ...]
 
@@ -241,15 +249,18 @@ TABLE: dict[str, Row] = {
             *("--model.num_blocks=1", "--model.width=8", "--model.value_hidden_width=8"),
             *("--global_batch_size=16", "--num_epochs=6", "--evaluation.every_epochs=2"),
             "--evaluation.global_batch_size=8",  # 13 games: the last batch has padding
-            *("--targets.0.value=1", "--checkpoint.every_steps=7", "--steps_per_call=3"),
+            *("--targets.0.value=1", "--checkpoint.every_steps=4", "--steps_per_call=3"),
         ),
         steps=18,
-        fails_at_call=5,
+        # The third of the calls after step 12, which was evaluated and saved: 6 + 3 x 7 before.
+        signalled_in_call=30,
+        saved_at="12-*",
         layouts=((4, ()),),
         metric_atol=0.08,  # of 13 games one may go another way
         repeated=("score", "score_low"),
         answered="",
         num_answered=3,
+        plays=True,
         shown="score",
         refused=(
             (("--data.game=checkers",), "data.game='checkers' must be go_NxN"),
@@ -385,6 +396,18 @@ def copied_run(
 @contextlib.contextmanager
 def cut_off(row: Row) -> Iterator[None]:
     """End a run early, as an error or a signal does."""
+    if row.signalled_in_call:
+        count, make = itertools.count(1), Generations.advance
+
+        def advance(self: Generations, *arguments: Any) -> Any:
+            if next(count) == row.signalled_in_call:
+                signal.raise_signal(signal.SIGTERM)
+            return make(self, *arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Generations, "advance", advance)
+            yield
+        return
     if not row.is_signalled:
         with failing_at_call(row.fails_at_call):
             yield

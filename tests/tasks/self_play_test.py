@@ -12,11 +12,12 @@ import pytest
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
+from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.go_games import GoGames
 from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.execution import Execution
-from dawnjax.tasks import game_search, opponents
+from dawnjax.tasks import game_search, network_match, opponents
 from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.generation import CALLS, FIGURES
 from dawnjax.tasks.professional_moves import ProfessionalMoves
@@ -245,6 +246,41 @@ def test_a_match_is_scored_for_the_first_player():
     assert won.mean() > 0.8 and lost.mean() < 0.2
 
 
+def test_of_two_networks_each_begins_half_of_a_match():
+    # With one simulation a side plays its likeliest move, so who begins fills a line first.
+    def network(order):
+        logits = -30.0 * jnp.array(order)
+        return lambda boards, key: (
+            jnp.broadcast_to(logits, (len(boards), 9)),
+            jnp.zeros(len(boards)),
+        )
+
+    first, second = network(range(9)), network(range(8, -1, -1))
+    config = GameSearch(simulations=1, opening_moves=0)
+    play = jax.jit(
+        lambda key: network_match.points(
+            config,
+            TIC_TAC_TOE.rules(),
+            lambda is_first: network_match.either(is_first, first, second),
+            4,
+            key,
+        )
+    )
+    np.testing.assert_array_equal(play(jax.random.key(0)), [1.0, 1.0, 0.0, 0.0])
+
+
+def test_a_match_of_two_games_or_of_one_game_is_refused():
+    search = GameSearch()
+    network_match.refuse_other_game(PgxGame(), PgxGame(examples_per_generation=1), search)
+    with pytest.raises(ConfigError, match="game tic_tac_toe.* and here game connect_four"):
+        network_match.refuse_other_game(PgxGame(), TIC_TAC_TOE, search)
+    with pytest.raises(ConfigError, match="komi 0.5"):
+        go = PgxGame(game="go_5x5")
+        network_match.refuse_other_game(go, dataclasses.replace(go, komi=0.5), search)
+    with pytest.raises(ConfigError, match="opening_moves=0"):
+        network_match.refuse_other_game(go, go, dataclasses.replace(search, opening_moves=0))
+
+
 class KnownMoves:
     """A network that plays point n on a board of n stones, shifted by some points."""
 
@@ -305,10 +341,30 @@ def test_a_network_begins_with_an_even_value_and_plays_every_move():
     assert np.abs(values).max() < 1 and np.ptp(jax.nn.softmax(logits)) < 0.5
 
 
+def test_a_fixed_network_must_be_given_and_of_the_same_model(tmp_path, capsys, monkeypatch):
+    numpy = pytest.importorskip("safetensors.numpy", reason="needs pip install -e '.[weights]'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAWNJAX_DATA", raising=False)
+    argv = ["train", "--experiment=minigo_9x9_v06", "--tiny", "--data.made_up=false"]
+    weights = tmp_path / "data" / "opponent" / "model.safetensors"
+    for content, line in (
+        (None, "no such file; the fixed network is a checkpoint of yours"),
+        (b"\0" * 20, "model.safetensors: "),
+        (numpy.save({"params/0/kernel": WEIGHTS}), "0/kernel is (18, 10) there and"),
+    ):
+        if content is not None:
+            weights.parent.mkdir(parents=True, exist_ok=True)
+            weights.write_bytes(content)
+        assert main(argv) in (1, 2)
+        error = capsys.readouterr().err
+        assert line in error and error.count("\n") == 1, error
+        assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (("plan", "--on=h100:8"), "a plan does not predict how long that takes"),
+        (("plan", "--on=h100:8", "--epochs=3"), "it takes to make examples: leave out --epochs"),
         (("record",), "record mode needs a dataset"),
         (("train", "--task.games=1000000"), "GB on each device and the window"),
         (("train", "--task=professional_moves"), "choose data=go_games"),
