@@ -78,6 +78,7 @@ class Recipe:
       experiment: The experiment of the stage alone.
       shards_update: Each device makes its part of an update and keeps its part of the optimizer's
         state; the parameters are whole on each device.
+      records_norm: A step returns the norm of its gradient too.
     """
 
     experiment: Experiment
@@ -87,6 +88,7 @@ class Recipe:
     optimizer: optax.GradientTransformation
     span: Span
     shards_update: bool = False
+    records_norm: bool = False
 
     @property
     def spec(self) -> Any:
@@ -146,6 +148,9 @@ class Recipe:
     ) -> tuple[TrainState, jax.Array]:
         """Make one step; returns the next state, and the mean loss (float32) before the update.
 
+        With `records_norm` it returns, in place of the loss, float32 [2]: the loss, and the norm of
+        the gradient before the optimizer clips it.
+
         `batch` has arrays of examples, [batch, ...], with `index` and `epoch` int32 [batch]: the
         position in the split and the epoch that the example is seen in.
         """
@@ -164,9 +169,9 @@ class Recipe:
     def updated(
         self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
     ) -> tuple[TrainState, jax.Array]:
-        """Next state, and `loss`, by gradients that are multiplied by the state's loss scale.
+        """Next state, and what `train_step` returns with it.
 
-        `gradients` are of the trained parameters alone.
+        `gradients` are of the trained parameters alone, multiplied by the state's loss scale.
         """
         experiment = self.experiment
         old_params, frozen = self.split_params(state.params)
@@ -174,6 +179,7 @@ class Recipe:
             # From here each device works on its part alone, and needs only that part of the sums.
             gradients, old_params = self._parts(gradients), self._parts(old_params)
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
+        measured = jnp.stack([loss, _norm(gradients)]) if self.records_norm else loss
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
         params = cast(Tree, optax.apply_updates(old_params, updates))
         ema_decay = moving_average.decay_at(
@@ -206,7 +212,7 @@ class Recipe:
                 ),
                 made=state.made,
             ),
-            loss,
+            measured,
         )
 
     def _parts(self, tree: Tree) -> Tree:
@@ -405,6 +411,7 @@ def make_recipe(
     stage: int | None = None,
     shards_update: bool = False,
     execution: Execution | None = None,
+    records_norm: bool = False,
 ) -> Recipe:
     """Pure functions of an experiment on a mesh, of a stage from 0; None takes the last stage."""
     span = experiment.spans(spec)[-1 if stage is None else stage]
@@ -432,7 +439,7 @@ def make_recipe(
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None
         optimizer = make_optimizer(experiment, spec, span.step_shift, split_over)
-    return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update)
+    return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update, records_norm)
 
 
 def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
@@ -469,6 +476,11 @@ def platform_of(mesh: Mesh) -> Platform:
 def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
     """Parameters that an evaluation measures: averaged ones where the run keeps them."""
     return state.ema_params if experiment.evaluation.weights == "ema" else state.params
+
+
+def _norm(gradients: Tree) -> jax.Array:
+    """Norm of all gradients as one vector, float32 []."""
+    return optax.global_norm(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients))
 
 
 def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree]:

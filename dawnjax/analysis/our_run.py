@@ -9,10 +9,14 @@ from dawnjax.results.entries import day_of
 from dawnjax.runs import summary
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.logged_run import chooses
+from dawnjax.runs.loss_curve import averaged, loss_curve
 from dawnjax.runs.past import CONDENSED
 from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
+
+MOST_LOSSES = 120
+"""Points of a run's training loss that a page draws."""
 
 
 class OurRun(NamedTuple):
@@ -29,6 +33,7 @@ class OurRun(NamedTuple):
       origin: What made the run; runs of different ones are never pooled.
       fields: Fields of its experiment, by dotted name; of runs read together those that a flag
         changed in any of them (`our_entries.with_swept`).
+      losses: Its training loss by step, as means over stretches (`loss_curve.averaged`).
       chooses: A search chose its recipe by this run, which is then no result.
       moments: Times of the events that reading does not condense, float64. They show which of two
         logs is the beginning of the second.
@@ -50,6 +55,7 @@ class OurRun(NamedTuple):
     options: tuple[tuple[str, Any], ...] = ()
     changed_options: tuple[str, ...] = ()
     moments: bytes = b""
+    losses: tuple[tuple[float, float], ...] = ()
     copies: tuple[str, ...] = ()
     chooses: bool = False
     fields: Mapping[str, Any] = {}
@@ -131,6 +137,7 @@ def run_of(
         cores=cores[max(cores)] if cores else None,
         options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
         changed_options=_different(options),
+        losses=tuple(averaged(loss_curve(events), MOST_LOSSES)),
         chooses=chooses(events),
         fields=flatten(experiment),
         moments=array.array(

@@ -97,6 +97,8 @@ class RunOptions:
         by size.
       checkpoint: When the state is saved.
       tensorboard: Write scalars for TensorBoard.
+      gradient_norm: Record the norm of the gradient beside each loss. It reads the gradient once
+        more, and with split parameters all devices add up one more number.
       tracker: Send scalars and the result to these too: `wandb`, `mlflow`.
       price_per_hour_usd: Price of one host; the cost is null without it.
       compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
@@ -124,6 +126,7 @@ class RunOptions:
     data_placement: Literal["auto", "device", "host"] = "auto"
     checkpoint: CheckpointOptions = CheckpointOptions()
     tensorboard: bool = True
+    gradient_norm: bool = False
     tracker: tuple[str, ...] = ()
     price_per_hour_usd: Annotated[
         float | None, Limit(lambda value: value is None or value >= 0, "be 0 or more")
