@@ -79,7 +79,7 @@ def test_a_page_draws_the_losses_of_each_run(tmp_path):
     [figure], [table] = section.blocks, section.tables
     assert figure.summary == "x: from 4 to 1 to 2 in 2 runs."  # pyright: ignore
     assert [row[2] for row in table.rows] == ["a"] * 3 + ["b"] * 3
-    assert "path" in figure.draw(600).body  # pyright: ignore
+    assert "path" in figure.draw(600).body()  # pyright: ignore
 
 
 @pytest.mark.parametrize(
