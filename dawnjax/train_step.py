@@ -29,7 +29,7 @@ from dawnjax.machine.mesh import (
     replicated,
     update_sharding,
 )
-from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.execution import ContextKeys, Execution, Platform
 from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
@@ -412,6 +412,7 @@ def make_recipe(
     shards_update: bool = False,
     execution: Execution | None = None,
     records_norm: bool = False,
+    context_keys: ContextKeys = "gather",
 ) -> Recipe:
     """Pure functions of an experiment on a mesh, of a stage from 0; None takes the last stage."""
     span = experiment.spans(spec)[-1 if stage is None else stage]
@@ -420,7 +421,7 @@ def make_recipe(
         model=experiment.model,
         data=experiment.data,
         spec=spec,
-        execution=execution or execution_of(experiment, mesh),
+        execution=execution or execution_of(experiment, mesh, context_keys),
         mesh=mesh,
     )
     experiment.task.refuse_setting(experiment, setting)
@@ -442,7 +443,9 @@ def make_recipe(
     return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update, records_norm)
 
 
-def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
+def execution_of(
+    experiment: Experiment, mesh: Mesh, context_keys: ContextKeys = "gather"
+) -> Execution:
     """Properties of the machine and the experiment that the layers need."""
     return Execution(
         platform=platform_of(mesh),
@@ -451,6 +454,7 @@ def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
         batch_shards=batch_shards(mesh),
         placement=batch_sharding(mesh, 0) if mesh.size > 1 else None,
         attention="fused" if _has_fused_attention(mesh) else "products",
+        context_keys=context_keys,
     )
 
 
