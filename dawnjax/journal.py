@@ -117,7 +117,10 @@ class Journal:
         return not self._diverged
 
     def _record_losses(self, kept: Sequence[StepLoss]) -> None:
-        columns = {"at_steps": [point.step for point in kept], "losses": [p.loss for p in kept]}
+        columns: dict[str, list[Any]] = {
+            "at_steps": [point.step for point in kept],
+            "losses": [point.loss for point in kept],
+        }
         if kept[0].gradient_norm is not None:
             columns["gradient_norms"] = [point.gradient_norm for point in kept]
         self._log.append(LOSSES, **columns)

@@ -44,7 +44,7 @@ def model_of(experiment: DescribedExperiment) -> Any:
     """Config of a run's model; `ConfigError` for one that has no published form."""
     tag = str(experiment.model.get("tag"))
     cls = Choice("model").load(tag) if tag in CHOICES["model"] else None
-    if not hasattr(cls, "published_names"):
+    if cls is None or not hasattr(cls, "published_names"):
         raise ConfigError(
             f"--format=huggingface: no published checkpoint is known for model={tag}; "
             "--format=safetensors writes its arrays by our names"

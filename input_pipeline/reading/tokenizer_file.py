@@ -5,7 +5,6 @@ Source: huggingface/tokenizers, `bindings/python/py_src/tokenizers/tokenizers.py
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,7 +46,7 @@ class TokenizerFile:
         self.size = max(numbers, default=-1) + 1
         if self.size < 2:
             raise DataError(f"{where}: has {self.size} tokens; 2 are needed")
-        self._is_byte_level = '"ByteLevel"' in json.dumps(json.loads(content).get("decoder"))
+        self._is_byte_level = isinstance(self._tokenizer.decoder, tokenizers.decoders.ByteLevel)
 
     def separator(self, token: str | None) -> int:
         """Number of a token, or of the one that the tokenizer itself begins a text with."""
