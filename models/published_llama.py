@@ -167,6 +167,8 @@ def published_config(
             kinds = ["sliding_attention" if size else "full_attention" for size in windows]
             fields |= {"layer_types": kinds * (config.num_layers // len(windows))}
             fields |= {"sliding_window": max(windows) or None, "attention_bias": True}
+            # Without a scaling transformers would take the released network's.
+            fields["rope_scaling"] = fields["rope_scaling"] or {"rope_type": "default"}
             return {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], **fields}
     raise ValueError(
         "transformers has no network with its parts: a Llama has neither windows nor sinks, a "
