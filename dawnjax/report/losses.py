@@ -37,7 +37,14 @@ def losses_section(runs: Sequence[OurRun]) -> Section | None:
             "colour, and a line each.",
         ),
         blocks=tuple(_figure(n, *group) for n, group in enumerate(groups.items(), start=1)),
-        tables=(Table("training_losses", "Training loss by step", _COLUMNS, tuple(rows)),),
+        tables=(
+            Table(
+                name="training_losses",
+                title="Training loss by step",
+                columns=_COLUMNS,
+                rows=tuple(rows),
+            ),
+        ),
     )
 
 
