@@ -484,7 +484,8 @@ def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
 
 def _norm(gradients: Tree) -> jax.Array:
     """Norm of all gradients as one vector, float32 []."""
-    return optax.global_norm(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients))
+    leaves = (leaf.astype(jnp.float32) for leaf in jax.tree.leaves(gradients))
+    return jnp.sqrt(sum((jnp.square(leaf).sum() for leaf in leaves), jnp.float32(0.0)))
 
 
 def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree]:
