@@ -31,7 +31,7 @@ a later run's total would be too short."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import `run` and `load_run` on first use: `dawnjax --help` must not wait for JAX."""
-    if name not in ("run", "load_run"):
+    """Import these names on first use: `dawnjax --help` must not wait for JAX."""
+    if name not in ("run", "load_run", "load_losses"):
         raise AttributeError(f"module 'dawnjax' has no attribute {name!r}")
     return getattr(importlib.import_module("dawnjax.api"), name)

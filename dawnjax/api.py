@@ -1,4 +1,4 @@
-"""Runs from Python, without a command line: `dawnjax.run` and `dawnjax.load_run`."""
+"""Runs from Python, without a command line: `dawnjax.run`, `load_run` and `load_losses`."""
 
 import gc
 import time
@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dawnjax
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.directory import RunDirectory, read_record
-from dawnjax.runs.log import log_path, read_events
-from dawnjax.runs.summary import RunResult, summarize_log
+from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.runs.loss_curve import StepLoss, loss_curve
+from dawnjax.runs.summary import FORGED, RunResult, of_another_kind, summarize_log
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment import Experiment
@@ -105,7 +106,27 @@ def load_run(run_dir: str | Path) -> RunResult:
       ConfigError: The directory holds no run.
       RunError: The log says too little, or was changed.
     """
+    return summarize_log(_events_of(run_dir))
+
+
+def load_losses(run_dir: str | Path) -> list[StepLoss]:
+    """Training losses of a run by step, and norms of gradients where it recorded them.
+
+    `pandas.DataFrame(dawnjax.load_losses(DIR))` has a row for each. Of steps made again after a
+    restart, those of the last attempt count; `loss_curve.next_kept` says which steps are kept.
+
+    Raises:
+      ConfigError: The directory holds no run.
+      RunError: The log cannot be read, or was changed.
+    """
+    try:
+        return loss_curve(_events_of(run_dir))
+    except FORGED as error:
+        raise RunError(of_another_kind(error)) from None
+
+
+def _events_of(run_dir: str | Path) -> list[Event]:
     path = Path(run_dir)
     if read_record(RunDirectory(path)) is None:
         raise ConfigError(f"{path} holds no run: there is no experiment.json")
-    return summarize_log(read_events(log_path(path, 0))[0])
+    return read_events(log_path(path, 0))[0]

@@ -281,6 +281,7 @@ class Attempt:
         self.phases.enter("checkpoint")
         self.checkpoints.close()
         self.phases.enter("other")
+        self.journal.flush()
         hosts = processes.gather(host | self.profile.host_fields(host["input_wait_fraction"]))
         straggler, no_straggler = self.profile.straggler()
         messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-FIRST_LOSSES = 10
-"""First losses that a result keeps: enough to distinguish two recipes."""
+from dawnjax.runs.loss_curve import StepLoss, next_kept
 
 
 class CallMetrics(NamedTuple):
     """Results of one call of the train program; arrays of the devices or the host.
 
     Attributes:
-      losses: float32 [steps_per_call], 0 where no step was made.
+      losses: float32 [steps_per_call], 0 where no step was made; with the norms of the gradients
+        [steps_per_call, 2], since one array is read faster than two.
       first_nonfinite_step: int32, the run's first step, from 1, with a NaN or infinite loss; 0 if
         none.
     """
@@ -51,13 +51,13 @@ class CallQueue:
       total_seconds: Duration of all ended calls.
     """
 
-    def __init__(self, in_flight: int, first_losses: int = 0):
+    def __init__(self, in_flight: int, first_step: int = 0):
         self.in_flight = self._limit = in_flight
         self._long_seconds = IN_FLIGHT_SECONDS / in_flight
         self._calls: collections.deque[tuple[CallMetrics, int]] = collections.deque()
-        self._first_wanted = first_losses
-        self._first_taken = 0
-        self._first_calls: list[tuple[CallMetrics, int]] = []
+        self._first_step = first_step
+        self._kept: list[tuple[CallMetrics, int, int]] = []
+        self._next_kept = next_kept(first_step) - first_step
         self._latest: tuple[CallMetrics, int] | None = None
         self.last_end = time.perf_counter()
         self.steps_done = 0
@@ -103,17 +103,18 @@ class CallQueue:
         if self._latest is None:
             return None
         metrics, num_steps = self._latest
-        return np.asarray(metrics.losses)[:num_steps], int(metrics.first_nonfinite_step)
+        return _rows(metrics, num_steps)[:, 0], int(metrics.first_nonfinite_step)
 
-    def take_first_losses(self) -> list[float]:
-        """First losses whose steps ended since the last call of this."""
-        calls, self._first_calls = self._first_calls, []
-        taken: list[float] = []
-        for metrics, num_steps in calls:
-            losses = np.asarray(metrics.losses)[:num_steps]
-            wanted = self._first_wanted - self._first_taken
-            taken += [float(loss) for loss in losses[:wanted]]
-            self._first_taken += min(wanted, num_steps)
+    def take_losses(self) -> list[StepLoss]:
+        """Kept losses (`next_kept`) of the steps that ended since the last call of this."""
+        calls, self._kept = self._kept, []
+        taken: list[StepLoss] = []
+        for metrics, before, num_steps in calls:
+            rows, step = _rows(metrics, num_steps), next_kept(before)
+            while step <= before + num_steps:
+                # As text a float32 has 9 digits at most, and 17 as a float64 of the same value.
+                taken.append(StepLoss(step, *(float(str(x)) for x in rows[step - before - 1])))
+                step = next_kept(step)
         return taken
 
     def _end_oldest(self, has_ended: bool) -> None:
@@ -134,12 +135,17 @@ class CallQueue:
             self.seen_steps.append(num_steps + self._unseen_steps)
             self._unseen_seconds, self._unseen_steps = 0.0, 0
         self._latest = call
-        if self.steps_done < self._first_wanted:
-            self._first_calls.append(call)
-        self.steps_done += num_steps
+        before, self.steps_done = self.steps_done, self.steps_done + num_steps
+        if self.steps_done >= self._next_kept:
+            self._kept.append((metrics, self._first_step + before, num_steps))
+            self._next_kept = next_kept(self._first_step + self.steps_done) - self._first_step
         self.total_seconds += seconds
         is_long = seconds > self._long_seconds
         self._limit = max(1, int(IN_FLIGHT_SECONDS / seconds)) if is_long else self.in_flight
+
+
+def _rows(metrics: CallMetrics, num_steps: int) -> np.ndarray:
+    return np.asarray(metrics.losses)[:num_steps].reshape(num_steps, -1)
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:

@@ -1,6 +1,7 @@
 """Record of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.call_queue import CallQueue
@@ -9,6 +10,8 @@ from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.logged_run import LoggedRun, events_of
+from dawnjax.runs.loss_curve import StepLoss
+from dawnjax.runs.past import LOSSES
 from dawnjax.runs.scalars import ScalarWriter
 from dawnjax.runs.summary import RunResult
 from dawnjax.runs.trackers import Trackers
@@ -33,12 +36,13 @@ class Journal:
         self._log, self._clock, self._display = run.log, run.clock, display
         self._experiment, self._spec = run.request.experiment, run.spec
         self.step = self.first_step = 0
-        self._recorded_steps = self._recorded_losses = 0
+        self._recorded_steps = 0
         self._stage, self._diverged = -1, False
         self._earlier_seconds = 0.0
         self._record_seconds = LIVE_RECORD_SECONDS if display.is_live else RECORD_SECONDS
         self.record_at = time.perf_counter() + self._record_seconds
         options, is_first = run.request.options, writes_scalars
+        self._is_first = is_first
         board = run.directory.tensorboard if is_first and options.tensorboard else None
         self._scalars = ScalarWriter(board, self.warn)
         self._trackers = Trackers(
@@ -64,7 +68,9 @@ class Journal:
         """Log `run_start`, unless `clock_runs`, which must be the same on all processes."""
         # A tracker's login takes seconds of the network; it must not fall on the clock.
         self._trackers.wait_until_open()
-        if not clock_runs:
+        if clock_runs:
+            self._scalars.restart(self.step)
+        else:
             xla_options = list(self._experiment.xla_options)
             self._log.append("run_start", durable=True, xla_options=xla_options)
         events = list(self._log.events)
@@ -88,11 +94,9 @@ class Journal:
         if latest is None or steps == 0:
             return not self._diverged
         self._recorded_steps = queue.steps_done
-        first_losses = queue.take_first_losses()
-        if first_losses:
-            start = self.first_step + self._recorded_losses
-            self._log.append("first_losses", start_step=start, losses=first_losses)
-            self._recorded_losses += len(first_losses)
+        kept = queue.take_losses()
+        if kept and self._is_first:
+            self._record_losses(kept)
         losses, first_nonfinite_step = latest
         loss = float(losses.mean())
         self.step = step = self.first_step + queue.steps_done
@@ -106,12 +110,23 @@ class Journal:
             input_wait_seconds=round(input_wait_seconds, 6),
         )
         self._display.train(step, epoch, loss, queue, input_wait_seconds, self.run_seconds())
-        self._write_scalars(step, {"train/loss": loss})
         self.record_at = time.perf_counter() + self._record_seconds
         if first_nonfinite_step and not self._diverged:
             self._diverged = True
             self._log.append("diverged", step=first_nonfinite_step)
         return not self._diverged
+
+    def _record_losses(self, kept: Sequence[StepLoss]) -> None:
+        columns: dict[str, list[Any]] = {
+            "at_steps": [point.step for point in kept],
+            "losses": [point.loss for point in kept],
+        }
+        if kept[0].gradient_norm is not None:
+            columns["gradient_norms"] = [point.gradient_norm for point in kept]
+        self._log.append(LOSSES, **columns)
+        for step, loss, norm in kept:
+            norms = {} if norm is None else {"train/grad_norm": norm}
+            self._write_scalars(step, {"train/loss": loss, **norms})
 
     def record_generation(self, step: int, number: int, figures: dict[str, float]) -> None:
         """Record that the examples of a generation are made, before its first step."""
@@ -154,6 +169,10 @@ class Journal:
     def _write_scalars(self, step: int, scalars: dict[str, float]) -> None:
         self._scalars.write(step, scalars)
         self._trackers.write(step, scalars)
+
+    def flush(self) -> None:
+        """Write what waits for TensorBoard's file, before the result: it may end in a warning."""
+        self._scalars.flush()
 
     def close(self) -> None:
         self._scalars.close()

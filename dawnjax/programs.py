@@ -223,7 +223,8 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
             return state, losses.at[index].set(loss)
 
         # A loop with a runtime bound: one program makes any number of steps up to the most.
-        losses = jnp.zeros(steps_per_call, jnp.float32)
+        each = (2,) if recipe.records_norm else ()
+        losses = jnp.zeros((steps_per_call, *each), jnp.float32)
         state, losses = jax.lax.fori_loop(0, num_steps, body, (state, losses))
         return state, CallMetrics(losses, state.first_nonfinite_step)
 

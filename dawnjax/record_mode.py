@@ -20,7 +20,6 @@ import jax
 import numpy as np
 
 from dawnjax import records
-from dawnjax.call_queue import FIRST_LOSSES
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
@@ -32,6 +31,7 @@ from dawnjax.machine.mesh import batch_sharding, place, replicated
 from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
 from dawnjax.runs import versions
 from dawnjax.runs.directory import RECORD_TYPE
+from dawnjax.runs.summary import FIRST_LOSSES
 from dawnjax.session import Session, alone, checked
 from dawnjax.train_step import Recipe, evaluated_params, key_shape
 
@@ -217,8 +217,9 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         raise ConfigError(
             "record mode is for runs of one stage; --stages.boundary_epochs= leaves one"
         )
-    if options.weight_update_sharding:
-        raise ConfigError("record mode does not take weight_update_sharding")
+    for name in ("weight_update_sharding", "gradient_norm"):
+        if getattr(options, name):
+            raise ConfigError(f"record mode does not take {name}")
     if experiment.initialize_from:
         raise ConfigError("record mode does not take initialize_from: it times a run from anew")
     # Alone also where there are other processes: each would write the same file.

@@ -72,11 +72,19 @@ class Session:
     def recipes(self) -> tuple[Recipe, ...]:
         """Pure functions of each stage; ConfigError if the devices cannot share a batch evenly."""
         self._refuse_uneven_batches()
-        sharded, spans = self.options.weight_update_sharding, self.experiment.spans(self.spec)
+        options, spans = self.options, self.experiment.spans(self.spec)
         with own_code("the experiment"):
             try:
                 return tuple(
-                    make_recipe(self.experiment, self.spec, self.mesh, span.index, sharded)
+                    make_recipe(
+                        self.experiment,
+                        self.spec,
+                        self.mesh,
+                        span.index,
+                        options.weight_update_sharding,
+                        records_norm=options.gradient_norm,
+                        context_keys=options.context_keys,
+                    )
                     for span in spans
                 )
             except (ValueError, TypeError, ZeroDivisionError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dawnjax.attempt import Attempt
-from dawnjax.call_queue import FIRST_LOSSES, CallQueue
+from dawnjax.call_queue import CallQueue
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request
@@ -121,7 +121,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     # A state saved at a stage's end is still that stage's: `of_last`, not the next step's.
     stage = compiled.of_last(step)
     in_flight = calls_in_flight(stage.recipe, programs.steps_per_call)
-    queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
+    queue = CallQueue(in_flight, first_step=step)
     stepper = Stepper(
         stage.recipe, stage.train, feed, state, step, root_key, counts, queue, attempt.watchdog
     )

@@ -29,7 +29,7 @@ from dawnjax.machine.mesh import (
     replicated,
     update_sharding,
 )
-from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.execution import ContextKeys, Execution, Platform
 from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
@@ -78,6 +78,7 @@ class Recipe:
       experiment: The experiment of the stage alone.
       shards_update: Each device makes its part of an update and keeps its part of the optimizer's
         state; the parameters are whole on each device.
+      records_norm: A step returns the norm of its gradient too.
     """
 
     experiment: Experiment
@@ -87,6 +88,7 @@ class Recipe:
     optimizer: optax.GradientTransformation
     span: Span
     shards_update: bool = False
+    records_norm: bool = False
 
     @property
     def spec(self) -> Any:
@@ -154,6 +156,9 @@ class Recipe:
     ) -> tuple[TrainState, jax.Array]:
         """Make one step; returns the next state, and the mean loss (float32) before the update.
 
+        With `records_norm` it returns, in place of the loss, float32 [2]: the loss, and the norm of
+        the gradient before the optimizer clips it.
+
         `batch` has arrays of examples, [batch, ...], with `index` and `epoch` int32 [batch]: the
         position in the split and the epoch that the example is seen in.
         """
@@ -172,9 +177,9 @@ class Recipe:
     def updated(
         self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
     ) -> tuple[TrainState, jax.Array]:
-        """Next state, and `loss`, by gradients that are multiplied by the state's loss scale.
+        """Next state, and what `train_step` returns with it.
 
-        `gradients` are of the trained parameters alone.
+        `gradients` are of the trained parameters alone, multiplied by the state's loss scale.
         """
         experiment = self.experiment
         old_params, frozen = self.split_params(state.params)
@@ -182,6 +187,7 @@ class Recipe:
             # From here each device works on its part alone, and needs only that part of the sums.
             gradients, old_params = self._parts(gradients), self._parts(old_params)
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
+        measured = jnp.stack([loss, _norm(gradients)]) if self.records_norm else loss
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
         params = cast(Tree, optax.apply_updates(old_params, updates))
         ema_decay = moving_average.decay_at(
@@ -214,7 +220,7 @@ class Recipe:
                 ),
                 made=state.made,
             ),
-            loss,
+            measured,
         )
 
     def _parts(self, tree: Tree) -> Tree:
@@ -413,6 +419,8 @@ def make_recipe(
     stage: int | None = None,
     shards_update: bool = False,
     execution: Execution | None = None,
+    records_norm: bool = False,
+    context_keys: ContextKeys = "gather",
 ) -> Recipe:
     """Pure functions of an experiment on a mesh, of a stage from 0; None takes the last stage."""
     span = experiment.spans(spec)[-1 if stage is None else stage]
@@ -421,7 +429,7 @@ def make_recipe(
         model=experiment.model,
         data=experiment.data,
         spec=spec,
-        execution=execution or execution_of(experiment, mesh),
+        execution=execution or execution_of(experiment, mesh, context_keys),
         mesh=mesh,
     )
     experiment.task.refuse_setting(experiment, setting)
@@ -440,10 +448,12 @@ def make_recipe(
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None
         optimizer = make_optimizer(experiment, spec, span.step_shift, split_over)
-    return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update)
+    return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update, records_norm)
 
 
-def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
+def execution_of(
+    experiment: Experiment, mesh: Mesh, context_keys: ContextKeys = "gather"
+) -> Execution:
     """Properties of the machine and the experiment that the layers need."""
     return Execution(
         platform=platform_of(mesh),
@@ -452,6 +462,7 @@ def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
         batch_shards=batch_shards(mesh),
         placement=batch_sharding(mesh, 0) if mesh.size > 1 else None,
         attention="fused" if _has_fused_attention(mesh) else "products",
+        context_keys=context_keys,
     )
 
 
@@ -477,6 +488,12 @@ def platform_of(mesh: Mesh) -> Platform:
 def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
     """Parameters that an evaluation measures: averaged ones where the run keeps them."""
     return state.ema_params if experiment.evaluation.weights == "ema" else state.params
+
+
+def _norm(gradients: Tree) -> jax.Array:
+    """Norm of all gradients as one vector, float32 []."""
+    leaves = (leaf.astype(jnp.float32) for leaf in jax.tree.leaves(gradients))
+    return jnp.sqrt(sum((jnp.square(leaf).sum() for leaf in leaves), jnp.float32(0.0)))
 
 
 def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree]:

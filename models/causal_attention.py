@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec
 
 from dawnjax.models.execution import Execution
 from dawnjax.models.fused_attention import fused_attention
+from dawnjax.models.ring_attention import ring_attention
 from dawnjax.models.sharding import parts_of, spec_of
 
 BLOCK, _MOST_BLOCKS = 64, 4
@@ -134,7 +135,7 @@ def _over_context(
     sinks: jax.Array | None,
     parts: int,
 ) -> jax.Array:
-    """Attention of each device's tokens to the keys of all, which it gathers along `context`.
+    """Attention of each device's tokens to the keys of all, gathered or in a ring along `context`.
 
     Every device multiplies its queries with all keys and masks later ones, so all work the same.
     """
@@ -143,6 +144,8 @@ def _over_context(
     window = window or length
 
     def attend(query, key, value, documents, sinks):
+        if execution.context_keys == "ring":
+            return ring_attention(query, key, value, documents, sinks, parts, window)
         key, value = (
             jax.lax.all_gather(array, "context", axis=1, tiled=True) for array in (key, value)
         )

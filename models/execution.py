@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from dawnjax.models.dtypes import ComputeDtype
 
 Attention = Literal["products", "fused"]
+ContextKeys = Literal["gather", "ring"]
 Platform = Literal["cpu", "gpu", "tpu"]
 
 
@@ -31,6 +32,7 @@ class Execution:
         can be counted: no zeros are added to kernels or channels.
       attention: `fused` lets a GPU give attention to cuDNN in one call, where it has no dropout and
         `fused_attention` takes the shapes.
+      context_keys: How queries meet the keys of other devices along `mesh.context`.
     """
 
     platform: Platform
@@ -40,6 +42,7 @@ class Execution:
     placement: NamedSharding | None = None
     is_plain: bool = False
     attention: Attention = "products"
+    context_keys: ContextKeys = "gather"
 
 
 @functools.cache

@@ -10,10 +10,14 @@ from dawnjax.results.entries import day_of
 from dawnjax.runs import summary
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.logged_run import begins_by_the_rules, chooses
+from dawnjax.runs.loss_curve import averaged, loss_curve
 from dawnjax.runs.past import CONDENSED
 from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
+
+MOST_LOSSES = 120
+"""Points of a run's training loss that a page draws."""
 
 
 class OurRun(NamedTuple):
@@ -30,6 +34,7 @@ class OurRun(NamedTuple):
       origin: What made the run; runs of different ones are never pooled.
       fields: Fields of its experiment, by dotted name; of runs read together those that a flag
         changed in any of them (`our_entries.with_swept`).
+      losses: Its training loss by step, as means over stretches (`loss_curve.averaged`).
       chooses: A search chose its recipe by this run, which is then no result.
       begins_by_the_rules: It took from another run what its MLPerf benchmark begins with.
       directory: It was read from there.
@@ -53,6 +58,7 @@ class OurRun(NamedTuple):
     options: tuple[tuple[str, Any], ...] = ()
     changed_options: tuple[str, ...] = ()
     moments: bytes = b""
+    losses: tuple[tuple[float, float], ...] = ()
     copies: tuple[str, ...] = ()
     chooses: bool = False
     begins_by_the_rules: bool = False
@@ -136,6 +142,7 @@ def run_of(
         cores=cores[max(cores)] if cores else None,
         options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
         changed_options=_different(options),
+        losses=tuple(averaged(loss_curve(events), MOST_LOSSES)),
         chooses=chooses(events),
         begins_by_the_rules=begins_by_the_rules(events),
         fields=flatten(experiment),

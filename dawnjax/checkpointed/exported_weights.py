@@ -12,8 +12,9 @@ Source: huggingface/safetensors, `README.md`, "Format".
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -76,14 +77,43 @@ class Description:
     schema_version: int = SCHEMA_VERSION
 
 
+class Saved(NamedTuple):
+    """Parameters that a run evaluated, and statistics, by their names in a checkpoint."""
+
+    arrays: dict[str, np.ndarray]
+    description: Description
+
+    @property
+    def experiment(self) -> DescribedExperiment:
+        return self.description.experiment
+
+
 def export(path: Path, out: Path, checkpoint_directory: str = "") -> list[Path]:
     """Write the newest checkpoint of a run that verifies into a new folder; return the files."""
+    arrays, description = saved_arrays(path, checkpoint_directory)
+
+    def fill(folder: Path) -> None:
+        write_file(folder / SINGLE, arrays, description)
+        records.write_json(folder / DESCRIPTION, dataclasses.asdict(description))
+
+    records.write_folder(out, fill)
+    return [out / SINGLE, out / DESCRIPTION]
+
+
+def saved_arrays(
+    path: Path,
+    checkpoint_directory: str = "",
+    check: Callable[[DescribedExperiment], Any] | None = None,
+) -> Saved:
+    """Read the newest checkpoint of a run that verifies; `check` may refuse its experiment."""
     directory, record = read_directory(path)
     try:
         told = _without_paths(record["experiment"])
         experiment = records.convert(told, DescribedExperiment, at="experiment", others=True)
     except records.FieldError as error:
         raise ConfigError(f"{directory.experiment_file}: {error}; restore it") from None
+    if check is not None:
+        check(experiment)
     is_average = experiment.evaluation.get("weights") == "ema"
     parts = (EMA if is_average else "params/", "batch_stats/")
     # The arrays pass through memory alone: no accelerator is taken from a run on this machine.
@@ -111,20 +141,19 @@ def export(path: Path, out: Path, checkpoint_directory: str = "") -> list[Path]:
         versions=installed(),
     )
 
-    def fill(folder: Path) -> None:
-        write_file(folder / SINGLE, arrays, description)
-        records.write_json(folder / DESCRIPTION, dataclasses.asdict(description))
-
-    records.write_folder(out, fill)
-    return [out / SINGLE, out / DESCRIPTION]
+    return Saved(arrays, description)
 
 
 def write_file(path: Path, arrays: dict[str, np.ndarray], description: Description) -> None:
+    """Write arrays with their description."""
+    write_tensors(path, arrays, {"format": "np", KEY: json.dumps(dataclasses.asdict(description))})
+
+
+def write_tensors(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
     """Write arrays as they are, one after another, behind the header."""
     # Wide dtypes first, so that each array begins at a multiple of its own size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    metadata = json.dumps(dataclasses.asdict(description))
-    header: dict[str, Any] = {"__metadata__": {"format": "np", KEY: metadata}}
+    header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, array in ordered:
         kind = DTYPES.get(array.dtype.name)

@@ -13,7 +13,7 @@ from dawnjax.official.exported_run import read_run
 
 USAGE = """dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME --out=DIR
        dawnjax export --format=dawnbench_inference FILE... --submitter=NAME --out=DIR
-       dawnjax export --format=safetensors RUN_DIR --out=DIR"""
+       dawnjax export --format=safetensors|huggingface RUN_DIR --out=DIR"""
 
 DESCRIPTION = """
 Writes runs in the form of a benchmark, or weights, into a new folder. dawnbench: a JSON and a TSV a
@@ -23,12 +23,13 @@ the experiment must name (resnet 4.0.0, ssd 1.1.0, maskrcnn 3.1.0). dawnbench_in
 each file that `dawnjax infer` wrote after it had answered the whole evaluation split of CIFAR-10 or
 ImageNet at the threshold or above.
 safetensors: the weights that the run evaluated, of its newest checkpoint that verifies, with a
-description of the model; --initialize_from takes them back. Host names, paths, addresses and the
-environment stay out.
+description of the model; --initialize_from takes them back. huggingface: those of a Llama, Mixtral
+or GPT-OSS by the names of Hugging Face, with the config that transformers reads. Host names, paths,
+addresses and the environment stay out.
 """
 
 
-FORMATS = ["dawnbench", "dawnbench_inference", "mlperf", "safetensors"]
+FORMATS = ["dawnbench", "dawnbench_inference", "mlperf", "safetensors", "huggingface"]
 
 
 def main(argv: list[str]) -> int:
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
     text("name", "dawnjax", "dawnbench: the beginning of the files' names.")
     text("hardware", "", "dawnbench: a description of the machine; without it, the devices.")
     text("system", "dawnjax_system", "mlperf: the system's name.")
-    text("checkpoint.directory", "", "safetensors: where the run saved, if not in its folder.")
+    text("checkpoint.directory", "", "weights: where the run saved, if not in its folder.")
     statuses = list(export_mlperf.STATUSES)
     choice("status", "research", statuses, "mlperf: the system's availability.")
     paths = command_line.parse("export", flag_values, argv, USAGE, DESCRIPTION)
@@ -55,13 +56,14 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no run directory or file given; --help shows the usage")
     out = Path(given["out"]).expanduser()
     sources = [Path(path).expanduser() for path in paths]
-    if given["format"] == "safetensors":
+    if given["format"] in ("safetensors", "huggingface"):
         if len(sources) > 1:
             raise ConfigError(f"one run directory is needed, {len(sources)} given")
         # Imported here: the other formats need no JAX.
-        from dawnjax.checkpointed import exported_weights
+        from dawnjax.checkpointed import exported_weights, published_form
 
-        for path in exported_weights.export(sources[0], out, given["checkpoint.directory"]):
+        form = exported_weights if given["format"] == "safetensors" else published_form
+        for path in form.export(sources[0], out, given["checkpoint.directory"]):
             print(path)
         return ExitStatus.DONE
     runs = [] if given["format"] == "dawnbench_inference" else [read_run(path) for path in sources]

@@ -91,12 +91,16 @@ class RunOptions:
       weight_update_sharding: Split the optimizer's state and each update over all devices, while
         the parameters stay whole on each; the mathematics stays the same. `mesh.fsdp` and
         `mesh.model` split the parameters too and do not go with it.
+      context_keys: Devices along `mesh.context` gather all keys and values, or pass them around in
+        a `ring`, in which none holds those of a whole text.
       steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
         platform.
       data_placement: Keep the dataset on each device, feed each batch from the host, or choose
         by size.
       checkpoint: When the state is saved.
       tensorboard: Write scalars for TensorBoard.
+      gradient_norm: Record the norm of the gradient beside each loss. It reads the gradient once
+        more, and with split parameters all devices add up one more number.
       tracker: Send scalars and the result to these too: `wandb`, `mlflow`.
       price_per_hour_usd: Price of one host; the cost is null without it.
       compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
@@ -118,12 +122,14 @@ class RunOptions:
     ] = ""
     mesh: MeshShape = MeshShape()
     weight_update_sharding: bool = False
+    context_keys: Literal["gather", "ring"] = "gather"
     steps_per_call: Annotated[
         int, Limit(lambda value: 0 <= value <= 1000, "lie in 0 (chosen) to 1000")
     ] = 0
     data_placement: Literal["auto", "device", "host"] = "auto"
     checkpoint: CheckpointOptions = CheckpointOptions()
     tensorboard: bool = True
+    gradient_norm: bool = False
     tracker: tuple[str, ...] = ()
     price_per_hour_usd: Annotated[
         float | None, Limit(lambda value: value is None or value >= 0, "be 0 or more")
@@ -139,6 +145,9 @@ class RunOptions:
         check_fields(self)
         self.profile.windows()
         refuse_unknown(self.tracker)
+        is_split = self.context_keys == "gather" or self.mesh.context > 1
+        rule = "be gather where mesh.context is 1: there is no ring of one device"
+        require(is_split, "context_keys", self.context_keys, rule)
         for axis in ("fsdp", "expert", "context", "model") if self.weight_update_sharding else ():
             if getattr(self.mesh, axis) > 1:
                 raise ConfigError(

@@ -2,18 +2,19 @@
 
 The rules are those of the compliance checker that a log's file alone can answer: which keys are
 there and how often, their order in time, labels, the end, the target of the closed division, and
-the hyperparameters of its benchmarks. Bounds of single hyperparameters, and the convergence of
+the hyperparameters of its benchmarks, with their bounds. Bounds by formulas, and the convergence of
 entries against reference runs, are left to MLPerf's own programs.
 
 Source: mlcommons/logging 4.1.59, compliance_checker: `training_*/common.yaml`, `closed_*.yaml` and
-`open_*.yaml`.
+`open_*.yaml`; bounds of commit 7bbf792686.
 """
 
 import functools
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dawnjax.machine import data_tables
 from dawnjax.official import mlperf, mlperf_rounds, sources
@@ -301,15 +302,63 @@ def _of_trial(
         notes.append(f"no folder names a round; the hyperparameters are those of {last}")
     keys = [*row["keys"].split(), *(OF_ALL_CLOSED if round_name != "v0.7" else ())]
     asked = [key for key in dict.fromkeys(keys) if key not in ONCE_SINCE_V07]
-    return broken + [
+    broken += [
         Broken("hyperparameters", each.reason, each.line)
         for each in _once(asked, by_key, data, notes)
     ]
+    return broken + list(_outside(row["bounds"], by_key, data))
+
+
+BOUND = re.compile(r"(\w+)(?: \+ (\w+))? (=|>=|>) (.+)")
+_ASKED = {"=": "", ">=": "at least ", ">": "above "}
+
+
+def _outside(bounds: str, by_key: dict[str, list[Record]], data: bytes) -> Iterator[Broken]:
+    """Hyperparameters outside of their bounds; one that is not logged has been named."""
+    for text in filter(None, bounds.split("; ")):
+        match = BOUND.fullmatch(text)
+        assert match, text
+        key, second, relation, wanted = match.groups()
+        added = by_key.get(second or "", [])[:1]
+        if second and not added:
+            continue
+        name = f"{key} + {second}" if second else key
+        for record in by_key.get(key, ()):
+            value = record.value
+            if added:
+                numbers = [finite(each) for each in (value, added[0].value)]
+                value = None if None in numbers else sum(filter(None, numbers))
+            if not _holds(value, relation, wanted.split(" | ")):
+                asked = _ASKED[relation] + wanted.replace(" | ", " or ")
+                reason = f"{name} is {quoted(value)}; it must be {asked}"
+                yield Broken("bounds", reason, line_of(data, record.offset))
+                break
+
+
+def _holds(value: Any, relation: str, wanted: Sequence[str]) -> bool:
+    if relation == "=":
+        numbers = map(_float, wanted)
+        return any(
+            value == text if number is None else finite(value) == number
+            for text, number in zip(wanted, numbers, strict=True)
+        )
+    number, least = finite(value), float(wanted[0])
+    return number is not None and (number > least or (relation == ">=" and number == least))
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 @functools.cache
 def required_keys() -> tuple[dict[str, str], ...]:
-    """Rows of `mlperf_keys.csv`: keys of each closed benchmark from a round to a round."""
+    """Rows of `mlperf_keys.csv`: keys of each closed benchmark from a round to a round.
+
+    Of its bounds, `A + B = 5` is for the sum of two keys, and `= 1 | 2` for one of two values.
+    """
     path = Path(__file__).with_name("mlperf_keys.csv")
     filled = ("benchmark", "first_round", "last_round", "keys", "source")
     return tuple(row for _, row in data_tables.rows(path, filled))

@@ -10,6 +10,7 @@ from dawnjax.page.table import Table
 from dawnjax.report import (
     boards,
     curves,
+    losses,
     own,
     pictures,
     reached,
@@ -117,6 +118,7 @@ def make(
         systems.scaling_section(entries),
         boards.inference_section(all_boards),
         systems.counts_section(entries),
+        losses.losses_section(runs),
         own.mathematics_section(runs),
         summary.paper_section(*paper) if paper else None,
         summary.warnings_section(inputs),

@@ -16,7 +16,7 @@ from dawnjax.runs.goodput import PARTS
 
 MOST_BARS = 30
 
-_RUN = (
+RUN_COLUMNS = (
     Column("experiment", "experiment"),
     Column("variant", "changed"),
     Column("run", "run"),
@@ -87,14 +87,14 @@ def _variant(run: OurRun) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(run.result.overrides.items()))
 
 
-def _named(run: OurRun) -> dict[str, Cell]:
+def named(run: OurRun) -> dict[str, Cell]:
     variant = _variant(run) or "nothing"
     names = (run.result.experiment, variant, run.name, run.result.seed)
-    return dict(zip((column.name for column in _RUN), names, strict=True))
+    return dict(zip((column.name for column in RUN_COLUMNS), names, strict=True))
 
 
 _RESULTS = (
-    *_RUN,
+    *RUN_COLUMNS,
     Column("data", "data"),
     Column("system", "system"),
     Column("status", "status"),
@@ -149,7 +149,7 @@ def _result_row(run: OurRun) -> tuple[Cell, ...]:
         _RESULTS,
         result,
         run,
-        **_named(run),
+        **named(run),
         data=data_name(result),
         time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
         epochs_to_target=_to_accuracy(run, result.epochs_to_target),
@@ -179,13 +179,13 @@ def _phases_table(runs: Sequence[OurRun]) -> Table:
         name="phases",
         title="Seconds in each phase",
         columns=(
-            *_RUN,
+            *RUN_COLUMNS,
             *(Column(f"{name}_seconds", name, "s", "number") for name in phases),
             Column("total_seconds", "all", "s", "number"),
         ),
         rows=tuple(
             (
-                *_named(run).values(),
+                *named(run).values(),
                 *(float(run.result.phases.get(name, 0.0)) for name in phases),
                 run.result.total_seconds,
             )
@@ -201,13 +201,13 @@ def _wall_table(runs: Sequence[OurRun]) -> Table:
         name="wall_time",
         title="Wall time since the first start",
         columns=(
-            *_RUN,
+            *RUN_COLUMNS,
             Column("goodput", "goodput", kind="fraction"),
             *(Column(f"{name}_seconds", label, "s", "number") for name, label in names.items()),
         ),
         rows=tuple(
             (
-                *_named(run).values(),
+                *named(run).values(),
                 run.result.goodput,
                 *(run.result.wall_seconds.get(name) for name in names),
             )
@@ -225,12 +225,12 @@ def _losses_table(runs: Sequence[OurRun]) -> Table:
     for run in runs:
         losses = [loss if isinstance(loss, int | float) else str(loss) for loss in
                   run.result.first_losses]  # fmt: skip
-        rows.append((*_named(run).values(), *losses, *(["not made"] * (steps - len(losses)))))
+        rows.append((*named(run).values(), *losses, *(["not made"] * (steps - len(losses)))))
     return Table(
         name="first_losses",
         title="Losses of the first steps",
         columns=(
-            *_RUN,
+            *RUN_COLUMNS,
             *(Column(f"step_{number}", f"step {number}", kind="number", digits=6)
               for number in range(1, steps + 1)),
         ),
@@ -260,7 +260,7 @@ def _changed(run: OurRun) -> str:
     return " ".join(filter(None, [run.result.experiment, _variant(run)]))
 
 
-def _pooled(runs: Sequence[OurRun]) -> list[tuple[str, list[OurRun]]]:
+def pooled(runs: Sequence[OurRun]) -> list[tuple[str, list[OurRun]]]:
     """Runs of one origin on one system, by a name that has what sets them apart."""
     names: dict[str, dict[tuple[str, ...], list[OurRun]]] = {}
     for run in runs:
@@ -281,7 +281,7 @@ def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
     """Parts of the wall time as bars; None where no run's are known."""
     each = len(runs) <= MOST_BARS
     bars, left_out = [], []
-    groups = [(run.name, [run]) for run in runs] if each else _pooled(runs)
+    groups = [(run.name, [run]) for run in runs] if each else pooled(runs)
     for label, members in groups:
         unknown = [run for run in members if not run.result.wall_seconds]
         if unknown:

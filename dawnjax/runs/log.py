@@ -27,7 +27,7 @@ from typing import Any, NotRequired, TypedDict
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
-from dawnjax.runs.past import CONDENSED, LOST, RECOVERED, Event, with_past
+from dawnjax.runs.past import CONDENSED, LOSSES, LOST, RECOVERED, Event, with_past
 from dawnjax.runs.sequence import Line, LineFault, in_sequence
 from dawnjax.text import without_secrets
 
@@ -52,7 +52,8 @@ EVENTS = {
     "restored": ("step",),
     "initialized_from": ("source", "source_step"),
     "train": ("step", "epoch", "loss", "steps", "input_wait_seconds"),
-    "first_losses": ("start_step", "losses"),
+    LOSSES: ("at_steps", "losses"),
+    "first_losses": ("start_step", "losses"),  # of logs without the losses of later steps
     "generation": ("step", "number", "figures"),
     "evaluation": ("step", "epoch", "metrics", "reached"),
     "checkpoint": ("step",),
@@ -194,7 +195,7 @@ class RunLog:
 
 
 def condense(events: Iterable[Event]) -> list[Event]:
-    """Merge each attempt's heartbeats into the last one, and its train events into the last one.
+    """Merge each attempt's heartbeats into the last one, and so its train events and losses.
 
     The summary stays the same. A run of a day has 170,000 such events.
     """
@@ -213,10 +214,19 @@ def _append_condensed(kept: list[Event], event: Event) -> None:
                 break
             if before["event"] == event["event"]:
                 del kept[index]
-                if event["event"] == "train":
-                    event = {**event, "steps": before["steps"] + event["steps"]}
+                event = {**event, **_sums(before, event)}
                 break
     kept.append(event)
+
+
+def _sums(before: Event, event: Event) -> Event:
+    """Fields of two events of one kind that are added up."""
+    if event["event"] == "train":
+        return {"steps": before["steps"] + event["steps"]}
+    if event["event"] == LOSSES:
+        names = ("at_steps", "losses", "gradient_norms")
+        return {name: before.get(name, []) + event[name] for name in names if name in event}
+    return {}
 
 
 def encode_line(record: dict[str, Any]) -> bytes:
@@ -309,6 +319,9 @@ class _Moment(TypedDict):
     step: NotRequired[int]
     steps: NotRequired[int]
     status: NotRequired[str]
+    at_steps: NotRequired[list[int]]
+    losses: NotRequired[list[float | str]]
+    gradient_norms: NotRequired[list[float | str]]
 
 
 def _is_event(record: Any) -> bool:

@@ -12,8 +12,11 @@ from typing import Any
 Event = dict[str, Any]
 """A line of a log, decoded."""
 
-CONDENSED = ("host_sample", "train")
-"""The events of which a condensed log keeps the last one alone."""
+LOSSES = "losses"
+"""The event with the training losses of some steps."""
+
+CONDENSED = ("host_sample", "train", LOSSES)
+"""The events of which a condensed log keeps one of an attempt: the last, with what all hold."""
 
 
 LOST = "lost"

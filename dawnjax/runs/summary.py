@@ -19,8 +19,12 @@ from dawnjax.runs.logged_run import (
     events_of,
     last_event,
 )
+from dawnjax.runs.past import LOSSES
 from dawnjax.runs.stages import examples_before
 from dawnjax.runs.warnings import run_warnings
+
+FIRST_LOSSES = 10
+"""First losses that a result keeps: enough to distinguish two recipes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,7 @@ class RunResult:
         that count, `lost_steps` those that no save held. Empty where they are not known.
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
-      first_losses: The losses of the first ten steps.
+      first_losses: The losses of the first `FIRST_LOSSES` steps.
       epochs: Epochs that the newest state was trained.
       steps: Steps of the newest state; fewer than an attempt made before, if it lost some.
       diverged_step: The first step with a NaN or infinite loss.
@@ -421,10 +425,13 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
 
 def _first_losses(events: Sequence[Event]) -> list[float]:
     losses: dict[int, float] = {}
+    for event in events_of(events, LOSSES):
+        for step, loss in zip(event["at_steps"][:FIRST_LOSSES], event["losses"], strict=False):
+            losses.setdefault(step, loss)
     for event in events_of(events, "first_losses"):
-        for index, loss in enumerate(event["losses"], start=event["start_step"]):
-            losses.setdefault(index, loss)
-    return [losses[index] for index in range(len(losses)) if index in losses]
+        for step, loss in enumerate(event["losses"], start=event["start_step"] + 1):
+            losses.setdefault(step, loss)
+    return [losses[step] for step in range(1, FIRST_LOSSES + 1) if step in losses]
 
 
 def _used(seconds: dict[str, float]) -> dict[str, float]:

@@ -10,7 +10,8 @@ import importlib.util
 import os
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,8 +24,15 @@ CLOSE_SECONDS = 30.0
 """The end of a run waits so long for its trackers, after its result is written."""
 
 
+MOST_AT_ONCE = 500
+"""Points that a tracker gets together, where they wait."""
+
+Point = tuple[int, dict[str, float]]
+"""A step, and scalars by name."""
+
+
 class Tracker(Protocol):
-    def write(self, step: int, scalars: Mapping[str, float]) -> None: ...
+    def write(self, points: Sequence[Point]) -> None: ...
 
     def close(self, summary: Mapping[str, Any]) -> None: ...
 
@@ -56,7 +64,7 @@ class Trackers:
         """
         self._warn = warn
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._items: queue.SimpleQueue[tuple[int, dict[str, float]] | None] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[Point | None] = queue.SimpleQueue()
         self._summary: dict[str, Any] = {}
         self._is_open = threading.Event()
         self._thread: threading.Thread | None = None
@@ -107,13 +115,26 @@ class Trackers:
                 open_now[name] = ENGINES[name](run_id, directory, config)
         # Set even if every tracker failed, because the run waits for it.
         self._is_open.set()
-        for item in iter(self._items.get, None):
+        for points in self._received():
             for name in list(open_now):
                 with self._noting(name, open_now):
-                    open_now[name].write(*item)
+                    open_now[name].write(points)
         for name in list(open_now):
             with self._noting(name, open_now):
                 open_now[name].close(self._summary)
+
+    def _received(self) -> Iterator[list[Point]]:
+        """Points as they come, those together that wait; ends with `close`."""
+        while (item := self._items.get()) is not None:
+            points = [item]
+            with contextlib.suppress(queue.Empty):
+                while len(points) < MOST_AT_ONCE:
+                    if (item := self._items.get_nowait()) is None:
+                        break
+                    points.append(item)
+            yield points
+            if item is None:
+                return
 
     @contextlib.contextmanager
     def _noting(self, name: str, open_now: dict[str, Tracker]) -> Any:
@@ -145,12 +166,18 @@ class _Wandb:
             settings=wandb.Settings(silent=True, console="off", disable_git=True),
         )
 
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        self._run.log(dict(scalars), step=step)
+    def write(self, points: Sequence[Point]) -> None:
+        for step, scalars in points:
+            # W&B leaves out a step below its newest, as those that a resumed run makes again.
+            self._run.log(scalars, step=step)
 
     def close(self, summary: Mapping[str, Any]) -> None:
         self._run.summary.update(dict(summary))
         self._run.finish()
+
+
+_MLFLOWS_MOST = 1000
+"""Metrics that MLflow takes in one request."""
 
 
 class _Mlflow:
@@ -168,6 +195,8 @@ class _Mlflow:
         experiment = known.experiment_id if known else self._client.create_experiment(name)
         wanted = f"tags.`dawnjax.run_id` = '{run_id}'"
         earlier = self._client.search_runs([experiment], filter_string=wanted, max_results=1)
+        self._newest: dict[str, int] = {}
+        self._is_resumed = bool(earlier)
         if earlier:
             self._run = earlier[0].info.run_id
             return
@@ -177,9 +206,25 @@ class _Mlflow:
             # Some versions of MLflow refuse longer values.
             self._client.log_param(self._run, field, str(value)[:500])
 
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        for name, value in scalars.items():
-            self._client.log_metric(self._run, name, value, step=step)
+    def write(self, points: Sequence[Point]) -> None:
+        from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
+
+        now = int(1000 * time.time())
+        metrics = [
+            Metric(name, value, now, step)
+            for step, scalars in points
+            for name, value in scalars.items()
+            if step > self._newest_before(name)
+        ]
+        for first in range(0, len(metrics), _MLFLOWS_MOST):
+            self._client.log_batch(self._run, metrics=metrics[first : first + _MLFLOWS_MOST])
+
+    def _newest_before(self, name: str) -> int:
+        """Newest step that an earlier attempt sent; MLflow would show a step twice."""
+        if name not in self._newest:
+            history = self._client.get_metric_history(self._run, name) if self._is_resumed else []
+            self._newest[name] = max((metric.step for metric in history), default=-1)
+        return self._newest[name]
 
     def close(self, summary: Mapping[str, Any]) -> None:
         for name, value in summary.items():

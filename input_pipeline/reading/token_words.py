@@ -1,7 +1,9 @@
 """Meaning of the tokens of a shard: their number, the separator, and the bytes of each.
 
 A directory of shards may hold `vocabulary.json`, such as `{"separator": 1, "bytes_of_token": [0, 0,
-1, ...]}`; bytes are those of UTF-8 text, 0 for markers such as the separator.
+1, ...]}`; bytes are those of UTF-8 text, 0 for markers such as the separator. Where they are not
+known it has `"size": N` in their place. Of the tokens of a `tokenizer.json` it has the hash of the
+file, which lies beside it.
 """
 
 import dataclasses
@@ -14,12 +16,14 @@ import numpy as np
 
 from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.tokenizer_file import MOST_BYTES as MOST_TOKENIZER_BYTES
+from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
 from dawnjax.input_pipeline.reading.vocabulary import MOST_BYTES as MOST_MODEL_BYTES
 from dawnjax.input_pipeline.reading.vocabulary import Vocabulary
 
-FILE, MODEL_FILE = "vocabulary.json", "vocabulary.model"
+FILE, MODEL_FILE, TOKENIZER_FILE = "vocabulary.json", "vocabulary.model", "tokenizer.json"
 
-MOST_TOKENS = 2**16
+MOST_TOKENS = 2**18
 """Of a file's vocabulary."""
 
 MOST_BYTES = 4 * 2**20
@@ -28,12 +32,16 @@ MOST_BYTES = 4 * 2**20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Words:
-    """A vocabulary of tokens 0 to size - 1; `bytes_of_token` is empty where it is not known."""
+    """A vocabulary of tokens 0 to size - 1; `bytes_of_token` is empty where it is not known.
+
+    `tokenizer` is the hash of the `tokenizer.json` whose tokens these are; empty for others.
+    """
 
     name: str
     size: int
     separator: int
     bytes_of_token: tuple[int, ...] = ()
+    tokenizer: str = dataclasses.field(default="", repr=False)  # the text of it is hashed
 
 
 BYTES = Words(name="bytes", size=257, separator=256, bytes_of_token=(1,) * 256 + (0,))
@@ -53,18 +61,36 @@ def read_words(directory: pathlib.Path) -> Words:
             "--dataset=token_shards --vocabulary_size=N` makes it"
         ) from None
     counts = fields.get("bytes_of_token") if isinstance(fields, dict) else None
+    size = fields.get("size") if isinstance(fields, dict) else None
+    if counts is None and type(size) is int:
+        counts = []
     if not isinstance(counts, list) or not all(type(n) is int and n >= 0 for n in counts):
         raise DataError(f"{path}: bytes_of_token must be a list of whole numbers from 0")
-    if not 2 <= len(counts) <= MOST_TOKENS:
-        raise DataError(f"{path}: bytes_of_token has {len(counts)} tokens; wanted 2 to 65536")
+    size = len(counts) or size
+    if type(size) is not int or not 2 <= size <= MOST_TOKENS:
+        raise DataError(f"{path}: bytes_of_token has {size} tokens; wanted 2 to {MOST_TOKENS}")
     separator = fields.get("separator")
-    if type(separator) is not int or not 0 <= separator < len(counts):
-        raise DataError(f"{path}: separator must be a token from 0 to {len(counts) - 1}")
-    return Words(name="file", size=len(counts), separator=separator, bytes_of_token=tuple(counts))
+    if type(separator) is not int or not 0 <= separator < size:
+        raise DataError(f"{path}: separator must be a token from 0 to {size - 1}")
+    tokenizer = fields.get("tokenizer_sha256", "")
+    if not isinstance(tokenizer, str):
+        raise DataError(f"{path}: tokenizer_sha256 must be a hash of {TOKENIZER_FILE}")
+    return Words(
+        name="file",
+        size=size,
+        separator=separator,
+        bytes_of_token=tuple(counts),
+        tokenizer=tokenizer,
+    )
 
 
-def words_file(separator: int, bytes_of_token: list[int]) -> bytes:
-    return json.dumps({"separator": separator, "bytes_of_token": bytes_of_token}).encode()
+def words_file(
+    separator: int, bytes_of_token: list[int], size: int = 0, tokenizer: str = ""
+) -> bytes:
+    """Content of `vocabulary.json`; `size` where the bytes of a token are not known."""
+    fields = {"separator": separator, "tokenizer_sha256": tokenizer} if tokenizer else {}
+    known = {"bytes_of_token": bytes_of_token} if bytes_of_token else {"size": size}
+    return json.dumps({"separator": separator, **fields, **known}).encode()
 
 
 class TokenText(Protocol):
@@ -124,6 +150,12 @@ def token_text(words: Words, directory: pathlib.Path | None = None) -> TokenText
     """Text of a vocabulary, whose SentencePiece model lies beside shards of it."""
     if words.name == BYTES.name:
         return ByteText()
+    if words.tokenizer and directory is not None:
+        file = directory / TOKENIZER_FILE
+        tokenizer = TokenizerFile(text_files.read_content(file, MOST_TOKENIZER_BYTES), str(file))
+        if tokenizer.sha256 != words.tokenizer:
+            raise DataError(f"{file}: is another tokenizer than {FILE} names")
+        return tokenizer
     path = None if directory is None else directory / MODEL_FILE
     if words.name != "file" or path is None or not path.exists():
         return Numbers(words.name, words.size)

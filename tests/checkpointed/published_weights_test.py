@@ -229,3 +229,14 @@ def test_adapters_of_published_weights_are_trained_and_nothing_else(tmp_path, co
     value = read.state["params/blocks/value"]
     np.testing.assert_array_equal(value[0], made["model.layers.0.self_attn.v_proj.weight"].T)
     assert np.abs(read.state["params/adapters/value_out"]).max() > 0
+    out = tmp_path / "out"
+    assert main(["export", "--format=huggingface", str(run), f"--out={out}"]) == 0
+    exported = numpy_files.load_file(out / "model.safetensors")
+    assert set(exported) == set(made)
+    np.testing.assert_array_equal(exported[NORM], made[NORM])
+    first, second = (read.state[f"params/adapters/{name}"] for name in ("qkv_in", "value_out"))
+    name = "model.layers.1.self_attn.v_proj.weight"
+    merged = made[name] + (32 / 2 * np.asarray(first)[1] @ np.asarray(second)[1]).T
+    np.testing.assert_allclose(exported[name], merged, rtol=1e-6, atol=1e-7)
+    PublishedWeights(out).check(recipe_of())
+    assert json.loads((out / "config.json").read_text())["num_key_value_heads"] == 1

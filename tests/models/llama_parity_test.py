@@ -1,11 +1,17 @@
 """Decoders against those of transformers: the same weights, the same logits."""
 
+import dataclasses
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dawnjax.checkpointed.exported_weights import DescribedExperiment, write_tensors
+from dawnjax.checkpointed.published_form import form_of, model_of
 from dawnjax.checkpointed.published_weights import PublishedWeights
+from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.train_step import make_recipe
@@ -112,3 +118,25 @@ def test_logits_agree_with_transformers(kind, flags, devices, tmp_path):
     logits = recipe.model.bind(state.params, {})(jnp.asarray(tokens, jnp.int32))
     # Sums of float32 numbers in another order; logits reach about 2.
     np.testing.assert_allclose(logits, wanted, atol=1e-5, rtol=0)
+    if devices == 1:
+        out = tmp_path / "out"
+        written(recipe, state, out)
+        again = type(made).from_pretrained(out).eval()
+        with torch.no_grad():
+            np.testing.assert_array_equal(again(torch.tensor(tokens)).logits.numpy(), wanted)
+
+
+def written(recipe, state, out):
+    """Write a state as `dawnjax export --format=huggingface` does."""
+    leaves = jax.tree_util.tree_leaves_with_path(state.params)
+    arrays = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf)
+        for path, leaf in leaves
+    }
+    told = to_json(recipe.experiment)
+    names = [field.name for field in dataclasses.fields(DescribedExperiment)]
+    experiment = DescribedExperiment(**{name: told[name] for name in names})
+    tensors, config = form_of(model_of(experiment), experiment, arrays)
+    out.mkdir()
+    write_tensors(out / "model.safetensors", tensors, {"format": "pt"})
+    (out / "config.json").write_text(json.dumps(config))

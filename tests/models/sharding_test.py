@@ -15,6 +15,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh, shardings_of
 from dawnjax.machine.mesh_shape import AXES, MeshShape
+from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution
 from dawnjax.models.experts import Experts
 from dawnjax.models.llama import Llama
@@ -171,6 +172,44 @@ def test_a_mesh_changes_no_loss_and_no_gradient(config, axes, alone):
         np.testing.assert_allclose(found, expected, atol=1e-5 * largest)
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize("window", [0, 5])
+def test_a_ring_is_the_attention_of_one_device(window):
+    """With documents, sinks and shared keys, on four devices: results and all gradients."""
+    draw = np.random.default_rng(0)
+    query = draw.normal(size=(2, 16, 4, 8)).astype(np.float32)
+    key, value = draw.normal(size=(2, 2, 16, 2, 8)).astype(np.float32)
+    sinks, weights = draw.normal(size=4).astype(np.float32), draw.normal(size=query.shape)
+    documents = np.cumsum(draw.random((2, 16)) < 0.2, axis=1).astype(np.int32)
+    mesh = mesh_of(data=1, context=4)
+    plain = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    ring = dataclasses.replace(plain, placement=batch_sharding(mesh, 0), context_keys="ring")
+
+    def loss(arrays, execution):
+        *seen, sinks = arrays
+        mixed = causal_attention(*seen, documents, window, execution, sinks)
+        return (mixed * weights).sum()
+
+    arrays = (query, key, value, sinks)
+    results = {}
+    for execution in (plain, ring):
+        step = (
+            jax.jit(jax.value_and_grad(lambda a, e=execution: loss(a, e))).lower(arrays).compile()
+        )
+        results[execution] = step(arrays)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5),
+        results[ring],
+        results[plain],
+    )
+    counted = analyze(step.as_text() or "").collectives.values()
+    # Keys and values are passed on three times, which XLA shares between the passes of one program;
+    # their gradients three times, and then home. No device gathers them.
+    kinds = [c.kind for c in counted if c.num_bytes >= 2 * 4 * 2 * 8 * 4]
+    assert set(kinds) <= {"collective-permute", "all-reduce"}
+    assert kinds.count("collective-permute") == 3 * 2 + 4 * 2
+
+
 @pytest.mark.processes
 def test_ten_losses_of_a_run_are_the_same_on_any_mesh_of_eight_devices():
     def case(*flags):
@@ -183,6 +222,7 @@ def test_ten_losses_of_a_run_are_the_same_on_any_mesh_of_eight_devices():
         "2 data, 2 fsdp, 2 model": case("--mesh.fsdp=2", "--mesh.model=2"),
         "4 fsdp, 2 model": case("--mesh.fsdp=4", "--mesh.model=2"),
         "4 data, 2 context": case("--mesh.context=2"),
+        "2 data, 4 context in a ring": case("--mesh.context=4", "--context_keys=ring"),
         "experts, 1": (1, *RUN, *experts),
         "experts, 4 data, 2 expert": case("--mesh.expert=2", *experts),
     }

@@ -137,6 +137,52 @@ def test_early_rounds_allow_less_initialization():
         assert rule == "initialization" and f"open allows {allowed}" in words
 
 
+HYPERPARAMETERS = {
+    "opt_name": "adamw",
+    "opt_learning_rate_decay_schedule": "cosine with linear warmup",
+    "opt_adamw_beta_1": 0.9,
+    "opt_adamw_beta_2": 0.95,
+    "opt_adamw_epsilon": 1e-05,
+    "opt_adamw_weight_decay": 0.1,
+    "opt_gradient_clip_norm": 1.0,
+    "opt_base_learning_rate": 8e-4,
+    "opt_end_learning_rate": 8e-5,
+    "opt_learning_rate_warmup_steps": 128,
+    "opt_learning_rate_decay_steps": 1_199_872,
+    "max_steps": 1_200_000,
+    "max_sequence_length": 8192,
+    "eval_samples": 1024,
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("opt_name", "lamb", "opt_name is 'lamb'; it must be adamw"),
+        ("opt_adamw_beta_2", 0.99, "opt_adamw_beta_2 is '0.99'; it must be 0.95"),
+        ("max_sequence_length", "8192", "max_sequence_length is '8192'; it must be 8192"),
+        ("gradient_accumulation_steps", 0, "it must be above 0"),
+        (
+            "opt_learning_rate_decay_steps",
+            1_200_000,
+            "_decay_steps + opt_learning_rate_warmup_steps is '1200128.0'; it must be 1200000",
+        ),
+    ],
+)
+def test_a_hyperparameter_outside_of_its_bounds_is_named(key, value, said):
+    above = "training_results_v5.1/Org/results/x/llama31_8b"
+    kept = [event for event in lines() if event[0] not in HYPERPARAMETERS]
+    kept = changed("submission_benchmark", value="llama31_8b")(kept)
+    kept = changed("eval_accuracy", value=3.29)(kept)
+    kept += [(name, -17, each, {}) for name, each in HYPERPARAMETERS.items()]
+    assert broken(kept, above) == []
+    found = broken(changed(key, value=value)(kept), above)
+    assert [each[0] for each in found] == ["bounds"] and said in found[0][2], found
+    # The open division is free.
+    opened = changed("submission_division", value="open")(changed(key, value=value)(kept))
+    assert broken(opened, above) == []
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -224,6 +270,10 @@ def test_every_row_of_the_keys_names_a_known_benchmark_and_its_rounds():
         assert mlperf_rounds.is_known(row["benchmark"]), row
         assert row["first_round"].startswith("v") and row["last_round"].startswith("v")
         assert len(row["keys"].split()) >= 2
+        keys = {*row["keys"].split(), "gradient_accumulation_steps", *mlperf_rules.ONCE_SINCE_V07}
+        for bound in filter(None, row["bounds"].split("; ")):
+            match = mlperf_rules.BOUND.fullmatch(bound)
+            assert match and {match[1], match[2] or match[1]} <= keys, bound
 
 
 def test_tables_have_every_field_of_entries_trials_and_evaluations(tmp_path, capsys):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import dawnjax
 from dawnjax.__main__ import main
 from dawnjax.runs import trackers
 
@@ -26,7 +27,8 @@ def test_both_trackers_get_what_the_log_has(alone, tmp_path, compile_cache):
     pytest.importorskip("wandb", reason="wandb is not installed")
     mlflow = pytest.importorskip("mlflow.tracking", reason="mlflow is not installed")
     run_dir = tmp_path / "run"
-    command = [*SMALL, compile_cache, "--tracker=wandb,mlflow", f"--run_dir={run_dir}"]
+    command = [*SMALL, compile_cache, "--tracker=wandb,mlflow", "--gradient_norm"]
+    command.append(f"--run_dir={run_dir}")
     assert main(command) in (0, 3)
     result = json.loads((run_dir / "result.json").read_text())
     assert not [line for line in result["warnings"] if "goes to" in line]
@@ -38,12 +40,21 @@ def test_both_trackers_get_what_the_log_has(alone, tmp_path, compile_cache):
     assert [(row.step, row.value) for row in seen] == [
         (row["step"], pytest.approx(row["top_1_accuracy"])) for row in result["evaluations"]
     ]
+    losses = dawnjax.load_losses(run_dir)
+    assert [point.step for point in losses] == list(range(1, 21))
+    assert [point.loss for point in losses[:10]] == result["first_losses"]
+    for name, field in (("train/loss", "loss"), ("train/grad_norm", "gradient_norm")):
+        seen = client.get_metric_history(run.info.run_id, name)
+        assert [(row.step, row.value) for row in seen] == [
+            (point.step, getattr(point, field)) for point in losses
+        ]
     assert run.data.params["optimizer.base_learning_rate"] == "0.4"
     assert run.data.tags["dawnjax.status"] == result["status"]
     assert run.data.tags["dawnjax.run_id"] == result["run_id"]
 
     [file] = run_dir.glob("wandb/offline-run-*/run-*.wandb")
     content = file.read_bytes()
+    assert b"train/grad_norm" in content
     assert b"eval/top_1_accuracy" in content and result["run_id"].encode() in content
 
 
@@ -58,7 +69,7 @@ class Broken:
         if now == self.where:
             raise SystemExit(f"no network\nwhile {now}")
 
-    def write(self, step, scalars):
+    def write(self, points):
         self.fail("write")
 
     def close(self, summary):
@@ -70,8 +81,8 @@ def test_a_tracker_that_fails_is_given_up_with_one_line(monkeypatch, tmp_path, w
     received = []
 
     class Whole(Broken):
-        def write(self, step, scalars):
-            received.append((step, scalars))
+        def write(self, points):
+            received.extend(points)
 
     engines = {"wandb": lambda *_: Broken(where), "mlflow": lambda *_: Whole("never")}
     monkeypatch.setattr(trackers, "ENGINES", engines)
@@ -88,7 +99,7 @@ def test_a_tracker_that_fails_is_given_up_with_one_line(monkeypatch, tmp_path, w
 
 def test_a_tracker_that_hangs_holds_no_run_up(monkeypatch, tmp_path):
     class Hanging(Broken):
-        def write(self, step, scalars):
+        def write(self, points):
             time.sleep(60)
 
     monkeypatch.setattr(trackers, "ENGINES", {"wandb": lambda *_: Hanging("never")})
@@ -110,3 +121,20 @@ def test_wrong_trackers_get_one_line(monkeypatch, tmp_path, capsys):
     assert main([*SMALL, "--tracker=mlflow", f"--run_dir={tmp_path}/a"]) == 2
     assert "pip install -e '.[mlflow]'" in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
+
+
+def test_a_resumed_run_sends_no_step_to_mlflow_twice(alone, tmp_path):
+    mlflow = pytest.importorskip("mlflow.tracking", reason="mlflow is not installed")
+    for first in (1, 3):
+        tracker = trackers.ENGINES["mlflow"]("r", tmp_path, {"seed": 0})
+        tracker.write([(step, {"train/loss": 1.0 / step}) for step in range(first, first + 4)])
+        tracker.write([(first + 3, {"eval/loss": 0.5})])
+        tracker.close({"status": "interrupted"})
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+    experiment = client.get_experiment_by_name("dawnjax")
+    [run] = client.search_runs([experiment.experiment_id])
+    steps = {
+        name: [row.step for row in client.get_metric_history(run.info.run_id, name)]
+        for name in ("train/loss", "eval/loss")
+    }
+    assert steps == {"train/loss": [1, 2, 3, 4, 5, 6], "eval/loss": [4, 6]}

@@ -19,8 +19,8 @@ def test_trackers_get_each_arms_mean_interval_and_trials(tmp_path, monkeypatch):
         def __init__(self, run_id, directory, config):
             received["open"] = run_id, directory, config["axes"]
 
-        def write(self, step, scalars):
-            received["write"] = step, scalars
+        def write(self, points):
+            [received["write"]] = points
 
         def close(self, summary):
             received["close"] = summary

@@ -32,7 +32,8 @@ def build(num_devices: int, *flags: str) -> tuple[Recipe, InputShapes]:
     spec = experiment.data.spec()
     experiment.validate(spec)
     mesh = make_mesh(options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh, 0, options.weight_update_sharding)
+    sharded, keys = options.weight_update_sharding, options.context_keys
+    recipe = make_recipe(experiment, spec, mesh, 0, sharded, context_keys=keys)
     return recipe, input_shapes(experiment, spec, options, mesh)
 
 

@@ -320,7 +320,7 @@ def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
         (b"{", "vocabulary.json:1: no JSON"),
         (b"[]", "bytes_of_token must be a list of whole numbers from 0"),
         (b'{"bytes_of_token": [1, -1], "separator": 0}', "bytes_of_token must be a list"),
-        (b'{"bytes_of_token": [1], "separator": 0}', "has 1 tokens; wanted 2 to 65536"),
+        (b'{"bytes_of_token": [1], "separator": 0}', "has 1 tokens; wanted 2 to 262144"),
         (b'{"bytes_of_token": [1, 1], "separator": 2}', "separator must be a token from 0 to 1"),
     ):
         (tmp_path / "vocabulary.json").write_bytes(content)

@@ -4,6 +4,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -110,8 +111,8 @@ def test_a_budget_of_time_ends_within_a_call(device, call_seconds, limit_seconds
     assert device.now <= limit_seconds + call_seconds
 
 
-def test_times_steps_and_first_losses_are_those_of_the_calls(device):
-    queue = CallQueue(2, first_losses=10)
+def test_times_steps_and_losses_are_those_of_the_calls(device):
+    queue = CallQueue(2)
     queue.start()
     run(queue, device, [0.1, 0.2, 0.3, 0.4])
     assert queue.steps_done == 8
@@ -119,8 +120,10 @@ def test_times_steps_and_first_losses_are_those_of_the_calls(device):
     assert list(queue.seen_seconds) == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert queue.last_end == queue.total_seconds == pytest.approx(1.0)
     assert queue.steps_done == 16
-    assert queue.take_first_losses() == [0.0] * 4 + [1.0] * 4 + [2.0] * 2
-    assert queue.take_first_losses() == []
+    kept = queue.take_losses()
+    assert [point.step for point in kept] == list(range(1, 17))
+    assert [point.loss for point in kept[::4]] == [0.0, 1.0, 2.0, 3.0]
+    assert queue.take_losses() == []
     latest = queue.latest()
     assert latest is not None
     np.testing.assert_array_equal(latest[0], [3.0] * 4)
@@ -158,3 +161,24 @@ def test_devices_that_wait_for_the_host_show_its_pace_and_its_pauses(device):
     assert statistics["mean"] == pytest.approx(device.now / 240)
     assert statistics["p50"] == pytest.approx(0.1, rel=0.1)
     assert statistics["p99"] > 1.0
+
+
+def test_the_losses_that_are_kept_are_of_the_same_steps_in_every_attempt(device):
+    queue = CallQueue(2, first_step=8186)
+    queue.start()
+    run(queue, device, [0.1] * 4)
+    queue.drain()
+    # Every second step up to 8,192, every fourth after it; calls of four steps begin after 8,186.
+    kept = [(point.step, point.loss) for point in queue.take_losses()]
+    assert kept == [(8188, 0.0), (8190, 0.0), (8192, 1.0), (8196, 2.0), (8200, 3.0)]
+
+
+def test_norms_stand_beside_the_losses(device):
+    queue = CallQueue(2)
+    losses = np.float32([[0.1, 3.0], [2.5, float("nan")], [0.0, 0.0]])
+    queue.add(CallMetrics(jax.numpy.asarray(losses), np.int32(0)), 2)
+    queue.drain()
+    (first, second), latest = queue.take_losses(), queue.latest()
+    assert first == (1, 0.1, 3.0)
+    assert second[:2] == (2, 2.5) and math.isnan(second.gradient_norm or 0)
+    assert latest is not None and latest[0].tolist() == pytest.approx([0.1, 2.5])

@@ -97,6 +97,16 @@ def test_accumulation_in_parts_gives_the_same_steps():
             np.testing.assert_allclose(got, want, atol=2e-5)
 
 
+def test_a_step_returns_the_norm_of_its_gradient_if_asked():
+    recipe = dataclasses.replace(recipe_of(BASE), records_norm=True)
+    state = initial(BASE)
+    gradients = jax.tree.map(jnp.zeros_like, state.params)
+    classifier = gradients["classifier"]
+    classifier["bias"] = classifier["bias"].at[:2].set(jnp.array([3.0, -4.0]))
+    _, measured = recipe.updated(state, gradients, jnp.float32(2.5), state.batch_stats)
+    assert measured.tolist() == [2.5, 5.0]
+
+
 def test_accumulation_refuses_parts_that_split_normalization_groups():
     with pytest.raises(ConfigError, match="accumulation_steps=3 must divide the 8 normalization"):
         dataclasses.replace(BASE, accumulation_steps=3).validate(SPEC)

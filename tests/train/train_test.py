@@ -192,7 +192,7 @@ def test_divergence_ends_the_trial_at_its_step(train, tmp_path):
     assert status == 4
     assert result["status"] == "diverged" and result["reached"] is False
     events, _ = read_events(tmp_path / "run" / "log" / "process_00000.jsonl")
-    losses = next(event["losses"] for event in events if event["event"] == "first_losses")
+    losses = next(event["losses"] for event in events if event["event"] == "losses")
     first_bad = next(i for i, loss in enumerate(losses, 1) if not isinstance(loss, float))
     assert result["diverged_step"] == first_bad
     assert check_run(tmp_path / "run")[0] == []

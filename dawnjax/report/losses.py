@@ -1,0 +1,80 @@
+"""Section on the training loss of our own runs, by step."""
+
+from collections.abc import Sequence
+
+from dawnjax.analysis.our_run import OurRun
+from dawnjax.page import plots, svg, words
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Column, Table
+from dawnjax.report.curves import MOST_NAMED, MOST_STRANDS
+from dawnjax.report.own import RUN_COLUMNS, named, pooled
+
+_COLUMNS = (
+    *RUN_COLUMNS,
+    Column("step", "step", kind="number"),
+    Column("loss", "training loss", kind="number"),
+)
+
+_X = svg.Axis("step", words.number, zero=True)
+_Y = svg.Axis("training loss", words.number)
+
+
+def losses_section(runs: Sequence[OurRun]) -> Section | None:
+    """Training loss against the step; None where no log has it."""
+    groups: dict[str, list[tuple[str, list[OurRun]]]] = {}
+    for name, members in pooled([run for run in runs if run.losses]):
+        groups.setdefault(members[0].result.experiment, []).append((name, members))
+    if not groups:
+        return None
+    drawn = [run for of in groups.values() for _, group in of[:MOST_NAMED] for run in _drawn(group)]
+    rows = [(*named(run).values(), *point) for run in drawn for point in run.losses]
+    return Section(
+        name="training_loss",
+        title="Training loss",
+        lead=(
+            "The loss of each step before its update, on the batch that it trained with. A point "
+            "is the mean over a stretch of steps. Runs of one experiment on one system have one "
+            "colour, and a line each.",
+        ),
+        blocks=tuple(_figure(n, *group) for n, group in enumerate(groups.items(), start=1)),
+        tables=(
+            Table(
+                name="training_losses",
+                title="Training loss by step",
+                columns=_COLUMNS,
+                rows=tuple(rows),
+            ),
+        ),
+    )
+
+
+def _drawn(group: Sequence[OurRun]) -> Sequence[OurRun]:
+    return group[:MOST_STRANDS]
+
+
+def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[OurRun]]]) -> Figure:
+    lines, sentences, left_out = [], [], []
+    for name, group in groups[:MOST_NAMED]:
+        curves = tuple(run.losses for run in _drawn(group))
+        alone = len(curves) == 1
+        lines.append(plots.Line(name, curves[0] if alone else (), () if alone else curves))
+        firsts, lasts = [curve[0][1] for curve in curves], [curve[-1][1] for curve in curves]
+        runs = "" if alone else f" in {len(group)} runs"
+        sentences.append(f"{name}: from {_range(firsts)} to {_range(lasts)}{runs}")
+        if len(group) > len(curves):
+            left_out.append((name, f"{len(group) - len(curves)} further runs"))
+    left_out += [(name, "too many lines for one figure") for name, _ in groups[MOST_NAMED:]]
+    return Figure(
+        name=f"training_loss-{number}",
+        title=f"{experiment}: training loss against the step",
+        summary="; ".join(sentences) + ".",
+        caption="",
+        draw=lambda width: plots.draw_lines(lines, _X, _Y, width),
+        left_out=tuple(left_out),
+        tables=("training_losses",),
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = words.number(min(values)), words.number(max(values))
+    return low if low == high else f"{low} to {high}"
