@@ -169,7 +169,8 @@ def validation_text(checks: "Sequence[Check]") -> str:
     from dawnjax.plan import validation
 
     head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
-    lines = [of_words(head, validation_rows(checks)).to_text(), ""]
+    listed = [check for check in checks if not (check.is_reference_point and check.holds)]
+    lines = [of_words(head, validation_rows(listed)).to_text(), ""]
     shown = [check for check in checks if check.left_out == validation.ITS_SYSTEM]
     for quantity in dict.fromkeys(check.quantity for check in shown):
         errors = [check for check in shown if check.quantity == quantity]
@@ -179,11 +180,18 @@ def validation_text(checks: "Sequence[Check]") -> str:
         lines.append(f"{quantity}, {text.format(first, len(errors), second, len(errors))}")
     lines += ["", of_words(COVERAGE_HEAD, coverage_rows(checks)).to_text()]
     lines.append("each is predicted without the results that are named as left out")
-    lines.append("epochs of reference points of language models are counted in examples")
+    hidden = len(checks) - len(listed)
+    lines.append(
+        f"{hidden} reference points inside their interval are not listed (--json has them); epochs "
+        "of those whose logs count examples are examples"
+    )
     return "\n".join(lines)
 
 
-COVERAGE_HEAD = ["quantity", "distance of the result from the fit", "inside the interval"]
+COVERAGE_HEAD = [
+    "quantity", "distance of the result from the fit", "inside the interval", "median error",
+    "worst error",
+]  # fmt: skip
 
 
 def coverage_rows(checks: "Sequence[Check]") -> list[list[str]]:
@@ -191,7 +199,13 @@ def coverage_rows(checks: "Sequence[Check]") -> list[list[str]]:
     from dawnjax.plan import validation
 
     return [
-        [row.quantity, row.distance, f"{row.held} of {row.tried}"]
+        [
+            row.quantity,
+            row.distance,
+            f"{row.held} of {row.tried}",
+            f"{words.rounded(100 * row.median, 2)} %",
+            f"{words.rounded(100 * row.worst, 2)} %",
+        ]
         for row in validation.coverage(checks)
     ]
 

@@ -15,16 +15,17 @@ import numpy as np
 from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.epochs import Curve
+from dawnjax.plan.epochs import Curve, Point
 from dawnjax.plan.interval import Interval, around
 from dawnjax.plan.observations import (
     TARGETS,
     PublishedResult,
     convergence_points,
+    newest,
     observations,
     observed_programs,
     official_points,
-    reference_experiments,
+    references,
 )
 from dawnjax.plan.predict import (
     evaluation_seconds,
@@ -35,7 +36,12 @@ from dawnjax.plan.predict import (
 from dawnjax.plan.systems import accelerators
 
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
-ITS_SYSTEM, AS_LARGE, OTHER_TARGET = "its system", "all as large", "its target"
+REFERENCE_POINT = "reference point,"
+"""Beginning of the names of checks of MLPerf's reference points."""
+
+ITS_SYSTEM, OTHER_TARGET = "its system", "its target"
+AS_LARGE, AS_SMALL, ITS_BATCH = "all as large", "all as small", "its batch"
+LATER = "its round and later"
 """Quantities, and which results a fit leaves out beside the predicted one."""
 
 Results = tuple[PublishedResult, ...]
@@ -94,6 +100,11 @@ class Check:
     def error(self) -> float:
         """Predicted over published, less 1."""
         return self.predicted.value / self.published - 1
+
+    @property
+    def is_reference_point(self) -> bool:
+        """True if the published value is a reference point of MLPerf."""
+        return self.name.startswith(REFERENCE_POINT)
 
     @property
     def is_count(self) -> bool:
@@ -163,22 +174,44 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
 
 
 def _of_reference_points() -> Iterator[Check]:
-    """Epochs of reference points: from results to another target, and from smaller batches."""
-    for experiment in reference_experiments():
+    """Epochs of reference points, each from other points of its benchmark."""
+    for experiment in references():
         official = official_points(experiment)
         reference = convergence_points(experiment, 1)
+        known = [*official, *reference]
         for point in reference:
-            others = [p for p in [*official, *reference] if p.target != point.target]
-            smaller = [p for p in [*official, *reference] if p.batch < point.batch]
-            for left_out, points in ((OTHER_TARGET, others), (AS_LARGE, smaller)):
-                curve = epochs.fit(points, point.target)
-                if curve is None:
-                    continue
-                away = efficiency.octaves_outside(curve.batches, point.batch)
-                if away <= epochs.MOST_OCTAVES:
-                    name = f"reference point, {experiment}, batch {point.batch:,}"
-                    count = around(curve.at(point.batch), curve.spread_at(point.batch))
-                    yield _check(name, EPOCHS, left_out, away, count, point.epochs)
+            batches = {p.batch for p in known}
+            is_between = min(batches) < point.batch < max(batches)
+            sources = {
+                OTHER_TARGET: [p for p in known if p.target != point.target],
+                AS_LARGE: [p for p in known if p.batch < point.batch],
+                AS_SMALL: [p for p in known if p.batch > point.batch],
+                ITS_BATCH: [p for p in known if p.batch != point.batch and is_between],
+            }
+            for left_out, points in sources.items():
+                yield from _of_point(experiment, point, left_out, points)
+        yield from _of_later_rounds(experiment)
+
+
+def _of_later_rounds(experiment: str) -> Iterator[Check]:
+    """Epochs of the points that a round added or changed, from the rounds before it."""
+    rows = references()[experiment]
+    for row in rows:
+        before = newest(r for r in rows if r.round < row.round)
+        yield from _of_point(experiment, row.point, LATER, [r.point for r in before])
+
+
+def _of_point(
+    experiment: str, point: Point, left_out: str, points: Sequence[Point]
+) -> Iterator[Check]:
+    curve = epochs.fit(points, point.target)
+    if curve is None:
+        return
+    away = efficiency.octaves_outside(curve.batches, point.batch)
+    if away <= epochs.MOST_OCTAVES:
+        name = f"{REFERENCE_POINT} {experiment}, batch {point.batch:,}"
+        count = around(curve.at(point.batch), curve.spread_at(point.batch))
+        yield _check(name, EPOCHS, left_out, away, count, point.epochs)
 
 
 def _check(
@@ -194,30 +227,47 @@ def _check(
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How many published values lie in their intervals, of one quantity and distance."""
+    """Errors and intervals of one quantity, at one distance from the fit.
+
+    Attributes:
+      held: Published values inside their interval.
+      median, worst: Of the errors' logarithm, regardless of sign, as a factor less 1.
+    """
 
     quantity: str
     distance: str
     held: int
     tried: int
+    median: float
+    worst: float
 
 
 def coverage(rows: Sequence[Check]) -> list[Coverage]:
-    """Coverage by quantity, within the fitted range, up to two doublings outside, and further."""
+    """Errors and coverage by quantity and distance from the fit."""
     classes = (
-        ("within the fit", lambda away: away == 0),
-        ("up to 2 doublings outside", lambda away: 0 < away <= 2),
-        ("further outside", lambda away: away > 2),
+        ("within the fit", -1.0, 0.0),
+        ("up to 1 doubling outside", 0.0, 1.0),
+        ("1 to 2 doublings outside", 1.0, 2.0),
+        ("further outside", 2.0, math.inf),
     )
     found = []
     for quantity in (STEP, EPOCHS, TIME):
-        for distance, belongs in classes:
-            here = [row for row in rows if row.quantity == quantity and belongs(row.octaves)]
+        for distance, least, most in classes:
+            here = [row for row in rows if row.quantity == quantity and least < row.octaves <= most]
             if here:
-                held = sum(row.holds for row in here)
-                found.append(Coverage(quantity, distance, held, len(here)))
+                errors = [math.expm1(abs(math.log1p(row.error))) for row in here]
+                found.append(
+                    Coverage(
+                        quantity=quantity,
+                        distance=distance,
+                        held=sum(row.holds for row in here),
+                        tried=len(here),
+                        median=statistics.median(errors),
+                        worst=max(errors),
+                    )
+                )
     return found
 
 
