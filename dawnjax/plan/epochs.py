@@ -36,12 +36,13 @@ ROUNDS = 0.16
 """Smallest spread. Of 24 reference points that MLPerf tuned anew at the same batch and target, 9 of
 10 moved by less than 0.26 in the logarithm, the most by 0.30."""
 
-ERRORS = ((0.0, 0.13), (0.5, 0.14), (1.0, 0.25), (2.0, 0.40))
+ERRORS = ((0.0, 0.13), (0.5, 0.15), (1.0, 0.27), (2.0, 0.47))
 """Doublings of the batch beyond the points, at most, and the error of the logarithm that 9 of 10
-predictions stay within: of each reference point of 20 MLPerf benchmarks, from the points at smaller
-or at larger batches, or at all others, one point alone included."""
+predictions stay within: of each reference point of 21 MLPerf benchmarks, from the smallest batches,
+from the largest, down to one alone, and from all others. Without a benchmark's own errors, 504 of
+all 559 are within those of the others."""
 
-ERROR_OF_3_OCTAVES = 1.02
+ERROR_OF_3_OCTAVES = 0.86
 """The same from two to three doublings beyond the points."""
 
 MOST_OCTAVES = ERRORS[-1][0]
