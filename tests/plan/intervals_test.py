@@ -59,7 +59,7 @@ def test_epochs_double_at_the_critical_batch():
     assert curve.at(10_000) == pytest.approx(80)
     one = epochs.fit([Point(640, 4.6, 25), Point(640, 4.8, 25)], 25)
     assert one is not None and 4.6 < one.at(640) < 4.8
-    # One batch shows no slope: the epochs double at three times the batch, as the middle benchmark's.
+    # One batch shows no slope: epochs double at three times the batch, as in other benchmarks.
     assert one.critical_batch == pytest.approx(3 * 640)
     assert one.at(160) == pytest.approx(one.at(640) * (3 * 640 + 160) / (4 * 640))
     assert epochs.fit([], 1) is None
