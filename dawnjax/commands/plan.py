@@ -41,9 +41,11 @@ A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h10
 experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
 official results that were left out of the fit.
 `--memory` says in seconds, and compiles nothing: does a step fit, by how much, and what fills it.
+`--search=mesh` tries all meshes of a decoder of the Llama family, from shapes alone.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
   dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384 --scaling
+  dawnjax plan c4_llama31_8b --on=v6e:256 --batches=256,1024 --search=mesh
 """
 
 SIZES = (8, 16, 32, 64, 128, 256, 512)
@@ -89,10 +91,14 @@ def main(argv: list[str]) -> int:
     systems = list({t.name: t for t in systems}.values())
     batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
     batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
+    if values["memory"].value and values["search"].value:
+        raise ConfigError("give --memory or --search, not both")
     if values["memory"].value:
         return _memory(request, systems, batches, rows, values)
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
+    if values["search"].value:
+        return _search(request, systems, batches, rows, values, prices, counted)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
     jobs = []
@@ -144,6 +150,44 @@ def _memory(
     return ExitStatus.DONE if any(row.memory for row in found) else ExitStatus.FAILED
 
 
+def _search(
+    request: Request,
+    systems: Sequence["System"],
+    batches: Sequence[int],
+    rows: Sequence[Planned],
+    values: flags.FlagValues,
+    prices: dict[str, float],
+    counted: Counted,
+) -> int:
+    """Print the best arrangements on each system; nothing is compiled."""
+    from dawnjax.machine.mesh_shape import MeshShape
+    from dawnjax.plan import arrangements
+
+    experiment = request.experiment
+    if request.options.mesh != MeshShape():
+        raise ConfigError("--search=mesh chooses the mesh: leave out the flags of --mesh")
+    if "model.remat" in request.overrides:
+        raise ConfigError("--search=mesh chooses model.remat: leave out --model.remat")
+    if experiment.compute_dtype == "float32":
+        raise ConfigError(
+            "--search=mesh predicts products in 16 bits: give --compute_dtype=bfloat16"
+        )
+    spec, _ = compiled.spec_of(experiment.data)
+    found: list[arrangements.Found] = []
+    lost = list(rows)
+    for system in systems:
+        try:
+            found += arrangements.search(experiment, spec, system, batches, counted, prices)
+        # One system that nothing fits must not cost the rows of the others.
+        except (RunError, ConfigError) as error:
+            lost.append(Planned(system.name, system.num_devices, 0, None, str(error)))
+    told = [*map(arrangements.to_json, found), *map(planned.to_json, lost)]
+    lines = [arrangements.text(found)] if found else []
+    lines += [f"{row.system}: {row.reason}" for row in lost]
+    _tell(request, told, "\n".join(lines), values)
+    return ExitStatus.DONE if found else ExitStatus.FAILED
+
+
 def _planned(
     request: Request, jobs: Sequence[_Job], prices: dict[str, float], counted: Counted
 ) -> list[Planned]:
@@ -191,6 +235,9 @@ def _own_flags() -> flags.FlagValues:
     flags.DEFINE_string("batches", "", "Global batches to plan, with commas.", flag_values=values)
     flags.DEFINE_boolean(
         "memory", False, "Say what fills a device, from shapes alone.", flag_values=values
+    )
+    flags.DEFINE_enum(
+        "search", None, ["mesh"], "Compare all meshes, from shapes alone.", flag_values=values
     )
     flags.DEFINE_boolean(
         "scaling", False, "Plan each system at 8 to 512 devices too.", flag_values=values

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
+from dawnjax.plan.checks import ITS_SYSTEM, Check, coverage
 
 if TYPE_CHECKING:
     from dawnjax.plan.interval import Interval, Range
     from dawnjax.plan.predict import Prediction
-    from dawnjax.plan.validation import Check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,14 +164,12 @@ def _gb(size: int) -> str:
     return words.rounded(size / 1e9, 3)
 
 
-def validation_text(checks: "Sequence[Check]") -> str:
+def validation_text(checks: Sequence[Check]) -> str:
     """Predictions beside published results, and how many lie near and inside their interval."""
-    from dawnjax.plan import validation
-
     head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
     listed = [check for check in checks if not (check.is_reference_point and check.holds)]
     lines = [of_words(head, validation_rows(listed)).to_text(), ""]
-    shown = [check for check in checks if check.left_out == validation.ITS_SYSTEM]
+    shown = [check for check in checks if check.left_out == ITS_SYSTEM]
     for quantity in dict.fromkeys(check.quantity for check in shown):
         errors = [check for check in shown if check.quantity == quantity]
         near = (sum(check.is_within(bound) for check in errors) for bound in (0.15, 0.30))
@@ -194,10 +192,8 @@ COVERAGE_HEAD = [
 ]  # fmt: skip
 
 
-def coverage_rows(checks: "Sequence[Check]") -> list[list[str]]:
+def coverage_rows(checks: Sequence[Check]) -> list[list[str]]:
     """Rows under `COVERAGE_HEAD`."""
-    from dawnjax.plan import validation
-
     return [
         [
             row.quantity,
@@ -206,7 +202,7 @@ def coverage_rows(checks: "Sequence[Check]") -> list[list[str]]:
             f"{words.rounded(100 * row.median, 2)} %",
             f"{words.rounded(100 * row.worst, 2)} %",
         ]
-        for row in validation.coverage(checks)
+        for row in coverage(checks)
     ]
 
 
@@ -215,7 +211,7 @@ def _error(error: float) -> str:
     return f"{'+' if error >= 0 else '-'}{words.rounded(100 * abs(error), digits)} %"
 
 
-def validation_rows(checks: "Sequence[Check]") -> list[list[str]]:
+def validation_rows(checks: Sequence[Check]) -> list[list[str]]:
     """Result, quantity, what was left out, prediction, its interval, published, error, verdict."""
     rows = []
     for check in checks:

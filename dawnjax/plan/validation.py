@@ -4,7 +4,6 @@ A result is predicted from other systems of all sizes, from smaller systems alon
 target's results alone: intervals must hold outside the fitted range too.
 """
 
-import dataclasses
 import functools
 import math
 import statistics
@@ -12,7 +11,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dawnjax.plan import efficiency, epochs
+from dawnjax.plan import decoder_validation, efficiency, epochs
+from dawnjax.plan.checks import (
+    AS_LARGE,
+    AS_SMALL,
+    EPOCHS,
+    ITS_BATCH,
+    ITS_SYSTEM,
+    LATER,
+    OTHER_TARGET,
+    REFERENCE_POINT,
+    STEP,
+    TIME,
+    Check,
+)
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.epochs import Curve, Point
@@ -34,15 +46,6 @@ from dawnjax.plan.predict import (
     train_seconds,
 )
 from dawnjax.plan.systems import accelerators
-
-STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
-REFERENCE_POINT = "reference point,"
-"""Beginning of the names of checks of MLPerf's reference points."""
-
-ITS_SYSTEM, OTHER_TARGET = "its system", "its target"
-AS_LARGE, AS_SMALL, ITS_BATCH = "all as large", "all as small", "its batch"
-LATER = "its round and later"
-"""Quantities, and which results a fit leaves out beside the predicted one."""
 
 Results = tuple[PublishedResult, ...]
 
@@ -79,48 +82,6 @@ def _measured(row: PublishedResult, programs: Programs) -> Measured:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
-    """A prediction beside a published result that its fit left out.
-
-    Attributes:
-      left_out: Other results that the fit left out too.
-      octaves: Doublings from the fitted range (devices of a step, batch of epochs) to the result.
-      predicted: Seconds, or epochs.
-    """
-
-    name: str
-    quantity: str
-    left_out: str
-    octaves: float
-    predicted: Interval
-    published: float
-
-    @property
-    def error(self) -> float:
-        """Predicted over published, less 1."""
-        return self.predicted.value / self.published - 1
-
-    @property
-    def is_reference_point(self) -> bool:
-        """True if the published value is a reference point of MLPerf."""
-        return self.name.startswith(REFERENCE_POINT)
-
-    @property
-    def is_count(self) -> bool:
-        """True for epochs, false for seconds."""
-        return self.quantity == EPOCHS
-
-    @property
-    def holds(self) -> bool:
-        """True if the published value lies in the interval."""
-        return self.predicted.low <= self.published <= self.predicted.high
-
-    def is_within(self, bound: float) -> bool:
-        """True if the prediction is within a factor of 1 + bound of the published value."""
-        return abs(math.log1p(self.error)) <= math.log1p(bound)
-
-
 @functools.cache
 def checks() -> tuple[Check, ...]:
     """Official results and reference points, each predicted without it and its like."""
@@ -134,7 +95,7 @@ def checks() -> tuple[Check, ...]:
         smaller = tuple(r for r in others if r.system.num_devices < size)
         if any(_is_alike(row, r) for r in smaller):
             found += _of_result(row, AS_LARGE, smaller)
-    return (*found, *_of_reference_points())
+    return (*found, *decoder_validation.checks(), *_of_reference_points())
 
 
 def _is_alike(row: PublishedResult, other: PublishedResult) -> bool:
@@ -225,50 +186,6 @@ def _check(
         predicted=predicted,
         published=published,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Coverage:
-    """Errors and intervals of one quantity, at one distance from the fit.
-
-    Attributes:
-      held: Published values inside their interval.
-      median, worst: Of the errors' logarithm, regardless of sign, as a factor less 1.
-    """
-
-    quantity: str
-    distance: str
-    held: int
-    tried: int
-    median: float
-    worst: float
-
-
-def coverage(rows: Sequence[Check]) -> list[Coverage]:
-    """Errors and coverage by quantity and distance from the fit."""
-    classes = (
-        ("within the fit", -1.0, 0.0),
-        ("up to 1 doubling outside", 0.0, 1.0),
-        ("1 to 2 doublings outside", 1.0, 2.0),
-        ("further outside", 2.0, math.inf),
-    )
-    found = []
-    for quantity in (STEP, EPOCHS, TIME):
-        for distance, least, most in classes:
-            here = [row for row in rows if row.quantity == quantity and least < row.octaves <= most]
-            if here:
-                errors = [math.expm1(abs(math.log1p(row.error))) for row in here]
-                found.append(
-                    Coverage(
-                        quantity=quantity,
-                        distance=distance,
-                        held=sum(row.holds for row in here),
-                        tried=len(here),
-                        median=statistics.median(errors),
-                        worst=max(errors),
-                    )
-                )
-    return found
 
 
 def _time_to_accuracy(

@@ -1,0 +1,188 @@
+"""Seconds of a decoder's train step, from its sizes and arrangement alone.
+
+    step = sum over terms of seconds at the data sheets' rates (`decoder_terms`) x a factor
+
+The factors are fitted on published steps (`decoder_steps.csv`): MaxText's recipes for TPUs and an
+H200, and MLPerf Training v5.1 on NVIDIA's GPUs. The fit is least squares of relative errors, with a
+prior on each factor; steps of the planned chip weigh more than steps of others of its platform.
+
+A part of the exchanges is hidden behind computation. The factor of `weights and gradients` is the
+part that is not: 0.3 to 0.7. To count only what exceeds a share of the computation was tried too,
+and was worse on GPUs: a median error of 7 and a worst of 29 %, where the fitted part had 5 and 19.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dawnjax.machine import data_tables
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.plan.decoder_terms import TERMS, Arrangement, terms
+from dawnjax.plan.epochs import NORMAL_90
+from dawnjax.plan.interval import Interval, around
+from dawnjax.plan.systems import Accelerator, parse_system
+
+if TYPE_CHECKING:
+    from dawnjax.models.llama import Llama
+
+_PRIORS = dict(
+    zip(
+        TERMS,
+        ((1.4, 0.3), (1.5, 0.3), (2.3, 0.6), (3.0, 0.8), (1.0, 0.3), (0.4, 0.3), (0.8, 0.5)),
+        strict=False,
+    )
+)
+_STEP_PRIORS = {"tpu": (0.3, 0.5), "gpu": (1.0, 0.7)}
+"""Centre and standard deviation of each factor. Products of large arrays reach 60 to 80 % of the
+peak, causal attention about a third; a TPU starts a whole step as one program."""
+
+SAME_CHIP, OTHER_CHIP = 0.05, 0.25
+"""Standard deviations of the relative error of a step on the planned chip, and on another."""
+
+ERRORS = {True: 0.11, False: 0.21}
+"""Error of the logarithm that 9 of 10 published steps stay within if they are predicted without
+their system, by whether other steps of their chip are known."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublishedStep:
+    """A measured step of a decoder.
+
+    Attributes:
+      seconds: Of a step.
+      minutes: To the target; None where it was not trained to one.
+      examples: Rows to the target; None as before.
+      source: Log or page of the figures; of an MLPerf result its configuration too.
+    """
+
+    name: str
+    model: "Llama"
+    arrangement: Arrangement
+    seconds: float
+    minutes: float | None
+    examples: float | None
+    source: str
+
+    @property
+    def chip(self) -> str:
+        """Key of the steps that share their factors."""
+        return chip_of(self.arrangement.system.accelerator)
+
+
+def chip_of(accelerator: Accelerator) -> str:
+    """Key of an accelerator's chip: its compiler's, which products of one generation share."""
+    return accelerator.compiler
+
+
+@functools.cache
+def published_steps() -> tuple[PublishedStep, ...]:
+    """Rows of `decoder_steps.csv`."""
+    from dawnjax.models.llama import SIZES
+
+    columns = ("id", "system", "model", "sequence", "rows", "mesh", "products", "seconds", "source")
+    found = []
+    for _, row in data_tables.rows(Path(__file__).parent / "decoder_steps.csv", columns):
+        model = SIZES[row["model"]]
+        if row["adapters"]:
+            lora = dataclasses.replace(model.lora, rank=int(row["adapters"]))
+            model = dataclasses.replace(model, lora=lora)
+        arrangement = Arrangement(
+            system=parse_system(row["system"]),
+            slices=int(row["slices"]),
+            rows=int(row["rows"]),
+            sequence_length=int(row["sequence"]),
+            vocabulary_size=int(row["vocabulary"]),
+            mesh=_mesh(row["mesh"]),
+            recomputed=tuple(name for name in row["recomputed"].split(";") if name),
+            products=row["products"],
+            gathers=int(row["gathers"]),
+            gradient_bytes=int(row["gradient_bytes"]),
+            spans_texts=True,
+            capacity=float(row["capacity"]),
+        )
+        found.append(
+            PublishedStep(
+                name=row["id"],
+                model=model,
+                arrangement=arrangement,
+                seconds=float(row["seconds"]),
+                minutes=float(row["minutes"]) if row["minutes"] else None,
+                examples=float(row["examples"]) if row["examples"] else None,
+                source=row["source"],
+            )
+        )
+    return tuple(found)
+
+
+def _mesh(text: str) -> MeshShape:
+    sizes = {name: int(size) for name, _, size in (part.partition("=") for part in text.split())}
+    return MeshShape(**{"data": 1, **sizes})
+
+
+@functools.cache
+def _published_terms() -> dict[str, dict[str, float]]:
+    return {row.name: terms(row.model, row.arrangement) for row in published_steps()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Factors:
+    """Fitted factors of a chip.
+
+    Attributes:
+      of: Factor of each term.
+      spread: Standard deviation of the logarithm of a predicted step.
+      fitted_on: Names of the chip's own steps; empty where none is published.
+      sizes: Devices of those, or of all steps of the platform.
+    """
+
+    of: dict[str, float]
+    spread: float
+    fitted_on: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def parts(self, at_rates: dict[str, float]) -> dict[str, float]:
+        """Seconds of each term, given those at the data sheets' rates."""
+        return {name: self.of[name] * seconds for name, seconds in at_rates.items()}
+
+    def step(self, at_rates: dict[str, float]) -> Interval:
+        """Interval of a step."""
+        return around(sum(self.parts(at_rates).values()), self.spread)
+
+
+def fitted(accelerator: Accelerator) -> Factors:
+    """Factors of an accelerator's chip, from all published steps of its platform."""
+    return fit(accelerator, published_steps())
+
+
+def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
+    """Factors of an accelerator's chip, from some steps; the priors where there are none."""
+    from scipy.optimize import nnls
+
+    platform, chip = accelerator.device.platform, chip_of(accelerator)
+    alike = [r for r in rows if r.arrangement.system.accelerator.device.platform == platform]
+    own = [row for row in alike if row.chip == chip]
+    priors = [*_PRIORS.values(), _STEP_PRIORS[platform]]
+    matrix = [[(name == term) / deviation for term in TERMS]
+              for name, (_, deviation) in zip(TERMS, priors, strict=True)]  # fmt: skip
+    wanted = [centre / deviation for centre, deviation in priors]
+    for row in alike:
+        weight = 1 / (row.seconds * (SAME_CHIP if row.chip == chip else OTHER_CHIP))
+        at_rates = _published_terms()[row.name]
+        matrix.append([at_rates[term] * weight for term in TERMS])
+        wanted.append(row.seconds * weight)
+    found = nnls(np.array(matrix), np.array(wanted))[0]
+    return Factors(
+        of=dict(zip(TERMS, found.tolist(), strict=True)),
+        spread=ERRORS[bool(own)] / NORMAL_90,
+        fitted_on=tuple(row.name for row in own),
+        sizes=tuple(row.arrangement.system.num_devices for row in own or alike),
+    )
+
+
+def known_chips() -> Collection[str]:
+    """Chips that some published step is of."""
+    return {row.chip for row in published_steps()}
