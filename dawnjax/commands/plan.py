@@ -19,6 +19,8 @@ from dawnjax.plan.planned import Planned
 from dawnjax.plan.predict import DOES_NOT_FIT
 
 if TYPE_CHECKING:
+    from dawnjax.plan.calibration import Calibration
+    from dawnjax.plan.compiled import Programs
     from dawnjax.plan.epochs import Epochs
     from dawnjax.plan.predict import Prediction
     from dawnjax.plan.systems import System
@@ -93,6 +95,8 @@ def main(argv: list[str]) -> int:
     batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
     if values["memory"].value and values["search"].value:
         raise ConfigError("give --memory or --search, not both")
+    if values["calibrate"].value and (values["memory"].value or values["search"].value):
+        raise ConfigError("--calibrate is of compiled programs: leave out --memory and --search")
     if values["memory"].value:
         return _memory(request, systems, batches, rows, values)
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
@@ -111,7 +115,8 @@ def main(argv: list[str]) -> int:
             rows += [Planned(t.name, t.num_devices, batch, None, str(error)) for t in systems]
         else:
             jobs += [_Job(system, batch, flags_of_batch, identity) for system in systems]
-    rows += _planned(request, jobs, prices, counted)
+    calibration = _calibration(request, systems, experiment_argv, data, values["calibrate"].value)
+    rows += _planned(request, jobs, prices, counted, calibration)
     rows.sort(key=planned.order)
     _tell(request, [planned.to_json(row) for row in rows], planned.text(rows), values)
     return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
@@ -188,8 +193,28 @@ def _search(
     return ExitStatus.DONE if found else ExitStatus.FAILED
 
 
+def _calibration(
+    request: Request, systems: Sequence["System"], argv: Sequence[str], data: str, path: Any
+) -> "Calibration | None":
+    """Calibration on the run that the user gives, which may compile its program."""
+    if not path:
+        return None
+    from dawnjax.plan import calibration
+
+    def programs_of(system: "System", batch: int) -> "Programs":
+        flags_of_batch = [*argv, f"--global_batch_size={batch}"]
+        identity = compiled.identity_of(flags_of_batch, data)
+        return compiled.compiled(flags_of_batch, identity, system)
+
+    return calibration.calibration_of(str(path), request, systems, programs_of)
+
+
 def _planned(
-    request: Request, jobs: Sequence[_Job], prices: dict[str, float], counted: Counted
+    request: Request,
+    jobs: Sequence[_Job],
+    prices: dict[str, float],
+    counted: Counted,
+    calibration: "Calibration | None",
 ) -> list[Planned]:
     from dawnjax.plan.compiling import AT_ONCE, Compiling
 
@@ -200,7 +225,8 @@ def _planned(
         system, batch = job.system, job.batch
         name = f"{system.name} batch {batch:,}"
         try:
-            prediction = _predict(request, job, prices, counted, lambda: progress.of(name))
+            watch = functools.partial(progress.of, name)
+            prediction = _predict(request, job, prices, counted, calibration, watch)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             reason = str(error)
@@ -252,6 +278,9 @@ def _own_flags() -> flags.FlagValues:
         "price_per_device_hour_usd", "", "SYSTEM:USD of one device, with commas.",
         flag_values=values,
     )  # fmt: skip
+    flags.DEFINE_string(
+        "calibrate", "", "A run of the experiment on one of the chips.", flag_values=values
+    )
     flags.DEFINE_string("out", "", "A file for the plan as JSON.", flag_values=values)
     flags.DEFINE_boolean("json", False, "Print one JSON object instead.", flag_values=values)
     flags.DEFINE_boolean(
@@ -339,6 +368,7 @@ def _predict(
     job: _Job,
     prices: dict[str, float],
     counted: Counted,
+    calibration: "Calibration | None",
     watch: compiled.Watch,
 ) -> "Prediction":
     from dawnjax.plan import caveats, predict, validation
@@ -347,16 +377,22 @@ def _predict(
     system, experiment = job.system, request.experiment
     programs = compiled.compiled(job.argv, job.identity, system, watch)
     epochs = counted(job.batch, programs.train_examples)
+    efficiency = validation.fitted_efficiency(system.accelerator.name)
+    is_calibrated = calibration and calibration.chip == system.accelerator.compiler
+    if calibration and is_calibrated:
+        efficiency = calibration.efficiency
     prediction = predict.predict(
         programs,
         system,
-        validation.fitted_efficiency(system.accelerator.name),
+        efficiency,
         experiment.evaluation,
         epochs,
         price_list.system_price(system, prices),
         has_budget=experiment.has_length,
     )
     more = caveats.caveats(experiment, request.overrides, epochs)
+    if calibration and is_calibrated:
+        more.append(calibration.note)
     step = prediction.step_seconds.value
     share = prediction.parts[predict.COMMUNICATION] / step
     if straddling := _straddling(request, system, job.batch, share):

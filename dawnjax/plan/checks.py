@@ -9,7 +9,8 @@ from dawnjax.plan.interval import Interval
 
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
 DECODER_STEP, DECODER_TIME = "step from shapes", "time from shapes"
-QUANTITIES = (STEP, DECODER_STEP, EPOCHS, TIME, DECODER_TIME)
+CALIBRATED_STEP = "calibrated step"
+QUANTITIES = (STEP, CALIBRATED_STEP, DECODER_STEP, EPOCHS, TIME, DECODER_TIME)
 REFERENCE_POINT = "reference point,"
 """Beginning of the names of checks of MLPerf's reference points."""
 

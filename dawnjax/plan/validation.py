@@ -15,6 +15,7 @@ from dawnjax.plan import decoder_validation, efficiency, epochs
 from dawnjax.plan.checks import (
     AS_LARGE,
     AS_SMALL,
+    CALIBRATED_STEP,
     EPOCHS,
     ITS_BATCH,
     ITS_SYSTEM,
@@ -59,11 +60,25 @@ def fitted_efficiency(name: str) -> Efficiency:
 @functools.cache
 def _efficiency(name: str, names: tuple[str, ...]) -> Efficiency:
     accelerator = accelerators()[name]
-    rows = [row for row in observations() if row.name in names]
     platform = accelerator.device.platform
-    rows = [row for row in rows if row.system.accelerator.device.platform == platform]
-    measured = [_measured(row, observed_programs()[row.name]) for row in rows]
-    return efficiency.fit(platform, accelerator.compiler, measured)
+    rows = [row for row in observations() if row.name in names]
+    return efficiency.fit(platform, accelerator.compiler, _measured_rows(rows, platform))
+
+
+def _measured_rows(rows: Sequence[PublishedResult], platform: str) -> list[Measured]:
+    return [
+        _measured(row, observed_programs()[row.name])
+        for row in rows
+        if row.system.accelerator.device.platform == platform
+    ]
+
+
+def calibrated_efficiency(name: str, run: Measured) -> Efficiency:
+    """Efficiency of a system's devices, fitted on a run of them beside all observations."""
+    accelerator = accelerators()[name]
+    platform = accelerator.device.platform
+    rows = _measured_rows(observations(), platform)
+    return efficiency.calibrated(platform, accelerator.compiler, rows, run)
 
 
 def _measured(row: PublishedResult, programs: Programs) -> Measured:
@@ -95,6 +110,7 @@ def checks() -> tuple[Check, ...]:
         smaller = tuple(r for r in others if r.system.num_devices < size)
         if any(_is_alike(row, r) for r in smaller):
             found += _of_result(row, AS_LARGE, smaller)
+    found += _of_calibrations()
     return (*found, *decoder_validation.checks(), *_of_reference_points())
 
 
@@ -132,6 +148,26 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
         away = max(away, eff.octaves_outside(size))
         interval = around(time, spread)
         yield _check(row.name, TIME, left_out, away, interval, row.time_to_accuracy_seconds)
+
+
+def _of_calibrations() -> Iterator[Check]:
+    """Steps of official results, from another one of the same kind of system and experiment."""
+    for row in observations():
+        accelerator = row.system.accelerator
+        platform, chip = accelerator.device.platform, accelerator.compiler
+        others = [r for r in observations() if r.system.accelerator.compiler != chip]
+        step, size = _measured(row, observed_programs()[row.name]), row.system.num_devices
+        for other in observations():
+            of_kind = other.system.accelerator == accelerator and other.name != row.name
+            if not of_kind or other.experiment != row.experiment:
+                continue
+            run = _measured(other, observed_programs()[other.name])
+            rows = _measured_rows(others, platform)
+            eff = efficiency.calibrated(platform, chip, rows, run)
+            seconds = around(step.predicted(eff), eff.spread_at(size))
+            away = eff.octaves_outside(size)
+            left_out = f"all but {other.name}"
+            yield _check(row.name, CALIBRATED_STEP, left_out, away, seconds, step.seconds)
 
 
 def _of_reference_points() -> Iterator[Check]:
