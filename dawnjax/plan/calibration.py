@@ -1,8 +1,8 @@
 """Efficiency of a chip from one run of the user's.
 
-The run's program is compiled for the devices that it ran on, and the median of its steps is one more
-observation of them, which outweighs all others (`efficiency.calibrated`). Systems of the same chip
-are predicted with the result.
+The run's program is compiled for the devices that it ran on, and the median of its steps is one
+more observation of them, which outweighs all others (`efficiency.calibrated`). Systems of the same
+chip are predicted with the result.
 """
 
 import dataclasses
@@ -77,7 +77,8 @@ def calibration_of(
     )
     before = validation.fitted_efficiency(system.accelerator.name)
     after = validation.calibrated_efficiency(system.accelerator.name, measured)
-    factors = (math.exp(DEVIATIONS * spread) for spread in (before.spread, after.spread))
+    spreads = (eff.spread_at(system.num_devices) for eff in (before, after))
+    factors = (math.exp(DEVIATIONS * spread) for spread in spreads)
     wide, narrow = (words.rounded(factor, 3) for factor in factors)
     note = (
         f"calibrated on {path}: its step took {words.about(measured.seconds)}, and "
