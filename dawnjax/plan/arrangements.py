@@ -149,12 +149,13 @@ def _found(
     factors: Factors,
 ) -> Found:
     at_rates = terms(experiment.model, arrangement)
-    step, device = factors.step(at_rates), arrangement.system.accelerator.device
+    device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
+    step = factors.step(at_rates, num_devices)
     peak = device.peak("bfloat16") or device.peak("float16")
     assert peak is not None  # `terms` needs one
     return Found(
         system=arrangement.system.name,
-        num_devices=arrangement.system.num_devices,
+        num_devices=num_devices,
         mesh=arrangement.mesh,
         global_batch=arrangement.rows,
         remat=remat,

@@ -13,7 +13,8 @@ and was worse on GPUs: a median error of 7 and a worst of 29 %, where the fitted
 
 import dataclasses
 import functools
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ import numpy as np
 from dawnjax.machine import data_tables
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan.decoder_terms import TERMS, Arrangement, terms
+from dawnjax.plan.efficiency import OUTSIDE, octaves_outside
 from dawnjax.plan.epochs import NORMAL_90
 from dawnjax.plan.interval import Interval, around
 from dawnjax.plan.systems import Accelerator, parse_system
@@ -148,9 +150,13 @@ class Factors:
         """Seconds of each term, given those at the data sheets' rates."""
         return {name: self.of[name] * seconds for name, seconds in at_rates.items()}
 
-    def step(self, at_rates: dict[str, float]) -> Interval:
-        """Interval of a step."""
-        return around(sum(self.parts(at_rates).values()), self.spread)
+    def spread_at(self, num_devices: int) -> float:
+        """The spread, widened beyond the sizes of the published systems."""
+        return math.hypot(self.spread, OUTSIDE * octaves_outside(self.sizes, num_devices))
+
+    def step(self, at_rates: dict[str, float], num_devices: int) -> Interval:
+        """Interval of a step on so many devices."""
+        return around(sum(self.parts(at_rates).values()), self.spread_at(num_devices))
 
 
 def fitted(accelerator: Accelerator) -> Factors:
@@ -181,8 +187,3 @@ def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
         fitted_on=tuple(row.name for row in own),
         sizes=tuple(row.arrangement.system.num_devices for row in own or alike),
     )
-
-
-def known_chips() -> Collection[str]:
-    """Chips that some published step is of."""
-    return {row.chip for row in published_steps()}

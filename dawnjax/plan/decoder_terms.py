@@ -3,8 +3,8 @@
 Each part is in seconds at the data sheets' rates; `decoder_step` fits what a chip makes of them.
 
 Source: Korthikanti et al. 2022 (arXiv 2205.05198) for the bytes of activations and the exchanges of
-a split text; Dao et al. 2022 (arXiv 2205.14135) for attention whose backward
-pass takes 2.5 times the FLOPs of the forward pass.
+a split text; Dao et al. 2022 (arXiv 2205.14135) for attention whose backward pass takes
+2.5 times the FLOPs of the forward pass.
 """
 
 import dataclasses
@@ -210,7 +210,7 @@ def _peak(arrangement: Arrangement) -> float:
 
 
 def model_flops(model: "Llama", arrangement: Arrangement) -> float:
-    """Model FLOPs of a device's step, as MFU counts them: nothing again, attention of all pairs."""
+    """Model FLOPs of a device's step, as MFU counts them: nothing twice, attention of all pairs."""
     pairs = 12 * arrangement.sequence_length * model.num_heads * model.head_width
     plain = dataclasses.replace(arrangement, recomputed=())
     return product_flops(model, plain) + pairs * model.num_layers * arrangement.tokens

@@ -45,7 +45,7 @@ def _left_out(row: PublishedStep) -> dict[str, tuple[PublishedStep, ...]]:
 def _of_step(row: PublishedStep, left_out: str, others: Sequence[PublishedStep]) -> Iterator[Check]:
     system = row.arrangement.system
     factors = decoder_step.fit(system.accelerator, others)
-    step = factors.step(terms(row.model, row.arrangement))
+    step = factors.step(terms(row.model, row.arrangement), system.num_devices)
     away = octaves_outside(factors.sizes, system.num_devices)
     yield Check(
         name=row.name,
@@ -60,7 +60,7 @@ def _of_step(row: PublishedStep, left_out: str, others: Sequence[PublishedStep])
     curve = _curve(row)
     batch = row.arrangement.rows
     time = _time_to_accuracy(row, step.value, curve.at(batch))
-    spread = math.hypot(factors.spread, curve.spread_at(batch))
+    spread = math.hypot(factors.spread_at(system.num_devices), curve.spread_at(batch))
     away = max(away, octaves_outside(curve.batches, batch))
     yield Check(
         name=row.name,
