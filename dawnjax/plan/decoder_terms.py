@@ -44,6 +44,9 @@ ACTIVATIONS = 24, 10
 """Numbers of 2 bytes that both passes of a layer read and write for each token: times the width,
 and times the MLP's."""
 
+WEIGHT_BYTES = {"bfloat16": 2.0, "float8": 1.0, "float4": 0.5}
+"""Bytes of a weight that a product reads."""
+
 UPDATE_BYTES = 28
 """Read and written for each parameter by Adam in float32."""
 
@@ -61,7 +64,8 @@ class Arrangement:
       gathers: How often a step gathers the weights.
       gradient_bytes: Of a number of a gradient between devices.
       spans_texts: Whether weights and their state are split over `mesh.context` too.
-      capacity: Tokens of an expert that are computed over those that chose it.
+      capacity: Places of an expert over the mean of the tokens that choose it, where tokens beyond
+        them are dropped and products with masks sort them; 0 where no token is dropped.
     """
 
     system: System
@@ -75,7 +79,7 @@ class Arrangement:
     gathers: int = 2
     gradient_bytes: int = 4
     spans_texts: bool = False
-    capacity: float = 1.0
+    capacity: float = 0.0
 
     @property
     def tokens(self) -> float:
@@ -83,11 +87,14 @@ class Arrangement:
         return self.rows * self.sequence_length / (self.system.num_devices * self.slices)
 
 
-def layer_products(model: "Llama", capacity: float = 1.0) -> dict[str, float]:
+def layer_products(model: "Llama", arrangement: Arrangement) -> dict[str, float]:
     """Multiply-adds of a token in a layer's products, by name, of the chosen experts alone."""
     queries, keys = (n * model.head_width for n in (model.num_heads, model.num_kv_heads))
     mlp = model.width * model.mlp_width
-    mlp *= model.experts.chosen * capacity if model.experts.count else 1.0
+    experts = _experts(model, arrangement)
+    mlp *= experts
+    # A mask over all places of a row gives experts its tokens, and another takes them back.
+    places = experts * arrangement.sequence_length if arrangement.capacity else 0.0
     return {
         "query": model.width * queries,
         "key": model.width * keys,
@@ -96,7 +103,13 @@ def layer_products(model: "Llama", capacity: float = 1.0) -> dict[str, float]:
         "gate": mlp,
         "up": mlp,
         "down": mlp,
+        "masks": 2 * places * model.width,
     }
+
+
+def _experts(model: "Llama", arrangement: Arrangement) -> float:
+    """MLPs that compute a token."""
+    return model.experts.chosen * (arrangement.capacity or 1.0) if model.experts.count else 1.0
 
 
 def layer_parameters(model: "Llama") -> tuple[int, int]:
@@ -117,7 +130,7 @@ def parameters(model: "Llama", vocabulary_size: int) -> int:
 
 def product_flops(model: "Llama", arrangement: Arrangement) -> float:
     """FLOPs of a device's matrix products in a step, those computed again included."""
-    layer = layer_products(model, arrangement.capacity)
+    layer = layer_products(model, arrangement)
     table = model.width * arrangement.vocabulary_size
     forward = model.num_layers * sum(layer.values()) + table
     # Two products of each in the backward pass; frozen weights need no gradient.
@@ -139,14 +152,14 @@ def attention_flops(model: "Llama", arrangement: Arrangement) -> float:
 def memory_bytes(model: "Llama", arrangement: Arrangement) -> float:
     """Bytes that a device reads and writes in a step: activations, weights and the update."""
     by_width, by_mlp = ACTIVATIONS
-    middle = model.mlp_width
-    middle *= model.experts.chosen * arrangement.capacity if model.experts.count else 1.0
+    middle = model.mlp_width * _experts(model, arrangement)
     numbers = model.num_layers * (by_width * model.width + by_mlp * middle)
     count = parameters(model, arrangement.vocabulary_size)
     shards = arrangement.system.num_devices * arrangement.slices
     update = 0.0 if model.lora.rank else UPDATE_BYTES * count / shards
     mesh = arrangement.mesh
-    weights = 3 * 2 * count / (mesh.model * mesh.expert)
+    passes = 2 if model.lora.rank else 3
+    weights = passes * WEIGHT_BYTES[arrangement.products] * count / (mesh.model * mesh.expert)
     return 2 * numbers * arrangement.tokens + weights + update
 
 
@@ -200,13 +213,12 @@ def terms(model: "Llama", arrangement: Arrangement) -> dict[str, float]:
 
 def _peak(arrangement: Arrangement) -> float:
     device, dtype = arrangement.system.accelerator.device, arrangement.products
-    # No table lists 4 bits: they are taken as twice as fast as 8.
-    peak = device.peak("float8" if dtype == "float4" else dtype)
+    peak = device.peak(dtype)
     if dtype == "bfloat16" and peak is None:
         peak = device.peak("float16")
     if peak is None:
         raise RunError(f"no peak of {device.name} is known for {dtype}")
-    return 2 * peak if dtype == "float4" else peak
+    return peak
 
 
 def model_flops(model: "Llama", arrangement: Arrangement) -> float:

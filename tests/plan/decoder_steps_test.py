@@ -129,7 +129,7 @@ def test_a_rack_is_one_domain():
     assert accelerators()["gb200"].domain_bytes_per_second == pytest.approx(18 * 200e9)
 
 
-def test_four_bits_are_twice_as_fast_as_eight_and_a_chip_without_either_says_so():
+def test_a_chip_without_a_dtype_says_so():
     model = SIZES["llama_3_1_8b"]
     eight, four = (
         terms(model, arranged("b200:8", products=dtype))[f"products in {bits} bits"]
@@ -145,13 +145,15 @@ def _conformal(errors):
 
 
 def test_left_out_steps_are_near_and_inside():
-    """Goal: a median of 5 % and a worst of 15 %. The worst is missed, by four of 71."""
+    """Goal: a median of 5 % and a worst of 15 %. One of 71 misses the worst."""
     steps = [check for check in validation.checks() if check.quantity == DECODER_STEP]
-    for left_out, is_known, median in ((ITS_SYSTEM, True, 0.05), (ITS_CHIP, False, 0.12)):
+    for left_out, bound, median in ((ITS_SYSTEM, 0.10, 0.05), (ITS_CHIP, 0.16, 0.10)):
         errors = [abs(math.log1p(c.error)) for c in steps if c.left_out == left_out]
         assert len(errors) == len(decoder_step.published_steps())
         assert sorted(errors)[len(errors) // 2] < median
-        assert _conformal(errors) == pytest.approx(decoder_step.ERRORS[is_known], abs=0.03)
+        assert _conformal(errors) < bound + 0.02
+        near = [error for error in errors if error < math.log(1.15)]
+        assert left_out == ITS_CHIP or len(near) >= len(errors) - 2
 
 
 def test_a_chip_without_published_steps_has_a_wide_interval():
