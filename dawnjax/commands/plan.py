@@ -21,6 +21,7 @@ from dawnjax.plan.predict import DOES_NOT_FIT
 if TYPE_CHECKING:
     from dawnjax.plan.calibration import Calibration
     from dawnjax.plan.compiled import Programs
+    from dawnjax.plan.efficiency import Efficiency
     from dawnjax.plan.epochs import Epochs
     from dawnjax.plan.predict import Prediction
     from dawnjax.plan.systems import System
@@ -173,10 +174,6 @@ def _search(
         raise ConfigError("--search=mesh chooses the mesh: leave out the flags of --mesh")
     if "model.remat" in request.overrides:
         raise ConfigError("--search=mesh chooses model.remat: leave out --model.remat")
-    if experiment.compute_dtype == "float32":
-        raise ConfigError(
-            "--search=mesh predicts products in 16 bits: give --compute_dtype=bfloat16"
-        )
     spec, _ = compiled.spec_of(experiment.data)
     found: list[arrangements.Found] = []
     lost = list(rows)
@@ -381,6 +378,8 @@ def _predict(
     is_calibrated = calibration and calibration.chip == system.accelerator.compiler
     if calibration and is_calibrated:
         efficiency = calibration.efficiency
+    else:
+        efficiency = _of_decoders(request, job, programs, efficiency)
     prediction = predict.predict(
         programs,
         system,
@@ -398,6 +397,21 @@ def _predict(
     if straddling := _straddling(request, system, job.batch, share):
         more.append(straddling)
     return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
+
+
+def _of_decoders(
+    request: Request, job: _Job, programs: "Programs", efficiency: "Efficiency"
+) -> "Efficiency":
+    """Efficiency by published steps of decoders, where they are of the experiment's kind."""
+    from dawnjax.plan import decoder_step, predict
+
+    spec, _ = compiled.spec_of(request.experiment.data)
+    if decoder_step.why_unfit(request.experiment, spec):
+        return efficiency
+    parts = predict.step_parts(programs.stages[-1].train, job.system, efficiency)
+    mesh, seconds = request.options.mesh, sum(parts.values())
+    place = (mesh, job.system, job.batch)
+    return decoder_step.scaled(efficiency, request.experiment, spec, *place, seconds)
 
 
 def _straddling(

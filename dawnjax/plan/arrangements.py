@@ -16,7 +16,7 @@ from dawnjax.machine.mesh_shape import AXES, MeshShape
 from dawnjax.page import words
 from dawnjax.page.table import of_words
 from dawnjax.plan.decoder_memory import DecoderMemory, decoder_memory
-from dawnjax.plan.decoder_step import Factors, fitted
+from dawnjax.plan.decoder_step import Factors, arrangement_of, fitted, why_unfit
 from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, model_flops, terms
 from dawnjax.plan.fits import ERROR
 from dawnjax.plan.interval import Interval, around
@@ -101,10 +101,8 @@ def search(
         with the least that a device needs, and about the largest batch that fits.
     """
     model = experiment.model
-    if not hasattr(model, "num_kv_heads"):
-        raise ConfigError(
-            f"--search=mesh knows decoders of the Llama family alone, and model={model.TAG}"
-        )
+    if reason := why_unfit(experiment, spec):
+        raise ConfigError(f"--search=mesh: {reason}")
     factors = fitted(system.accelerator)
     shapes = list(meshes(model, spec, system.num_devices))
     found, smallest = [], None
@@ -123,21 +121,6 @@ def search(
     priced.sort(key=lambda row: (row.cost_of_an_example, row.memory.num_bytes))
     best = _distinct(priced)[:MOST]
     return [best[0], *(_explained(row, above) for above, row in itertools.pairwise(best))]
-
-
-def arrangement_of(
-    experiment: Experiment, spec: Any, system: System, batch: int, remat: str, shape: MeshShape
-) -> Arrangement:
-    """Arrangement of an experiment's batch on a system."""
-    return Arrangement(
-        system=system,
-        rows=batch,
-        sequence_length=spec.sequence_length,
-        vocabulary_size=spec.vocabulary_size,
-        mesh=shape,
-        recomputed=RECOMPUTED[remat],
-        gathers=2,
-    )
 
 
 def _found(

@@ -16,17 +16,18 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dawnjax.config.experiment import Experiment
 from dawnjax.machine import data_tables
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.plan.decoder_terms import TERMS, Arrangement, terms
-from dawnjax.plan.efficiency import OUTSIDE, octaves_outside
+from dawnjax.plan.decoder_terms import RECOMPUTED, TERMS, Arrangement, parameters, terms
+from dawnjax.plan.efficiency import OUTSIDE, Efficiency, octaves_outside
 from dawnjax.plan.epochs import NORMAL_90
 from dawnjax.plan.interval import Interval, around
-from dawnjax.plan.systems import Accelerator, parse_system
+from dawnjax.plan.systems import Accelerator, System, parse_system
 
 if TYPE_CHECKING:
     from dawnjax.models.llama import Llama
@@ -188,4 +189,67 @@ def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
         spread=ERRORS[bool(own)] / NORMAL_90,
         fitted_on=tuple(row.name for row in own),
         sizes=tuple(row.arrangement.system.num_devices for row in own or alike),
+    )
+
+
+SMALLEST = 10**9
+"""Parameters of the smallest decoder that is predicted. The published ones have 8 to 405 times as
+many; steps of small ones are starts of kernels."""
+
+
+def why_unfit(experiment: Experiment, spec: Any) -> str:
+    """Reason why published steps of decoders say nothing about an experiment; else empty."""
+    model = experiment.model
+    if not hasattr(model, "num_kv_heads"):
+        return f"steps of decoders of the Llama family are known, and none of model={model.TAG}"
+    if experiment.compute_dtype == "float32":
+        return "published steps multiply in 16 bits or fewer: give --compute_dtype=bfloat16"
+    count = parameters(model, spec.vocabulary_size)
+    if count < SMALLEST:
+        return f"decoders of a billion parameters and more are known; this one has {count:,}"
+    return ""
+
+
+def arrangement_of(
+    experiment: Experiment, spec: Any, system: System, batch: int, remat: str, mesh: MeshShape
+) -> Arrangement:
+    """Arrangement of an experiment's batch on a system."""
+    others = mesh.fsdp * mesh.expert * mesh.context * mesh.model
+    return Arrangement(
+        system=system,
+        rows=batch,
+        sequence_length=spec.sequence_length,
+        vocabulary_size=spec.vocabulary_size,
+        mesh=dataclasses.replace(mesh, data=mesh.data or system.num_devices // others),
+        recomputed=RECOMPUTED[remat],
+    )
+
+
+def scaled(
+    efficiency: Efficiency,
+    experiment: Experiment,
+    spec: Any,
+    mesh: MeshShape,
+    system: System,
+    batch: int,
+    compiled_seconds: float,
+) -> Efficiency:
+    """Efficiency with which a compiled step lasts as long as published steps of decoders say.
+
+    Args:
+      compiled_seconds: Of the compiled step, by the efficiency.
+    """
+    model: Any = experiment.model
+    arrangement = arrangement_of(experiment, spec, system, batch, model.remat, mesh)
+    factors = fitted(system.accelerator)
+    seconds = factors.step(terms(model, arrangement), system.num_devices).value
+    chips = "this chip" if factors.fitted_on else "other chips"
+    count = len(factors.fitted_on or factors.sizes)
+    return dataclasses.replace(
+        efficiency,
+        scale=seconds / compiled_seconds,
+        spread=factors.spread,
+        fitted_on=(f"{count} published steps of decoders on {chips}",),
+        sizes=factors.sizes,
+        knows_overlap=True,
     )

@@ -60,6 +60,8 @@ class Efficiency:
         observation.
       fitted_on: Names of the observations.
       sizes: Numbers of devices of the observations.
+      scale: Factor of all parts of a step.
+      knows_overlap: Whether that factor accounts for communication that computation hides.
     """
 
     products: float
@@ -69,6 +71,8 @@ class Efficiency:
     spread: float
     fitted_on: tuple[str, ...]
     sizes: tuple[int, ...] = ()
+    scale: float = 1.0
+    knows_overlap: bool = False
 
     def octaves_outside(self, num_devices: int) -> float:
         """Doublings from the sizes of the observations to a system; 0 within them."""
