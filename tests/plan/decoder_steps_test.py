@@ -83,7 +83,7 @@ def test_what_is_computed_again_and_what_is_frozen():
     adapted = dataclasses.replace(model, lora=dataclasses.replace(model.lora, rank=16))
     assert product_flops(adapted, plain) == pytest.approx(product_flops(model, plain) * 2 / 3)
     at_rates = terms(adapted, plain)
-    assert at_rates[WEIGHTS] == pytest.approx(terms(model, plain)[WEIGHTS] / 2)  # gathers alone
+    assert at_rates[WEIGHTS] == pytest.approx(terms(model, plain)[WEIGHTS] / 2, rel=0.01)
 
 
 def test_a_window_sees_its_tokens_alone():
@@ -123,7 +123,7 @@ def test_a_rack_is_one_domain():
     rack, hosts = (
         terms(model, arranged(f"{name}:64", rows=64))[WEIGHTS] for name in ("gb200", "b200")
     )
-    assert hosts > 3 * rack
+    assert hosts > 2 * rack
     assert accelerators()["gb200"].domain == 72 and accelerators()["b200"].domain == 8
     # 18 trays of four ports of 400 Gb/s.
     assert accelerators()["gb200"].domain_bytes_per_second == pytest.approx(18 * 200e9)
