@@ -177,8 +177,16 @@ def exchanges(model: "Llama", arrangement: Arrangement) -> Iterator[tuple[str, E
     yield WEIGHTS, Exchange("all-gather", group, gathers * 2 * count, gathers * layers, stride)
     gradients = arrangement.gradient_bytes * trained
     yield WEIGHTS, Exchange("reduce-scatter", group, gradients, layers, stride)
+    # Devices that hold the same weights sum their gradients.
+    shard = gradients / mesh.fsdp
     beside = mesh.fsdp * mesh.expert * mesh.context * mesh.model
-    yield WEIGHTS, Exchange("all-reduce", mesh.data, gradients / mesh.fsdp, 1, beside)
+    yield WEIGHTS, Exchange("all-reduce", mesh.data, shard, 1, beside)
+    if not arrangement.spans_texts:
+        yield WEIGHTS, Exchange("all-reduce", mesh.context, shard, layers, mesh.model)
+    dense = layer_parameters(model)[0] * layers / (mesh.model * mesh.fsdp)
+    dense *= arrangement.gradient_bytes if trained else 0
+    beside = mesh.context * mesh.model
+    yield WEIGHTS, Exchange("all-reduce", mesh.expert, dense, layers, beside)
     # Keys and values in both passes, and their gradients.
     keys = 2 * model.num_kv_heads * model.head_width * 2 * arrangement.tokens
     text = 3 * layers * keys * mesh.context

@@ -106,6 +106,7 @@ def test_collectives_lie_on_the_axis_of_their_term():
         (WEIGHTS, "all-gather", 4, 8),
         (WEIGHTS, "reduce-scatter", 4, 8),
         (WEIGHTS, "all-reduce", 2, 32),
+        (WEIGHTS, "all-reduce", 2, 4),  # `context` holds the same weights twice
         (LAYERS, "all-gather", 2, 4),
         (LAYERS, "all-gather", 4, 1),
     }
