@@ -131,9 +131,8 @@ def _found(
     memory: DecoderMemory,
     factors: Factors,
 ) -> Found:
-    at_rates = terms(experiment.model, arrangement)
     device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
-    step = factors.step(at_rates, num_devices)
+    step = factors.step(experiment.model, arrangement)
     peak = device.peak("bfloat16") or device.peak("float16")
     assert peak is not None  # `terms` needs one
     return Found(
@@ -144,7 +143,7 @@ def _found(
         remat=remat,
         memory=memory,
         limit_bytes=device.memory_bytes,
-        parts=factors.parts(at_rates),
+        parts=factors.parts(terms(experiment.model, arrangement)),
         step=step,
         tokens_per_second=arrangement.rows * spec.sequence_length / step.value,
         mfu=model_flops(experiment.model, arrangement) / step.value / peak,
@@ -248,7 +247,8 @@ def text(rows: Sequence[Found]) -> str:
             )
     lines.append(
         "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
-        f"another order. `close`: the memory is within a factor of {ERROR:g} of the device's"
+        f"another order. `close`: the memory is within a factor of {ERROR:g} of the device's. On a "
+        "TPU, and with mesh.context, attention is made of products, as in no published step"
     )
     return "\n".join(lines)
 

@@ -6,13 +6,16 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, layer_parameters
+from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, layer_parameters, seen_pairs
 
 if TYPE_CHECKING:
     from dawnjax.models.llama import Llama
 
 SIZES = {"float32": 4, "bfloat16": 2}
 """Bytes of a number."""
+
+SCORE_BYTES = 8
+"""Of a score that lies in memory, and what is made of it: as traced programs have it."""
 
 COMPUTED = 2
 """Bytes of a number of an activation."""
@@ -67,6 +70,12 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
     # The residual stream is split along the text by `mesh.model` between the halves of a layer.
     between = model.width / mesh.model
     remat = next(name for name in kept if RECOMPUTED[name] == arrangement.recomputed)
+    # In float32, and rounded for the product with the values.
+    scores = 0.0
+    if not arrangement.is_fused:
+        pairs = seen_pairs(model, arrangement) * model.num_heads
+        scores = SCORE_BYTES * pairs * arrangement.tokens
+    kept_scores = model.num_layers * scores if remat == "none" else 0.0
     length = arrangement.sequence_length / mesh.context
     rows = tokens / length
     logits = rows * (model.loss_chunk or length) * arrangement.vocabulary_size / mesh.model
@@ -75,6 +84,6 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
         state=share * (each + means),
         gradients=0.0 if model.lora.rank else 4 * share,
         gathered=gathered,
-        kept=COMPUTED * tokens * model.num_layers * (between + kept[remat]),
-        working=max(within, 2 * 4 * logits + (4 * table / mesh.model)),
+        kept=COMPUTED * tokens * model.num_layers * (between + kept[remat]) + kept_scores,
+        working=max(within + scores, 2 * 4 * logits + (4 * table / mesh.model)),
     )

@@ -162,9 +162,11 @@ class Factors:
         """The spread, widened beyond the sizes of the published systems."""
         return math.hypot(self.spread, OUTSIDE * octaves_outside(self.sizes, num_devices))
 
-    def step(self, at_rates: dict[str, float], num_devices: int) -> Interval:
-        """Interval of a step on so many devices."""
-        return around(sum(self.parts(at_rates).values()), self.spread_at(num_devices))
+    def step(self, model: "Llama", arrangement: Arrangement) -> Interval:
+        """Interval of a step."""
+        seconds = sum(self.parts(terms(model, arrangement)).values())
+        spread = self.spread_at(arrangement.system.num_devices)
+        return around(seconds, spread if arrangement.is_fused else math.hypot(spread, UNFUSED))
 
 
 def fitted(accelerator: Accelerator) -> Factors:
@@ -197,6 +199,13 @@ def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
     )
 
 
+FUSED_WIDTHS = range(8, 129, 8)
+"""Channels of a head that cuDNN's attention takes."""
+
+UNFUSED = 0.35
+"""Spread of a step whose attention is made of products: every published step has a fused kernel. A
+factor of two either way holds what that leaves open."""
+
 SMALLEST = 10**9
 """Parameters of the smallest decoder that is predicted. The published ones have 8 to 405 times as
 many; steps of small ones are starts of kernels."""
@@ -227,7 +236,16 @@ def arrangement_of(
         vocabulary_size=spec.vocabulary_size,
         mesh=dataclasses.replace(mesh, data=mesh.data or system.num_devices // others),
         recomputed=RECOMPUTED[remat],
+        is_fused=_is_fused(experiment.model, system, mesh),
     )
+
+
+def _is_fused(model: Any, system: System, mesh: MeshShape) -> bool:
+    """True where `models.fused_attention` gives attention to cuDNN."""
+    is_taken = not (model.has_sinks or model.masks_documents) and model.head_width in FUSED_WIDTHS
+    device = system.accelerator.device
+    has_cudnn = device.platform == "gpu" and device.peak("bfloat16") is not None
+    return has_cudnn and mesh.context == 1 and is_taken
 
 
 def scaled(
@@ -241,13 +259,17 @@ def scaled(
 ) -> Efficiency:
     """Efficiency with which a compiled step lasts as long as published steps of decoders say.
 
+    Unchanged where attention is no fused kernel, as on TPUs.
+
     Args:
       compiled_seconds: Of the compiled step, by the efficiency.
     """
     model: Any = experiment.model
     arrangement = arrangement_of(experiment, spec, system, batch, model.remat, mesh)
+    if not arrangement.is_fused:  # no published step says how long that takes
+        return efficiency
     factors = fitted(system.accelerator)
-    seconds = factors.step(terms(model, arrangement), system.num_devices).value
+    seconds = factors.step(model, arrangement).value
     chips = "this chip" if factors.fitted_on else "other chips"
     count = len(factors.fitted_on or factors.sizes)
     return dataclasses.replace(

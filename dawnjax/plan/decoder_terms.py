@@ -44,6 +44,13 @@ ACTIVATIONS = 24, 10
 """Numbers of 2 bytes that both passes of a layer read and write for each token: times the width,
 and times the MLP's."""
 
+SCORE_BYTES = 12, 18
+"""Bytes of a score that the forward and the backward pass read and write: 4 for what a product
+makes or a softmax reads, 2 for what a product reads."""
+
+BLOCK = 64
+"""Fewest queries that `models.causal_attention` multiplies at once."""
+
 WEIGHT_BYTES = {"bfloat16": 2.0, "float8": 1.0, "float4": 0.5}
 """Bytes of a weight that a product reads."""
 
@@ -64,6 +71,7 @@ class Arrangement:
       gathers: How often a step gathers the weights.
       gradient_bytes: Of a number of a gradient between devices.
       spans_texts: Whether weights and their state are split over `mesh.context` too.
+      is_fused: Whether attention is one kernel, whose scores never lie in memory.
       capacity: Places of an expert over the mean of the tokens that choose it, where tokens beyond
         them are dropped and products with masks sort them; 0 where no token is dropped.
     """
@@ -79,6 +87,7 @@ class Arrangement:
     gathers: int = 2
     gradient_bytes: int = 4
     spans_texts: bool = False
+    is_fused: bool = True
     capacity: float = 0.0
 
     @property
@@ -139,14 +148,44 @@ def product_flops(model: "Llama", arrangement: Arrangement) -> float:
     return 2 * arrangement.tokens * (passes * forward + model.num_layers * again)
 
 
-def attention_flops(model: "Llama", arrangement: Arrangement) -> float:
-    """FLOPs of a device's attention in a step; a token attends to those before it alone."""
+def seen_pairs(model: "Llama", arrangement: Arrangement) -> float:
+    """Keys that a query is multiplied with, in the mean of the layers."""
     length = arrangement.sequence_length
     windows = [min(window or length, length) for window in model.windows or (0,)]
-    # The first tokens of a window see fewer.
-    seen = sum(window - window * window / (2 * length) for window in windows) / len(windows)
-    forward = 4 * seen * model.num_heads * model.head_width * model.num_layers
-    return forward * arrangement.tokens * (4.5 if "attention" in arrangement.recomputed else 3.5)
+    if arrangement.is_fused:  # the first tokens of a window see fewer
+        seen = [window - window * window / (2 * length) for window in windows]
+    elif arrangement.mesh.context > 1:
+        seen = [float(length) for _ in windows]
+    else:
+        seen = [_pairs_of_blocks(window, length) for window in windows]
+    return sum(seen) / len(seen)
+
+
+def _pairs_of_blocks(window: int, length: int) -> float:
+    """As `models.causal_attention` multiplies: blocks of a window with the one before, or four."""
+    block = max(BLOCK, window)
+    if length % block == 0 and length // block > 4:
+        return 2.0 * block
+    return length * (1 + 2 + 3 + 4) / 16
+
+
+def attention_flops(model: "Llama", arrangement: Arrangement) -> float:
+    """FLOPs of a device's attention in a step; a token attends to those before it alone."""
+    pairs = seen_pairs(model, arrangement) * model.num_heads * model.num_layers
+    # A fused kernel computes the scores anew in its backward pass.
+    passes = 3.5 if arrangement.is_fused else 3
+    passes += "attention" in arrangement.recomputed
+    return 4 * pairs * model.head_width * arrangement.tokens * passes
+
+
+def score_bytes(model: "Llama", arrangement: Arrangement) -> float:
+    """Bytes of scores that a device reads and writes in a step; none of a fused kernel."""
+    if arrangement.is_fused:
+        return 0.0
+    forward, backward = SCORE_BYTES
+    again = forward if "attention" in arrangement.recomputed else 0
+    pairs = seen_pairs(model, arrangement) * model.num_heads * model.num_layers
+    return pairs * arrangement.tokens * (forward + backward + again)
 
 
 def memory_bytes(model: "Llama", arrangement: Arrangement) -> float:
@@ -160,7 +199,8 @@ def memory_bytes(model: "Llama", arrangement: Arrangement) -> float:
     mesh = arrangement.mesh
     passes = 2 if model.lora.rank else 3
     weights = passes * WEIGHT_BYTES[arrangement.products] * count / (mesh.model * mesh.expert)
-    return 2 * numbers * arrangement.tokens + weights + update
+    activations = 2 * numbers * arrangement.tokens + score_bytes(model, arrangement)
+    return activations + weights + update
 
 
 def exchanges(model: "Llama", arrangement: Arrangement) -> Iterator[tuple[str, Exchange]]:

@@ -14,7 +14,6 @@ from dawnjax.plan.checks import (
     Check,
 )
 from dawnjax.plan.decoder_step import PublishedStep, chip_of, published_steps
-from dawnjax.plan.decoder_terms import terms
 from dawnjax.plan.efficiency import octaves_outside
 from dawnjax.plan.interval import around
 from dawnjax.plan.observations import convergence_points
@@ -45,7 +44,7 @@ def _left_out(row: PublishedStep) -> dict[str, tuple[PublishedStep, ...]]:
 def _of_step(row: PublishedStep, left_out: str, others: Sequence[PublishedStep]) -> Iterator[Check]:
     system = row.arrangement.system
     factors = decoder_step.fit(system.accelerator, others)
-    step = factors.step(terms(row.model, row.arrangement), system.num_devices)
+    step = factors.step(row.model, row.arrangement)
     away = octaves_outside(factors.sizes, system.num_devices)
     yield Check(
         name=row.name,

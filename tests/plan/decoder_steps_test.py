@@ -21,6 +21,8 @@ from dawnjax.plan.decoder_terms import (
     model_flops,
     parameters,
     product_flops,
+    score_bytes,
+    seen_pairs,
     terms,
 )
 from dawnjax.plan.interconnect import exchange_seconds
@@ -94,6 +96,22 @@ def test_a_window_sees_its_tokens_alone():
     full, windowed, mixed = (attention_flops(m, arrangement) for m in (whole, narrow, plain))
     assert windowed / full == pytest.approx(128 / 4096, rel=0.02)
     assert mixed == pytest.approx((full + windowed) / 2)
+
+
+def test_attention_of_products_moves_its_scores_through_memory():
+    """Four blocks of queries see 10 of 16 parts of the pairs; with `context` each sees all."""
+    model = SIZES["llama_3_1_8b"]
+    fused, blocks = arranged(), arranged(is_fused=False)
+    whole = dataclasses.replace(blocks, mesh=MeshShape(data=1, fsdp=4, context=2))
+    assert seen_pairs(model, fused) == 8192 / 2
+    assert seen_pairs(model, blocks) == 8192 * 10 / 16
+    assert seen_pairs(model, whole) == 8192
+    pairs = blocks.tokens * 32 * 32 * 8192 * 10 / 16
+    assert score_bytes(model, blocks) == 30 * pairs and score_bytes(model, fused) == 0
+    narrow = dataclasses.replace(model, windows=(128,))
+    assert seen_pairs(narrow, blocks) == 256  # its own block and the one before it
+    # Scores are most of what a step of Llama 3.1 8B moves.
+    assert terms(model, blocks)[MEMORY] > 5 * terms(model, fused)[MEMORY]
 
 
 def test_collectives_lie_on_the_axis_of_their_term():
