@@ -105,14 +105,15 @@ def search(
         raise ConfigError(f"--search=mesh: {reason}")
     factors = fitted(system.accelerator)
     shapes = list(meshes(model, spec, system.num_devices))
-    found, smallest = [], None
+    found: list[Found] = []
+    smallest: DecoderMemory | None = None
     for batch, remat, shape in itertools.product(batches, RECOMPUTED, shapes):
         if batch % (shape.data * shape.fsdp * shape.expert):
             continue
         arrangement = arrangement_of(experiment, spec, system, batch, remat, shape)
         memory = decoder_memory(model, arrangement, experiment.optimizer)
-        if smallest is None or memory.num_bytes < smallest[0].num_bytes:
-            smallest = memory, arrangement
+        if smallest is None or memory.num_bytes < smallest.num_bytes:
+            smallest = memory
         if memory.num_bytes <= system.accelerator.device.memory_bytes:
             found.append(_found(experiment, spec, arrangement, remat, memory, factors))
     if not found:
@@ -203,7 +204,7 @@ def _nothing(
     spec: Any,
     system: System,
     batches: Sequence[int],
-    smallest: tuple[DecoderMemory, Arrangement] | None,
+    smallest: DecoderMemory | None,
 ) -> str:
     tried = " or ".join(f"{batch:,}" for batch in batches)
     if smallest is None:
@@ -211,16 +212,19 @@ def _nothing(
             f"no mesh of {system.num_devices} devices divides the model and batch {tried}: give "
             "other --batches"
         )
-    memory, arrangement = smallest
     limit = system.accelerator.device.memory_bytes
-    needs, has = (words.rounded(size / 1e9, 3) for size in (memory.num_bytes, limit))
-    largest = 0
-    shards = arrangement.mesh.batch_shards(system.num_devices)
-    for rows in range(shards, max(batches), shards):
-        smaller = dataclasses.replace(arrangement, rows=rows)
-        if decoder_memory(experiment.model, smaller, experiment.optimizer).num_bytes > limit:
-            break
-        largest = rows
+    needs, has = (words.rounded(size / 1e9, 3) for size in (smallest.num_bytes, limit))
+    shapes = list(meshes(experiment.model, spec, system.num_devices))
+
+    def holds(rows: int, shape: MeshShape) -> bool:
+        if rows % (shape.data * shape.fsdp * shape.expert):
+            return False
+        arranged = arrangement_of(experiment, spec, system, rows, "full", shape)
+        memory = decoder_memory(experiment.model, arranged, experiment.optimizer)
+        return memory.num_bytes <= limit
+
+    sizes = [2**power for power in range(30) if 2**power < max(batches)]
+    largest = max((n for n in sizes if any(holds(n, shape) for shape in shapes)), default=0)
     fits = f"about batch {largest:,} fits" if largest else "more devices are needed"
     return f"batch {tried} does not fit: a device needs {needs} GB and has {has} GB; {fits}"
 
