@@ -270,7 +270,7 @@ def _peak(arrangement: Arrangement) -> float:
 
 
 def model_flops(model: "Llama", arrangement: Arrangement) -> float:
-    """Model FLOPs of a device's step, as MFU counts them: nothing twice, attention of all pairs."""
-    pairs = 12 * arrangement.sequence_length * model.num_heads * model.head_width
-    plain = dataclasses.replace(arrangement, recomputed=())
-    return product_flops(model, plain) + pairs * model.num_layers * arrangement.tokens
+    """Model FLOPs of a device's step, as MFU counts them: nothing twice, attention in blocks."""
+    mesh = dataclasses.replace(arrangement.mesh, context=1)
+    plain = dataclasses.replace(arrangement, recomputed=(), is_fused=False, mesh=mesh)
+    return product_flops(model, plain) + attention_flops(model, plain)
