@@ -28,6 +28,8 @@ from benchmarks.result_tables.programs import (
     compilation,
     moved_bytes,
     plan_coverage,
+    plan_decoders,
+    plan_outside,
     plan_validation,
 )
 from benchmarks.result_tables.result_files import RESULTS, Table, each
@@ -142,6 +144,8 @@ TABLES = {
     ),
     "plan_validation": Table((), plan_validation),
     "plan_coverage": Table((), plan_coverage),
+    "plan_decoders": Table((), plan_decoders),
+    "plan_outside": Table((), plan_outside),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

@@ -50,16 +50,43 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
 def plan_validation(_: list[tuple[str, Record]]) -> Rows:
     """Each official result beside its prediction without its system, computed anew."""
     from dawnjax.plan import planned, validation
+    from dawnjax.plan.checks import EPOCHS, ITS_SYSTEM, STEP, TIME
 
-    checks = [c for c in validation.checks() if c.left_out == validation.ITS_SYSTEM]
+    kinds = (STEP, EPOCHS, TIME)
+    checks = [c for c in validation.checks() if c.left_out == ITS_SYSTEM and c.quantity in kinds]
     head = ["result", "quantity", "predicted", "interval", "published", "error", "inside"]
     rows = [head, *([*row[:2], *row[3:]] for row in planned.validation_rows(checks))]
-    for quantity in (validation.STEP, validation.EPOCHS, validation.TIME):
+    for quantity in kinds:
         here = [check for check in checks if check.quantity == quantity]
         for bound in (0.15, 0.30):
             near = sum(check.is_within(bound) for check in here)
             rows.append([f"within {100 * bound:.0f} %", quantity, f"{near} of {len(here)}"])
     return rows
+
+
+def plan_decoders(_: list[tuple[str, Record]]) -> Rows:
+    """Published steps of decoders, and times, predicted from shapes without their system."""
+    from dawnjax.plan import planned, validation
+    from dawnjax.plan.checks import DECODER_STEP, ITS_CHIP
+
+    checks = validation.checks()
+    steps = [c for c in checks if c.quantity == DECODER_STEP]
+    without_chip = {c.name: c for c in steps if c.left_out == ITS_CHIP}
+    head = ["step", "predicted", "interval", "published", "error", "inside", "without its chip"]
+    shown = [c for c in steps if c.left_out != ITS_CHIP]
+    rows = planned.validation_rows(shown)
+    others = planned.validation_rows([without_chip[c.name] for c in shown])
+    cells = ([row[0], *row[3:], other[6]] for row, other in zip(rows, others, strict=True))
+    return [head, *cells]
+
+
+def plan_outside(_: list[tuple[str, Record]]) -> Rows:
+    """Predictions whose interval does not hold the published value."""
+    from dawnjax.plan import planned, validation
+
+    outside = [check for check in validation.checks() if not check.holds]
+    head = ["result", "quantity", "left out", "predicted", "interval", "published", "error"]
+    return [head, *(row[:-1] for row in planned.validation_rows(outside))]
 
 
 def plan_coverage(_: list[tuple[str, Record]]) -> Rows:

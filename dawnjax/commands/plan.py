@@ -19,6 +19,9 @@ from dawnjax.plan.planned import Planned
 from dawnjax.plan.predict import DOES_NOT_FIT
 
 if TYPE_CHECKING:
+    from dawnjax.plan.calibration import Calibration
+    from dawnjax.plan.compiled import Programs
+    from dawnjax.plan.efficiency import Efficiency
     from dawnjax.plan.epochs import Epochs
     from dawnjax.plan.predict import Prediction
     from dawnjax.plan.systems import System
@@ -42,9 +45,11 @@ experiment change it, such as --global_batch_size=1024. `--validate` alone shows
 official results that were left out of the fit.
 `--memory` says in seconds, and compiles nothing: does a step fit, by how much, and what fills it.
 Of a task that makes its examples, such as self-play, it shows the memory of each program alone.
+`--search=mesh` tries all meshes of a decoder of the Llama family, from shapes alone.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
   dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384 --scaling
+  dawnjax plan c4_llama31_8b --on=v6e:256 --batches=256,1024 --search=mesh
 """
 
 SIZES = (8, 16, 32, 64, 128, 256, 512)
@@ -84,12 +89,18 @@ def main(argv: list[str]) -> int:
     systems = list({t.name: t for t in systems}.values())
     batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
     batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
+    if values["memory"].value and values["search"].value:
+        raise ConfigError("give --memory or --search, not both")
+    if values["calibrate"].value and (values["memory"].value or values["search"].value):
+        raise ConfigError("--calibrate is of compiled programs: leave out --memory and --search")
     if values["memory"].value:
         return _memory(request, systems, batches, rows, values)
     if request.experiment.task.makes_examples:
         return _generating(request, experiment_argv, systems, batches, rows, values)
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
+    if values["search"].value:
+        return _search(request, systems, batches, rows, values, prices, counted)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
     jobs = []
@@ -102,7 +113,8 @@ def main(argv: list[str]) -> int:
             rows += [Planned(t.name, t.num_devices, batch, None, str(error)) for t in systems]
         else:
             jobs += [_Job(system, batch, flags_of_batch, identity) for system in systems]
-    rows += _planned(request, jobs, prices, counted)
+    calibration = _calibration(request, systems, experiment_argv, data, values["calibrate"].value)
+    rows += _planned(request, jobs, prices, counted, calibration)
     rows.sort(key=planned.order)
     _tell(request, [planned.to_json(row) for row in rows], planned.text(rows), values)
     return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
@@ -161,13 +173,67 @@ def _generating(
 
 
 def _refuse_times(values: flags.FlagValues, why: str) -> None:
-    for name in ("epochs", "epochs_from", "price_per_device_hour_usd"):
+    for name in ("epochs", "epochs_from", "price_per_device_hour_usd", "search", "calibrate"):
         if values[name].present:
             raise ConfigError(f"{why}: leave out --{name}")
 
 
+def _search(
+    request: Request,
+    systems: Sequence["System"],
+    batches: Sequence[int],
+    rows: Sequence[Planned],
+    values: flags.FlagValues,
+    prices: dict[str, float],
+    counted: Counted,
+) -> int:
+    """Print the best arrangements on each system; nothing is compiled."""
+    from dawnjax.machine.mesh_shape import MeshShape
+    from dawnjax.plan import arrangements
+
+    experiment = request.experiment
+    if request.options.mesh != MeshShape():
+        raise ConfigError("--search=mesh chooses the mesh: leave out the flags of --mesh")
+    if "model.remat" in request.overrides:
+        raise ConfigError("--search=mesh chooses model.remat: leave out --model.remat")
+    spec, _ = compiled.spec_of(experiment.data)
+    found: list[arrangements.Found] = []
+    lost = list(rows)
+    for system in systems:
+        try:
+            found += arrangements.search(experiment, spec, system, batches, counted, prices)
+        # One system that nothing fits must not cost the rows of the others.
+        except (RunError, ConfigError) as error:
+            lost.append(Planned(system.name, system.num_devices, 0, None, str(error)))
+    told = [*map(arrangements.to_json, found), *map(planned.to_json, lost)]
+    lines = [arrangements.text(found)] if found else []
+    lines += [f"{row.system}: {row.reason}" for row in lost]
+    _tell(request, told, "\n".join(lines), values)
+    return ExitStatus.DONE if found else ExitStatus.FAILED
+
+
+def _calibration(
+    request: Request, systems: Sequence["System"], argv: Sequence[str], data: str, path: Any
+) -> "Calibration | None":
+    """Calibration on the run that the user gives, which may compile its program."""
+    if not path:
+        return None
+    from dawnjax.plan import calibration
+
+    def programs_of(system: "System", batch: int) -> "Programs":
+        flags_of_batch = [*argv, f"--global_batch_size={batch}"]
+        identity = compiled.identity_of(flags_of_batch, data)
+        return compiled.compiled(flags_of_batch, identity, system)
+
+    return calibration.calibration_of(str(path), request, systems, programs_of)
+
+
 def _planned(
-    request: Request, jobs: Sequence[_Job], prices: dict[str, float], counted: Counted
+    request: Request,
+    jobs: Sequence[_Job],
+    prices: dict[str, float],
+    counted: Counted,
+    calibration: "Calibration | None",
 ) -> list[Planned]:
     from dawnjax.plan.compiling import AT_ONCE, Compiling
 
@@ -178,7 +244,8 @@ def _planned(
         system, batch = job.system, job.batch
         name = f"{system.name} batch {batch:,}"
         try:
-            prediction = _predict(request, job, prices, counted, lambda: progress.of(name))
+            watch = functools.partial(progress.of, name)
+            prediction = _predict(request, job, prices, counted, calibration, watch)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             reason = str(error)
@@ -214,6 +281,9 @@ def _own_flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "memory", False, "Say what fills a device, from shapes alone.", flag_values=values
     )
+    flags.DEFINE_enum(
+        "search", None, ["mesh"], "Compare all meshes, from shapes alone.", flag_values=values
+    )
     flags.DEFINE_boolean(
         "scaling", False, "Plan each system at 8 to 512 devices too.", flag_values=values
     )
@@ -227,6 +297,9 @@ def _own_flags() -> flags.FlagValues:
         "price_per_device_hour_usd", "", "SYSTEM:USD of one device, with commas.",
         flag_values=values,
     )  # fmt: skip
+    flags.DEFINE_string(
+        "calibrate", "", "A run of the experiment on one of the chips.", flag_values=values
+    )
     flags.DEFINE_string("out", "", "A file for the plan as JSON.", flag_values=values)
     flags.DEFINE_boolean("json", False, "Print one JSON object instead.", flag_values=values)
     flags.DEFINE_boolean(
@@ -314,6 +387,7 @@ def _predict(
     job: _Job,
     prices: dict[str, float],
     counted: Counted,
+    calibration: "Calibration | None",
     watch: compiled.Watch,
 ) -> "Prediction":
     from dawnjax.plan import caveats, predict, validation
@@ -322,21 +396,44 @@ def _predict(
     system, experiment = job.system, request.experiment
     programs = compiled.compiled(job.argv, job.identity, system, watch)
     epochs = counted(job.batch, programs.train_examples)
+    efficiency = validation.fitted_efficiency(system.accelerator.name)
+    is_calibrated = calibration and calibration.chip == system.accelerator.compiler
+    if calibration and is_calibrated:
+        efficiency = calibration.efficiency
+    else:
+        efficiency = _of_decoders(request, job, programs, efficiency)
     prediction = predict.predict(
         programs,
         system,
-        validation.fitted_efficiency(system.accelerator.name),
+        efficiency,
         experiment.evaluation,
         epochs,
         price_list.system_price(system, prices),
         has_budget=experiment.has_length,
     )
     more = caveats.caveats(experiment, request.overrides, epochs)
+    if calibration and is_calibrated:
+        more.append(calibration.note)
     step = prediction.step_seconds.value
     share = prediction.parts[predict.COMMUNICATION] / step
     if straddling := _straddling(request, system, job.batch, share):
         more.append(straddling)
     return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
+
+
+def _of_decoders(
+    request: Request, job: _Job, programs: "Programs", efficiency: "Efficiency"
+) -> "Efficiency":
+    """Efficiency by published steps of decoders, where they are of the experiment's kind."""
+    from dawnjax.plan import decoder_step, predict
+
+    spec, _ = compiled.spec_of(request.experiment.data)
+    if decoder_step.why_unfit(request.experiment, spec):
+        return efficiency
+    parts = predict.step_parts(programs.stages[-1].train, job.system, efficiency)
+    mesh, seconds = request.options.mesh, sum(parts.values())
+    place = (mesh, job.system, job.batch)
+    return decoder_step.scaled(efficiency, request.experiment, spec, *place, seconds)
 
 
 def _straddling(

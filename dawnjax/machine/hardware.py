@@ -26,7 +26,7 @@ STEADY_SPREAD = 0.25
 MOST_OTHER_WORK = 0.1
 """Of the cores' time, beside the measurement of a peak: steady other work shows in no spread."""
 
-_DTYPES = ("bfloat16", "float16", "tensorfloat32", "float32", "float8", "int8")
+_DTYPES = ("bfloat16", "float16", "tensorfloat32", "float32", "float8", "float4", "int8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Device:
 
     Attributes:
       peak_flops_per_second: Peak of dense matrix products, by dtype: `bfloat16`, `float16`,
-        `tensorfloat32`, `float32`, `float8`, `int8`. A dtype that is absent is not published.
+        `tensorfloat32`, `float32`, `float8`, `float4`, `int8`. A dtype that is absent is not
+        published.
       link_bytes_per_second: Bandwidth to other devices, both directions together: inter-chip
         interconnect or NVLink; PCI Express where there is no other.
       cores_per_device: Units that run kernels side by side: streaming multiprocessors of a GPU,

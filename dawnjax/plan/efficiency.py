@@ -40,6 +40,11 @@ SMALLEST_SPREAD = 0.2
 than the planned one: our steps on an H200, predicted from the official programs on V100, are off by
 0.00, 0.18 and 0.25 in the logarithm, 0.18 as root of the mean square."""
 
+CALIBRATED, EXACT = 0.15, 0.01
+"""Spread of the step of a program that ran on the chip, on as many devices; and standard deviation
+of that run's own step. `dawnjax plan --validate` has steps of v0.5, each from another result of the
+same system's kind and experiment alone."""
+
 OUTSIDE = 0.1
 """Standard deviation of the logarithm for each doubling of the devices beyond the largest observed
 system, or below the smallest. Fitted on single hosts alone, steps of 512 and 640 GPUs, five
@@ -55,6 +60,8 @@ class Efficiency:
         observation.
       fitted_on: Names of the observations.
       sizes: Numbers of devices of the observations.
+      scale: Factor of all parts of a step.
+      knows_overlap: Whether that factor accounts for communication that computation hides.
     """
 
     products: float
@@ -64,6 +71,8 @@ class Efficiency:
     spread: float
     fitted_on: tuple[str, ...]
     sizes: tuple[int, ...] = ()
+    scale: float = 1.0
+    knows_overlap: bool = False
 
     def octaves_outside(self, num_devices: int) -> float:
         """Doublings from the sizes of the observations to a system; 0 within them."""
@@ -127,6 +136,7 @@ class Measured:
       chip: Device, as the compiler calls it.
       num_devices: Of its system.
       predicted: Function from an efficiency to the seconds that it predicts.
+      deviation: Standard deviation of the logarithm of `seconds`; None for that of its chip.
     """
 
     name: str
@@ -134,6 +144,7 @@ class Measured:
     num_devices: int
     seconds: float
     predicted: Callable[[Efficiency], float]
+    deviation: float | None = None
 
 
 def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
@@ -148,7 +159,9 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
     # Fit logarithms: errors are relative, and no number can become negative.
     centres = np.log([centre for centre, _ in _PRIORS[platform]])
     deviations = np.array([deviation for _, deviation in _PRIORS[platform]])
-    residual = [SAME_DEVICE if row.chip == chip else OTHER_DEVICE for row in measured]
+    residual = [
+        row.deviation or (SAME_DEVICE if row.chip == chip else OTHER_DEVICE) for row in measured
+    ]
 
     def of(logarithms: np.ndarray, spread: float = 0.0) -> Efficiency:
         products, memory, kernel_seconds, host_seconds = np.exp(logarithms).tolist()
@@ -182,3 +195,13 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
     if SAME_DEVICE not in residual:
         spread = max(spread, OTHER_DEVICE)
     return of(found, max(SMALLEST_SPREAD, spread))
+
+
+def calibrated(platform: str, chip: str, measured: Sequence[Measured], run: Measured) -> Efficiency:
+    """Efficiency that also reproduces a run of the planned program on this chip.
+
+    Its interval is of other batches and sizes of the system, the run's own being the nearest.
+    """
+    exact = dataclasses.replace(run, deviation=EXACT)
+    found = fit(platform, chip, [*measured, exact])
+    return dataclasses.replace(found, spread=CALIBRATED, sizes=(run.num_devices,))

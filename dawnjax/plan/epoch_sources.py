@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dawnjax.config.experiment import Evaluation, Experiment
+from dawnjax.config.experiment_modules import changed_fields
 from dawnjax.errors import ConfigError
 from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.epochs import Epochs
@@ -29,6 +30,14 @@ _OTHER_EXPERIMENT = ("task", "model", "data", "targets")
 
 _SAME_EPOCHS = {"global_batch_size", "compute_dtype", "xla_options", "accumulation_steps"}
 """Fields that the estimate accounts for, or that change no mathematics."""
+
+_NO_RECIPE = (
+    *_SAME_EPOCHS, "batch_norm_group_size", "data.", "evaluation.", "targets.", "mlperf_benchmark",
+)  # fmt: skip
+"""Beginnings of fields that official results account for, or that are no settings of a recipe."""
+
+_WITH_BATCH = ("optimizer.base_learning_rate", "schedule.")
+"""Beginnings of fields that MLPerf's reference points change with the batch."""
 
 
 def given(number: float) -> Epochs:
@@ -55,15 +64,29 @@ def known(
     if trials and trials.mean is not None:
         return trials
     official = of_official_results(experiment, batch, train_examples)
-    if official.mean is not None or not trials:
+    if official.mean is not None:
+        return _of_other_recipe(official, base, experiment, batch)
+    if not trials:
         return official
     return dataclasses.replace(official, basis=f"{trials.basis}; {official.basis}")
 
 
+def _of_other_recipe(
+    found: Epochs, base: Experiment | None, experiment: Experiment, batch: int
+) -> Epochs:
+    """Epochs of official results, widened where flags change the recipe."""
+    if base is None:
+        return found
+    same = _NO_RECIPE if batch == base.global_batch_size else (*_NO_RECIPE, *_WITH_BATCH)
+    changed = [name for name in changed_fields(base, experiment) if not name.startswith(same)]
+    if not changed:
+        return found
+    basis = f"{found.basis}, of another {', '.join(changed)}: their interval is widened"
+    return dataclasses.replace(found, spread=math.hypot(found.spread, epochs.RECIPES), basis=basis)
+
+
 def of_trials(experiment: Experiment, base: Experiment, batch: int, train_examples: int) -> Epochs:
     """Estimate from the trials that an experiment's file states."""
-    from dawnjax.config.experiment_modules import changed_fields
-
     seen = base.observations
     counts = [count for one in seen for count in one.epochs_to_target]
     trials, reached = sum(one.trials for one in seen), sum(one.reached for one in seen)
@@ -83,6 +106,7 @@ def of_trials(experiment: Experiment, base: Experiment, batch: int, train_exampl
     if changed:
         spread = math.hypot(spread, epochs.RECIPES)
         basis += f", of another {', '.join(changed)}: their interval is widened"
+    mean = epochs.at_other_batch(mean, base.global_batch_size, batch)
     found = at_batch(mean, spread, [base.global_batch_size], batch, basis)
     return dataclasses.replace(found, source=TRIALS if found.mean else "")
 
@@ -149,6 +173,8 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
         basis += _without_misses(sum(not t.reached for e in by_batch[size] for t in e.trials))
         steps_per_epoch = train_examples / (size or batch)
         mean, spread = _mean(counts, experiment.evaluation, steps_per_epoch)
+        if size:
+            mean = epochs.at_other_batch(mean, size, batch)
         found = at_batch(mean, spread, [size] if size else [], batch, basis)
         return dataclasses.replace(found, source=RUNS if found.mean else "")
 
@@ -189,7 +215,7 @@ def at_batch(
 ) -> Epochs:
     """Estimate at a batch; its spread grows beyond the counted batches until it is withheld."""
     if not batches:
-        spread = math.hypot(spread, epochs.OUTSIDE_ONE_BATCH)
+        spread = math.hypot(spread, epochs.error_outside(1.0))
         return Epochs(mean=mean, spread=spread, basis=f"{basis}; at a batch that is not known")
     away = efficiency.octaves_outside(batches, global_batch)
     smallest, largest = min(batches), max(batches)
@@ -197,10 +223,11 @@ def at_batch(
     if away > epochs.MOST_OCTAVES:
         return _unknown(
             f"epochs were counted at {counted}: {global_batch:,} is {2**away:.1f} times "
-            "beyond, further than any prediction was tried"
+            f"beyond; three doublings beyond, 1 in 10 predictions was wrong by a factor of "
+            f"{math.exp(epochs.ERROR_OF_3_OCTAVES):.1f} or more"
         )
     if away:
-        basis += f", at {counted}: their interval is widened for {global_batch:,}"
+        basis += f", at {counted}: moved to {global_batch:,}, and their interval is widened"
     return Epochs(
         mean=mean, spread=epochs.spread_outside(spread, batches, global_batch), basis=basis
     )

@@ -3,8 +3,8 @@
 An all-reduce sends every byte out of each device twice, on all devices at once, so it lasts
 2 (n - 1) / n times its bytes over the bandwidth out of a device; a gather or a scatter once. On a
 torus a group has the links of the axes along which it lies, one of three axes a third of them. An
-axis that does not wrap has half of that bandwidth. Devices of a host share its network. Each hop of
-a ring, or each level of a tree, adds a latency.
+axis that does not wrap has half of that bandwidth. Devices behind one switch, of a host or of a
+rack, share the network out of it. Each hop of a ring, or each level of a tree, adds a latency.
 
 All of it counts as exposed. A compiler may hide some behind computation, so a step can be faster
 than predicted by at most this share.
@@ -50,20 +50,20 @@ def exchange_seconds(exchange: Exchange, system: System) -> float:
             out /= 2
         hops = sum(axis - 1 for axis in axes)
         return moved / out + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
-    # Devices of the group on each of its hosts.
-    within = max(1, accelerator.devices_per_host // exchange.group_stride)
+    # Devices of the group behind each of its switches.
+    within = max(1, accelerator.domain // exchange.group_stride)
     within = min(exchange.group_size, within)
     seconds = exchange.runs * rounds * math.log2(within) * SWITCH_HOP_SECONDS
     if within > 1:
         seconds += moved / out
-    hosts = exchange.group_size / within
-    if hosts > 1:
-        # A host reduces within itself first: over its network goes one copy of the bytes for each
-        # group that has devices on it.
-        groups = min(exchange.group_stride, accelerator.devices_per_host)
-        network = accelerator.network_bytes_per_second * LINK_EFFICIENCY / groups
-        seconds += rounds * (1 - 1 / hosts) * exchange.num_bytes / network
-        seconds += exchange.runs * rounds * math.log2(hosts) * NETWORK_HOP_SECONDS
+    domains = exchange.group_size / within
+    if domains > 1:
+        # A domain reduces within itself first: over its network goes one copy of the bytes for
+        # each group that has devices in it.
+        groups = min(exchange.group_stride, accelerator.domain)
+        network = accelerator.domain_bytes_per_second * LINK_EFFICIENCY / groups
+        seconds += rounds * (1 - 1 / domains) * exchange.num_bytes / network
+        seconds += exchange.runs * rounds * math.log2(domains) * NETWORK_HOP_SECONDS
     return seconds
 
 

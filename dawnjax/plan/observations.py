@@ -8,9 +8,10 @@ that fitting and validation compile nothing. An official result ran another prog
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dawnjax import records
 from dawnjax.machine import data_tables
@@ -140,6 +141,45 @@ def official_points(experiment: str, rows: Sequence[PublishedResult] | None = No
     ]
 
 
+class Reference(NamedTuple):
+    """A reference point of MLPerf.
+
+    Attributes:
+      round: First round that had it, such as (4, 0); empty where its source names none.
+      unit: Of its count: `epochs` or `examples`.
+      point: With that count as its epochs.
+    """
+
+    round: tuple[int, ...]
+    unit: str
+    point: Point
+
+
+@functools.cache
+def references() -> dict[str, tuple[Reference, ...]]:
+    """Rows of `convergence.csv` by experiment, or by MLPerf's benchmark where we have none."""
+    columns = ("experiment", "target", "batch", "count", "unit", "runs", "source")
+    found: dict[str, list[Reference]] = {}
+    for _, row in data_tables.rows(FOLDER / "convergence.csv", columns):
+        point = Point(int(row["batch"]), float(row["count"]), float(row["target"]))
+        reference = Reference(_round(row["source"]), row["unit"], point)
+        found.setdefault(row["experiment"], []).append(reference)
+    return {name: tuple(rows) for name, rows in found.items()}
+
+
+def _round(source: str) -> tuple[int, ...]:
+    named = re.search(r"_(\d+)\.(\d+)\.\d+/rcps_", source)
+    return (int(named[1]), int(named[2])) if named else ()
+
+
+def newest(rows: Iterable[Reference]) -> list[Reference]:
+    """Points of the newest round that has one at their batch and to their target."""
+    by_batch = {}
+    for row in sorted(rows, key=lambda row: row.round):
+        by_batch[row.point.target, row.point.batch] = row
+    return list(by_batch.values())
+
+
 @functools.cache
 def convergence_points(experiment: str, train_examples: int) -> tuple[Point, ...]:
     """Reference points of MLPerf for an experiment, of `convergence.csv`.
@@ -147,17 +187,8 @@ def convergence_points(experiment: str, train_examples: int) -> tuple[Point, ...
     Args:
       train_examples: Examples of an epoch: points of language models count examples.
     """
-    columns = ("experiment", "target", "batch", "count", "unit", "runs", "source")
     examples = {"epochs": 1, "examples": train_examples}
     return tuple(
-        Point(int(row["batch"]), float(row["count"]) / examples[row["unit"]], float(row["target"]))
-        for _, row in data_tables.rows(FOLDER / "convergence.csv", columns)
-        if row["experiment"] == experiment
+        row.point._replace(epochs=row.point.epochs / examples[row.unit])
+        for row in newest(references().get(experiment, ()))
     )
-
-
-@functools.cache
-def reference_experiments() -> tuple[str, ...]:
-    """Experiments of `convergence.csv`."""
-    rows = data_tables.rows(FOLDER / "convergence.csv", ("experiment",))
-    return tuple(dict.fromkeys(row["experiment"] for _, row in rows))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
+from dawnjax.plan.checks import ITS_SYSTEM, Check, coverage
 
 if TYPE_CHECKING:
     from dawnjax.plan.interval import Interval, Range
     from dawnjax.plan.predict import Prediction
-    from dawnjax.plan.validation import Check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,13 +164,12 @@ def _gb(size: int) -> str:
     return words.rounded(size / 1e9, 3)
 
 
-def validation_text(checks: "Sequence[Check]") -> str:
+def validation_text(checks: Sequence[Check]) -> str:
     """Predictions beside published results, and how many lie near and inside their interval."""
-    from dawnjax.plan import validation
-
     head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
-    lines = [of_words(head, validation_rows(checks)).to_text(), ""]
-    shown = [check for check in checks if check.left_out == validation.ITS_SYSTEM]
+    listed = [check for check in checks if not (check.is_reference_point and check.holds)]
+    lines = [of_words(head, validation_rows(listed)).to_text(), ""]
+    shown = [check for check in checks if check.left_out == ITS_SYSTEM]
     for quantity in dict.fromkeys(check.quantity for check in shown):
         errors = [check for check in shown if check.quantity == quantity]
         near = (sum(check.is_within(bound) for check in errors) for bound in (0.15, 0.30))
@@ -179,20 +178,31 @@ def validation_text(checks: "Sequence[Check]") -> str:
         lines.append(f"{quantity}, {text.format(first, len(errors), second, len(errors))}")
     lines += ["", of_words(COVERAGE_HEAD, coverage_rows(checks)).to_text()]
     lines.append("each is predicted without the results that are named as left out")
-    lines.append("epochs of reference points of language models are counted in examples")
+    hidden = len(checks) - len(listed)
+    lines.append(
+        f"{hidden} reference points inside their interval are not listed (--json has them); epochs "
+        "of those whose logs count examples are examples"
+    )
     return "\n".join(lines)
 
 
-COVERAGE_HEAD = ["quantity", "distance of the result from the fit", "inside the interval"]
+COVERAGE_HEAD = [
+    "quantity", "distance of the result from the fit", "inside the interval", "median error",
+    "worst error",
+]  # fmt: skip
 
 
-def coverage_rows(checks: "Sequence[Check]") -> list[list[str]]:
+def coverage_rows(checks: Sequence[Check]) -> list[list[str]]:
     """Rows under `COVERAGE_HEAD`."""
-    from dawnjax.plan import validation
-
     return [
-        [row.quantity, row.distance, f"{row.held} of {row.tried}"]
-        for row in validation.coverage(checks)
+        [
+            row.quantity,
+            row.distance,
+            f"{row.held} of {row.tried}",
+            f"{words.rounded(100 * row.median, 2)} %",
+            f"{words.rounded(100 * row.worst, 2)} %",
+        ]
+        for row in coverage(checks)
     ]
 
 
@@ -201,7 +211,7 @@ def _error(error: float) -> str:
     return f"{'+' if error >= 0 else '-'}{words.rounded(100 * abs(error), digits)} %"
 
 
-def validation_rows(checks: "Sequence[Check]") -> list[list[str]]:
+def validation_rows(checks: Sequence[Check]) -> list[list[str]]:
     """Result, quantity, what was left out, prediction, its interval, published, error, verdict."""
     rows = []
     for check in checks:

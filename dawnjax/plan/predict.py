@@ -5,7 +5,7 @@
 
 Ends of intervals are two standard deviations of the logarithm away; `dawnjax plan --validate`
 counts the left-out results that lie inside. The lower end of a step has no exposed communication,
-as if all were hidden.
+as if all were hidden, but for decoders, whose published steps say how much is (`decoder_step`).
 """
 
 import dataclasses
@@ -113,7 +113,7 @@ def step_parts(extract: Extract, system: System, efficiency: Efficiency) -> dict
     parts[SLOWEST_HOST] = 0.0
     if extract.exchanges:
         parts[SLOWEST_HOST] = efficiency.host_seconds * math.log2(system.num_hosts)
-    return parts
+    return {name: efficiency.scale * seconds for name, seconds in parts.items()}
 
 
 def step_spread(parts: dict[str, float], efficiency: Efficiency, num_devices: int) -> float:
@@ -211,7 +211,8 @@ def predict(
     whole = sum(parts.values())
     spread = step_spread(parts, efficiency, system.num_devices)
     step = around(whole, spread)
-    step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
+    if not efficiency.knows_overlap:
+        step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
     rate = last.examples_per_step
     mfu, why_no_mfu = _mfu(programs, system, whole)
     if mfu is not None and mfu > 1:

@@ -28,6 +28,7 @@ class Accelerator:
       topology_axes: Axes of the torus of chips; 1 where a switch links the devices.
       wraps_from: An axis of at least this many chips is a ring.
       devices_per_host: JAX devices of a host.
+      domain: JAX devices that one switch links: those of a host, or of a rack.
       network_bytes_per_second: Between hosts, one direction, of each host; 0 where the torus links
         the hosts too.
       compiler: What the compiler calls the device.
@@ -42,11 +43,17 @@ class Accelerator:
     topology_axes: int
     wraps_from: int
     devices_per_host: int
+    domain: int
     network_bytes_per_second: float
     compiler: str
     most_devices: int
     price: str
     source: str
+
+    @property
+    def domain_bytes_per_second(self) -> float:
+        """Network out of a domain, one direction."""
+        return self.network_bytes_per_second * self.domain / self.devices_per_host
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +112,7 @@ def accelerators() -> dict[str, Accelerator]:
             topology_axes=int(row["topology_axes"]),
             wraps_from=int(row["wraps_from"]),
             devices_per_host=int(row["devices_per_host"]),
+            domain=int(row["domain"] or row["devices_per_host"]),
             network_bytes_per_second=float(row["network_gb_per_second"] or 0) * GIGA,
             compiler=row["compiler"],
             most_devices=int(row["most_devices"]),

@@ -4,7 +4,6 @@ A result is predicted from other systems of all sizes, from smaller systems alon
 target's results alone: intervals must hold outside the fitted range too.
 """
 
-import dataclasses
 import functools
 import math
 import statistics
@@ -12,20 +11,35 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dawnjax.plan import efficiency, epochs
+from dawnjax.plan import decoder_validation, efficiency, epochs
+from dawnjax.plan.checks import (
+    AS_LARGE,
+    AS_SMALL,
+    CALIBRATED_STEP,
+    EPOCHS,
+    ITS_BATCH,
+    ITS_SYSTEM,
+    LATER,
+    OTHER_TARGET,
+    REFERENCE_POINT,
+    STEP,
+    TIME,
+    Check,
+)
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.epochs import Curve
+from dawnjax.plan.epochs import Curve, Point
 from dawnjax.plan.interval import Interval, around
 from dawnjax.plan.observations import (
     TARGETS,
     PublishedResult,
     convergence_points,
     held_out,
+    newest,
     observations,
     observed_programs,
     official_points,
-    reference_experiments,
+    references,
 )
 from dawnjax.plan.predict import (
     evaluation_seconds,
@@ -34,10 +48,6 @@ from dawnjax.plan.predict import (
     train_seconds,
 )
 from dawnjax.plan.systems import accelerators
-
-STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
-ITS_SYSTEM, AS_LARGE, OTHER_TARGET = "its system", "all as large", "its target"
-"""Quantities, and which results a fit leaves out beside the predicted one."""
 
 Results = tuple[PublishedResult, ...]
 
@@ -51,11 +61,25 @@ def fitted_efficiency(name: str) -> Efficiency:
 @functools.cache
 def _efficiency(name: str, names: tuple[str, ...]) -> Efficiency:
     accelerator = accelerators()[name]
-    rows = [row for row in observations() if row.name in names]
     platform = accelerator.device.platform
-    rows = [row for row in rows if row.system.accelerator.device.platform == platform]
-    measured = [_measured(row, observed_programs()[row.name]) for row in rows]
-    return efficiency.fit(platform, accelerator.compiler, measured)
+    rows = [row for row in observations() if row.name in names]
+    return efficiency.fit(platform, accelerator.compiler, _measured_rows(rows, platform))
+
+
+def _measured_rows(rows: Sequence[PublishedResult], platform: str) -> list[Measured]:
+    return [
+        _measured(row, observed_programs()[row.name])
+        for row in rows
+        if row.system.accelerator.device.platform == platform
+    ]
+
+
+def calibrated_efficiency(name: str, run: Measured) -> Efficiency:
+    """Efficiency of a system's devices, fitted on a run of them beside all observations."""
+    accelerator = accelerators()[name]
+    platform = accelerator.device.platform
+    rows = _measured_rows(observations(), platform)
+    return efficiency.calibrated(platform, accelerator.compiler, rows, run)
 
 
 def _measured(row: PublishedResult, programs: Programs) -> Measured:
@@ -74,43 +98,6 @@ def _measured(row: PublishedResult, programs: Programs) -> Measured:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
-    """A prediction beside a published result that its fit left out.
-
-    Attributes:
-      left_out: Other results that the fit left out too.
-      octaves: Doublings from the fitted range (devices of a step, batch of epochs) to the result.
-      predicted: Seconds, or epochs.
-    """
-
-    name: str
-    quantity: str
-    left_out: str
-    octaves: float
-    predicted: Interval
-    published: float
-
-    @property
-    def error(self) -> float:
-        """Predicted over published, less 1."""
-        return self.predicted.value / self.published - 1
-
-    @property
-    def is_count(self) -> bool:
-        """True for epochs, false for seconds."""
-        return self.quantity == EPOCHS
-
-    @property
-    def holds(self) -> bool:
-        """True if the published value lies in the interval."""
-        return self.predicted.low <= self.published <= self.predicted.high
-
-    def is_within(self, bound: float) -> bool:
-        """True if the prediction is within a factor of 1 + bound of the published value."""
-        return abs(math.log1p(self.error)) <= math.log1p(bound)
-
-
 @functools.cache
 def checks() -> tuple[Check, ...]:
     """Official results and reference points, each predicted without it and its like."""
@@ -124,7 +111,8 @@ def checks() -> tuple[Check, ...]:
         smaller = tuple(r for r in others if r.system.num_devices < size)
         if any(_is_alike(row, r) for r in smaller):
             found += _of_result(row, AS_LARGE, smaller)
-    return (*found, *_of_reference_points())
+    found += _of_calibrations()
+    return (*found, *decoder_validation.checks(), *_of_reference_points())
 
 
 def _is_alike(row: PublishedResult, other: PublishedResult) -> bool:
@@ -178,23 +166,65 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
         yield _check(row.name, TIME, left_out, away, interval, row.time_to_accuracy_seconds)
 
 
+def _of_calibrations() -> Iterator[Check]:
+    """Steps of official results, from another one of the same kind of system and experiment."""
+    for row in observations():
+        accelerator = row.system.accelerator
+        platform, chip = accelerator.device.platform, accelerator.compiler
+        others = [r for r in observations() if r.system.accelerator.compiler != chip]
+        step, size = _measured(row, observed_programs()[row.name]), row.system.num_devices
+        for other in observations():
+            of_kind = other.system.accelerator == accelerator and other.name != row.name
+            if not of_kind or other.experiment != row.experiment:
+                continue
+            run = _measured(other, observed_programs()[other.name])
+            rows = _measured_rows(others, platform)
+            eff = efficiency.calibrated(platform, chip, rows, run)
+            seconds = around(step.predicted(eff), eff.spread_at(size))
+            away = eff.octaves_outside(size)
+            left_out = f"all but {other.name}"
+            yield _check(row.name, CALIBRATED_STEP, left_out, away, seconds, step.seconds)
+
+
 def _of_reference_points() -> Iterator[Check]:
-    """Epochs of reference points: from results to another target, and from smaller batches."""
-    for experiment in reference_experiments():
+    """Epochs of reference points, each from other points of its benchmark."""
+    for experiment in references():
         official = official_points(experiment)
         reference = convergence_points(experiment, 1)
+        known = [*official, *reference]
         for point in reference:
-            others = [p for p in [*official, *reference] if p.target != point.target]
-            smaller = [p for p in [*official, *reference] if p.batch < point.batch]
-            for left_out, points in ((OTHER_TARGET, others), (AS_LARGE, smaller)):
-                curve = epochs.fit(points, point.target)
-                if curve is None:
-                    continue
-                away = efficiency.octaves_outside(curve.batches, point.batch)
-                if away <= epochs.MOST_OCTAVES:
-                    name = f"reference point, {experiment}, batch {point.batch:,}"
-                    count = around(curve.at(point.batch), curve.spread_at(point.batch))
-                    yield _check(name, EPOCHS, left_out, away, count, point.epochs)
+            batches = {p.batch for p in known}
+            is_between = min(batches) < point.batch < max(batches)
+            sources = {
+                OTHER_TARGET: [p for p in known if p.target != point.target],
+                AS_LARGE: [p for p in known if p.batch < point.batch],
+                AS_SMALL: [p for p in known if p.batch > point.batch],
+                ITS_BATCH: [p for p in known if p.batch != point.batch and is_between],
+            }
+            for left_out, points in sources.items():
+                yield from _of_point(experiment, point, left_out, points)
+        yield from _of_later_rounds(experiment)
+
+
+def _of_later_rounds(experiment: str) -> Iterator[Check]:
+    """Epochs of the points that a round added or changed, from the rounds before it."""
+    rows = references()[experiment]
+    for row in rows:
+        before = newest(r for r in rows if r.round < row.round)
+        yield from _of_point(experiment, row.point, LATER, [r.point for r in before])
+
+
+def _of_point(
+    experiment: str, point: Point, left_out: str, points: Sequence[Point]
+) -> Iterator[Check]:
+    curve = epochs.fit(points, point.target)
+    if curve is None:
+        return
+    away = efficiency.octaves_outside(curve.batches, point.batch)
+    if away <= epochs.MOST_OCTAVES:
+        name = f"{REFERENCE_POINT} {experiment}, batch {point.batch:,}"
+        count = around(curve.at(point.batch), curve.spread_at(point.batch))
+        yield _check(name, EPOCHS, left_out, away, count, point.epochs)
 
 
 def _check(
@@ -208,33 +238,6 @@ def _check(
         predicted=predicted,
         published=published,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Coverage:
-    """How many published values lie in their intervals, of one quantity and distance."""
-
-    quantity: str
-    distance: str
-    held: int
-    tried: int
-
-
-def coverage(rows: Sequence[Check]) -> list[Coverage]:
-    """Coverage by quantity, within the fitted range, up to two doublings outside, and further."""
-    classes = (
-        ("within the fit", lambda away: away == 0),
-        ("up to 2 doublings outside", lambda away: 0 < away <= 2),
-        ("further outside", lambda away: away > 2),
-    )
-    found = []
-    for quantity in (STEP, EPOCHS, TIME):
-        for distance, belongs in classes:
-            here = [row for row in rows if row.quantity == quantity and belongs(row.octaves)]
-            if here:
-                held = sum(row.holds for row in here)
-                found.append(Coverage(quantity, distance, held, len(here)))
-    return found
 
 
 def _time_to_accuracy(

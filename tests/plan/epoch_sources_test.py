@@ -64,7 +64,9 @@ def test_trials_of_another_recipe_widen_and_of_another_task_say_nothing():
 
 def test_another_batch_widens_and_a_far_one_is_withheld():
     near, far = known(batch=128), known(batch=512)
-    assert near.spread == pytest.approx(math.hypot(known().spread, epochs.OUTSIDE_ONE_BATCH))
+    assert near.spread == pytest.approx(math.hypot(known().spread, epochs.error_outside(1)))
+    # One batch was counted: the critical batch is taken as three times as large.
+    assert near.mean == pytest.approx(known().mean * (3 * 64 + 128) / (4 * 64))
     assert far.mean is None and far.source == "" and "8.0 times beyond" in far.basis
 
 
@@ -84,6 +86,19 @@ def test_reference_points_of_language_models_count_examples():
     assert found.source == OFFICIAL and found.has_own_target and found.mean is not None
     assert found.mean * 4_760_742 == pytest.approx(178_859, rel=0.05)
     assert "5 reference points of later rounds to 3.3" in found.basis
+
+
+def test_settings_that_are_no_reference_s_widen_its_epochs():
+    """The rate and the schedule go with the batch, as MLPerf's reference points change them."""
+    llama = load_experiment("c4_llama31_8b")
+    rate = dataclasses.replace(llama.optimizer, base_learning_rate=1e-3)
+    faster = dataclasses.replace(llama, optimizer=rate)
+    same = known(llama, batch=32, train_examples=4_760_742)
+    other = known(faster, llama, batch=32, train_examples=4_760_742)
+    assert other.spread == pytest.approx(math.hypot(same.spread, epochs.RECIPES))
+    assert "of another optimizer.base_learning_rate: their interval is widened" in other.basis
+    moved = known(faster, llama, batch=64, train_examples=4_760_742)
+    assert moved == known(llama, batch=64, train_examples=4_760_742)
 
 
 def test_without_trials_and_results_both_reasons_are_given():

@@ -1,0 +1,282 @@
+"""`dawnjax plan --search=mesh`: arrangements of a decoder on a system that reach the target first.
+
+Every mesh that divides the model, each batch and each `model.remat` is predicted from shapes alone
+(`decoder_step`), and those that fit into a device's memory are compared.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dawnjax.config.experiment import Experiment
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh_shape import AXES, MeshShape
+from dawnjax.page import words
+from dawnjax.page.table import of_words
+from dawnjax.plan.decoder_memory import DecoderMemory, decoder_memory
+from dawnjax.plan.decoder_step import Factors, arrangement_of, fitted, why_unfit
+from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, model_flops, terms
+from dawnjax.plan.fits import ERROR
+from dawnjax.plan.interval import Interval, around
+from dawnjax.plan.predict import evaluations_until
+from dawnjax.plan.prices import system_price
+from dawnjax.plan.systems import System
+
+if TYPE_CHECKING:
+    from dawnjax.plan.epochs import Epochs
+
+MOST = 5
+"""Arrangements that are shown of each system."""
+
+EVALUATION_SHARE = 1 / 3
+"""Time of an evaluated row over that of a trained one: the forward pass of three alike."""
+
+Counted = Callable[[int, int], "Epochs"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """An arrangement and its prediction.
+
+    Attributes:
+      remat: Of `model.remat`.
+      parts: Seconds of a step, by term.
+      mfu: Model FLOPs over time and peak.
+      seconds: To the target; None where the epochs are not known.
+      loses: Why it is slower than the row above; empty for the first.
+    """
+
+    system: str
+    num_devices: int
+    mesh: MeshShape
+    global_batch: int
+    remat: str
+    memory: DecoderMemory
+    limit_bytes: int
+    parts: dict[str, float]
+    step: Interval
+    tokens_per_second: float
+    mfu: float
+    seconds: Interval | None
+    cost_usd: Interval | None
+    loses: str = ""
+
+    @property
+    def cost_of_an_example(self) -> float:
+        """Order of the search: time to the target, or else the time of an example."""
+        return self.seconds.value if self.seconds else self.step.value / self.global_batch
+
+
+def meshes(model: Any, spec: Any, num_devices: int) -> Iterator[MeshShape]:
+    """Meshes of so many devices that divide the model and its texts."""
+    from dawnjax.session import refuse_mesh
+
+    divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
+    for sizes in itertools.product(divisors, repeat=len(AXES) - 1):
+        if num_devices % math.prod(sizes):
+            continue
+        others = dict(zip(AXES[1:], sizes, strict=True))
+        shape = MeshShape(data=num_devices // math.prod(sizes), **others)
+        try:
+            refuse_mesh(model, spec, shape)
+        except ConfigError:
+            continue
+        yield shape
+
+
+def search(
+    experiment: Experiment,
+    spec: Any,
+    system: System,
+    batches: Sequence[int],
+    counted: Counted,
+    prices: Mapping[str, float],
+) -> list[Found]:
+    """Best arrangements of an experiment on a system, the first one first.
+
+    Raises:
+      ConfigError: The experiment has no decoder of the Llama family, or none of them fits; then
+        with the least that a device needs, and about the largest batch that fits.
+    """
+    model = experiment.model
+    if reason := why_unfit(experiment, spec):
+        raise ConfigError(f"--search=mesh: {reason}")
+    factors = fitted(system.accelerator)
+    shapes = list(meshes(model, spec, system.num_devices))
+    found: list[Found] = []
+    smallest: DecoderMemory | None = None
+    for batch, remat, shape in itertools.product(batches, RECOMPUTED, shapes):
+        if batch % (shape.data * shape.fsdp * shape.expert):
+            continue
+        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape)
+        memory = decoder_memory(model, arrangement, experiment.optimizer)
+        if smallest is None or memory.num_bytes < smallest.num_bytes:
+            smallest = memory
+        if memory.num_bytes <= system.accelerator.device.memory_bytes:
+            found.append(_found(experiment, spec, arrangement, remat, memory, factors))
+    if not found:
+        raise ConfigError(_nothing(experiment, spec, system, batches, smallest))
+    priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
+    priced.sort(key=lambda row: (row.cost_of_an_example, row.memory.num_bytes))
+    best = _distinct(priced)[:MOST]
+    return [best[0], *(_explained(row, above) for above, row in itertools.pairwise(best))]
+
+
+def _found(
+    experiment: Experiment,
+    spec: Any,
+    arrangement: Arrangement,
+    remat: str,
+    memory: DecoderMemory,
+    factors: Factors,
+) -> Found:
+    device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
+    step = factors.step(experiment.model, arrangement)
+    peak = device.peak("bfloat16") or device.peak("float16")
+    assert peak is not None  # `terms` needs one
+    return Found(
+        system=arrangement.system.name,
+        num_devices=num_devices,
+        mesh=arrangement.mesh,
+        global_batch=arrangement.rows,
+        remat=remat,
+        memory=memory,
+        limit_bytes=device.memory_bytes,
+        parts=factors.parts(terms(experiment.model, arrangement)),
+        step=step,
+        tokens_per_second=arrangement.rows * spec.sequence_length / step.value,
+        mfu=model_flops(experiment.model, arrangement) / step.value / peak,
+        seconds=None,
+        cost_usd=None,
+    )
+
+
+def _priced(
+    row: Found,
+    experiment: Experiment,
+    spec: Any,
+    system: System,
+    counted: Counted,
+    prices: Mapping[str, float],
+) -> Found:
+    epochs = counted(row.global_batch, spec.num_train_examples)
+    if epochs.mean is None:
+        return row
+    batch, train = row.global_batch, spec.num_train_examples
+    evaluations = evaluations_until(experiment.evaluation, epochs.mean, train / batch)
+    evaluated = evaluations * spec.num_eval_examples * EVALUATION_SHARE
+    time = (epochs.mean * train + evaluated) / batch * row.step.value
+    spread = math.log(row.step.high / row.step.value) / 2
+    seconds = around(time, math.hypot(spread, epochs.spread))
+    hourly = system_price(system, prices).usd_per_hour
+    cost = seconds.times(hourly / 3600) if hourly is not None else None
+    return dataclasses.replace(row, seconds=seconds, cost_usd=cost)
+
+
+def _distinct(rows: Sequence[Found]) -> list[Found]:
+    """Rows but for those of the same mesh and batch with another `remat` that is slower."""
+    seen: dict[tuple[MeshShape, int], Found] = {}
+    for row in rows:
+        seen.setdefault((row.mesh, row.global_batch), row)
+    return list(seen.values())
+
+
+def _explained(row: Found, above: Found) -> Found:
+    """The row with the part that grew most for each example, against the row above."""
+    growth = {
+        name: row.parts[name] / row.global_batch - above.parts[name] / above.global_batch
+        for name in row.parts
+    }
+    name = max(growth, key=lambda name: growth[name])
+    per_example = above.step.value / above.global_batch
+    slower = row.cost_of_an_example / above.cost_of_an_example - 1
+    if growth[name] / per_example < 0.001:
+        other = "needs more memory" if slower < 0.001 else "needs more examples"
+        return dataclasses.replace(row, loses=other)
+    part = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
+    return dataclasses.replace(row, loses=part)
+
+
+def _nothing(
+    experiment: Experiment,
+    spec: Any,
+    system: System,
+    batches: Sequence[int],
+    smallest: DecoderMemory | None,
+) -> str:
+    tried = " or ".join(f"{batch:,}" for batch in batches)
+    if smallest is None:
+        return (
+            f"no mesh of {system.num_devices} devices divides the model and batch {tried}: give "
+            "other --batches"
+        )
+    limit = system.accelerator.device.memory_bytes
+    needs, has = (words.rounded(size / 1e9, 3) for size in (smallest.num_bytes, limit))
+    shapes = list(meshes(experiment.model, spec, system.num_devices))
+
+    def holds(rows: int, shape: MeshShape) -> bool:
+        if rows % (shape.data * shape.fsdp * shape.expert):
+            return False
+        arranged = arrangement_of(experiment, spec, system, rows, "full", shape)
+        memory = decoder_memory(experiment.model, arranged, experiment.optimizer)
+        return memory.num_bytes <= limit
+
+    sizes = [2**power for power in range(30) if 2**power < max(batches)]
+    largest = max((n for n in sizes if any(holds(n, shape) for shape in shapes)), default=0)
+    fits = f"about batch {largest:,} fits" if largest else "more devices are needed"
+    return f"batch {tried} does not fit: a device needs {needs} GB and has {has} GB; {fits}"
+
+
+def to_json(row: Found) -> dict[str, Any]:
+    """Plain JSON values of a row."""
+    fields = dataclasses.asdict(row)
+    fields["memory"]["num_bytes"] = row.memory.num_bytes
+    return fields
+
+
+def text(rows: Sequence[Found]) -> str:
+    """Table of the rows, and what to give `dawnjax train` for the first of each system."""
+    head = ["system", "mesh", "batch", "remat", "memory GB", "fits", "step", "interval", "MFU",
+            "tokens/s", "time to accuracy", "cost USD", "loses to the row above by"]  # fmt: skip
+    lines = [of_words(head, map(_cells, rows), texts=(0, 1, 3, 5, 12)).to_text(), ""]
+    firsts = {row.system: row for row in reversed(rows)}
+    for row in rows:
+        if firsts[row.system] is row:
+            flags = " ".join(f"--mesh.{part}" for part in _mesh_words(row.mesh).split())
+            lines.append(
+                f"{row.system}: {flags} --global_batch_size={row.global_batch} "
+                f"--model.remat={row.remat}"
+            )
+    lines.append(
+        "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
+        f"another order. `close`: the memory is within a factor of {ERROR:g} of the device's. On a "
+        "TPU, and with mesh.context, attention is made of products, as in no published step"
+    )
+    return "\n".join(lines)
+
+
+def _mesh_words(mesh: MeshShape) -> str:
+    sizes = {name: size for name, size in dataclasses.asdict(mesh).items() if size > 1}
+    return " ".join(f"{name}={size}" for name, size in sizes.items()) or "data=1"
+
+
+def _cells(row: Found) -> list[str]:
+    needs = row.memory.num_bytes
+    ends = f"{words.about(row.step.low)} to {words.about(row.step.high)}"
+    return [
+        row.system,
+        _mesh_words(row.mesh),
+        f"{row.global_batch:,}",
+        row.remat,
+        f"{words.rounded(needs / 1e9, 3)} of {words.rounded(row.limit_bytes / 1e9, 3)}",
+        "yes" if needs * ERROR <= row.limit_bytes else "close",
+        words.about(row.step.value),
+        ends,
+        f"{words.rounded(100 * row.mfu, 2)} %",
+        words.rounded(row.tokens_per_second),
+        words.about(row.seconds.value) if row.seconds else "-",
+        words.rounded(row.cost_usd.value, 3) if row.cost_usd else "-",
+        row.loses,
+    ]

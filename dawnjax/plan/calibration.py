@@ -1,0 +1,124 @@
+"""Efficiency of a chip from one run of the user's.
+
+The run's program is compiled for the devices that it ran on, and the median of its steps is one
+more observation of them, which outweighs all others (`efficiency.calibrated`). Systems of the same
+chip are predicted with the result.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dawnjax.config.config_json import to_json
+from dawnjax.errors import ConfigError
+from dawnjax.machine.hardware import find_device
+from dawnjax.page import words
+from dawnjax.plan import validation
+from dawnjax.plan.compiled import Programs
+from dawnjax.plan.efficiency import Efficiency, Measured
+from dawnjax.plan.interval import DEVIATIONS
+from dawnjax.plan.predict import step_parts
+from dawnjax.plan.systems import System
+from dawnjax.runs.directory import RunDirectory, flatten, read_record
+
+if TYPE_CHECKING:
+    from dawnjax.config.experiment_flags import Request
+    from dawnjax.runs.summary import RunResult
+
+_PROGRAM = ("task", "model", "data", "compute_dtype", "xla_options", "stages", "accumulation_steps")
+"""Fields that make another program; their beginnings."""
+
+_SAME_PROGRAM = ("data.data_dir",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Efficiency of a chip, `chip` as its compiler calls it, and a line about the run."""
+
+    chip: str
+    efficiency: Efficiency
+    note: str
+
+
+def calibration_of(
+    path: str,
+    request: "Request",
+    systems: Sequence[System],
+    programs_of: Callable[[System, int], Programs],
+) -> Calibration:
+    """Calibrate on a run directory.
+
+    Args:
+      programs_of: Compiled programs of the planned experiment, by system and global batch.
+
+    Raises:
+      ConfigError: The run is of another chip than all systems, of another program, or has no step.
+    """
+    from dawnjax.api import load_run
+
+    run = load_run(Path(path).expanduser())
+    _refuse_other_program(path, run, request)
+    system = _system_of(path, run, systems)
+    if run.global_batch_size is None:
+        raise ConfigError(f"--calibrate={path}: its batch changes in the run")
+    medians = [host["step_seconds"]["p50"] for host in run.hosts if host.get("step_seconds")]
+    if not medians or not min(medians) > 0:
+        raise ConfigError(f"--calibrate={path}: its log does not say how long a step took")
+    train = programs_of(system, run.global_batch_size).stages[-1].train
+    measured = Measured(
+        name=f"your run {Path(path).name}",
+        chip=system.accelerator.compiler,
+        num_devices=system.num_devices,
+        seconds=statistics.median(medians),
+        predicted=lambda efficiency: sum(step_parts(train, system, efficiency).values()),
+    )
+    before = validation.fitted_efficiency(system.accelerator.name)
+    after = validation.calibrated_efficiency(system.accelerator.name, measured)
+    spreads = (eff.spread_at(system.num_devices) for eff in (before, after))
+    factors = (math.exp(DEVIATIONS * spread) for spread in spreads)
+    wide, narrow = (words.rounded(factor, 3) for factor in factors)
+    note = (
+        f"calibrated on {path}: its step took {words.about(measured.seconds)}, and "
+        f"{words.about(measured.predicted(before))} was predicted. A step on {system.num_devices} "
+        f"devices then lies within a factor of {narrow}, not {wide}"
+    )
+    return Calibration(chip=system.accelerator.compiler, efficiency=after, note=note)
+
+
+def _refuse_other_program(path: str, run: "RunResult", request: "Request") -> None:
+    planned = request.experiment
+    if run.experiment != planned.name:
+        raise ConfigError(
+            f"--calibrate={path}: it is a run of {run.experiment}, and {planned.name} is planned"
+        )
+    record: dict[str, Any] = read_record(RunDirectory(Path(path).expanduser())) or {}
+    then, now = flatten(record.get("experiment")), flatten(to_json(planned))
+    other = [
+        name
+        for name in sorted(then.keys() | now.keys())
+        if name.split(".")[0] in _PROGRAM
+        and name not in _SAME_PROGRAM
+        and then.get(name) != now.get(name)
+    ]
+    mesh = to_json(request.options.mesh)
+    if run.run_options.get("mesh", mesh) != mesh:
+        other.append("mesh")
+    if other:
+        raise ConfigError(
+            f"--calibrate={path}: it ran another program than is planned: {', '.join(other)}"
+        )
+
+
+def _system_of(path: str, run: "RunResult", systems: Sequence[System]) -> System:
+    device, reason = find_device(run.device_kind)
+    if device is None:
+        raise ConfigError(f"--calibrate={path}: {reason}")
+    alike = [system for system in systems if system.accelerator.device == device]
+    if not alike:
+        raise ConfigError(
+            f"--calibrate={path}: it ran on {run.device_kind}, and no system of --on is that"
+        )
+    return alike[0].of_size(run.num_devices)

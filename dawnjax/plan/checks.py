@@ -1,0 +1,107 @@
+"""Predictions beside the published values that their fit left out, and how many hold."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+from dawnjax.plan.interval import Interval
+
+STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
+DECODER_STEP, DECODER_TIME = "step from shapes", "time from shapes"
+CALIBRATED_STEP = "calibrated step"
+QUANTITIES = (STEP, CALIBRATED_STEP, DECODER_STEP, EPOCHS, TIME, DECODER_TIME)
+REFERENCE_POINT = "reference point,"
+"""Beginning of the names of checks of MLPerf's reference points."""
+
+ITS_SYSTEM, OTHER_TARGET = "its system", "its target"
+AS_LARGE, AS_SMALL, ITS_BATCH = "all as large", "all as small", "its batch"
+LATER, ITS_CHIP = "its round and later", "its chip"
+ALL_RESULTS = "all results"
+"""Quantities, and which results a fit leaves out beside the predicted one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """A prediction beside a published result that its fit left out.
+
+    Attributes:
+      left_out: Other results that the fit left out too.
+      octaves: Doublings from the fitted range (devices of a step, batch of epochs) to the result.
+      predicted: Seconds, or epochs.
+    """
+
+    name: str
+    quantity: str
+    left_out: str
+    octaves: float
+    predicted: Interval
+    published: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, less 1."""
+        return self.predicted.value / self.published - 1
+
+    @property
+    def is_reference_point(self) -> bool:
+        """True if the published value is a reference point of MLPerf."""
+        return self.name.startswith(REFERENCE_POINT)
+
+    @property
+    def is_count(self) -> bool:
+        """True for epochs, false for seconds."""
+        return self.quantity == EPOCHS
+
+    @property
+    def holds(self) -> bool:
+        """True if the published value lies in the interval."""
+        return self.predicted.low <= self.published <= self.predicted.high
+
+    def is_within(self, bound: float) -> bool:
+        """True if the prediction is within a factor of 1 + bound of the published value."""
+        return abs(math.log1p(self.error)) <= math.log1p(bound)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Errors and intervals of one quantity, at one distance from the fit.
+
+    Attributes:
+      held: Published values inside their interval.
+      median, worst: Of the errors' logarithm, regardless of sign, as a factor less 1.
+    """
+
+    quantity: str
+    distance: str
+    held: int
+    tried: int
+    median: float
+    worst: float
+
+
+def coverage(rows: Sequence[Check]) -> list[Coverage]:
+    """Errors and coverage by quantity and distance from the fit."""
+    classes = (
+        ("within the fit", -1.0, 0.0),
+        ("up to 1 doubling outside", 0.0, 1.0),
+        ("1 to 2 doublings outside", 1.0, 2.0),
+        ("further outside", 2.0, math.inf),
+    )
+    found = []
+    for quantity in QUANTITIES:
+        for distance, least, most in classes:
+            here = [row for row in rows if row.quantity == quantity and least < row.octaves <= most]
+            if here:
+                errors = [math.expm1(abs(math.log1p(row.error))) for row in here]
+                found.append(
+                    Coverage(
+                        quantity=quantity,
+                        distance=distance,
+                        held=sum(row.holds for row in here),
+                        tried=len(here),
+                        median=statistics.median(errors),
+                        worst=max(errors),
+                    )
+                )
+    return found

@@ -1,0 +1,282 @@
+"""Seconds of a decoder's train step, from its sizes and arrangement alone.
+
+    step = sum over terms of seconds at the data sheets' rates (`decoder_terms`) x a factor
+
+The factors are fitted on published steps (`decoder_steps.csv`): MaxText's recipes for TPUs and an
+H200, and MLPerf Training v5.1 on NVIDIA's GPUs. The fit is least squares of relative errors, with a
+prior on each factor; steps of the planned chip weigh more than steps of others of its platform.
+
+A part of the exchanges is hidden behind computation. The factor of `weights and gradients` is the
+part that is not: 0.3 to 0.7. To count only what exceeds half of the computation was tried too, and
+was worse on GPUs: a median error of 7 and a worst of 29 %, where the fitted part had 5 and 19.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dawnjax.config.experiment import Experiment
+from dawnjax.machine import data_tables
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.plan.decoder_terms import RECOMPUTED, TERMS, Arrangement, parameters, terms
+from dawnjax.plan.efficiency import Efficiency, octaves_outside
+from dawnjax.plan.epochs import NORMAL_90
+from dawnjax.plan.interval import Interval, around
+from dawnjax.plan.systems import Accelerator, System, parse_system
+
+if TYPE_CHECKING:
+    from dawnjax.models.llama import Llama
+
+_PRIORS = dict(
+    zip(
+        TERMS,
+        ((1.4, 0.3), (1.5, 0.3), (2.3, 0.6), (3.0, 0.8), (1.0, 0.3), (0.4, 0.3), (0.8, 0.5)),
+        strict=False,
+    )
+)
+_STEP_PRIORS = {"tpu": (0.3, 0.5), "gpu": (1.0, 0.7)}
+"""Centre and standard deviation of each factor. Products of large arrays reach 60 to 80 % of the
+peak, causal attention about a third; a TPU starts a whole step as one program."""
+
+SAME_CHIP, OTHER_CHIP = 0.05, 0.5
+"""Standard deviations of the relative error of a step on the planned chip, and on another."""
+
+ERRORS = {True: 0.10, False: 0.21}
+"""Error of the logarithm that 9 of 10 published steps stay within if they are predicted without
+their system, by whether other steps of their chip are known. Without their chip 9 of 10 are within
+0.16; six chips are few, and all steps of one err alike, so it is taken wider.
+"""
+
+
+OUTSIDE = 0.05
+"""Standard deviation for each doubling of the devices beyond the chip's published steps. 29 steps
+so far away, predicted without their system or chip, err no more than those within."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublishedStep:
+    """A measured step of a decoder.
+
+    Attributes:
+      seconds: Of a step.
+      minutes: To the target; None where it was not trained to one.
+      examples: Rows to the target; None as before.
+      source: Log or page of the figures; of an MLPerf result its configuration too.
+    """
+
+    name: str
+    model: "Llama"
+    arrangement: Arrangement
+    seconds: float
+    minutes: float | None
+    examples: float | None
+    source: str
+
+    @property
+    def chip(self) -> str:
+        """Key of the steps that share their factors."""
+        return chip_of(self.arrangement.system.accelerator)
+
+
+def chip_of(accelerator: Accelerator) -> str:
+    """Key of an accelerator's chip: its compiler's, which products of one generation share."""
+    return accelerator.compiler
+
+
+@functools.cache
+def published_steps() -> tuple[PublishedStep, ...]:
+    """Rows of `decoder_steps.csv`."""
+    from dawnjax.models.llama import SIZES
+
+    columns = ("id", "system", "model", "sequence", "rows", "mesh", "products", "seconds", "source")
+    found = []
+    for _, row in data_tables.rows(Path(__file__).parent / "decoder_steps.csv", columns):
+        model = SIZES[row["model"]]
+        if row["adapters"]:
+            lora = dataclasses.replace(model.lora, rank=int(row["adapters"]))
+            model = dataclasses.replace(model, lora=lora)
+        arrangement = Arrangement(
+            system=parse_system(row["system"]),
+            slices=int(row["slices"]),
+            rows=int(row["rows"]),
+            sequence_length=int(row["sequence"]),
+            vocabulary_size=int(row["vocabulary"]),
+            mesh=_mesh(row["mesh"]),
+            recomputed=tuple(name for name in row["recomputed"].split(";") if name),
+            products=row["products"],
+            gathers=int(row["gathers"]),
+            gradient_bytes=int(row["gradient_bytes"]),
+            spans_texts=True,
+            capacity=float(row["capacity"] or 0),
+        )
+        found.append(
+            PublishedStep(
+                name=row["id"],
+                model=model,
+                arrangement=arrangement,
+                seconds=float(row["seconds"]),
+                minutes=float(row["minutes"]) if row["minutes"] else None,
+                examples=float(row["examples"]) if row["examples"] else None,
+                source=row["source"],
+            )
+        )
+    return tuple(found)
+
+
+def _mesh(text: str) -> MeshShape:
+    sizes = {name: int(size) for name, _, size in (part.partition("=") for part in text.split())}
+    return MeshShape(**{"data": 1, **sizes})
+
+
+@functools.cache
+def _published_terms() -> dict[str, dict[str, float]]:
+    return {row.name: terms(row.model, row.arrangement) for row in published_steps()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Factors:
+    """Fitted factors of a chip.
+
+    Attributes:
+      of: Factor of each term.
+      spread: Standard deviation of the logarithm of a predicted step.
+      fitted_on: Names of the chip's own steps; empty where none is published.
+      sizes: Devices of those, or of all steps of the platform.
+    """
+
+    of: dict[str, float]
+    spread: float
+    fitted_on: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def parts(self, at_rates: dict[str, float]) -> dict[str, float]:
+        """Seconds of each term, given those at the data sheets' rates."""
+        return {name: self.of[name] * seconds for name, seconds in at_rates.items()}
+
+    def spread_at(self, num_devices: int) -> float:
+        """The spread, widened beyond the sizes of the published systems."""
+        return math.hypot(self.spread, OUTSIDE * octaves_outside(self.sizes, num_devices))
+
+    def step(self, model: "Llama", arrangement: Arrangement) -> Interval:
+        """Interval of a step."""
+        seconds = sum(self.parts(terms(model, arrangement)).values())
+        spread = self.spread_at(arrangement.system.num_devices)
+        return around(seconds, spread if arrangement.is_fused else math.hypot(spread, UNFUSED))
+
+
+def fitted(accelerator: Accelerator) -> Factors:
+    """Factors of an accelerator's chip, from all published steps of its platform."""
+    return fit(accelerator, published_steps())
+
+
+def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
+    """Factors of an accelerator's chip, from some steps; the priors where there are none."""
+    from scipy.optimize import nnls
+
+    platform, chip = accelerator.device.platform, chip_of(accelerator)
+    alike = [r for r in rows if r.arrangement.system.accelerator.device.platform == platform]
+    own = [row for row in alike if row.chip == chip]
+    priors = [*_PRIORS.values(), _STEP_PRIORS[platform]]
+    matrix = [[(name == term) / deviation for term in TERMS]
+              for name, (_, deviation) in zip(TERMS, priors, strict=True)]  # fmt: skip
+    wanted = [centre / deviation for centre, deviation in priors]
+    for row in alike:
+        weight = 1 / (row.seconds * (SAME_CHIP if row.chip == chip else OTHER_CHIP))
+        at_rates = _published_terms()[row.name]
+        matrix.append([at_rates[term] * weight for term in TERMS])
+        wanted.append(row.seconds * weight)
+    found = nnls(np.array(matrix), np.array(wanted))[0]
+    return Factors(
+        of=dict(zip(TERMS, found.tolist(), strict=True)),
+        spread=ERRORS[bool(own)] / NORMAL_90,
+        fitted_on=tuple(row.name for row in own),
+        sizes=tuple(row.arrangement.system.num_devices for row in own or alike),
+    )
+
+
+FUSED_WIDTHS = range(8, 129, 8)
+"""Channels of a head that cuDNN's attention takes."""
+
+UNFUSED = 0.35
+"""Spread of a step whose attention is made of products: every published step has a fused kernel. A
+factor of two either way holds what that leaves open."""
+
+SMALLEST = 10**9
+"""Parameters of the smallest decoder that is predicted. The published ones have 8 to 405 times as
+many; steps of small ones are starts of kernels."""
+
+
+def why_unfit(experiment: Experiment, spec: Any) -> str:
+    """Reason why published steps of decoders say nothing about an experiment; else empty."""
+    model = experiment.model
+    if not hasattr(model, "num_kv_heads"):
+        return f"steps of decoders of the Llama family are known, and none of model={model.TAG}"
+    if experiment.compute_dtype == "float32":
+        return "published steps multiply in 16 bits or fewer: give --compute_dtype=bfloat16"
+    count = parameters(model, spec.vocabulary_size)
+    if count < SMALLEST:
+        return f"decoders of a billion parameters and more are known; this one has {count:,}"
+    return ""
+
+
+def arrangement_of(
+    experiment: Experiment, spec: Any, system: System, batch: int, remat: str, mesh: MeshShape
+) -> Arrangement:
+    """Arrangement of an experiment's batch on a system."""
+    others = mesh.fsdp * mesh.expert * mesh.context * mesh.model
+    return Arrangement(
+        system=system,
+        rows=batch,
+        sequence_length=spec.sequence_length,
+        vocabulary_size=spec.vocabulary_size,
+        mesh=dataclasses.replace(mesh, data=mesh.data or system.num_devices // others),
+        recomputed=RECOMPUTED[remat],
+        is_fused=_is_fused(experiment.model, system, mesh),
+    )
+
+
+def _is_fused(model: Any, system: System, mesh: MeshShape) -> bool:
+    """True where `models.fused_attention` gives attention to cuDNN."""
+    is_taken = not (model.has_sinks or model.masks_documents) and model.head_width in FUSED_WIDTHS
+    device = system.accelerator.device
+    has_cudnn = device.platform == "gpu" and device.peak("bfloat16") is not None
+    return has_cudnn and mesh.context == 1 and is_taken
+
+
+def scaled(
+    efficiency: Efficiency,
+    experiment: Experiment,
+    spec: Any,
+    mesh: MeshShape,
+    system: System,
+    batch: int,
+    compiled_seconds: float,
+) -> Efficiency:
+    """Efficiency with which a compiled step lasts as long as published steps of decoders say.
+
+    Unchanged where attention is no fused kernel, as on TPUs.
+
+    Args:
+      compiled_seconds: Of the compiled step, by the efficiency.
+    """
+    model: Any = experiment.model
+    arrangement = arrangement_of(experiment, spec, system, batch, model.remat, mesh)
+    if not arrangement.is_fused:  # no published step says how long that takes
+        return efficiency
+    factors = fitted(system.accelerator)
+    seconds = factors.step(model, arrangement).value
+    chips = "this chip" if factors.fitted_on else "other chips"
+    count = len(factors.fitted_on or factors.sizes)
+    return dataclasses.replace(
+        efficiency,
+        scale=seconds / compiled_seconds,
+        spread=factors.spread,
+        fitted_on=(f"{count} published steps of decoders on {chips}",),
+        sizes=factors.sizes,
+        knows_overlap=True,
+    )

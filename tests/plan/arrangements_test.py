@@ -1,0 +1,144 @@
+"""`dawnjax plan --search=mesh`: the order of arrangements, what they hold, and what is refused."""
+
+import dataclasses
+import json
+
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.models.llama import SIZES
+from dawnjax.plan import arrangements, decoder_step
+from dawnjax.plan.arrangements import meshes, search
+from dawnjax.plan.decoder_memory import decoder_memory
+from dawnjax.plan.decoder_terms import parameters
+from dawnjax.plan.efficiency import Efficiency
+from dawnjax.plan.epochs import Epochs
+from dawnjax.plan.systems import parse_system
+
+LLAMA = load_experiment("c4_llama31_8b")
+SPEC = LLAMA.data.published_spec()
+
+
+def counted(batch, train_examples):
+    return Epochs(mean=(1 + batch / 84) * 131_709 / train_examples, spread=0.1, basis="made")
+
+
+def found(on="h100:64", batches=(64,), experiment=LLAMA):
+    return search(experiment, SPEC, parse_system(on), batches, counted, {})
+
+
+def test_meshes_divide_the_model_the_text_and_the_devices():
+    shapes = list(meshes(LLAMA.model, SPEC, 16))
+    assert len(shapes) == len(set(shapes))
+    for shape in shapes:
+        assert shape.data * shape.fsdp * shape.context * shape.model == 16
+        assert 8 % shape.model == 0 and shape.expert == 1  # 8 heads of keys, no experts
+    assert MeshShape(data=1, fsdp=4, context=2, model=2) in shapes
+
+
+def test_the_five_best_fit_and_each_says_why_it_loses():
+    rows = found(batches=(64, 128))
+    assert 1 < len(rows) <= arrangements.MOST
+    times = [row.seconds.value for row in rows if row.seconds]
+    assert times == sorted(times) and len(times) == len(rows)
+    assert rows[0].loses == "" and all(row.loses for row in rows[1:])
+    for row in rows:
+        assert row.memory.num_bytes <= row.limit_bytes == 80 * 10**9
+        assert row.step.low < row.step.value < row.step.high and 0.1 < row.mfu < 0.7
+        assert row.tokens_per_second == pytest.approx(
+            row.global_batch * SPEC.sequence_length / row.step.value
+        )
+    assert len({(row.mesh, row.global_batch) for row in rows}) == len(rows)
+
+
+def test_without_epochs_the_time_of_an_example_decides():
+    def unknown(batch, train_examples):
+        return Epochs(mean=None, spread=0.0, basis="nothing is known")
+
+    rows = search(LLAMA, SPEC, parse_system("h100:64"), (64, 128), unknown, {})
+    assert all(row.seconds is None and row.cost_usd is None for row in rows)
+    each = [row.step.value / row.global_batch for row in rows]
+    assert each == sorted(each)
+
+
+def test_a_batch_that_no_device_holds_names_one_that_fits():
+    with pytest.raises(ConfigError, match="does not fit: a device needs") as caught:
+        found("v5e:8", (64,))
+    assert "\n" not in str(caught.value)
+    experiment = dataclasses.replace(LLAMA, model=SIZES["llama_3_2_1b"])
+    with pytest.raises(ConfigError, match=r"about batch [\d,]+ fits"):
+        found("v5e:8", (100_000,), experiment)
+
+
+def test_other_models_and_small_ones_are_refused():
+    digits = load_experiment("digits")
+    assert "none of model=" in decoder_step.why_unfit(digits, SPEC)
+    wide = dataclasses.replace(LLAMA, compute_dtype="float32")
+    assert "--compute_dtype=bfloat16" in decoder_step.why_unfit(wide, SPEC)
+    small = load_experiment("wikipedia_llama_small")
+    fitting = dataclasses.replace(small, compute_dtype="bfloat16")
+    assert "a billion parameters and more" in decoder_step.why_unfit(fitting, SPEC)
+    assert decoder_step.why_unfit(LLAMA, SPEC) == ""
+
+
+def test_memory_counts_state_by_its_shards():
+    system = parse_system("h100:64")
+    shape = MeshShape(data=1, fsdp=64)
+    arrangement = decoder_step.arrangement_of(LLAMA, SPEC, system, 64, "full", shape)
+    memory = decoder_memory(LLAMA.model, arrangement, LLAMA.optimizer)
+    count = parameters(LLAMA.model, SPEC.vocabulary_size)
+    # Parameters and two means in float32, and gradients, of a 64th.
+    assert memory.state == pytest.approx(12 * count / 64)
+    assert memory.gradients == pytest.approx(4 * count / 64)
+    # One row of 8,192 tokens on each device: the input of each of 32 layers in bfloat16.
+    assert memory.kept == pytest.approx(32 * 8192 * 4096 * 2)
+    kept = {
+        remat: decoder_memory(
+            LLAMA.model,
+            decoder_step.arrangement_of(LLAMA, SPEC, system, 64, remat, shape),
+            LLAMA.optimizer,
+        ).kept
+        for remat in ("full", "products", "none")
+    }
+    assert kept["full"] < kept["products"] < kept["none"]
+
+
+def test_a_compiled_plan_of_a_decoder_lasts_as_published_steps_say():
+    system, mesh = parse_system("h200:256"), MeshShape(fsdp=256)
+    known = Efficiency(
+        products=0.5, memory=0.5, kernel_seconds=0.0, host_seconds=0.0, spread=0.3, fitted_on=("a",)
+    )
+    scaled = decoder_step.scaled(known, LLAMA, SPEC, mesh, system, 1024, compiled_seconds=8.0)
+    arrangement = decoder_step.arrangement_of(LLAMA, SPEC, system, 1024, "full", mesh)
+    factors = decoder_step.fitted(system.accelerator)
+    step = factors.step(LLAMA.model, arrangement)
+    assert scaled.scale * 8.0 == pytest.approx(step.value)
+    assert scaled.knows_overlap and scaled.spread == factors.spread < 0.1
+    assert "published steps of decoders on this chip" in scaled.fitted_on[0]
+    # 4 rows a device: 1.9 PFLOP of products and attention a step, a quarter of them again.
+    assert 3.0 < step.value < 6.0
+    # A TPU has no fused attention, and no published step says how long products take.
+    tpu = parse_system("v6e:256")
+    assert decoder_step.scaled(known, LLAMA, SPEC, mesh, tpu, 1024, compiled_seconds=8.0) == known
+
+
+def test_the_command_prints_rows_and_refuses_what_it_chooses_itself(capsys):
+    command = ["plan", "c4_llama31_8b", "--on=v6e:64,v5e:8", "--batches=64", "--search=mesh"]
+    assert main([*command, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert 1 < len(rows) <= 6 and "does not fit" in rows[-1]["reason"]
+    assert rows[0]["mesh"]["fsdp"] >= 1 and rows[0]["seconds"]["value"] > 0
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "v6e:64: --mesh." in text and "v5e:8: batch 64 does not fit" in text
+    for flag, says in (
+        ("--mesh.fsdp=8", "leave out the flags of --mesh"),
+        ("--model.remat=none", "leave out --model.remat"),
+        ("--memory", "give --memory or --search, not both"),
+    ):
+        assert main([*command, flag]) == 2
+        error = capsys.readouterr().err
+        assert says in error and error.count("\n") == 1

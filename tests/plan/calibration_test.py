@@ -1,0 +1,99 @@
+"""`dawnjax plan --calibrate`: what one run of the user's changes, and runs that it refuses."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.plan import calibration, validation
+from dawnjax.plan.checks import CALIBRATED_STEP
+from dawnjax.plan.observations import observed_programs
+from dawnjax.plan.predict import step_parts
+from dawnjax.plan.systems import parse_system
+
+RESNET = load_experiment("imagenet_resnet50")
+REQUEST = SimpleNamespace(experiment=RESNET, options=SimpleNamespace(mesh=MeshShape()))
+PROGRAMS = observed_programs()["H200 resnet"]
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """A run of ResNet-50 on one H200 with steps of 40 ms; fields may be changed before use."""
+    result = SimpleNamespace(
+        experiment=RESNET.name,
+        device_kind="NVIDIA H200",
+        num_devices=1,
+        global_batch_size=256,
+        hosts=[{"step_seconds": {"p50": 0.04}}],
+        run_options={"mesh": to_json(MeshShape())},
+    )
+    record = {"experiment": to_json(RESNET)}
+    monkeypatch.setattr("dawnjax.api.load_run", lambda path: result)
+    monkeypatch.setattr(calibration, "read_record", lambda directory: record)
+    return SimpleNamespace(result=result, record=record)
+
+
+def calibrated(on="h200:8"):
+    systems = [parse_system(on)]
+    return calibration.calibration_of("runs/a", REQUEST, systems, lambda system, batch: PROGRAMS)
+
+
+def seconds(efficiency):
+    return sum(step_parts(PROGRAMS.stages[-1].train, parse_system("h200:1"), efficiency).values())
+
+
+def test_the_run_s_own_step_is_reproduced_and_its_interval_is_narrower(run):
+    before = validation.fitted_efficiency("h200")
+    assert seconds(before) < 0.037
+    found = calibrated()
+    assert found.chip == "h200"
+    assert seconds(found.efficiency) == pytest.approx(0.04, rel=0.01)
+    assert found.efficiency.spread_at(1) < before.spread_at(1)
+    # Beyond the run's own size the interval widens.
+    assert found.efficiency.spread_at(8) > found.efficiency.spread_at(1)
+    assert "its step took 40 ms" in found.note and "lies within a factor of 1.35" in found.note
+    assert "your run a" in found.efficiency.fitted_on
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("experiment", "digits", "it is a run of digits, and imagenet_resnet50 is planned"),
+        ("device_kind", "NVIDIA H300", "no data sheet is known here for the device kind"),
+        ("device_kind", "NVIDIA B200", "it ran on NVIDIA B200, and no system of --on is that"),
+        ("device_kind", "cpu", "a CPU has no data sheet here"),
+        ("global_batch_size", None, "its batch changes in the run"),
+        ("hosts", [], "its log does not say how long a step took"),
+        ("hosts", [{"step_seconds": None}], "its log does not say how long a step took"),
+        ("run_options", {"mesh": {"fsdp": 2}}, "it ran another program than is planned: mesh"),
+    ],
+)
+def test_a_run_that_says_nothing_of_the_plan_gets_one_line(run, field, value, says):
+    setattr(run.result, field, value)
+    with pytest.raises(ConfigError, match=says) as caught:
+        calibrated()
+    assert "\n" not in str(caught.value) and "--calibrate=runs/a: " in str(caught.value)
+
+
+def test_another_program_is_named_and_another_batch_or_rate_is_not_one(run):
+    other = dataclasses.replace(RESNET, compute_dtype="float32")
+    run.record["experiment"] = to_json(other)
+    with pytest.raises(ConfigError, match="another program than is planned: compute_dtype"):
+        calibrated()
+    rate = dataclasses.replace(RESNET.optimizer, base_learning_rate=0.5)
+    same = dataclasses.replace(RESNET, optimizer=rate, global_batch_size=1024)
+    run.record["experiment"] = to_json(same)
+    assert calibrated().chip == "h200"
+
+
+def test_steps_from_one_result_of_their_kind_lie_inside():
+    steps = [check for check in validation.checks() if check.quantity == CALIBRATED_STEP]
+    assert len(steps) >= 12
+    assert sum(check.holds for check in steps) >= 0.9 * len(steps)
+    near = [math.log1p(check.error) for check in steps if not check.octaves]
+    assert near and max(map(abs, near)) < 0.3
