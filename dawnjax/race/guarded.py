@@ -1,12 +1,14 @@
 """A process that the judge started in a sandbox, heard by a pipe and bounded from outside."""
 
 import contextlib
+import math
 import os
 import select
 import signal
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 
 import psutil
@@ -15,7 +17,9 @@ from dawnjax.cluster import children
 from dawnjax.race.tracks import Limits
 
 _LOOK_SECONDS = 0.25
-"""Between two looks at memory and processes."""
+"""Between two looks at memory, processes and files."""
+
+_MOST_FILES = 20_000
 
 
 class LimitError(Exception):
@@ -29,11 +33,13 @@ class Guarded:
       began: Moment of its start, by this process's clock.
     """
 
-    def __init__(self, limits: Limits):
-        self._limits = limits
+    def __init__(self, limits: Limits, writes_to: Path):
+        """`writes_to` is the folder that the process may fill."""
+        self._limits, self._folder = limits, writes_to
         # The process inherits one end of each; its numbers go into its command.
         self._say_reader, self.say = os.pipe()
         self.hear, self._hear_writer = os.pipe()
+        self._open = {self._say_reader, self.say, self.hear, self._hear_writer}
         self._stack = contextlib.ExitStack()
         self._child: children.Child | None = None
         self.began = 0.0
@@ -48,9 +54,12 @@ class Guarded:
     ) -> None:
         self.end()
         self._stack.close()
-        for number in (self._say_reader, self.say, self.hear, self._hear_writer):
-            with contextlib.suppress(OSError):
-                os.close(number)
+        self._close(*self._open)
+
+    def _close(self, *numbers: int) -> None:
+        for number in numbers:
+            self._open.remove(number)
+            os.close(number)
 
     def start(self, command: Sequence[str], env: dict[str, str]) -> None:
         self.began = time.monotonic()
@@ -58,8 +67,7 @@ class Guarded:
             command, self._stderr, env=env, pass_fds=(self.say, self.hear)
         )
         # Else the pipe would not end with the process.
-        os.close(self.say)
-        os.close(self.hear)
+        self._close(self.say, self.hear)
 
     def wait_for(self, word: bytes) -> float:
         """Wait until the process says a word; returns the moment.
@@ -112,3 +120,24 @@ class Guarded:
             raise LimitError(f"it took more than {self._limits.memory_gib:g} GiB of memory")
         if count > self._limits.processes:
             raise LimitError(f"it had more than {self._limits.processes} processes")
+        if _bytes_in(self._folder) > self._limits.disk_gib * 2**30:
+            raise LimitError(f"it saved more than {self._limits.disk_gib:g} GiB")
+
+
+def _bytes_in(folder: Path) -> float:
+    """Bytes of the files in a folder; infinite for more than 20,000 of them. No link is followed.
+
+    Files may come and go meanwhile.
+    """
+    waiting, size, count = [os.fspath(folder)], 0, 0
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as items:
+            for item in items:
+                count += 1
+                if count > _MOST_FILES:
+                    return math.inf
+                if item.is_dir(follow_symlinks=False):
+                    waiting.append(item.path)
+                else:
+                    size += item.stat(follow_symlinks=False).st_size
+    return size

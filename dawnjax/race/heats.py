@@ -85,7 +85,7 @@ class Course:
         binds = [_bind(data, "data"), _bind(run, "run", writable=True)]
         binds += [_bind(side.sources, "source")] if side.sources else []
         inside = {bind.inside.name: self._seen(bind) for bind in binds}
-        with Guarded(self.track.limits) as process:
+        with Guarded(self.track.limits, run) as process:
             task = Task(
                 experiment=side.experiment,
                 source=f"{inside['source']}/{side.main}" if side.sources else "",
@@ -128,7 +128,7 @@ class Course:
             binds.append(where)
             experiment = {**experiment, "data": {**experiment["data"]}}
             experiment["data"]["data_dir"] = self._seen(where)
-        with Guarded(self.track.limits) as process:
+        with Guarded(self.track.limits, folder / "out") as process:
             question = Question(
                 experiment=experiment,
                 checkpoints=tuple(f"{self._seen(run)}/checkpoints" for run in runs),

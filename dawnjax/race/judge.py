@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -124,8 +125,7 @@ def verify(
         (work / "try").mkdir()
         kind = sandbox.NONE if without_sandbox else sandbox.choose(work / "try")
         handover = Handover.prepare(data, spec, work / "train")
-        where = data_dir if hasattr(data, "data_dir") else None
-        course = Course(track=track, handover=handover, sandbox=kind, work=work, data_dir=where)
+        course = Course(track=track, handover=handover, sandbox=kind, work=work, data_dir=data_dir)
         try:
             heats = _heats(course, sides, own, rounds, tell)
             results = {side.name: _measured(course, side, heats[side.name], own) for side in sides}
@@ -158,13 +158,22 @@ def verify(
 
 @contextlib.contextmanager
 def _work() -> Iterator[Path]:
-    # Its files belong to the judge; a run cannot reach the folders of others.
-    with tempfile.TemporaryDirectory(prefix="dawnjax-race-", ignore_cleanup_errors=True) as path:
-        yield Path(path).resolve()
+    path = Path(tempfile.mkdtemp(prefix="dawnjax-race-")).resolve()
+    try:
+        yield path
+    finally:
+        # A run may have left what cannot be removed, such as a thousand folders in each other.
+        with contextlib.suppress(OSError, RecursionError):
+            shutil.rmtree(path)
 
 
 def _baseline(track: Track, data_dir: Path | None) -> tuple[Side, Any, Any]:
     """The baseline, its dataset and the specification of the data, which are the track's."""
+    has_place = hasattr(tracks.baseline_request(track).experiment.data, "data_dir")
+    if has_place and data_dir is None:
+        raise ConfigError(f"--data_dir is missing: where the data of {track.name} lie")
+    if data_dir is not None and not has_place:
+        raise ConfigError(f"--data_dir: the data of {track.name} come with the installation")
     request = tracks.baseline_request(track, str(data_dir.resolve()) if data_dir else "")
     data: Any = request.experiment.data
     spec = data.spec()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import dawnjax
 from dawnjax.errors import ConfigError
+from dawnjax.study import devices
 
 NONE, BUBBLEWRAP, UNSHARE = "none", "bubblewrap", "unshare"
 
@@ -168,7 +169,9 @@ class Box:
 def environment(platform: str) -> dict[str, str]:
     """Variables of a process inside: none of this one's, which may hold secrets or settings."""
     package = Path(dawnjax.__file__).resolve().parent
+    first = devices.gpus()[:1] if platform == "gpu" else []
     return {
+        **({"CUDA_VISIBLE_DEVICES": first[0]} if first else {}),
         "PYTHONPATH": str(package.parent),  # a clone need not be installed
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "HOME": "/tmp",

@@ -37,6 +37,7 @@ class Limits:
     Attributes:
       seconds: Of one run by the judge's clock, imports and compilation included.
       memory_gib: Of all its processes together.
+      disk_gib: Of all that it saves.
       processes: Of a run; each may have 64 threads.
       source_bytes: Of its Python files together.
       literal_bytes: Of the texts and numbers in them: trained weights must not hide there.
@@ -46,6 +47,7 @@ class Limits:
 
     seconds: float
     memory_gib: float
+    disk_gib: float
     processes: int
     source_bytes: int
     literal_bytes: int

@@ -78,6 +78,7 @@ def test_a_process_inside_reaches_nothing(tmp_path, monkeypatch):
 LIMITS = Limits(
     seconds=1.0,
     memory_gib=0.25,
+    disk_gib=0.01,
     processes=2,
     source_bytes=1,
     literal_bytes=1,
@@ -94,22 +95,27 @@ LIMITS = Limits(
             "import os, time; [os.fork() for _ in range(2)]; time.sleep(60)",
             "more than 2 processes",
         ),
+        (
+            "import sys, time; open(sys.argv[2], 'wb').write(bytes(2**24)); time.sleep(60)",
+            "it saved more than 0.01 GiB",
+        ),
         ("import sys; sys.exit('no such thing')", "it ended: no such thing"),
         ("import os, sys; os.write(int(sys.argv[1]), b'?')", "it spoke out of turn"),
     ],
 )
 @pytest.mark.waits
-def test_a_process_that_breaks_a_limit_is_ended(code, line):
-    with Guarded(LIMITS) as process:
-        process.start([sys.executable, "-I", "-S", "-c", code, str(process.say)], dict(os.environ))
+def test_a_process_that_breaks_a_limit_is_ended(code, line, tmp_path):
+    with Guarded(LIMITS, tmp_path) as process:
+        told = [str(process.say), str(tmp_path / "file")]
+        process.start([sys.executable, "-I", "-S", "-c", code, *told], dict(os.environ))
         with pytest.raises(LimitError, match=line):
             process.wait_for(b"d")
 
 
-def test_a_process_is_heard_and_told():
+def test_a_process_is_heard_and_told(tmp_path):
     code = "import os, sys; s, h = map(int, sys.argv[1:]); os.write(s, b'r'); "
     code += "os.read(h, 1) == b'g' and os.write(s, b'd')"
-    with Guarded(LIMITS) as process:
+    with Guarded(LIMITS, tmp_path) as process:
         numbers = [str(process.say), str(process.hear)]
         process.start([sys.executable, "-I", "-S", "-c", code, *numbers], dict(os.environ))
         ready = process.wait_for(b"r")
