@@ -15,8 +15,8 @@ class ExitStatus(enum.IntEnum):
       DIVERGED: The loss was not finite.
       INTERRUPTED: Interrupted; the same command resumes.
       SLOWER: Of `compare --fail_if_slower_by` and `race verify`: slower.
-      UNDECIDED: Of `compare --fail_if_slower_by`: undecided, more trials are needed. Of `race verify`:
-        a tie, or not judged here.
+      UNDECIDED: Of `compare --fail_if_slower_by`: undecided, more trials are needed. Of
+        `race verify`: a tie, or not judged here.
     """
 
     DONE = 0
