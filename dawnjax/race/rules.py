@@ -6,6 +6,8 @@ judge believes neither log nor code (`judge`, `sandbox`, `handover`).
 
 import ast
 import dataclasses
+import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +31,7 @@ from dawnjax.race.entry import (
     read_entry,
 )
 from dawnjax.race.tracks import Track, own_choices
+from dawnjax.runs import summary
 from dawnjax.runs.binding import is_changed
 from dawnjax.runs.directory import RunDirectory, hash_of, read_record, texts_of
 from dawnjax.runs.log import log_path
@@ -52,9 +55,6 @@ _OUTSIDE = {
     *("aiohttp", "subprocess", "multiprocessing", "ctypes", "cffi"),
 }
 """Modules that lead out of the process or around it."""
-
-_LONG_LITERAL = 64
-"""Bytes of a text from which on it counts as data; names of fields are shorter."""
 
 
 class Fault(NamedTuple):
@@ -110,7 +110,10 @@ def first_fault(
     Args:
       baseline: Experiment of the track's baseline, as plain JSON values.
     """
-    return next(_faults(folder, entry, track, baseline), None)
+    try:
+        return next(_faults(folder, entry, track, baseline), None)
+    except summary.FORGED as error:
+        return Fault("hash", summary.of_another_kind(error))
 
 
 def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any]) -> Iterator[Fault]:
@@ -124,7 +127,9 @@ def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any])
     for path in our_runs.find_run_directories(folder / RIVAL):
         yield from _track_faults(path, record_at(path), track, baseline)
     yield from (Fault("code", why) for why in _choice_faults(entry))
-    yield from (Fault("code", why) for why in source_faults(_sources(folder), track))
+    yield from (
+        Fault("code", why) for why in source_faults(_sources(folder), entry.experiment, track)
+    )
     for runs, trials, what in (
         (read.runs, entry.trials, "trials"),
         (read.rivals, entry.rivals, "rivals"),
@@ -219,13 +224,23 @@ def _sources(folder: Path) -> dict[str, str]:
     }
 
 
-def source_faults(sources: Mapping[str, str], track: Track) -> Iterator[str]:
+def source_faults(
+    sources: Mapping[str, str], experiment: Mapping[str, Any], track: Track
+) -> Iterator[str]:
     """Yield what the track forbids in Python files, by their names and texts."""
-    size = sum(len(text.encode()) for text in sources.values())
+    texts = [text.encode(errors="replace") for text in sources.values()]
+    size = sum(map(len, texts))
     if size > track.limits.source_bytes:
         yield f"the source has {size:,} bytes; at most {track.limits.source_bytes:,} may race"
         return
-    literals = 0
+    # What can be told in so few bytes is no set of weights, wherever it hides: in a text, a name,
+    # a comment or a field.
+    packed = len(zlib.compress(b"".join([*texts, json.dumps(experiment).encode()]), 9))
+    if packed > track.limits.packed_bytes:
+        yield (
+            f"source and fields pack to {packed:,} bytes; at most {track.limits.packed_bytes:,} "
+            "may race: data and weights must not hide in them"
+        )
     for name, text in sources.items():
         try:
             tree = ast.parse(text)
@@ -233,48 +248,18 @@ def source_faults(sources: Mapping[str, str], track: Track) -> Iterator[str]:
             yield f"{name} is no Python"
             continue
         for node in ast.walk(tree):
-            for module in _imported(node):
-                if module.partition(".")[0] in _OUTSIDE:
-                    yield (
-                        f"{name}:{node.lineno}: imports {module}: a run reaches no network and "
-                        "starts no process"
-                    )
-            literals += _literal_bytes(node)
-        literals -= sum(len(text.encode()) for text in _docstrings(tree))
-    if literals > track.limits.literal_bytes:
-        yield (
-            f"the source holds {literals:,} bytes of texts and numbers; at most "
-            f"{track.limits.literal_bytes:,} may race: data and weights must not hide in code"
-        )
-
-
-def _imported(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        return [node.module or ""]
-    return []
-
-
-def _literal_bytes(node: ast.AST) -> int:
-    value = node.value if isinstance(node, ast.Constant) else None
-    if isinstance(value, str | bytes):
-        size = len(value if isinstance(value, bytes) else value.encode(errors="replace"))
-        return size if size >= _LONG_LITERAL else 0
-    is_number = isinstance(value, int | float | complex) and not isinstance(value, bool)
-    return len(repr(value)) if is_number else 0
-
-
-def _docstrings(tree: ast.AST) -> Iterator[str]:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, kinds) and node.body:
-            first = node.body[0]
-            value = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                text = value.value
-                if len(text.encode(errors="replace")) >= _LONG_LITERAL:
-                    yield text
+            imported: list[str] = []
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                imported = [node.module or ""]
+            outside = [module for module in imported if module.partition(".")[0] in _OUTSIDE]
+            if outside:
+                line = getattr(node, "lineno", 0)
+                yield (
+                    f"{name}:{line}: imports {outside[0]}, and a run reaches no network and starts "
+                    "no process"
+                )
 
 
 def trial_faults(runs: Sequence[OurRun], track: Track) -> Iterator[str]:

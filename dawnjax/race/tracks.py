@@ -40,7 +40,7 @@ class Limits:
       disk_gib: Of all that it saves.
       processes: Of a run; each may have 64 threads.
       source_bytes: Of its Python files together.
-      literal_bytes: Of the texts and numbers in them: trained weights must not hide there.
+      packed_bytes: Of files and fields once compressed: trained weights must not hide in them.
       preparation_ratio: Time before the data over that of the baseline, above which an entry is
         refused.
     """
@@ -50,7 +50,7 @@ class Limits:
     disk_gib: float
     processes: int
     source_bytes: int
-    literal_bytes: int
+    packed_bytes: int
     preparation_ratio: float
 
 
@@ -194,7 +194,7 @@ def track_text(track: Track) -> str:
             *(f"rule: {rule}" for rule in track.rules),
             f"fixed: {', '.join(track.fixed)}",
             f"limits: {limits.seconds:g} s and {limits.memory_gib:g} GiB a run, "
-            f"{limits.source_bytes:,} bytes of source, {limits.literal_bytes:,} of them literals",
+            f"{limits.source_bytes:,} bytes of source, {limits.packed_bytes:,} compressed",
             f"judged by {track.rounds} rounds on fresh seeds",
         ]
     )

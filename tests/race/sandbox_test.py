@@ -80,7 +80,7 @@ LIMITS = Limits(
     disk_gib=0.01,
     processes=2,
     source_bytes=1,
-    literal_bytes=1,
+    packed_bytes=1,
     preparation_ratio=1.0,
 )
 
