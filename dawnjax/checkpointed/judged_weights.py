@@ -28,6 +28,10 @@ from dawnjax.stepper import calls_in_flight
 from dawnjax.train_step import Recipe, TrainState, make_recipe
 
 
+NO_WEIGHTS = "no weights were saved"
+"""Fault of a run that diverged, or ended without a save."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
     """Runs of one recipe whose weights are to be measured.
@@ -102,14 +106,14 @@ def _weights(recipe: Recipe, folder: Path) -> TrainState:
     trees |= {"ema_params": shapes.ema_params} if shapes.ema_params else {}
     wanted = by_path(trees)
     if not folder.is_dir() or folder.is_symlink():
-        raise CheckpointError("no weights were saved")
+        raise CheckpointError(NO_WEIGHTS)
     store = Checkpoints(str(folder), keep=1, warn=lambda _: None)
     try:
         read = store.read_newest(lambda name: wanted[name].sharding if name in wanted else None)
     finally:
         store.close()
     if read is None:
-        raise CheckpointError("no weights were saved")
+        raise CheckpointError(NO_WEIGHTS)
     for name, leaf in wanted.items():
         there = signature(read.state[name]) if name in read.state else "absent"
         if there != signature(leaf):

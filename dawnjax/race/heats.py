@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax import records
+from dawnjax.checkpointed.judged_weights import Measured, Question
 from dawnjax.errors import RunError
 from dawnjax.race.contestant import DONE, GO, READY, Task
 from dawnjax.race.guarded import Guarded, LimitError
@@ -20,8 +21,6 @@ from dawnjax.race.rules import Fault
 from dawnjax.race.sandbox import INSIDE, NONE, Bind, Box, environment
 from dawnjax.race.tracks import Track
 from dawnjax.runs.log import Event, log_path, read_events
-
-NO_WEIGHTS = "no weights were saved"
 
 CLOCK_SLACK_SECONDS = 1.0
 CLOCK_RATIO = 1.25
@@ -106,16 +105,12 @@ class Course:
             process.end()
         return Heat(seed, folder, ready - process.began, saved - given)
 
-    def measure(self, side: Side, heats: list[Heat]) -> list[Any]:
+    def measure(self, side: Side, heats: list[Heat]) -> list[Measured]:
         """Measure the weights of a recipe's runs, in a process without its code.
-
-        Returns a `judged_weights.Measured` for each run.
 
         Raises:
           RunError: The process failed.
         """
-        from dawnjax.checkpointed.judged_weights import Measured, Question  # loads JAX
-
         folder = self.work / f"measured_with_{heats[0].folder.name}"
         (folder / "out").mkdir(parents=True)
         (folder / "root").mkdir()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax.checkpointed.judged_weights import NO_WEIGHTS
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page import words
@@ -26,7 +27,6 @@ from dawnjax.race.entry import SOURCE, VERDICTS, Trial, content_hash, entries_in
 from dawnjax.race.guarded import LimitError
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import (
-    NO_WEIGHTS,
     Course,
     Heat,
     Side,
