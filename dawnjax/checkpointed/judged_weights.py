@@ -27,7 +27,6 @@ from dawnjax.session import alone
 from dawnjax.stepper import calls_in_flight
 from dawnjax.train_step import Recipe, TrainState, make_recipe
 
-
 NO_WEIGHTS = "no weights were saved"
 """Fault of a run that diverged, or ended without a save."""
 

@@ -8,7 +8,7 @@ from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import html, words
 from dawnjax.page.section import Section
-from dawnjax.page.table import Column, Table
+from dawnjax.page.table import Cell, Column, Table
 from dawnjax.page.view import view
 from dawnjax.race import rules, tracks
 from dawnjax.race.entry import VERDICTS, Entry, content_hash, entries_in, files_of, hashes_of
@@ -90,7 +90,7 @@ def board_table(track: Track, rows: Sequence[Row]) -> Table:
     columns = _COLUMNS + (_GPU_COLUMNS if track.platform == "gpu" else ())
     lines, notes = [], []
     for rank, (entry, verdict) in enumerate(rows, 1):
-        cells = dict.fromkeys((column.name for column in columns), None)
+        cells: dict[str, Cell] = {column.name: None for column in columns}
         cells |= {"entry": entry.name, "verdict": "not yet judged"}
         if verdict is not None:
             cells |= _cells(verdict, rank)
@@ -111,10 +111,10 @@ def board_table(track: Track, rows: Sequence[Row]) -> Table:
     )
 
 
-def _cells(verdict: JudgedEntry, rank: int) -> dict[str, str | int | float | None]:
+def _cells(verdict: JudgedEntry, rank: int) -> dict[str, Cell]:
     word = verdict.word.replace("_", " ")
     is_accepted = verdict.word == "accepted"
-    cells: dict[str, str | int | float | None] = {
+    cells: dict[str, Cell] = {
         "rank": rank if is_accepted else None,
         "verdict": f"tie with {verdict.rival}" if verdict.word == "tie" else word,
         "hardware": verdict.hardware,
