@@ -78,19 +78,11 @@ class Box:
             return [*limits, *inner] if shutil.which("prlimit") else [*inner]
         if self.kind == BUBBLEWRAP:
             return ["bwrap", *self._bubblewrap(), "--", *limits, *inner]
+        apart = "unshare --user --map-root-user --net --pid --mount --ipc --uts --fork --kill-child"
+        powerless = "setpriv --bounding-set=-all --inh-caps=-all --no-new-privs --"
         return [
-            *(
-                "unshare",
-                "--user",
-                "--map-root-user",
-                "--net",
-                "--pid",
-                "--mount",
-                "--ipc",
-                "--uts",
-            ),
-            *("--fork", "--kill-child", "--", "sh", "-c", self._script(root), "sh"),
-            *("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"),
+            *(*apart.split(), "--", "sh", "-c", self._script(root), "sh"),
+            *powerless.split(),
             *limits,
             *inner,
         ]
