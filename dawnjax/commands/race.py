@@ -109,7 +109,7 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import submit, tracks
     from dawnjax.runs.directory import names_a_file
 
-    given = {name: values[name].value for name in _FLAGS["submit"]}
+    given = {name: str(values[name].value or "") for name in _FLAGS["submit"]}
     missing = next((name for name, value in given.items() if not value), None)
     if not paths or missing:
         what = f"--{missing} is missing" if paths else "no run is given"
@@ -144,13 +144,14 @@ def _verify(paths: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import judge
 
     data_dir, verdicts = values["data_dir"].value, values["verdicts"].value
+    price = values["price_per_hour_usd"].value
     verdict, is_earlier = judge.verify(
         folder,
         data_dir=_path(data_dir) if data_dir else None,
         rounds=int(values["rounds"].value or 0),
         without_sandbox=bool(values["without_sandbox"].value),
         verdicts=_path(verdicts) if verdicts else None,
-        price_per_hour_usd=values["price_per_hour_usd"].value,
+        price_per_hour_usd=None if price is None else float(price),
         tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
     )
     print(escaped(verdict.text()))

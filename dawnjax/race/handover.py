@@ -94,11 +94,9 @@ def _write(path: Path, array: Any) -> None:
         fd = records.open_append(path)
         try:
             for start in range(0, len(array), rows):
-                part = np.ascontiguousarray(array[start : start + rows])
-                with memoryview(part.reshape(-1).view(np.uint8)) as view:
-                    done = 0
-                    while done < len(view):
-                        done += os.write(fd, view[done:])
+                part = memoryview(np.asarray(array[start : start + rows]).tobytes())
+                while part:
+                    part = part[os.write(fd, part) :]
         finally:
             os.close(fd)
     except OSError as error:

@@ -77,7 +77,8 @@ class Box:
         if self.kind == NONE:
             return [*limits, *inner] if shutil.which("prlimit") else [*inner]
         if self.kind == BUBBLEWRAP:
-            return ["bwrap", *self._bubblewrap(), "--", *limits, *inner]
+            # By its place: the process has another PATH.
+            return [shutil.which("bwrap") or "bwrap", *self._bubblewrap(), "--", *limits, *inner]
         apart = "unshare --user --map-root-user --net --pid --mount --ipc --uts --fork --kill-child"
         powerless = "setpriv --bounding-set=-all --inh-caps=-all --no-new-privs --"
         return [
@@ -97,7 +98,7 @@ class Box:
             yield from ("--dev-bind", str(device), str(device))
         for folder in self._hidden():
             yield from ("--tmpfs", str(folder))
-        yield from ("--chdir", "/tmp")
+        yield from ("--remount-ro", "/", "--chdir", "/tmp")
 
     def _script(self, root: Path) -> str:
         """Shell script that builds a root of mounts, and becomes the rest of its arguments there.
