@@ -58,7 +58,7 @@ def test_names_of_people_and_places_stay_at_home(tmp_path):
         ({"options": {"weight_update_sharding": True}}, "seed 0 ran with weight_update_sharding"),
         ({"seeds": 4}, "4 are too few; a comparison takes 5"),
         ({"fingerprint": "0" * 16}, "its data have the fingerprint 0000000000000000"),
-        ({"mean": 9.99}, "significance: not faster than digits at p < 0.01"),
+        ({"mean": 10.0}, "significance: not faster than digits at p < 0.01"),
         ({"source": "import urllib.request\n" + RECIPE}, "imports urllib.request"),
         ({"source": RECIPE + f"# {WEIGHTS}\n"}, "data and weights must not hide in them"),
         ({"changes": {"xla_options": [WEIGHTS]}}, "source and fields pack to 1"),

@@ -51,8 +51,8 @@ def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_pa
 
     judging = threading.Thread(target=judge)
     judging.start()
-    # The target is not reached: the examples that it sees are ones, all of one class.
-    assert contestant.main([str(tmp_path / "task.json")]) == 3
+    # Whether it takes the ones in place of the examples for its target says nothing.
+    assert contestant.main([str(tmp_path / "task.json")]) in (0, 3)
     judging.join()
     for number in (said, say, hear, tell):
         os.close(number)

@@ -71,7 +71,7 @@ def write_trial(
     log = trial_log(seconds, looks=looks, reached=reached)
     code = own_sources.code_of({"mine.py": source}) if source else None
     data = {"fingerprint": fingerprint or tracks.read_track("digits").data_fingerprint}
-    fields: dict[str, Any] = {"data": data, "changes": changes or {}}
+    fields: dict[str, Any] = {"data": data, "changes": sorted(changes or {})}
     fields |= {"code": code} if code else {}
     digest = hashlib.sha256(source.encode()).hexdigest()
     record = {
