@@ -31,6 +31,7 @@ COMMANDS = {
     "study": ("study", "many trials of an experiment: stability, grid, scaling, lesion, factor"),
     "compare": ("compare", "is B faster than A, by how much, and what changed; a gate for CI"),
     "plan": ("plan", "predict time and cost on hardware that is not here, by compiling for it"),
+    "race": ("race", "a race to a quality that anyone can enter: submit, verify, board"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
     "completion": ("completion", "complete commands, experiments and fields in bash"),

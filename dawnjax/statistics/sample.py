@@ -28,12 +28,15 @@ class Sample:
       reached: Whether each trial reached its target.
       seeds: Seed of each trial; empty where seeds are not known.
       first_losses: Losses of each trial's first steps; empty where they are not known.
+      in_turn: Whether both sides ran in turn, seed by seed: equal seeds are then pairs, whatever
+        their mathematics, for they saw the same speed of the machine.
     """
 
     amounts: np.ndarray
     reached: np.ndarray
     seeds: tuple[int | None, ...] = ()
     first_losses: tuple[tuple[float, ...], ...] = ()
+    in_turn: bool = False
 
     @classmethod
     def of(
@@ -116,15 +119,19 @@ class Sample:
     def pairs(self, other: "Sample") -> list[tuple[int, int]]:
         """Places of equal seeds in both samples; empty where the sides are no pairs.
 
-        Pairs need the same seeds, each once, with equal first losses: then both sides run the same
-        mathematics, and only their machines differ.
+        Pairs need the same seeds, each once. Either both sides ran in turn, or their first losses
+        are equal: both then run the same mathematics, and only their machines differ.
         """
-        if len(self) != len(other) or not self.first_losses or not other.first_losses:
+        in_turn = self.in_turn and other.in_turn
+        has_losses = self.first_losses and other.first_losses
+        if len(self) != len(other) or not (in_turn or has_losses):
             return []
         places = {seed: place for place, seed in enumerate(other.seeds)}
         if None in places or len(places) < len(other) or set(self.seeds) != set(places):
             return []
         pairs = [(place, places[seed]) for place, seed in enumerate(self.seeds)]
+        if in_turn:
+            return pairs
         losses = [(_finite(self.first_losses[a]), _finite(other.first_losses[b])) for a, b in pairs]
         agrees = all(
             len(a) == len(b) and largest_difference(a, b) <= SAME_LOSSES for a, b in losses

@@ -1,5 +1,7 @@
 """Verdicts: intervals by hand and by SciPy, and how often a simulated verdict is wrong."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -109,6 +111,21 @@ def test_pairs_by_seed_are_compared_as_pairs_where_the_mathematics_agree():
     assert not judge(first, sample(times, None, range(1, 6), losses)).is_paired
     assert not judge(first, sample(times, None, seeds, [()] * 5)).is_paired
     assert not judge(first, sample(times, None, seeds, [(2.3, float("nan"))] * 5)).is_paired
+
+
+def test_trials_that_ran_in_turn_are_pairs_whatever_their_mathematics():
+    speeds = np.array([1.0, 1.3, 0.8, 1.1, 0.9, 1.2])  # of the machine, the same for both sides
+    first, second = (
+        dataclasses.replace(sample(times, None, seeds), in_turn=True)
+        for times, seeds in (
+            (10 * speeds, range(6)),
+            ((9.7 + 0.1 * (np.arange(6) % 2)) * speeds[::-1], range(5, -1, -1)),
+        )
+    )
+    judged = judge(first, second, alpha=0.01, may_be_equivalent=False)
+    assert judged.is_paired and judged.word == "faster" and p_different(first, second) < 0.01
+    apart = dataclasses.replace(second, in_turn=False)
+    assert judge(first, apart, alpha=0.01, may_be_equivalent=False).word == "undecided"
 
 
 @pytest.mark.parametrize("margin", [0.0, 1.0, -0.1, float("nan")])

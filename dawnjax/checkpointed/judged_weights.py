@@ -1,0 +1,126 @@
+"""Weights of a race measured by the judge: `python -m dawnjax.checkpointed.judged_weights`.
+
+The process has the project's code and data, and no code of the entry: of a run it reads arrays
+alone, those that its model has. Optimizer and schedule are left out, for they may be the entry's.
+"""
+
+import dataclasses
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from dawnjax import records
+from dawnjax.checkpoints.arrays import by_path, signature
+from dawnjax.checkpoints.store import Checkpoints
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Constant, Experiment, Sgd
+from dawnjax.config.run_options import RunOptions
+from dawnjax.errors import CheckpointError, ConfigError
+from dawnjax.evaluation import EvaluationFeed, evaluate, reaches
+from dawnjax.feed import input_shapes
+from dawnjax.programs import compile_evaluation, state_shapes
+from dawnjax.session import alone
+from dawnjax.stepper import calls_in_flight
+from dawnjax.train_step import Recipe, TrainState, make_recipe
+
+NO_WEIGHTS = "no weights were saved"
+"""Fault of a run that diverged, or ended without a save."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """Runs of one recipe whose weights are to be measured.
+
+    Attributes:
+      experiment: Plain JSON values of the experiment, the data where they lie.
+      checkpoints: Folder of the saved states of each run.
+      out: File for the answers, a `Measured` for each run.
+      say: Pipe to the judge, which gets one byte at the end.
+    """
+
+    experiment: dict[str, Any]
+    checkpoints: tuple[str, ...]
+    out: str
+    say: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Whether weights reach the target, and the value of its metric; `fault` if they cannot."""
+
+    reached: bool = False
+    quality: float | None = None
+    fault: str = ""
+
+
+def main(argv: list[str]) -> int:
+    question = records.read_json(Path(argv[0]), Question)
+    fields = dict(question.experiment)
+    fields["optimizer"] = to_json(Sgd(base_learning_rate=1.0))
+    fields["schedule"] = to_json(Constant())
+    fields["xla_options"] = []
+    experiment: Experiment = from_json(Experiment, fields)
+    answers = measure(experiment, [Path(path) for path in question.checkpoints])
+    records.write_json(Path(question.out), [records.plain(answer) for answer in answers])
+    os.write(question.say, b"d")
+    return 0
+
+
+def measure(experiment: Experiment, checkpoints: list[Path]) -> list[Measured]:
+    """Measure the newest weights in each folder on the whole evaluation split."""
+    options = RunOptions(compile_cache_dir="none")
+    spec = experiment.data.spec()
+    session = alone(experiment, spec, options)
+    recipe = make_recipe(experiment, spec, session.mesh)
+    shapes = input_shapes(recipe.experiment, spec, options, session.mesh)
+    programs = compile_evaluation(recipe, shapes, lambda *_: None)
+    feed = EvaluationFeed(shapes, session.mesh, experiment.data.load("eval"))
+    answers = []
+    for folder in checkpoints:
+        try:
+            state = _weights(recipe, folder)
+        except (CheckpointError, ConfigError) as error:
+            answers.append(Measured(fault=str(error)))
+            continue
+        metrics = evaluate(recipe, programs, state, feed, calls_in_flight(recipe, 1))
+        value = metrics[experiment.targets[0].metric]
+        is_known = isinstance(value, float) and math.isfinite(value)
+        answers.append(
+            Measured(
+                reached=is_known and reaches(experiment.targets, metrics),
+                quality=value if is_known else None,
+            )
+        )
+    return answers
+
+
+def _weights(recipe: Recipe, folder: Path) -> TrainState:
+    """State with the arrays that an evaluation reads, and nothing else."""
+    shapes = state_shapes(recipe)
+    trees = {"params": shapes.params, "batch_stats": shapes.batch_stats}
+    trees |= {"ema_params": shapes.ema_params} if shapes.ema_params else {}
+    wanted = by_path(trees)
+    if not folder.is_dir() or folder.is_symlink():
+        raise CheckpointError(NO_WEIGHTS)
+    store = Checkpoints(str(folder), keep=1, warn=lambda _: None)
+    try:
+        read = store.read_newest(lambda name: wanted[name].sharding if name in wanted else None)
+    finally:
+        store.close()
+    if read is None:
+        raise CheckpointError(NO_WEIGHTS)
+    for name, leaf in wanted.items():
+        there = signature(read.state[name]) if name in read.state else "absent"
+        if there != signature(leaf):
+            raise CheckpointError(f"{name} is {there} in the weights, and {signature(leaf)} here")
+    leaves = [read.state[name] for name in wanted]
+    made = jax.tree.unflatten(jax.tree.structure(trees), leaves)
+    return dataclasses.replace(shapes, **made)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

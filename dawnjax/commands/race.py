@@ -1,0 +1,177 @@
+"""`dawnjax race`: a race to a target quality that anyone can enter, and its judge."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from absl import flags
+
+from dawnjax.config import command_line
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.text import escaped
+
+USAGE = """dawnjax race [tracks [TRACK]]
+       dawnjax race submit RUNS... --track=TRACK --name=NAME --against=RUNS --out=FOLDER
+       dawnjax race verify ENTRY [--data_dir=FOLDER]
+       dawnjax race board FOLDER [--out=FOLDER]"""
+
+DESCRIPTION = """
+Without arguments it lists the tracks; `tracks TRACK` shows the rules of one.
+
+  submit   makes an entry of your runs: source, logs, environment. They must be faster, at p < 0.01,
+           than --against: runs of the baseline or the standing record on the same machine
+  verify   judges an entry: static rules, then rounds of entry, baseline and standing record in
+           turn, on fresh seeds, each in a sandbox without network or examples to evaluate
+  board    shows the entries of a folder, with the verdicts in FOLDER/verdicts
+
+`verify` ends with status 0 where the entry is accepted, 6 where it is slower, 7 for a tie or where
+this machine could not judge it, 1 where a rule was broken in a run, 2 where nothing was run.
+"""
+
+_STATUS = {
+    "accepted": ExitStatus.DONE,
+    "slower": ExitStatus.SLOWER,
+    "tie": ExitStatus.UNDECIDED,
+    "not_judged": ExitStatus.UNDECIDED,
+    "refused": ExitStatus.FAILED,
+}
+
+_FLAGS = {
+    "tracks": (),
+    "submit": ("track", "name", "against", "out"),
+    "verify": ("data_dir", "rounds", "without_sandbox", "verdicts", "price_per_hour_usd"),
+    "board": ("out", "verdicts"),
+}
+"""Flags of each part of the command."""
+
+
+def main(argv: list[str]) -> int:
+    values = flags.FlagValues()
+    _define(values)
+    words = command_line.parse("race", values, argv, USAGE, DESCRIPTION)
+    part, paths = (words[0], words[1:]) if words else ("tracks", [])
+    if part not in _FLAGS:
+        near = command_line.closest(part, list(_FLAGS))
+        hint = f"did you mean {near!r}?" if near else f"parts: {', '.join(_FLAGS)}"
+        raise ConfigError(f"no part {part!r}; {hint}")
+    for name in {flag for of_part in _FLAGS.values() for flag in of_part}:
+        if values[name].present and name not in _FLAGS[part]:
+            raise ConfigError(f"--{name} is no flag of `race {part}`")
+    parts: dict[str, Callable[[list[str], flags.FlagValues], int]] = {
+        "tracks": _tracks,
+        "submit": _submit,
+        "verify": _verify,
+        "board": _board,
+    }
+    return parts[part](paths, values)
+
+
+def _define(values: flags.FlagValues) -> None:
+    for name, text in (
+        ("track", "submit: the track."),
+        ("name", "submit: the entry's name."),
+        ("against", "submit: runs of the baseline or the standing record on the same machine."),
+        ("out", "submit: the entry's folder, new. board: folder for the page."),
+        ("data_dir", "verify: where the track's data lie, if not in the installation."),
+        ("verdicts", "verify, board: folder of the verdicts; `verdicts` beside the entries."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=values)
+    flags.DEFINE_integer(
+        "rounds", 0, "verify: rounds; 0 takes the track's.", flag_values=values, lower_bound=0
+    )
+    flags.DEFINE_boolean(
+        "without_sandbox",
+        False,
+        "verify: run the entry with all that you may do, where the machine has no sandbox.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "price_per_hour_usd",
+        None,
+        "verify: price of this machine, for the cost.",
+        flag_values=values,
+        lower_bound=0.0,
+    )
+
+
+def _tracks(names: list[str], values: flags.FlagValues) -> int:
+    del values
+    from dawnjax.race import tracks
+
+    if names:
+        print("\n\n".join(tracks.track_text(tracks.read_track(name)) for name in names))
+    else:
+        print(tracks.tracks_table().to_text())
+    return ExitStatus.DONE
+
+
+def _submit(paths: list[str], values: flags.FlagValues) -> int:
+    from dawnjax.race import submit, tracks
+    from dawnjax.runs.directory import names_a_file
+
+    given = {name: str(values[name].value or "") for name in _FLAGS["submit"]}
+    missing = next((name for name, value in given.items() if not value), None)
+    if not paths or missing:
+        what = f"--{missing} is missing" if paths else "no run is given"
+        raise ConfigError(f"{what}; {USAGE.splitlines()[1].strip()}")
+    tracks.read_track(given["track"])
+    if not names_a_file(given["name"]):
+        raise ConfigError(
+            f"--name={given['name']!r} must be up to 80 letters, digits, '_', '.' and '-': it "
+            "names files"
+        )
+    out = Path(given["out"]).expanduser()
+    entry = submit.submit(
+        [_path(path) for path in paths],
+        _path(given["against"]),
+        track=given["track"],
+        name=given["name"],
+        out=out,
+    )
+    claim = entry.claim
+    ratio = "" if claim.ratio is None else f", {claim.ratio:.3f} of its time"
+    print(escaped(f"{out}: faster than {claim.rival}{ratio}, p {claim.p_value:.2g}"))
+    print(f"next: dawnjax race verify {out}")
+    return ExitStatus.DONE
+
+
+def _verify(paths: list[str], values: flags.FlagValues) -> int:
+    if len(paths) != 1:
+        raise ConfigError(f"one entry is verified, and {len(paths)} were given")
+    folder = _path(paths[0])
+    if not folder.is_dir() or folder.is_symlink():
+        raise ConfigError(f"there is no folder {folder}")
+    from dawnjax.race import judge
+
+    data_dir, verdicts = values["data_dir"].value, values["verdicts"].value
+    price = values["price_per_hour_usd"].value
+    verdict, is_earlier = judge.verify(
+        folder,
+        data_dir=_path(data_dir) if data_dir else None,
+        rounds=int(values["rounds"].value or 0),
+        without_sandbox=bool(values["without_sandbox"].value),
+        verdicts=_path(verdicts) if verdicts else None,
+        price_per_hour_usd=None if price is None else float(price),
+        tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
+    )
+    print(escaped(verdict.text()))
+    if is_earlier:
+        print(f"judged on {verdict.date}: one state of entry and project is verified once")
+    return _STATUS[verdict.word]
+
+
+def _board(paths: list[str], values: flags.FlagValues) -> int:
+    if len(paths) != 1:
+        raise ConfigError(f"one folder of entries is shown, and {len(paths)} were given")
+    from dawnjax.race import board
+
+    verdicts, out = values["verdicts"].value, values["out"].value
+    boards = board.read_board(_path(paths[0]), _path(verdicts) if verdicts else None)
+    print("\n\n".join(table.to_text() for table in board.tables_of(boards)))
+    if out:
+        print(f"page: {board.write_page(boards, _path(out))}")
+    return ExitStatus.DONE
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()

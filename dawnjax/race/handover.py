@@ -1,0 +1,129 @@
+"""Handover of the training data: what starts the judge's clock.
+
+A run inside the sandbox knows the shapes of its data and compiles for them, but the examples are
+not there. When it asks for them, they appear in its folder, and the clock starts. Thus nothing that
+it does before can train on them. Examples to evaluate never appear: their place has ones.
+"""
+
+import dataclasses
+import importlib
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dawnjax import records
+from dawnjax.errors import RunError
+from dawnjax.input_pipeline.reading.dataset import Split
+
+DESCRIPTION = "data.json"
+
+_CHUNK_BYTES = 2**26
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Array:
+    """Shape and NumPy's dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Described:
+    """Data before they are there: the class and the fields of their specification, the arrays."""
+
+    spec_class: str
+    spec: dict[str, Any]
+    train: dict[str, Array]
+    eval: dict[str, Array]
+
+
+class Handover:
+    """Training examples of a track, to be handed to one run after another.
+
+    `closed` holds them where no run looks; `prepare` writes them there once.
+    """
+
+    def __init__(self, closed: Path, described: Described):
+        self._closed, self._described = closed, described
+
+    @classmethod
+    def prepare(cls, data: Any, spec: Any, closed: Path) -> "Handover":
+        """Write the training split of a dataset as plain arrays, and describe both splits."""
+        arrays = data.load("train")
+        closed.mkdir(parents=True)
+        for name, array in arrays.items():
+            _write(closed / f"{name}.bin", array)
+        kind = type(spec)
+        described = Described(
+            spec_class=f"{kind.__module__}:{kind.__qualname__}",
+            spec=records.plain(spec),
+            train={
+                name: Array(shape=tuple(map(int, array.shape)), dtype=np.dtype(array.dtype).str)
+                for name, array in arrays.items()
+            },
+            eval={
+                name: Array(shape=(spec.num_eval_examples, *shape), dtype=np.dtype(dtype).str)
+                for name, (shape, dtype) in spec.example_shapes("eval").items()
+            },
+        )
+        return cls(closed, described)
+
+    def describe(self, folder: Path) -> None:
+        """Make a run's folder of data, with their description alone."""
+        folder.mkdir(parents=True)
+        records.write_json(folder / DESCRIPTION, records.plain(self._described))
+
+    def hand_over(self, folder: Path) -> None:
+        """Put the examples into a run's folder: a new name of each file, which takes no time."""
+        for name in self._described.train:
+            os.link(self._closed / f"{name}.bin", folder / f"{name}.bin")
+
+    def remove(self) -> None:
+        shutil.rmtree(self._closed, ignore_errors=True)
+
+
+def _write(path: Path, array: Any) -> None:
+    rows = max(1, _CHUNK_BYTES // max(1, array.dtype.itemsize * math.prod(array.shape[1:])))
+    try:
+        fd = records.open_append(path)
+        try:
+            for start in range(0, len(array), rows):
+                part = memoryview(np.asarray(array[start : start + rows]).tobytes())
+                while part:
+                    part = part[os.write(fd, part) :]
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
+
+
+def withheld(data: Any, folder: Path, wait: Callable[[], None]) -> Any:
+    """A dataset that is described in a folder, and whose examples come after `wait`.
+
+    It is of a class below that of `data`, with equal fields, so that a run takes it for the same.
+    """
+    described = records.read_json(folder / DESCRIPTION, Described)
+    module, _, name = described.spec_class.partition(":")
+    spec = records.convert(described.spec, getattr(importlib.import_module(module), name))
+
+    def load(self: Any, split: Split) -> Mapping[str, np.ndarray]:
+        if split == "eval":
+            return {name: np.ones(a.shape, a.dtype) for name, a in described.eval.items()}
+        wait()
+        return {name: _read(folder / f"{name}.bin", a) for name, a in described.train.items()}
+
+    cls = type(data)
+    members = {"__module__": cls.__module__, "spec": lambda self: spec, "load": load}
+    fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(cls)}
+    return type(cls.__name__, (cls,), members)(**fields)
+
+
+def _read(path: Path, array: Array) -> np.ndarray:
+    with records.open_plain(path) as file:
+        return np.memmap(file, array.dtype, "r", 0, array.shape)

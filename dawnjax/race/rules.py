@@ -1,0 +1,344 @@
+"""Rules of an entry that need no run: its folder, hashes, code, track and trials.
+
+They keep honest entries honest, and say early what is wrong. They are not what stops a cheat: the
+judge believes neither log nor code (`judge`, `sandbox`, `handover`).
+"""
+
+import ast
+import dataclasses
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dawnjax import records
+from dawnjax.analysis import our_runs
+from dawnjax.analysis.our_run import OurRun
+from dawnjax.config import own_sources
+from dawnjax.config.config_json import identity_of
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.race.entry import (
+    ENTRY_FILE,
+    MOST_BYTES,
+    RIVAL,
+    RUNS,
+    SOURCE,
+    Entry,
+    Trial,
+    files_of,
+    hashes_of,
+    read_entry,
+)
+from dawnjax.race.tracks import Track, own_choices
+from dawnjax.runs import summary
+from dawnjax.runs.binding import is_changed
+from dawnjax.runs.directory import RunDirectory, hash_of, read_record, texts_of
+from dawnjax.runs.log import log_path
+from dawnjax.statistics.interval import FEWEST_TRIALS
+from dawnjax.statistics.sample import Sample
+from dawnjax.statistics.verdict import FASTER, ONLY_SECOND, Verdict, judge, p_different
+
+LEVEL = 0.01
+"""Chance that an entry as fast as the standing record is found faster or slower."""
+
+BETTER = (FASTER, ONLY_SECOND)
+"""Verdicts on an entry beside a rival with which it takes the rival's place."""
+
+OPTIONS = ("steps_per_call", "data_placement", "keep_freed_memory")
+"""Run options that an entry may choose; the judge sets all others."""
+
+_JUDGES = ("tensorboard", "tracker", "checkpoint.every_seconds", "checkpoint.every_steps")
+
+_OUTSIDE = {
+    *("socket", "ssl", "urllib", "http", "ftplib", "smtplib", "telnetlib", "requests", "httpx"),
+    *("aiohttp", "subprocess", "multiprocessing", "ctypes", "cffi"),
+}
+"""Modules that lead out of the process or around it."""
+
+
+class Fault(NamedTuple):
+    """A rule that an entry breaks, and how."""
+
+    rule: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.why}"
+
+
+class Read(NamedTuple):
+    """An entry that was read, with its runs and the hash of each file."""
+
+    entry: Entry
+    runs: list[OurRun]
+    rivals: list[OurRun]
+    hashes: dict[str, str]
+
+
+def read(folder: Path) -> Read:
+    """Read an entry with its runs.
+
+    Raises:
+      ConfigError: It is no whole entry; names the rule.
+    """
+    files = files_of(folder)  # before anything in it is read
+    entry, hashes = read_entry(folder), hashes_of(files)
+    described = {name: digest for name, digest in hashes.items() if name != ENTRY_FILE}
+    for name in sorted(described.keys() | entry.files.keys()):
+        if described.get(name) != entry.files.get(name):
+            where = "is not there" if name not in described else "has another hash than it says"
+            raise ConfigError(f"{folder}: hash: {name} {where} in {ENTRY_FILE}")
+    try:
+        runs, rivals = (
+            sorted(
+                map(our_runs.read_run, our_runs.find_run_directories(folder / part)),
+                key=lambda run: run.result.seed,
+            )
+            for part in (RUNS, RIVAL)
+        )
+    except RunError as error:
+        raise ConfigError(f"{folder}: hash: {error}") from None
+    return Read(entry, runs, rivals, hashes)
+
+
+def first_fault(
+    folder: Path, entry: Read, track: Track, baseline: Mapping[str, Any]
+) -> Fault | None:
+    """First rule that an entry breaks; None where it breaks none.
+
+    Args:
+      baseline: Experiment of the track's baseline, as plain JSON values.
+    """
+    try:
+        return next(_faults(folder, entry, track, baseline), None)
+    except summary.FORGED as error:
+        return Fault("hash", summary.of_another_kind(error))
+
+
+def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any]) -> Iterator[Fault]:
+    entry = read.entry
+    if entry.track != track.name:
+        yield Fault("track", f"the entry is for the track {entry.track}, not {track.name}")
+    for path in our_runs.find_run_directories(folder / RUNS):
+        record = record_at(path)
+        yield from _record_faults(path, record, entry)
+        yield from _track_faults(path, record, track, baseline)
+    for path in our_runs.find_run_directories(folder / RIVAL):
+        yield from _track_faults(path, record_at(path), track, baseline)
+    yield from (Fault("code", why) for why in _choice_faults(entry))
+    yield from (
+        Fault("code", why) for why in source_faults(_sources(folder), entry.experiment, track)
+    )
+    for runs, trials, what in (
+        (read.runs, entry.trials, "trials"),
+        (read.rivals, entry.rivals, "rivals"),
+    ):
+        yield from (Fault("trials", f"{what}: {why}") for why in trial_faults(runs, track))
+        if tuple(map(trial_of, runs)) != trials:
+            yield Fault("trials", f"{ENTRY_FILE} says other times or seeds than the logs ({what})")
+    if read.runs and options_of(read.runs[0]) != entry.options:
+        yield Fault("trials", f"{ENTRY_FILE} has other run options than the logs")
+    found = compared(entry.trials, entry.rivals)
+    if found is None or found[0].word not in BETTER:
+        why = "no times to compare" if found is None else found[0].why
+        yield Fault("significance", f"not faster than {entry.claim.rival} at p < {LEVEL}: {why}")
+
+
+def record_at(path: Path) -> dict[str, Any]:
+    """Content of a run's `experiment.json`; `ConfigError` if it has none, or a damaged one."""
+    record = read_record(RunDirectory(path))
+    if record is None:
+        raise ConfigError(f"{path} has no experiment.json")
+    return record
+
+
+def _record_faults(path: Path, record: dict[str, Any], entry: Entry) -> Iterator[Fault]:
+    """Yield where a run's record contradicts itself, its log or the source."""
+    if is_changed(record, log_path(path, 0)):
+        yield Fault("hash", f"{path.name}: the log has another hash of experiment.json")
+    if identity_of(record["identity_fields"]) != record["identity"]:
+        yield Fault("hash", f"{path.name}: experiment.json was changed: its identity is another")
+    texts = texts_of(record.get("source"))
+    if any(hash_of(item["text"]) != item["sha256"] for item in texts.values()):
+        yield Fault("hash", f"{path.name}: a kept text has not its own hash")
+    kept = {name: item["text"] for name, item in texts.items()}
+    code = record["identity_fields"].get("code")
+    if code is not None and code != own_sources.code_of(kept):
+        yield Fault("hash", f"{path.name}: the kept texts are not the code that was logged")
+    given = {name: entry.files.get(f"{SOURCE}/{name}") for name in kept}
+    named = {name for name in entry.files if name.startswith(f"{SOURCE}/")}
+    if given != {name: item["sha256"] for name, item in texts.items()} or len(named) > len(given):
+        yield Fault("hash", f"{path.name}: the source is not the one that its log was made by")
+    if next(iter(texts), "") != entry.source:
+        yield Fault("hash", f"{path.name}: the recipe's main file is not {entry.source!r}")
+    if without_place(record["experiment"]) != entry.experiment:
+        yield Fault("hash", f"{path.name}: its experiment is not that of {ENTRY_FILE}")
+
+
+def _track_faults(
+    path: Path, record: dict[str, Any], track: Track, baseline: Mapping[str, Any]
+) -> Iterator[Fault]:
+    """Yield where a run is one of another track."""
+    differences = track.differences(record["experiment"], baseline)
+    if differences:
+        yield Fault("track", f"{path.name}: {differences[0]}; begin with: {track.command}")
+    fingerprint = record["identity_fields"].get("data", {}).get("fingerprint")
+    if track.data_fingerprint and fingerprint != track.data_fingerprint:
+        yield Fault(
+            "track",
+            f"{path.name}: its data have the fingerprint {fingerprint}, those of {track.name} "
+            f"{track.data_fingerprint}",
+        )
+
+
+def without_place(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Experiment without the place of its data, and without claims about a recipe."""
+    fields = {
+        name: value
+        for name, value in experiment.items()
+        if name not in ("observations", "target_note", "mlperf_benchmark")
+    }
+    data = fields.get("data")
+    if isinstance(data, dict) and "data_dir" in data:
+        fields["data"] = {**data, "data_dir": ""}
+    return fields
+
+
+def _choice_faults(entry: Entry) -> Iterator[str]:
+    own = own_choices(entry.experiment)
+    if own:
+        yield (
+            f"{', '.join(own)}: the weights are measured without any code of the entry, so task, "
+            "model and data must be the project's; optimizer and schedule may be its own"
+        )
+
+
+def _sources(folder: Path) -> dict[str, str]:
+    paths = sorted((folder / SOURCE).rglob("*.py")) if (folder / SOURCE).is_dir() else ()
+    return {
+        path.relative_to(folder / SOURCE).as_posix(): records.read_plain(path, MOST_BYTES).decode(
+            errors="replace"
+        )
+        for path in paths
+    }
+
+
+def source_faults(
+    sources: Mapping[str, str], experiment: Mapping[str, Any], track: Track
+) -> Iterator[str]:
+    """Yield what the track forbids in Python files, by their names and texts."""
+    texts = [text.encode(errors="replace") for text in sources.values()]
+    size = sum(map(len, texts))
+    if size > track.limits.source_bytes:
+        yield f"the source has {size:,} bytes; at most {track.limits.source_bytes:,} may race"
+        return
+    # What can be told in so few bytes is no set of weights, wherever it hides: in a text, a name,
+    # a comment or a field.
+    packed = len(zlib.compress(b"".join([*texts, json.dumps(experiment).encode()]), 9))
+    if packed > track.limits.packed_bytes:
+        yield (
+            f"source and fields pack to {packed:,} bytes; at most {track.limits.packed_bytes:,} "
+            "may race: data and weights must not hide in them"
+        )
+    for name, text in sources.items():
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            yield f"{name} is no Python"
+            continue
+        for node in ast.walk(tree):
+            imported: list[str] = []
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                imported = [node.module or ""]
+            outside = [module for module in imported if module.partition(".")[0] in _OUTSIDE]
+            if outside:
+                line = getattr(node, "lineno", 0)
+                yield (
+                    f"{name}:{line}: imports {outside[0]}, and a run reaches no network and starts "
+                    "no process"
+                )
+
+
+def trial_faults(runs: Sequence[OurRun], track: Track) -> Iterator[str]:
+    """Yield why runs cannot be the trials of one side."""
+    if len(runs) < FEWEST_TRIALS:
+        yield f"{len(runs)} are too few; a comparison takes {FEWEST_TRIALS}"
+        return
+    first, seeds = runs[0], [run.result.seed for run in runs]
+    if len(set(seeds)) < len(seeds):
+        yield "two have one seed"
+    for run in runs:
+        result = run.result
+        if why := run.origin.difference(first.origin):
+            yield f"seed {result.seed}: {why}"
+        if run.layout != first.layout or run.machine != first.machine:
+            yield f"seed {result.seed} ran on {run.system}, and another on {first.system}"
+        if run.chooses:
+            yield f"seed {result.seed} chose the recipe, and so cannot judge it"
+        if result.interruptions or run.line_faults:
+            yield f"seed {result.seed} was interrupted, or its log is damaged"
+        if result.platform != track.platform:
+            yield (
+                f"seed {result.seed} ran on a {result.platform}, and {track.name} is for a "
+                f"{track.platform}"
+            )
+        if result.num_devices != 1:
+            yield f"seed {result.seed} ran on {result.num_devices} devices; a track takes one"
+        if len(result.evaluations) != 1:
+            yield (
+                f"seed {result.seed} looked {len(result.evaluations)} times at the examples to "
+                "evaluate; a run looks once, at its end"
+            )
+        others = [name for name, _ in run.options if name not in (*OPTIONS, *_JUDGES)]
+        if others:
+            yield (
+                f"seed {result.seed} ran with {others[0]}; of the options that can change a time "
+                f"an entry has {', '.join(OPTIONS)}, and the experiment's own xla_options"
+            )
+        if run.spent.seconds is None:
+            yield f"seed {result.seed}: how long it took is not known"
+
+
+def trial_of(run: OurRun) -> Trial:
+    """A trial by its log; `seconds` is 0 where it is not known."""
+    result = run.result
+    metric = str(result.target[0]["metric"])
+    seconds = result.time_to_accuracy_seconds
+    seconds = run.spent.seconds if seconds is None else seconds
+    quality = result.best.get(metric)
+    return Trial(
+        seed=result.seed,
+        reached=result.time_to_accuracy_seconds is not None,
+        seconds=seconds or 0.0,
+        quality=quality,
+    )
+
+
+def options_of(run: OurRun) -> dict[str, Any]:
+    """Run options that an entry may choose, and that are not the default."""
+    return {name: value for name, value in run.options if name in OPTIONS}
+
+
+def sample_of(trials: Sequence[Trial]) -> Sample | None:
+    """Sample of trials that ran in turn with those of another side, seed by seed."""
+    times = [trial.seconds if trial.reached else None for trial in trials]
+    sample = Sample.of(times, [t.seconds for t in trials], [t.seed for t in trials])
+    return sample and dataclasses.replace(sample, in_turn=True)
+
+
+def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> tuple[Verdict, float] | None:
+    """Verdict on trials beside those of a rival, at the race's level, and the p value.
+
+    None where a side has no trial, or the time of one is not known.
+    """
+    if not trials or not rivals:
+        return None
+    first, second = sample_of(rivals), sample_of(trials)
+    if first is None or second is None:
+        return None
+    # Equal within a margin is no verdict here: a record may be small, if it is significant.
+    verdict = judge(first, second, alpha=LEVEL, may_be_equivalent=False)
+    return verdict, p_different(first, second)

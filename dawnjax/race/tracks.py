@@ -1,0 +1,217 @@
+"""Tracks of the race: what is fixed, which data count, and what a run may use.
+
+A track is a TOML file in this folder. Its baseline is an experiment of the project, with flags that
+leave one evaluation, at the end.
+"""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from dawnjax import records
+from dawnjax.config import command_line
+from dawnjax.config.choices import CHOICES
+from dawnjax.config.config_json import to_json
+from dawnjax.errors import ConfigError
+from dawnjax.page.table import Table, of_words
+from dawnjax.runs.directory import flatten
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrackTarget:
+    """Quality that every counted trial reaches; the same as the baseline's own target."""
+
+    metric: str
+    direction: Literal["at_least", "at_most"]
+    value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of an entry.
+
+    Attributes:
+      seconds: Of one run by the judge's clock, imports and compilation included.
+      memory_gib: Of all its processes together.
+      disk_gib: Of all that it saves.
+      processes: Of a run; each may have 64 threads.
+      source_bytes: Of its Python files together.
+      packed_bytes: Of files and fields once compressed: trained weights must not hide in them.
+      preparation_ratio: Time before the data over that of the baseline, above which an entry is
+        refused.
+    """
+
+    seconds: float
+    memory_gib: float
+    disk_gib: float
+    processes: int
+    source_bytes: int
+    packed_bytes: int
+    preparation_ratio: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Track:
+    """What an entry races for.
+
+    Attributes:
+      platform: Kind of the one device.
+      experiment: The baseline, by name.
+      flags: Flags of the baseline, and of every run of an entry.
+      data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are, or
+        where it is not known yet.
+      data_benchmark: Published set that the data must be recognized as.
+      hidden: Folders of installed packages that hold examples to evaluate; a run does not see them.
+      fixed: Fields of the experiment, or groups of them, that are as in the baseline.
+      rounds: Rounds of a verification.
+      rules: For people.
+    """
+
+    name: str
+    title: str
+    platform: Literal["cpu", "gpu"]
+    experiment: str
+    flags: tuple[str, ...]
+    data_fingerprint: str
+    data_benchmark: str = ""
+    data_note: str
+    hidden: tuple[str, ...]
+    fixed: tuple[str, ...]
+    rounds: int
+    rules: tuple[str, ...]
+    target: TrackTarget
+    limits: Limits
+
+    @property
+    def command(self) -> str:
+        """Command that trains one trial of the baseline as the track asks."""
+        return " ".join(["dawnjax train", f"--experiment={self.experiment}", *self.flags])
+
+    def differences(self, fields: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
+        """Fixed fields in which an experiment is not the baseline, in words.
+
+        Both are plain JSON values of an experiment.
+        """
+        given, wanted = _flat(fields), _flat(baseline)
+        names = sorted(name for name in given.keys() | wanted.keys() if self._is_fixed(name))
+        return [
+            f"{name} is {given.get(name, 'absent')!r}, and the track {self.name} has "
+            f"{wanted.get(name, 'absent')!r}"
+            for name in names
+            if given.get(name) != wanted.get(name)
+        ]
+
+    def _is_fixed(self, name: str) -> bool:
+        # Where the data lie is the judge's affair.
+        is_place = name == "data.data_dir"
+        return not is_place and any(f"{name}.".startswith(f"{prefix}.") for prefix in self.fixed)
+
+    def wrong_data(self, spec: Any) -> str:
+        """Reason why data are not the track's; empty where they are."""
+        if self.data_fingerprint:
+            if spec.fingerprint == self.data_fingerprint:
+                return ""
+            return f"their fingerprint is {spec.fingerprint}, not {self.data_fingerprint}"
+        declaration = getattr(spec, "declaration", None)
+        if not self.data_benchmark:
+            return "the fingerprint of the track's data is not known yet"
+        if declaration is None or declaration.benchmark != self.data_benchmark:
+            why = declaration.evidence if declaration else "they declare nothing"
+            return f"they are not {self.data_benchmark}: {why}"
+        return ""
+
+
+def track_names() -> list[str]:
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def read_track(name: str) -> Track:
+    """Read a track by its name; `ConfigError` with the nearest name if there is none."""
+    known = track_names()
+    if name not in known:
+        near = command_line.closest(name, known)
+        hint = f"did you mean {near!r}?" if near else f"tracks: {', '.join(known)}"
+        raise ConfigError(f"no track {name!r}; {hint}")
+    text = records.read_plain(_FOLDER / f"{name}.toml").decode()
+    return records.convert({"name": name, **tomllib.loads(text)}, Track)
+
+
+def baseline_request(track: Track, data_dir: str = "") -> Any:
+    """Request of the baseline; with the data where they lie here."""
+    from dawnjax.config.experiment_flags import parse_request  # loads JAX
+
+    argv = [f"--experiment={track.experiment}", *track.flags]
+    if data_dir:
+        argv.append(f"--data.data_dir={data_dir}")
+    return parse_request("race", argv)[0]
+
+
+def baseline_fields(track: Track) -> dict[str, Any]:
+    """Plain JSON values of the baseline's experiment."""
+    return to_json(baseline_request(track).experiment)
+
+
+def own_choices(fields: Mapping[str, Any]) -> list[str]:
+    """Parts of an experiment that must be the project's, and are classes of the entry's own.
+
+    The judge measures the weights in a process without any code of the entry. It can do so only if
+    task, model and data are classes that it has.
+    """
+    found = []
+    for part, known in CHOICES.items():
+        value = fields.get(part)
+        tag = value.get("tag") if isinstance(value, dict) else None
+        if tag not in known:
+            found.append(f"{part}={tag}")
+    return found
+
+
+def tracks_table() -> Table:
+    tracks = [read_track(name) for name in track_names()]
+    return of_words(
+        ["track", "target", "device", "baseline", "data"],
+        [
+            [track.name, target_words(track), _device(track), track.experiment, _known_data(track)]
+            for track in tracks
+        ],
+        texts=range(5),
+    )
+
+
+def track_text(track: Track) -> str:
+    """Rules of a track for a terminal."""
+    limits = track.limits
+    return "\n".join(
+        [
+            f"{track.name}: {track.title}",
+            f"target: {target_words(track)}, on {_device(track)}",
+            f"baseline: {track.command}",
+            f"data: {track.data_note}",
+            *(f"rule: {rule}" for rule in track.rules),
+            f"fixed: {', '.join(track.fixed)}",
+            f"limits: {limits.seconds:g} s and {limits.memory_gib:g} GiB a run, "
+            f"{limits.source_bytes:,} bytes of source, {limits.packed_bytes:,} compressed",
+            f"judged by {track.rounds} rounds on fresh seeds",
+        ]
+    )
+
+
+def target_words(track: Track) -> str:
+    target = track.target
+    return f"{target.metric} {target.direction.replace('_', ' ')} {target.value:g}"
+
+
+def _device(track: Track) -> str:
+    return "any CPU" if track.platform == "cpu" else "one GPU"
+
+
+def _known_data(track: Track) -> str:
+    return track.data_fingerprint or track.data_benchmark or "not known yet"
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return flatten(dict(fields))

@@ -1,0 +1,76 @@
+"""The board: places, ties by name, and verdicts that no longer hold."""
+
+import pytest
+from made_race import write_entry
+
+from dawnjax.errors import ConfigError
+from dawnjax.race import board, rules
+from dawnjax.race.entry import Trial, content_hash
+from dawnjax.race.tracks import read_track
+from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, write_verdict
+
+
+def judge(folder, word, ratio, **more):
+    """Write a verdict on an entry beside it."""
+    read = rules.read(folder)
+    trial = Trial(seed=9, reached=True, seconds=10 * ratio, quality=0.99)
+    beside = Beside(
+        word="faster", why="", ratio=ratio, low=ratio - 0.1, high=ratio + 0.1, ends="99 %",
+        p_value=0.001,
+    )  # fmt: skip
+    side = SideResult(trials=(trial,), mean_seconds=10 * ratio, preparation_seconds=5.0)
+    verdict = JudgedEntry(
+        name=read.entry.name,
+        track="digits",
+        state="state",
+        entry_hash=content_hash(read.hashes),
+        date="2026-01-02",
+        word=word,
+        baseline=beside,
+        sides={read.entry.name: side},
+        **more,
+    )
+    write_verdict(folder.parent / "verdicts", verdict)
+
+
+def test_entries_stand_by_their_ratio_and_ties_by_name(tmp_path):
+    for name, word, ratio, more in (
+        ("slow", "accepted", 0.9, {}),
+        ("quick", "accepted", 0.5, {"sandbox": "none"}),
+        ("near", "tie", 0.51, {"rival": "quick", "why": "the interval holds 1"}),
+        ("cheat", "refused", 0.1, {"rule": "clock", "why": "it stood"}),
+    ):
+        judge(write_entry(tmp_path, name)[0], word, ratio, **more)
+    write_entry(tmp_path, "fresh")
+    boards = board.read_board(tmp_path / "entries")
+    table = board.board_table(read_track("digits"), boards["digits"])
+    assert table.column("entry") == ["quick", "slow", "near", "cheat", "fresh"]
+    assert table.column("rank") == [1, 2, None, None, None]
+    assert table.column("verdict")[2:] == ["tie with quick", "refused", "not yet judged"]
+    assert table.notes == (
+        "quick ran without a sandbox.",
+        "near ties with quick: the interval holds 1.",
+        "cheat: clock: it stood.",
+    )
+    page = board.page_of(boards)
+    assert "near ties with quick" in page and "quick takes" in page
+    with pytest.raises(ConfigError, match="is a file; choose a directory"):
+        board.write_page(boards, tmp_path / "entries" / "quick" / "entry.json")
+
+
+def test_a_verdict_on_other_files_is_none(tmp_path):
+    folder, _ = write_entry(tmp_path)
+    judge(folder, "accepted", 0.5)
+    (folder / "README.md").write_text("Words that came later.")
+    [(_, verdict)] = board.read_board(tmp_path / "entries")["digits"]
+    assert verdict is None
+
+
+def test_a_damaged_verdict_and_an_empty_folder_are_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="holds no entry"):
+        board.read_board(tmp_path)
+    folder, _ = write_entry(tmp_path)
+    (folder.parent / "verdicts").mkdir()
+    (folder.parent / "verdicts" / "mine.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"mine.json is no verdict \(name is missing\); remove"):
+        board.read_board(folder.parent)

@@ -1,0 +1,125 @@
+"""The walls around a stranger's process, tried from inside."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dawnjax
+from dawnjax.errors import ConfigError
+from dawnjax.race import sandbox
+from dawnjax.race.guarded import Guarded, LimitError
+from dawnjax.race.sandbox import Bind, Box
+from dawnjax.race.tracks import Limits, read_track
+
+ESCAPES = r"""
+import ctypes, glob, json, os, socket, sys
+def tried(act):
+    try:
+        return repr(act())
+    except Exception as error:
+        return type(error).__name__
+def connect():
+    socket.create_connection(("1.1.1.1", 80), 2)
+libc = ctypes.CDLL(None, use_errno=True)
+package, hidden, home = sys.argv[1:4]
+found = {
+    "network": tried(connect),
+    "write": tried(lambda: open(os.path.join(package, "x.py"), "w")),
+    "data": tried(lambda: open("/race/data/x", "w")),
+    "root": tried(lambda: open("/x", "w")),
+    "unmounted": libc.umount2(hidden.encode(), 2),
+    "hidden": tried(lambda: os.listdir(hidden)),
+    "home": tried(lambda: os.listdir(home)),
+    "escaped": tried(lambda: os.chroot("/")),
+    "processes": len(glob.glob("/proc/[0-9]*")),
+    "seen": sorted(os.listdir("/race")),
+    "secret": os.environ.get("SECRET"),
+}
+with open("/race/run/found.json", "w") as file:
+    json.dump(found, file)
+"""
+
+
+@pytest.mark.processes
+def test_a_process_inside_reaches_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "token")
+    for name in ("root", "data", "run", "home"):
+        (tmp_path / name).mkdir()
+    try:
+        kind = sandbox.choose(tmp_path / "root")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    binds = [Bind(outside=tmp_path / "data", inside=Path("/race/data"))]
+    binds.append(Bind(outside=tmp_path / "run", inside=Path("/race/run"), writable=True))
+    hidden = read_track("digits").hidden
+    box = Box(kind=kind, binds=tuple(binds), hidden=hidden, cpu_seconds=20, processes=16)
+    sklearn = importlib.util.find_spec("sklearn")
+    assert sklearn is not None and sklearn.origin is not None
+    data = Path(sklearn.origin).resolve().parent / hidden[0].removeprefix("sklearn/")
+    assert any(data.iterdir())
+    package = Path(dawnjax.__file__).parent
+    told = [str(package), str(data), str(tmp_path / "home")]
+    command = box.command([sys.executable, "-I", "-S", "-c", ESCAPES, *told], tmp_path / "root")
+    done = subprocess.run(command, env=sandbox.environment("cpu"), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "run" / "found.json").read_text())
+    assert found["network"] == "OSError"
+    assert found["write"] == found["data"] == found["root"] == "OSError"
+    assert found["unmounted"] == -1 and found["hidden"] == "[]"
+    assert found["home"] == "FileNotFoundError" and found["escaped"] == "PermissionError"
+    assert found["processes"] <= 2 and found["secret"] is None
+    assert found["seen"] == ["data", "run"]
+    assert not (package / "x.py").exists() and any(data.iterdir())
+
+
+LIMITS = Limits(
+    seconds=1.0,
+    memory_gib=0.25,
+    disk_gib=0.01,
+    processes=2,
+    source_bytes=1,
+    packed_bytes=1,
+    preparation_ratio=1.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("import time; time.sleep(60)", "more than 1 s"),
+        ('import time; x = 2**29 * b"x"; time.sleep(60)', "more than 0.25 GiB of memory"),
+        (
+            "import os, time; [os.fork() for _ in range(2)]; time.sleep(60)",
+            "more than 2 processes",
+        ),
+        (
+            "import sys, time; open(sys.argv[2], 'wb').write(bytes(2**24)); time.sleep(60)",
+            "it saved more than 0.01 GiB",
+        ),
+        ("import sys; sys.exit('no such thing')", "it ended: no such thing"),
+        ("import os, sys; os.write(int(sys.argv[1]), b'?')", "it spoke out of turn"),
+    ],
+)
+@pytest.mark.waits
+def test_a_process_that_breaks_a_limit_is_ended(code, line, tmp_path):
+    with Guarded(LIMITS, tmp_path) as process:
+        told = [str(process.say), str(tmp_path / "file")]
+        process.start([sys.executable, "-I", "-S", "-c", code, *told], dict(os.environ))
+        with pytest.raises(LimitError, match=line):
+            process.wait_for(b"d")
+
+
+def test_a_process_is_heard_and_told(tmp_path):
+    code = "import os, sys; s, h = map(int, sys.argv[1:]); os.write(s, b'r'); "
+    code += "os.read(h, 1) == b'g' and os.write(s, b'd')"
+    with Guarded(LIMITS, tmp_path) as process:
+        numbers = [str(process.say), str(process.hear)]
+        process.start([sys.executable, "-I", "-S", "-c", code, *numbers], dict(os.environ))
+        ready = process.wait_for(b"r")
+        process.tell(b"g")
+        assert process.began < ready <= process.wait_for(b"d")
