@@ -194,7 +194,7 @@ def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     command = ["train", *longer, f"--run_dir={tmp_path / 'killed'}"]
-    process = forked.Popen(
+    process = forked.start(
         [sys.executable, "-m", "dawnjax", *command], env=environment, stderr=subprocess.DEVNULL
     )
     first_save = tmp_path / "killed" / "checkpoints" / "40"
