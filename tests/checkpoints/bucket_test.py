@@ -36,7 +36,7 @@ def store() -> Iterator[ObjectStore]:
 
 def start(store: ObjectStore, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """Starts a command whose clients of Google Cloud Storage ask the store."""
-    return forked.Popen(
+    return forked.start(
         [sys.executable, *arguments],
         env={**os.environ, **store.environment(), **environment},
         stdout=subprocess.PIPE,

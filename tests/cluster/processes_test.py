@@ -54,7 +54,7 @@ class Group:
                 **settings,
             }
             with self._output_file(process_id).open("wb") as output:
-                self.workers[process_id] = forked.Popen(
+                self.workers[process_id] = forked.start(
                     [sys.executable, str(WORKER), json.dumps(arguments)],
                     env=environment,
                     stdout=output,

@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import forked
 import jax
 import numpy as np
 import pytest
 from first_steps import SEED, train_steps
+from shared_runs import copied_once
 from trained import final_state_of, restored_state, result_of
 
 from dawnjax.__main__ import main
@@ -63,13 +65,18 @@ def test_each_file_of_the_page_is_short_and_reaches_its_target(
 @pytest.fixture(scope="module")
 def regression(tmp_path_factory, compile_cache) -> tuple[Path, Path, list[str]]:
     """A run of the page's task on four devices: its file, its directory and its flags."""
-    folder = tmp_path_factory.mktemp("regression")
-    file, run_dir = folder / "mine.py", folder / "run"
-    file.write_text(FILES["task"])
-    flags = [f"--experiment={file}", "--tensorboard=false", compile_cache]
-    shown = ["--profile.seconds=0.05", "--profile.measured_peaks=false"]
-    assert main(["train", *flags, *shown, f"--run_dir={run_dir}"]) == 0
-    return file, run_dir, flags
+
+    def flags_in(folder: Path) -> list[str]:
+        return [f"--experiment={folder / 'mine.py'}", "--tensorboard=false", compile_cache]
+
+    def make(folder: Path) -> None:
+        (folder / "mine.py").write_text(FILES["task"])
+        shown = ["--profile.seconds=0.05", "--profile.measured_peaks=false"]
+        run_dir = f"--run_dir={folder / 'run'}"
+        assert main(["train", *flags_in(folder), *shown, run_dir]) == 0
+
+    folder = copied_once(tmp_path_factory, "regression", make)
+    return folder / "mine.py", folder / "run", flags_in(folder)
 
 
 @pytest.mark.compiles
@@ -180,14 +187,14 @@ def test_what_a_file_does_wrong_is_one_line(text, said, tmp_path, capsys):
 
 
 @pytest.mark.processes
-def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache):
+def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache, kept_programs):
     file, _, flags = regression
-    longer = [*flags, *QUICK, "--num_epochs=60", "--targets.0.value=0", "--steps_per_call=5"]
+    longer = [*flags, *QUICK, "--num_epochs=30", "--targets.0.value=0", "--steps_per_call=5"]
     longer.append("--checkpoint.every_steps=20")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     command = ["train", *longer, f"--run_dir={tmp_path / 'killed'}"]
-    process = subprocess.Popen(
+    process = forked.start(
         [sys.executable, "-m", "dawnjax", *command], env=environment, stderr=subprocess.DEVNULL
     )
     first_save = tmp_path / "killed" / "checkpoints" / "40"
@@ -201,7 +208,7 @@ def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache
     (step, state), (whole_step, whole) = (
         final_state_of(tmp_path / name, str(file)) for name in ("killed", "whole")
     )
-    assert step == whole_step == 600
+    assert step == whole_step == 300
     np.testing.assert_array_equal(state, whole)
 
 

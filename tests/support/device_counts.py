@@ -5,18 +5,21 @@ The process of `first_losses` runs this file as a script: a request as JSON, and
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import forked
 from quick_compilation import QUICK
+
+from dawnjax.machine import compilation
 
 
 def first_losses(cases: Mapping[str, Sequence[Any]], steps: int) -> dict[str, list[float]]:
     """Losses of the first steps of each case: a number of devices, and flags of training."""
-    command = [sys.executable, __file__, json.dumps({"cases": cases, "steps": steps})]
-    done = subprocess.run(command, capture_output=True, text=True)
+    request = {"cases": cases, "steps": steps, "cache": str(compilation.directory or "none")}
+    command = [sys.executable, __file__, json.dumps(request)]
+    done = forked.run(command)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -29,6 +32,7 @@ if __name__ == "__main__":
     from first_steps import train_steps
 
     asked = json.loads(sys.argv[1])
+    compilation.configure(asked["cache"])
     losses_by_case = {
         name: train_steps(devices, *flags, steps=asked["steps"])[1]
         for name, (devices, *flags) in asked["cases"].items()

@@ -40,30 +40,26 @@ _SUBREAPER = 36
 _ENVIRONMENT = dict(os.environ)
 
 
-class Popen(subprocess.Popen):
+def start(args: Sequence[str], **options: Any) -> subprocess.Popen:
     """`subprocess.Popen`, which forks `python -m dawnjax` and `python FILE` from the server.
 
     Anything else is started as always: `launch`, which loads little, a process with more options
     than its environment, directory and streams, and one whose JAX would load with other settings.
     """
+    program = list(args[:4])
+    is_forked = (
+        sys.platform.startswith("linux")
+        and program[:1] == [sys.executable]
+        and (program[1].endswith(".py") or program[1:3] == ["-m", "dawnjax"])
+        and program[3:] != ["launch"]
+        and options.keys() <= {"env", "cwd", "stdin", "stdout", "stderr", "text"}
+        and _read_at_import(options.get("env") or os.environ) == _read_at_import(_ENVIRONMENT)
+    )
+    return (_Forked if is_forked else subprocess.Popen)(args, **options)
 
-    def __init__(self, args: Sequence[str], **options: Any):
-        environment = options.get("env") or os.environ
-        program = list(args[:4])
-        self._is_forked = (
-            sys.platform.startswith("linux")
-            and program[:1] == [sys.executable]
-            and (program[1].endswith(".py") or program[1:3] == ["-m", "dawnjax"])
-            and program[3:] != ["launch"]
-            and options.keys() <= {"env", "cwd", "stdin", "stdout", "stderr", "text"}
-            and _read_at_import(environment) == _read_at_import(_ENVIRONMENT)
-        )
-        super().__init__(args, **options)
 
+class _Forked(subprocess.Popen):
     def _execute_child(self, args: Any, *rest: Any) -> None:  # type: ignore[override]
-        if not self._is_forked:
-            super()._execute_child(args, *rest)  # type: ignore[misc]
-            return
         # Positions as in CPython 3.11 to 3.14; of a pipe's ends the child has the first, or second.
         directory, environment, files = rest[4] or os.getcwd(), rest[5] or os.environ, rest[9:15]
         given = (files[0], files[3], files[5])
@@ -78,20 +74,17 @@ class Popen(subprocess.Popen):
 
 
 def run(
-    argv: Sequence[str], *, timeout: float | None = None, check: bool = False, **options: Any
+    argv: Sequence[str], *, timeout: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """`subprocess.run` of a process that may be forked, whose output is kept as text."""
     pipe = subprocess.PIPE
-    with Popen(argv, stdout=pipe, stderr=pipe, text=True, **options) as process:
+    with start(argv, stdout=pipe, stderr=pipe, text=True, **options) as process:
         try:
             output, errors = process.communicate(timeout=timeout)
         except BaseException:
             process.kill()
             raise
-    done = subprocess.CompletedProcess(argv, process.returncode, output, errors)
-    if check:
-        done.check_returncode()
-    return done
+    return subprocess.CompletedProcess(argv, process.returncode, output, errors)
 
 
 def _read_at_import(environment: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install -e '.[text]')")
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
 from first_steps import build, run_steps, train_steps, train_text, training
+from shared_runs import made_once
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
 from dawnjax.__main__ import main
@@ -39,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
-    return prepare_small_text(tmp_path_factory.mktemp("text"))
+    return made_once(tmp_path_factory, "small_text", prepare_small_text) / "prepared"
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def killed(tmp_path_factory, compile_cache):
     """A run that was killed after its checkpoint of step 60; not to be changed, but copied."""
 
     def make(folder: Path) -> None:
-        process = forked.Popen(command(folder / "run", compile_cache), env=environment())
+        process = forked.start(command(folder / "run", compile_cache), env=environment())
         wait_for(lambda: (folder / "run" / "checkpoints" / "60" / "manifest.json").exists())
         process.kill()
         assert process.wait() == -signal.SIGKILL
@@ -71,7 +71,7 @@ def killed(tmp_path_factory, compile_cache):
 
 def run_and_kill(argv: list[str], run_dir: Path, step: int, delay_seconds: float) -> bool:
     """Kills a run some moments after a step; tells whether it had not ended by then."""
-    process = forked.Popen(
+    process = forked.start(
         argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     wait_for(lambda: steps_reached(run_dir, step) or process.poll() is not None)
@@ -236,7 +236,7 @@ def why_steps_are_lost(run_dir: Path) -> str:
 @pytest.mark.processes
 def test_killed_in_the_middle_of_a_save(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.Popen(command(run_dir, compile_cache), env=environment())
+    process = forked.start(command(run_dir, compile_cache), env=environment())
     # Orbax writes a save into a folder of another name before it commits it.
     wait_for(lambda: list((run_dir / "checkpoints").glob("*orbax-checkpoint-tmp*")))
     process.kill()
@@ -279,7 +279,7 @@ def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache
     slow = f"--experiment={SUPPORT / 'slow_inputs.py'}"
     argv = [slow if flag == SMALL[0] else flag for flag in command(run_dir, compile_cache, *flags)]
     environ = environment() | {"DAWNJAX_TEST_SLOW": "0:0.3"}
-    process = forked.Popen(argv, env=environ, stderr=subprocess.PIPE)
+    process = forked.start(argv, env=environ, stderr=subprocess.PIPE)
     wait_for(lambda: any(event.get("name") == "profile" for event in events_of(run_dir)))
     process.terminate()
     asked = time.monotonic()
@@ -310,7 +310,7 @@ def test_the_clock_counts_all_but_the_gap(killed, tmp_path, compile_cache):
 @pytest.mark.processes
 def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.Popen(command(run_dir, compile_cache), env=environment())
+    process = forked.start(command(run_dir, compile_cache), env=environment())
     wait_for(lambda: steps_reached(run_dir, 120))
     process.terminate()
     process.wait()
@@ -391,7 +391,7 @@ def test_without_its_checkpoints_a_run_begins_again_and_says_so(
 @pytest.mark.processes
 def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.Popen(command(run_dir, compile_cache), env=environment())
+    process = forked.start(command(run_dir, compile_cache), env=environment())
     wait_for(lambda: steps_reached(run_dir, 10))
     process.send_signal(signal.SIGSTOP)  # or it could end before the second begins
     second = run(command(run_dir, compile_cache))
@@ -416,7 +416,7 @@ def test_a_checkpoint_directory_that_cannot_be_written_is_refused(tmp_path, comp
 @pytest.mark.processes
 def test_resumes_on_another_number_of_devices(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.Popen(command(run_dir, compile_cache), env=environment(4))
+    process = forked.start(command(run_dir, compile_cache), env=environment(4))
     wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
     process.kill()
     process.wait()

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import forked
 import numpy as np
 import pytest
 from fault_runs import SMALL, command, environment, run, steps_reached, wait_for
@@ -146,7 +147,7 @@ DIGITS = [
 def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cache):
     flags = [compile_cache, f"--run_dir={tmp_path / 'run'}"]
     flags += ["--targets.0.value=1.0", "--num_epochs=300"]
-    process = subprocess.Popen(
+    process = forked.start(
         [*DIGITS, *flags], env=environment(1, ""), stderr=subprocess.PIPE, text=True
     )
     wait_for(lambda: steps_reached(tmp_path / "run", 60))
