@@ -11,13 +11,16 @@ LARGEST_SCALE = float(np.log(1000 / 16))
 
 
 def overlaps(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Intersection over union [..., n, m]; 0 of boxes without area."""
-    top_left = torch.maximum(first[..., :, None, :2], second[..., None, :, :2])
-    bottom_right = torch.minimum(first[..., :, None, 2:], second[..., None, :, 2:])
-    shared = (bottom_right - top_left).clamp(min=0).prod(-1)
+    """Intersection over union [..., n, m]; 0 of boxes without area. It has no gradient."""
+
+    def shared_side(axis: int) -> torch.Tensor:
+        last = torch.minimum(first[..., :, None, axis + 2], second[..., None, :, axis + 2])
+        return last.sub_(torch.maximum(first[..., :, None, axis], second[..., None, :, axis]))
+
+    shared = shared_side(0).clamp_(min=0).mul_(shared_side(1).clamp_(min=0))
     areas = [(boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1) for boxes in (first, second)]
-    union = areas[0][..., :, None] + areas[1][..., None, :] - shared
-    return torch.where(union > 0, shared / union.clamp(min=1e-12), 0.0)
+    union = (areas[0][..., :, None] + areas[1][..., None, :]).sub_(shared)
+    return shared.div_(union.clamp_(min=1e-12))
 
 
 def to_corners(centred: torch.Tensor) -> torch.Tensor:

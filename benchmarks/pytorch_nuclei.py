@@ -135,7 +135,7 @@ class Trainer(pytorch_trial.Trainer):
         corners, draws = boxes * self.scale, self.draws(len(boxes))
 
         def labelled(others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            overlap = overlaps(corners, others).masked_fill(~is_object[..., None], -1.0)
+            overlap = overlaps(corners, others).masked_fill_(~is_object[..., None], -1.0)
             return overlap, *overlap.max(1)
 
         overlap, best, objects = labelled(self.anchors)
