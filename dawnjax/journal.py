@@ -117,16 +117,14 @@ class Journal:
         return not self._diverged
 
     def _record_losses(self, kept: Sequence[StepLoss]) -> None:
-        columns: dict[str, list[Any]] = {
-            "at_steps": [point.step for point in kept],
-            "losses": [point.loss for point in kept],
-        }
-        if kept[0].gradient_norm is not None:
-            columns["gradient_norms"] = [point.gradient_norm for point in kept]
-        self._log.append(LOSSES, **columns)
+        steps, losses, norms = (list(column) for column in zip(*kept, strict=True))
+        more: dict[str, Any] = {} if norms[0] is None else {"gradient_norms": norms}
+        self._log.append(LOSSES, at_steps=steps, losses=losses, **more)
         for step, loss, norm in kept:
-            norms = {} if norm is None else {"train/grad_norm": norm}
-            self._write_scalars(step, {"train/loss": loss, **norms})
+            scalars = {"train/loss": loss}
+            if norm is not None:
+                scalars["train/grad_norm"] = norm
+            self._write_scalars(step, scalars)
 
     def record_generation(self, step: int, number: int, figures: dict[str, float]) -> None:
         """Record that the examples of a generation are made, before its first step."""

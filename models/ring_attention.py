@@ -44,7 +44,7 @@ def ring_attention(
     # A score of -inf joins no softmax.
     scores = jnp.full(grouped.shape[2:4], -jnp.inf) if sinks is None else sinks
     scores = scores.astype(jnp.float32).reshape(grouped.shape[2:4])
-    mixed_BxHxGxQxC = _ring(grouped, key, value, documents, scores, parts, window)
+    mixed_BxHxGxQxC: jax.Array = _ring(grouped, key, value, documents, scores, parts, window)
     return jnp.moveaxis(mixed_BxHxGxQxC, 3, 1).reshape(query.shape)
 
 

@@ -58,7 +58,7 @@ class OurRun(NamedTuple):
     options: tuple[tuple[str, Any], ...] = ()
     changed_options: tuple[str, ...] = ()
     moments: bytes = b""
-    losses: tuple[tuple[float, float], ...] = ()
+    losses: tuple[tuple[int, float], ...] = ()
     copies: tuple[str, ...] = ()
     chooses: bool = False
     begins_by_the_rules: bool = False

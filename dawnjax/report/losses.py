@@ -11,7 +11,7 @@ from dawnjax.report.own import RUN_COLUMNS, named, pooled
 
 _COLUMNS = (
     *RUN_COLUMNS,
-    Column("step", "step", kind="number"),
+    Column("step", "step", kind="integer"),
     Column("loss", "training loss", kind="number"),
 )
 

@@ -47,7 +47,7 @@ def loss_curve(events: Sequence[Event]) -> list[StepLoss]:
     return list(curve.values())
 
 
-def averaged(curve: Sequence[StepLoss], most: int) -> list[tuple[float, float]]:
+def averaged(curve: Sequence[StepLoss], most: int) -> list[tuple[int, float]]:
     """At most `most` points (step, loss): means over stretches of equal numbers of kept losses.
 
     Losses that are NaN or infinite are left out.
@@ -55,4 +55,4 @@ def averaged(curve: Sequence[StepLoss], most: int) -> list[tuple[float, float]]:
     finite = [point for point in curve if abs(point.loss) < float("inf")]
     each = -(-len(finite) // most) or 1
     stretches = [finite[at : at + each] for at in range(0, len(finite), each)]
-    return [(float(s[-1].step), sum(point.loss for point in s) / len(s)) for s in stretches]
+    return [(s[-1].step, sum(point.loss for point in s) / len(s)) for s in stretches]

@@ -187,7 +187,8 @@ def test_a_ring_is_the_attention_of_one_device(window):
 
     def loss(arrays, execution):
         *seen, sinks = arrays
-        mixed = causal_attention(*seen, documents, window, execution, sinks)
+        query, key, value = seen
+        mixed = causal_attention(query, key, value, documents, window, execution, sinks)
         return (mixed * weights).sum()
 
     arrays = (query, key, value, sinks)

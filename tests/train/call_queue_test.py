@@ -4,7 +4,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -175,8 +175,8 @@ def test_the_losses_that_are_kept_are_of_the_same_steps_in_every_attempt(device)
 
 def test_norms_stand_beside_the_losses(device):
     queue = CallQueue(2)
-    losses = np.float32([[0.1, 3.0], [2.5, float("nan")], [0.0, 0.0]])
-    queue.add(CallMetrics(jax.numpy.asarray(losses), np.int32(0)), 2)
+    losses = jnp.array([[0.1, 3.0], [2.5, jnp.nan], [0.0, 0.0]], jnp.float32)
+    queue.add(CallMetrics(losses, jnp.int32(0)), 2)
     queue.drain()
     (first, second), latest = queue.take_losses(), queue.latest()
     assert first == (1, 0.1, 3.0)
