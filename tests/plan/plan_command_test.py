@@ -189,7 +189,8 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
     other = entry("c", [10.0], identity="3", **digits)
     harder = entry("d", [10.0], target=dataclasses.replace(small.target, value=0.8), **digits)
     assert epochs_at(256, small, large).mean == pytest.approx(13 / 3)
-    assert epochs_at(800, small, large).mean == 4
+    # At 1,024 it took 4; a slope is taken from other benchmarks.
+    assert epochs_at(800, small, large).mean == pytest.approx(4 * (3 * 1024 + 800) / (4 * 1024))
     assert "1 of 1 trials" in epochs_at(800, small, large).basis
     # Trials that all reached at one evaluation leave room for the next.
     alike = entry("e", [10.0, 10.0], identity="5", global_batch_size=1024, **digits)
