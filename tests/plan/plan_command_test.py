@@ -99,9 +99,10 @@ def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_
     assert "counted at batch 256: 16,384 is" in row["reasons"]["time_to_accuracy_seconds"]
     assert main([*command, given, "--json", "--batches=1024"]) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
-    # The made trials take 4, 5 and 4 epochs; the second did not reach.
-    assert row["epochs"]["value"] == 4
-    assert row["epochs"]["low"] < 2.5 and row["epochs"]["high"] > 6.4
+    # The made trials take 4, 5 and 4 epochs; the second did not reach. Four times the batch takes
+    # (3 x 256 + 1,024) / (4 x 256) times as many, as where no slope is known.
+    assert row["epochs"]["value"] == 7
+    assert row["epochs"]["low"] < 4.1 and row["epochs"]["high"] > 12
     assert "mean of 2 of 3 trials" in row["epochs_basis"] and "widened" in row["epochs_basis"]
     assert main([*command, f"--epochs_from={tmp_path / 'digits.jsonl'}"]) == 2
     error = capsys.readouterr().err
@@ -188,7 +189,8 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
     other = entry("c", [10.0], identity="3", **digits)
     harder = entry("d", [10.0], target=dataclasses.replace(small.target, value=0.8), **digits)
     assert epochs_at(256, small, large).mean == pytest.approx(13 / 3)
-    assert epochs_at(800, small, large).mean == 4
+    # At 1,024 it took 4; a slope is taken from other benchmarks.
+    assert epochs_at(800, small, large).mean == pytest.approx(4 * (3 * 1024 + 800) / (4 * 1024))
     assert "1 of 1 trials" in epochs_at(800, small, large).basis
     # Trials that all reached at one evaluation leave room for the next.
     alike = entry("e", [10.0, 10.0], identity="5", global_batch_size=1024, **digits)
