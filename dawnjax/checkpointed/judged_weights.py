@@ -88,13 +88,10 @@ def measure(experiment: Experiment, checkpoints: list[Path]) -> list[Measured]:
             continue
         metrics = evaluate(recipe, programs, state, feed, calls_in_flight(recipe, 1))
         value = metrics[experiment.targets[0].metric]
-        is_known = isinstance(value, float) and math.isfinite(value)
-        answers.append(
-            Measured(
-                reached=is_known and reaches(experiment.targets, metrics),
-                quality=value if is_known else None,
-            )
-        )
+        if not isinstance(value, float) or not math.isfinite(value):
+            answers.append(Measured())
+            continue
+        answers.append(Measured(reached=reaches(experiment.targets, metrics), quality=value))
     return answers
 
 
