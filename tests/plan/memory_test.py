@@ -152,6 +152,7 @@ def test_a_mesh_or_batch_that_does_not_divide_gets_one_line(capsys):
     assert "mesh.fsdp=3" in capsys.readouterr().out
 
 
+@pytest.mark.compiles
 def test_the_window_and_the_trees_of_a_search_count(capsys):
     pytest.importorskip("pgx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
     assert main(["plan", "minigo_9x9", "--memory", "--on=h100:1,h100:8", "--json"]) == 0
