@@ -204,7 +204,7 @@ def test_rooms_rest_on_errors_and_limits_alone():
         is_door |= (module, imported) == ("dawnjax.plan.calibration", "dawnjax.api")
         # A plan compiles the programs of a run, in a process of its own, or traces them.
         traced = ("dawnjax.plan.worker", "dawnjax.plan.memory", "dawnjax.plan.arrangements")
-            is_door |= module in traced
+        is_door |= module in traced
         if is_room and room(imported) == imported and not is_door:  # flat
             assert imported in base, f"{module} imports {imported}"
 
