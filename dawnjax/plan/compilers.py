@@ -103,7 +103,7 @@ def described_devices(system: System) -> list[Any]:
 
 def _give_cudnn_version() -> None:
     """Let JAX trace calls of cuDNN without the library: JAX asks for its version first."""
-    from jax_cuda12_plugin import _versions  # pyright: ignore[reportMissingImports]
+    from jax_cuda12_plugin import _versions  # pyright: ignore
 
     _versions.cudnn_get_version = lambda: 10_000 * CUDNN_VERSION[0] + 100 * CUDNN_VERSION[1]
 

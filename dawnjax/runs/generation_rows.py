@@ -17,7 +17,7 @@ def generation_rows(attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]
     rows: dict[int, dict[str, Any]] = {}
     saved: dict[tuple[int, int], dict[str, float]] = {}  # of the generation that it was saved in
     for events in attempts:
-        seconds = dict.fromkeys(GENERATION_PHASES, 0.0)
+        seconds: dict[str, float] = dict.fromkeys(GENERATION_PHASES, 0.0)
         phase, begin = "setup", 0.0
         for event in events:
             kind = event["event"]

@@ -360,7 +360,7 @@ def test_both_sides_of_segmentation_have_one_network_loss_and_search():
         first = module(pixels, train=True)
 
         def found(scores, codes):
-            extent = np.full(2, 64.0, np.float32)
+            extent = jax.numpy.full(2, 64.0)
             return proposals(
                 scores,
                 codes,
@@ -376,7 +376,7 @@ def test_both_sides_of_segmentation_have_one_network_loss_and_search():
         return losses.mean(), numbers, task.answer(module, given, setting)
 
     loss, anchors, answer = ours(params, images.permute(0, 2, 3, 1).numpy())
-    keys = moment.keys(AUGMENTATION, index)
+    keys = moment.keys(AUGMENTATION, jax.numpy.asarray(index))
     draws = [
         jax.vmap(lambda key, p=p, n=n: jax.random.uniform(jax.random.fold_in(key, p), (n,)))(keys)
         for p, n in ((1, count), (2, count + spec.most_objects))

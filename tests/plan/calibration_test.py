@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,8 @@ def run(monkeypatch):
 
 def calibrated(on="h200:8"):
     systems = [parse_system(on)]
-    return calibration.calibration_of("runs/a", REQUEST, systems, lambda system, batch: PROGRAMS)
+    request: Any = REQUEST
+    return calibration.calibration_of("runs/a", request, systems, lambda system, batch: PROGRAMS)
 
 
 def seconds(efficiency):

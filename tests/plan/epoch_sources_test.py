@@ -66,7 +66,8 @@ def test_another_batch_widens_and_a_far_one_is_withheld():
     near, far = known(batch=128), known(batch=512)
     assert near.spread == pytest.approx(math.hypot(known().spread, epochs.error_outside(1)))
     # One batch was counted: the critical batch is taken as three times as large.
-    assert near.mean == pytest.approx(known().mean * (3 * 64 + 128) / (4 * 64))
+    mean = known().mean
+    assert mean and near.mean == pytest.approx(mean * (3 * 64 + 128) / (4 * 64))
     assert far.mean is None and far.source == "" and "8.0 times beyond" in far.basis
 
 

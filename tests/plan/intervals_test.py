@@ -127,6 +127,7 @@ def _errors():
             between = [points[:place] + points[place + 1 :]] if below and above else []
             for known in (*below, *above, *between):
                 curve = epochs.fit(known, point.target)
+                assert curve is not None
                 away = efficiency.octaves_outside(curve.batches, point.batch)
                 error = abs(math.log(curve.at(point.batch) / point.epochs))
                 found[name].append((away, error))

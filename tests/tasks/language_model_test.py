@@ -82,10 +82,10 @@ def test_a_large_vocabulary_has_tokens_of_32_bits(tmp_path):
 def test_all_rows_at_once_are_the_rows_one_by_one(tmp_path):
     shards = {"a_train": range(11), "b_train": range(100, 107), "val": range(7)}
     data = write(tmp_path, **shards)
-    for split, count in (("train", 4), ("eval", 2)):
-        rows = data.load(split)["tokens"]
-        np.testing.assert_array_equal(np.asarray(rows), rows[np.arange(count)])
-    assert np.asarray(data.load("eval")["tokens"])[1].tolist() == [4, 5, 6, 256, 256]
+    rows, evaluated = data.load("train")["tokens"], data.load("eval")["tokens"]
+    np.testing.assert_array_equal(np.asarray(rows), rows[np.arange(4)])
+    np.testing.assert_array_equal(np.asarray(evaluated), evaluated[np.arange(2)])
+    assert np.asarray(evaluated)[1].tolist() == [4, 5, 6, 256, 256]
 
 
 def test_a_shard_is_of_the_split_whose_word_its_name_has(tmp_path):

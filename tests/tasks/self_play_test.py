@@ -274,8 +274,8 @@ def test_a_match_of_two_games_or_of_one_game_is_refused():
     network_match.refuse_other_game(PgxGame(), PgxGame(examples_per_generation=1), search)
     with pytest.raises(ConfigError, match="game tic_tac_toe.* and here game connect_four"):
         network_match.refuse_other_game(PgxGame(), TIC_TAC_TOE, search)
+    go = PgxGame(game="go_5x5")
     with pytest.raises(ConfigError, match="komi 0.5"):
-        go = PgxGame(game="go_5x5")
         network_match.refuse_other_game(go, dataclasses.replace(go, komi=0.5), search)
     with pytest.raises(ConfigError, match="opening_moves=0"):
         network_match.refuse_other_game(go, go, dataclasses.replace(search, opening_moves=0))
