@@ -349,7 +349,7 @@ def test_both_sides_of_segmentation_have_one_network_loss_and_search():
     trainer.model.load_state_dict(state)
     train = {name: np.asarray(array) for name, array in data.load("train").items()}
     images = trainer.normalized(torch.from_numpy(train["image"]))
-    levels, index = experiment.model.anchors(spec.image_shape), np.arange(3)
+    levels, index = experiment.model.anchors(spec.image_shape), jax.numpy.arange(3)
     count = sum(map(len, levels))
     moment = Moment(jax.random.key(2), jax.numpy.int32(0), jax.numpy.float32(0))
 
