@@ -50,7 +50,7 @@ def play_match(
     whole = replicated(session.mesh)
     arguments = (states, jax.device_put(jax.random.key(seed), whole))
     program = compile_program("match", call, arguments, whole, (), lambda *_: None)
-    points = np.asarray(program(*arguments))
+    points = np.asarray(program(*arguments), np.float64)
     if jax.process_index() != 0:
         return
     found = score(float(points.sum()), games)
