@@ -180,7 +180,7 @@ def test_a_ring_is_the_attention_of_one_device(window):
     query = draw.normal(size=(2, 16, 4, 8)).astype(np.float32)
     key, value = draw.normal(size=(2, 2, 16, 2, 8)).astype(np.float32)
     sinks, weights = draw.normal(size=4).astype(np.float32), draw.normal(size=query.shape)
-    documents = np.cumsum(draw.random((2, 16)) < 0.2, axis=1).astype(np.int32)
+    documents = jnp.array(np.cumsum(draw.random((2, 16)) < 0.2, axis=1), jnp.int32)
     mesh = mesh_of(data=1, context=4)
     plain = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     ring = dataclasses.replace(plain, placement=batch_sharding(mesh, 0), context_keys="ring")
