@@ -71,19 +71,24 @@ class Found:
 
 def meshes(model: Any, spec: Any, num_devices: int) -> Iterator[MeshShape]:
     """Meshes of so many devices that divide the model and its texts."""
-    from dawnjax.session import refuse_mesh
-
+    split = model.split_sizes(spec)
     divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
     for sizes in itertools.product(divisors, repeat=len(AXES) - 1):
         if num_devices % math.prod(sizes):
             continue
         others = dict(zip(AXES[1:], sizes, strict=True))
         shape = MeshShape(data=num_devices // math.prod(sizes), **others)
-        try:
-            refuse_mesh(model, spec, shape)
-        except ConfigError:
-            continue
-        yield shape
+        if _divides(shape, split):
+            yield shape
+
+
+def _divides(shape: MeshShape, split: Mapping[str, Sequence[tuple[str, int]]]) -> bool:
+    """True if each axis but `data` divides all that it splits."""
+    sizes = dataclasses.asdict(shape)
+    return all(
+        sizes[axis] == 1 or (split.get(axis) and all(n % sizes[axis] == 0 for _, n in split[axis]))
+        for axis in AXES[1:]
+    )
 
 
 def search(

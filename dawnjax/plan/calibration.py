@@ -23,10 +23,11 @@ from dawnjax.plan.interval import DEVIATIONS
 from dawnjax.plan.predict import step_parts
 from dawnjax.plan.systems import System
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
+from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.summary import RunResult, summarize_log
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment_flags import Request
-    from dawnjax.runs.summary import RunResult
 
 _PROGRAM = ("task", "model", "data", "compute_dtype", "xla_options", "stages", "accumulation_steps")
 """Fields that make another program; their beginnings."""
@@ -57,10 +58,8 @@ def calibration_of(
     Raises:
       ConfigError: The run is of another chip than all systems, of another program, or has no step.
     """
-    from dawnjax.api import load_run
-
-    run = load_run(Path(path).expanduser())
-    _refuse_other_program(path, run, request)
+    run, record = read_run(path)
+    _refuse_other_program(path, run, record, request)
     system = _system_of(path, run, systems)
     if run.global_batch_size is None:
         raise ConfigError(f"--calibrate={path}: its batch changes in the run")
@@ -88,13 +87,23 @@ def calibration_of(
     return Calibration(chip=system.accelerator.compiler, efficiency=after, note=note)
 
 
-def _refuse_other_program(path: str, run: "RunResult", request: "Request") -> None:
+def read_run(path: str) -> tuple[RunResult, dict[str, Any]]:
+    """Result of a run, and its `experiment.json`; ConfigError where the directory holds no run."""
+    folder = Path(path).expanduser()
+    record = read_record(RunDirectory(folder))
+    if record is None:
+        raise ConfigError(f"--calibrate={path}: it holds no run: there is no experiment.json")
+    return summarize_log(read_events(log_path(folder, 0))[0]), record
+
+
+def _refuse_other_program(
+    path: str, run: RunResult, record: dict[str, Any], request: "Request"
+) -> None:
     planned = request.experiment
     if run.experiment != planned.name:
         raise ConfigError(
             f"--calibrate={path}: it is a run of {run.experiment}, and {planned.name} is planned"
         )
-    record: dict[str, Any] = read_record(RunDirectory(Path(path).expanduser())) or {}
     then, now = flatten(record.get("experiment")), flatten(to_json(planned))
     other = [
         name
@@ -112,7 +121,7 @@ def _refuse_other_program(path: str, run: "RunResult", request: "Request") -> No
         )
 
 
-def _system_of(path: str, run: "RunResult", systems: Sequence[System]) -> System:
+def _system_of(path: str, run: RunResult, systems: Sequence[System]) -> System:
     device, reason = find_device(run.device_kind)
     if device is None:
         raise ConfigError(f"--calibrate={path}: {reason}")

@@ -34,8 +34,7 @@ def run(monkeypatch):
         run_options={"mesh": to_json(MeshShape())},
     )
     record = {"experiment": to_json(RESNET)}
-    monkeypatch.setattr("dawnjax.api.load_run", lambda path: result)
-    monkeypatch.setattr(calibration, "read_record", lambda directory: record)
+    monkeypatch.setattr(calibration, "read_run", lambda path: (result, record))
     return SimpleNamespace(result=result, record=record)
 
 
