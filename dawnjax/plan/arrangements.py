@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MOST = 5
 """Arrangements that are shown of each system."""
 
+TIE = 0.001
+"""Two arrangements whose costs differ by less cost the same."""
+
 EVALUATION_SHARE = 1 / 3
 """Time of an evaluated row over that of a trained one: the forward pass of three alike."""
 
@@ -124,7 +127,9 @@ def search(
     if not found:
         raise ConfigError(_nothing(experiment, spec, system, batches, smallest))
     priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
-    priced.sort(key=lambda row: (row.cost_of_an_example, row.memory.num_bytes))
+    # Of two that cost the same within 0.1 %, the one that leaves more memory comes first.
+    least = min(row.cost_of_an_example for row in priced)
+    priced.sort(key=lambda row: (round(row.cost_of_an_example / least / TIE), row.memory.num_bytes))
     best = _distinct(priced)[:MOST]
     return [best[0], *(_explained(row, above) for above, row in itertools.pairwise(best))]
 
@@ -197,8 +202,10 @@ def _explained(row: Found, above: Found) -> Found:
     name = max(growth, key=lambda name: growth[name])
     per_example = above.step.value / above.global_batch
     slower = row.cost_of_an_example / above.cost_of_an_example - 1
-    if growth[name] / per_example < 0.001:
-        other = "needs more memory" if slower < 0.001 else "needs more examples"
+    if growth[name] / per_example < TIE:
+        is_larger = row.memory.num_bytes > above.memory.num_bytes
+        tie = "needs more memory" if is_larger else "next to nothing"
+        other = tie if slower < TIE else "needs more examples"
         return dataclasses.replace(row, loses=other)
     part = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
     return dataclasses.replace(row, loses=part)
