@@ -16,7 +16,15 @@ SIDES = range(8, 1025)
 TAKEN = (
     *("cifar10", "digits", "image_arrays", "images", "imagenet", "movielens", "parallel_text"),
     *("synthetic", "synthetic_ratings", "synthetic_text", "synthetic_tokens", "token_shards"),
-    *("coco", "go_games", "pgx", "squad", "synthetic_objects", "synthetic_questions"),
+    *(
+        "coco",
+        "go_games",
+        "pgx",
+        "pgx_opponent",
+        "squad",
+        "synthetic_objects",
+        "synthetic_questions",
+    ),
 )
 """Names of other datasets: a person's images are never taken for them."""
 

@@ -18,11 +18,11 @@ def kept_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: dict[Any, tuple[Any, list[str]]] = {}
     make, stages, generation = session.make_recipe, train.compile_stages, train.compile_generation
 
-    def make_once(*arguments: Any) -> Any:
+    def make_once(*arguments: Any, **named: Any) -> Any:
         for kept, recipe in recipes:
-            if kept == arguments:
+            if kept == (arguments, named):
                 return recipe
-        recipes.append((arguments, make(*arguments)))
+        recipes.append(((arguments, named), make(*arguments, **named)))
         return recipes[-1][1]
 
     def once(key: Any, compile_programs: Any, record: Any) -> Any:
