@@ -96,7 +96,9 @@ def read_directory(path: Path) -> tuple[RunDirectory, dict[str, Any]]:
     """Read what a run directory says of its run; `ConfigError` if it contradicts itself."""
     directory = RunDirectory(path)
     directory.refuse_links()
-    record = read_record(directory)
+    # Before `read_record`, which takes a folder of other files for a wrong place of a new run.
+    is_run = directory.experiment_file.exists()
+    record = read_record(directory) if is_run else None
     if record is None:
         raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
     log = log_path(directory.path, 0)
