@@ -1,9 +1,15 @@
 """Compiled programs, and predictions made of them."""
 
-from collections.abc import Iterator
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from benchmarks.result_tables.cells import when
 from benchmarks.result_tables.result_files import Record, Rows
+
+if TYPE_CHECKING:
+    from dawnjax.plan.checks import Check
 
 H100_BYTES_PER_SECOND = 3.35e12
 """Memory bandwidth of an H100 SXM. Source: NVIDIA H100 Tensor Core GPU data sheet."""
@@ -74,10 +80,22 @@ def plan_decoders(_: list[tuple[str, Record]]) -> Rows:
     without_chip = {c.name: c for c in steps if c.left_out == ITS_CHIP}
     head = ["step", "predicted", "interval", "published", "error", "inside", "without its chip"]
     shown = [c for c in steps if c.left_out != ITS_CHIP]
-    rows = planned.validation_rows(shown)
-    others = planned.validation_rows([without_chip[c.name] for c in shown])
-    cells = ([row[0], *row[3:], other[6]] for row, other in zip(rows, others, strict=True))
-    return [head, *cells]
+    others = [without_chip[c.name] for c in shown]
+    rows, beside = planned.validation_rows(shown), planned.validation_rows(others)
+    cells = [[row[0], *row[3:], other[6]] for row, other in zip(rows, beside, strict=True)]
+    return [head, *cells, *_summary(shown, others)]
+
+
+def _summary(shown: Sequence["Check"], without_chip: Sequence["Check"]) -> Rows:
+    """Rows of the median error and of the count within the goal, in the columns of the errors."""
+    sides = (shown, without_chip)
+    errors = [[math.expm1(abs(math.log1p(check.error))) for check in side] for side in sides]
+    median = [f"{100 * statistics.median(side):.2g} %" for side in errors]
+    within = [f"{sum(c.is_within(0.15) for c in side)} of {len(side)}" for side in sides]
+    return [
+        ["median error", "", "", "", median[0], "", median[1]],
+        ["within 15 %", "", "", "", within[0], "", within[1]],
+    ]
 
 
 def plan_outside(_: list[tuple[str, Record]]) -> Rows:

@@ -391,8 +391,12 @@ class Task(abc.ABC):
 
         For `dawnjax evaluate --against`. `games` is even, and each begins half of them;
         `simulations` of 0 takes as many as training does.
+
+        Raises:
+          ConfigError: The task plays no games.
         """
-        raise NotImplementedError
+        del modules, settings, games, simulations, key
+        raise ConfigError(f"task={self.TAG} plays no games")
 
 
 def find_metric(task: Task, name: str) -> Metric | None:
