@@ -12,7 +12,7 @@ from dawnjax.analysis.our_run import OurRun, run_of
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.runs.directory import read_existing
 from dawnjax.runs.log import log_path, read_events
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import declared_metrics
@@ -42,11 +42,9 @@ def find_run_directories(path: Path) -> Iterator[Path]:
 def read_run(path: Path) -> OurRun:
     """Read a run directory; `RunError` if it is none, or if its log says too little."""
     try:
-        record = read_record(RunDirectory(path))
+        record = read_existing(path)
     except ConfigError as error:
         raise RunError(str(error)) from None
-    if record is None:
-        raise RunError(f"{path} is no run directory: it has no experiment.json")
     log = log_path(path, 0)
     events, line_faults = read_events(log)
     try:

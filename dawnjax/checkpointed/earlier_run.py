@@ -19,7 +19,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.execution import Execution
 from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, changed_texts, read_record
+from dawnjax.runs.directory import RunDirectory, changed_texts, read_existing
 from dawnjax.runs.log import log_path
 from dawnjax.tasks.task import Setting
 from dawnjax.text import escaped
@@ -96,11 +96,7 @@ def read_directory(path: Path) -> tuple[RunDirectory, dict[str, Any]]:
     """Read what a run directory says of its run; `ConfigError` if it contradicts itself."""
     directory = RunDirectory(path)
     directory.refuse_links()
-    # Before `read_record`, which takes a folder of other files for a wrong place of a new run.
-    is_run = directory.experiment_file.exists()
-    record = read_record(directory) if is_run else None
-    if record is None:
-        raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
+    record = read_existing(path)
     log = log_path(directory.path, 0)
     for fault in contradictions(record, log) if log.exists() else ():
         raise ConfigError(f"{directory.path}: {fault}; put back the file that was exchanged")

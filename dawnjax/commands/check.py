@@ -15,12 +15,11 @@ from dawnjax.official import mlperf_rules
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.directory import (
-    RECORD_FILE,
     RunDirectory,
     flatten,
     hash_of,
     is_record_file,
-    read_record,
+    read_existing,
     texts_of,
 )
 from dawnjax.runs.log import Event, log_path, read_events
@@ -84,14 +83,10 @@ def _short(line: str) -> str:
 def check_run(path: Path) -> tuple[list[str], list[str]]:
     """Check a run directory; returns its faults, and notes that are no faults."""
     directory = RunDirectory(path)
-    if not path.is_dir():
-        return [RECORD_FILE if is_record_file(path) else f"there is no directory {path}"], []
     try:
-        record = read_record(directory)
+        record = read_existing(path)
     except ConfigError as error:
-        return [str(error)], []
-    if record is None:
-        return ["experiment.json is missing: this is no run directory"], []
+        return [str(error).removeprefix(f"{path}: ")], []
     faults: list[str] = []
     notes: list[str] = []
     logs = sorted((path / "log").glob("process_*.jsonl"))

@@ -17,7 +17,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.runs.directory import read_existing
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES, begins_by_the_rules, chooses
 from dawnjax.runs.summary import RunResult
@@ -73,12 +73,7 @@ class ExportedRun:
 
 def read_run(path: Path) -> ExportedRun:
     """Read a run that has ended; `RunError` for any other, or for a damaged log."""
-    directory = RunDirectory(path)
-    if not path.is_dir():
-        raise ConfigError(f"there is no run directory {path}")
-    record = read_record(directory) if directory.experiment_file.exists() else None
-    if record is None:
-        raise ConfigError(f"{path} is no run directory: experiment.json is missing")
+    record = read_existing(path)
     log = log_path(path, 0)
     events, line_faults = read_events(log)
     try:

@@ -89,6 +89,20 @@ def new_run_id(experiment_name: str, seed: int) -> str:
     return f"{experiment_name}-s{seed}-{moment}-{secrets.token_hex(2)}"
 
 
+def read_existing(path: Path) -> dict[str, Any]:
+    """Read `experiment.json` of a run that there is; `ConfigError` if there is none."""
+    directory = RunDirectory(path)
+    # Before `read_record`, which takes a folder of other files for a wrong place of a new run.
+    record = read_record(directory) if directory.experiment_file.exists() else None
+    if record is not None:
+        return record
+    if is_record_file(path):
+        raise ConfigError(f"{path}: {RECORD_FILE}")
+    if not path.exists():
+        raise ConfigError(f"{path} is no run directory: there is nothing of that name")
+    raise ConfigError(f"{path} is no run directory: it has no experiment.json")
+
+
 def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     """Read `experiment.json`; None without a run, `ConfigError` for damage or any other content."""
     file = directory.experiment_file

@@ -287,7 +287,7 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
             "--system='../x'",
         ),
         (["--format=mlperf", "--out=RUN", "RUN", "--submitter=L"], "is not empty"),
-        (["--format=mlperf", "--out=o", "nowhere", "--submitter=L"], "no run directory nowhere"),
+        (["--format=mlperf", "--out=o", "nowhere", "--submitter=L"], "nowhere is no run directory"),
         (["--format=both", "--out=o", "RUN"], "--format"),
     ],
 )

@@ -260,7 +260,7 @@ def test_the_command_names_files_folders_and_what_is_neither(tmp_path, capsys):
     )
     (tmp_path / "empty").mkdir()
     assert main(["check", str(tmp_path / "empty")]) == 1
-    assert "this is no run directory" in capsys.readouterr().out
+    assert "is no run directory" in capsys.readouterr().out
 
 
 def test_every_row_of_the_keys_names_a_known_benchmark_and_its_rounds():

@@ -90,6 +90,7 @@ def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     assert check_run(run_dir)[0] == []
 
 
+@pytest.mark.compiles
 def test_the_profile_s_own_steps_are_none_of_the_run_s(profiled_run):
     run_dir, result = profiled_run
     (host,) = result["hosts"]

@@ -54,6 +54,7 @@ def test_a_run_as_one_program_is_the_loops_run(record, tmp_path):
     np.testing.assert_allclose(seed["metrics"]["loss"], last["loss"], rtol=1e-3)
 
 
+@pytest.mark.compiles
 def test_seeds_are_trials_of_their_own(record):
     first, second = record[1]["seeds"]
     assert (first["seed"], second["seed"]) == (5, 6)
