@@ -16,10 +16,13 @@ from dawnjax.statistics.verdict import ratio_of_means
 
 Trial = dict[str, Any]
 
+RATE = "train seconds an epoch"
+"""A trial that missed the target has this too."""
+
 QUANTITIES: dict[str, Callable[[Trial], float]] = {
     "time to accuracy, s": lambda trial: trial["time_to_accuracy_seconds"],
     "total with compilation, s": lambda trial: trial["total_seconds_to_accuracy"],
-    "train seconds an epoch": lambda trial: trial["train_seconds"] / trial["epochs"],
+    RATE: lambda trial: trial["train_seconds"] / trial["epochs"],
     "epochs": lambda trial: trial["epochs"],
 }
 
@@ -29,13 +32,16 @@ def trial_ratios(
 ) -> dict[str, tuple[float, float, Interval]]:
     """Our mean, their mean, and ours over theirs, of each quantity.
 
-    Seeds of the sides are unrelated. No ratio where a trial failed: its duration is no time to
-    accuracy.
+    Seeds of the sides are unrelated. Where a trial missed the target there is the rate alone: its
+    duration is no time to accuracy. Where one crashed there is nothing.
     """
-    if not all(trial["reached"] for trial in (*ours, *theirs)):
+    trials = (*ours, *theirs)
+    if any("error" in trial for trial in trials):
         return {}
+    names = QUANTITIES if all(trial["reached"] for trial in trials) else [RATE]
     ratios = {}
-    for name, of_trial in QUANTITIES.items():
+    for name in names:
+        of_trial = QUANTITIES[name]
         sides = [[float(of_trial(trial)) for trial in side] for side in (ours, theirs)]
         means = (float(np.mean(side)) for side in sides)
         ratios[name] = (*means, ratio_of_means(sides[1], sides[0]))
@@ -47,9 +53,9 @@ def trial_ratios_with_and_without_disturbed(
 ) -> dict[str, tuple[float, float, Interval]]:
     """As `trial_ratios`, and the time to accuracy again without trials that others disturbed."""
     ratios = trial_ratios(ours, theirs)
+    name = "time to accuracy, s"
     calm = [[t for t in side if not machine_load.is_disturbed(t)] for side in (ours, theirs)]
-    if ratios and all(calm) and len(calm[0]) + len(calm[1]) < len(ours) + len(theirs):
-        name = "time to accuracy, s"
+    if name in ratios and all(calm) and len(calm[0]) + len(calm[1]) < len(ours) + len(theirs):
         ratios[f"{name}, without disturbed trials"] = trial_ratios(*calm)[name]
     return ratios
 

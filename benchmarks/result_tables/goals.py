@@ -234,8 +234,8 @@ def goals(_: list[tuple[str, Record]]) -> Rows:
                 figure = goal.figure(record)
                 state = goal.state(figure)
                 cells = [str(figure), state, figure.against, figure.runs]
-            except (KeyError, ValueError):  # a side failed, so that the file has no such figure
-                cells = ["none: a side failed", MISSED, "", ""]
+            except (KeyError, ValueError):  # the file has no such figure
+                cells = ["none: a side or a trial failed", MISSED, "", ""]
             rows.append([title, needed, *cells, *where])
             title = needed = ""
     return rows

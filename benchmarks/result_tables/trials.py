@@ -70,8 +70,9 @@ def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
     where = [machine(name, record), when(record, "jax", "torch")]
     where.append(f"{' and '.join(reached)}; {load}")
     ratios = trial_ratios_with_and_without_disturbed(ours, theirs)
-    if not ratios:
-        yield [*where, "no ratio: a trial did not reach"]
+    if "time to accuracy, s" not in ratios:
+        yield [*where, "time to accuracy, s: no ratio, a trial did not reach"]
+        where = [""] * 3
     leaves_jax_out = all("recipe_import_seconds" in t for t in record["pytorch"]["trials"])
     for quantity, (ours, theirs, ratio) in ratios.items():
         if quantity.startswith("total") and not leaves_jax_out:

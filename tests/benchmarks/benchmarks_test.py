@@ -233,4 +233,7 @@ def test_there_is_no_ratio_where_a_trial_did_not_reach():
     assert (ours, theirs, ratio.value) == (1.5, 3.0, pytest.approx(0.5))
     assert (ratio.ends, ratio.low, ratio.high) == ("range of 2", 0.25, 1.0)
     assert ratios["train seconds an epoch"][1] == 0.75
-    assert not compared.trial_ratios([trial(True, 1.0), trial(False, 9.0)], pytorch)
+    missed = compared.trial_ratios([trial(True, 1.0), trial(False, 9.0)], pytorch)
+    assert list(missed) == ["train seconds an epoch"]
+    crashed = [trial(True, 1.0), {"reached": False, "error": ["killed"]}]
+    assert not compared.trial_ratios(crashed, pytorch)
