@@ -5,8 +5,6 @@ that can change the time) and in the system (kind and number of devices, hosts, 
 where the devices are a CPU's). Nothing else is ever mixed.
 """
 
-import itertools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -171,8 +169,8 @@ def _trial(run: OurRun, metric: str) -> Trial:
         epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
         status=result.status,
         seed=result.seed,
-        # JSON has no NaN: an entry holds the losses before the first that is not finite.
-        first_losses=tuple(itertools.takewhile(math.isfinite, result.first_losses)),
+        # JSON has no NaN, so an entry ends before the first loss that is not finite.
+        first_losses=result.finite_losses,
         interrupted=result.interruptions > 0,
         compile_seconds_before_run_start=result.compile_seconds_before_run_start,
         compile_cache=result.compiled,

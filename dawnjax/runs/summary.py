@@ -1,6 +1,7 @@
 """The result of a run, computed from its log."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class RunResult:
         that count, `lost_steps` those that no save held. Empty where they are not known.
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
-      first_losses: The losses of the first `FIRST_LOSSES` steps.
+      first_losses: The losses of the first `FIRST_LOSSES` steps; NaN and infinities as text.
       epochs: Epochs that the newest state was trained.
       steps: Steps of the newest state; fewer than an attempt made before, if it lost some.
       diverged_step: The first step with a NaN or infinite loss.
@@ -137,7 +138,7 @@ class RunResult:
     wall_seconds: dict[str, float]
     interruptions: int
     phases: dict[str, float]
-    first_losses: list[float]
+    first_losses: list[float | str]
     epochs: float
     steps: int
     diverged_step: int | None
@@ -170,6 +171,12 @@ class RunResult:
         if states <= {"warm", "tuned"}:
             return max(states, key=["warm", "tuned"].index, default="")
         return "cold"
+
+    @property
+    def finite_losses(self) -> tuple[float, ...]:
+        """First losses before one that is NaN or infinite, which are text as in the log."""
+        known = itertools.takewhile(lambda loss: not isinstance(loss, str), self.first_losses)
+        return tuple(map(float, known))
 
     @property
     def epochs_to_target(self) -> float | None:
@@ -423,8 +430,8 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
     return best
 
 
-def _first_losses(events: Sequence[Event]) -> list[float]:
-    losses: dict[int, float] = {}
+def _first_losses(events: Sequence[Event]) -> list[float | str]:
+    losses: dict[int, float | str] = {}
     for event in events_of(events, LOSSES):
         for step, loss in zip(event["at_steps"][:FIRST_LOSSES], event["losses"], strict=False):
             losses.setdefault(step, loss)

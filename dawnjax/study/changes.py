@@ -74,11 +74,11 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
         return None, "not our runs: neither the experiment nor the first losses are known"
     is_one = first.entry.identity == second.entry.identity and len(_texts(first, second)) == 1
     words = "the same experiment" if is_one else "different experiments"
-    by_seed = {result.seed: result for result in first.results if result.first_losses}
-    pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.first_losses]
+    by_seed = {result.seed: result for result in first.results if result.finite_losses}
+    pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.finite_losses]
     if not pairs:
         return (None if is_one else False), f"{words}; no seed has first losses on both sides"
-    worst = max(largest_difference(a.first_losses, b.first_losses) for a, b in pairs)
+    worst = max(largest_difference(a.finite_losses, b.finite_losses) for a, b in pairs)
     seeds = f"{len(pairs)} seed{'s' if len(pairs) > 1 else ''}"
     agrees = worst <= SAME_LOSSES
     return agrees, f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"

@@ -146,7 +146,7 @@ def _arm(
     rows = {}
     if sample is not None:
         rows = {
-            trial.seed: Row(float(amount), bool(reached), tuple(run.result.first_losses))
+            trial.seed: Row(float(amount), bool(reached), run.result.finite_losses)
             for (trial, run), amount, reached in zip(
                 runs.items(), sample.amounts, sample.reached, strict=True
             )

@@ -310,6 +310,21 @@ def test_a_trial_that_has_not_ended_counts_as_not_reached_and_is_named(tmp_path)
     assert any(w.startswith("b has not ended (running)") for w in entry.warnings)
 
 
+def test_a_run_that_diverges_in_its_first_steps_is_a_trial(tmp_path):
+    """Its losses have NaN, which a log has as text."""
+    paths = [
+        write_run(tmp_path / "a", losses=(2.5, 2.25)),
+        write_run(
+            tmp_path / "b", seed=1, seconds=None, status="diverged", losses=(2.5, "NaN", 2.0)
+        ),
+        write_run(tmp_path / "c", seed=2, seconds=None, status="diverged", losses=("Infinity",)),
+    ]
+    (entry,) = entries_of(*paths)
+    assert [trial.status for trial in entry.trials] == ["reached", "diverged", "diverged"]
+    assert [trial.first_losses for trial in entry.trials] == [(2.5, 2.25), (2.5,), ()]
+    assert entry.summary is not None and entry.summary.expected_seconds == 90.0
+
+
 def test_a_run_given_twice_counts_once_and_a_seed_run_twice_is_named(tmp_path):
     path = write_run(tmp_path / "a", run_id="same")
     copy = write_run(tmp_path / "b", run_id="same")

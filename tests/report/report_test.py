@@ -39,6 +39,12 @@ def test_the_page_is_whole_and_names_no_address(report):
     assert "url(" not in report.html and "@import" not in report.html
 
 
+def test_an_interval_is_defined_as_it_is_computed():
+    meaning = dict(contents.DEFINITIONS)["95% interval"]
+    assert "t interval of the logarithm" in meaning and "bootstrap" not in meaning
+    assert "Fewer than 5 trials" in meaning and "fewer than 20 trials" in meaning
+
+
 def test_every_figure_has_words_and_every_table_its_heads(report):
     read = Page(report.html)
     ids = [attributes["id"] for _, attributes in read.tags if attributes.get("id")]

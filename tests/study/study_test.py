@@ -104,6 +104,17 @@ def test_the_figures_of_an_arm(tmp_path):
     assert [row["reached"] for row in second.rows] == [True, True, True, False, True, True]
 
 
+def test_a_trial_that_diverges_in_its_first_steps_counts_in_its_arm(tmp_path):
+    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0, 10.0], "4": [10.0, 10.0]})
+    for trial in ordered:
+        if trial.seed == 2:
+            folder, seed = trial.directory(tmp_path), trial.seed
+            write_run(folder, seed=seed, seconds=None, status="diverged", losses=(2.5, "NaN"))
+    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    assert [(arm.trials, arm.reached) for arm in (first, second)] == [(3, 2), (3, 2)]
+    assert first.expected_seconds == 30.0
+
+
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 TINY += ["--model.stage_sizes=1", "--model.stage_widths=16"]
 
