@@ -228,6 +228,16 @@ def test_what_is_left_out_is_named(tmp_path):
     assert figure.left_out == (("x num_epochs=9", "too many bars for one figure"),)
 
 
+def test_the_figure_of_the_wall_time_has_the_goodput_of_the_result(tmp_path):
+    (run,) = inputs.read([write_run(tmp_path / "a")]).runs
+    wall = {"self_play": 6.0, "gating": 1.0, "steps": 2.0, "setup": 1.0}
+    section = own.runs_section(
+        [run._replace(result=dataclasses.replace(run.result, wall_seconds=wall))]
+    )
+    assert section is not None and isinstance(figure := section.blocks[1], Figure)
+    assert "10 s, 90%" in figure.draw(880.0).body()
+
+
 def test_mean_wall_times_are_of_one_system_and_one_set_of_options(tmp_path):
     (run,) = inputs.read([write_run(tmp_path / "a")]).runs
     other = run._replace(result=dataclasses.replace(run.result, num_devices=64))
