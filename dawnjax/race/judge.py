@@ -120,7 +120,7 @@ def verify(
         return verdict, False
     baseline, data, spec = _baseline(track, data_dir)
     own = _side(entry.name, entry.experiment, entry.options, folder, entry.source)
-    record, rival_hash = _standing_record(folder.absolute().parent, verdicts, track, entry.name)
+    record, rival_hash = standing_record(folder.absolute().parent, verdicts, track, entry.name)
     sides = [baseline, own, *([record] if record else [])]
     with _work() as work:
         (work / "try").mkdir()
@@ -192,7 +192,7 @@ def _side(
     return Side(name=name, experiment=experiment, options=options, sources=sources, main=main)
 
 
-def _standing_record(
+def standing_record(
     folder: Path, verdicts: Path, track: Track, name: str
 ) -> tuple[Side | None, str]:
     """Accepted entry of a track that stands first beside another, and its hash.

@@ -8,7 +8,7 @@ from made_race import write_entry
 from dawnjax.errors import ConfigError
 from dawnjax.race import board, rules
 from dawnjax.race.entry import Trial, content_hash
-from dawnjax.race.judge import _standing_record
+from dawnjax.race.judge import standing_record
 from dawnjax.race.tracks import read_track
 from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, write_verdict
 
@@ -94,7 +94,7 @@ def test_an_entry_that_beat_a_record_stands_before_it(tmp_path):
 
     def record(beside):
         verdicts = tmp_path / "entries" / "verdicts"
-        side, _ = _standing_record(tmp_path / "entries", verdicts, read_track("digits"), beside)
+        side, _ = standing_record(tmp_path / "entries", verdicts, read_track("digits"), beside)
         return side and side.name
 
     assert order() == ["second", "first", "third"]
