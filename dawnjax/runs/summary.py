@@ -272,7 +272,9 @@ def summarize(events: Sequence[Event]) -> RunResult:
     no_total = no_total or no_time
     # A killed attempt may have lived for a heartbeat after its last event.
     uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
-    rate = _rounded(examples / phases["train"] if phases["train"] else None)
+    rate = _rounded(examples / phases["train"]) if examples > 0 and phases["train"] else None
+    if rate is None:
+        reasons["examples_per_second"] = "the log has no train step with its time"
     if run.lost_lines:
         rate, reasons["examples_per_second"] = None, run.lost_lines[0]
     if batch is None:
