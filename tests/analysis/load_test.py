@@ -5,6 +5,7 @@ import io
 import json
 import math
 import sys
+import time
 import warnings
 from typing import Any
 
@@ -16,6 +17,7 @@ from made_runs import write_run
 
 from dawnjax import analysis
 from dawnjax.analysis.entry_checks import with_summary_of_trials
+from dawnjax.analysis.loading import MOST_SHARING
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page.table import Column, Table, of_words
 from dawnjax.report import writing
@@ -200,6 +202,20 @@ def test_the_same_trials_in_two_entries_are_said(tmp_path):
         "3 trials: the two are not independent results",
     )
     assert runs.warnings[0].startswith("2 of its 3 trials (s0, s1) are also in another entry")
+
+
+def test_many_entries_of_one_source_or_one_run_take_no_square_of_their_number(tmp_path):
+    value = entry_of([1.0], suite="dawnjax").to_json()
+    lines = []
+    for number in range(1500):
+        trial = {**value["trials"][0], "clock_seconds": 1.0 + number, "run_id": "r"}
+        lines.append(json.dumps({**value, "trials": [trial]}))
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    began = time.process_time()
+    entries = analysis.load(tmp_path / "a.jsonl")
+    assert time.process_time() - began < 5
+    assert len({entry.source for entry in entries}) == 1500
+    assert len(entries[-1].warnings) == MOST_SHARING
 
 
 def test_rows_of_entries_trials_and_evaluations():
