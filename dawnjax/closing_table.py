@@ -74,8 +74,11 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     add(
         "throughput",
         "-" if rate is None else rate_text(rate, experiment, spec),
-        f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
-        f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
+        result.reasons.get(
+            "examples_per_second",
+            f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
+            f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
+        ),
     )
     add(
         "goodput",
@@ -89,7 +92,7 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     cost = result.cost_usd
     add(
         "cost",
-        "-" if cost is None else f"{cost:.4f} USD",
+        "-" if cost is None else f"{words.rounded(cost)} USD",
         result.reasons.get("cost_usd", "time to accuracy x price"),
     )
     add("hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result))
@@ -145,7 +148,9 @@ def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
     """Examples a second in the task's unit, and how many of its parts (as tokens) they hold."""
     parts = experiment.task.parts_of_examples(spec)
     more = "".join(f" ({rate * count:,.0f} {name}/s)" for name, count in parts.items())
-    return f"{rate:,.{1 if parts else 0}f} {experiment.task.example_unit}/s{more}"
+    # A slow task makes less than one a second.
+    text = words.rounded(rate) if rate < 100 else f"{rate:,.{1 if parts else 0}f}"
+    return f"{text} {experiment.task.example_unit}/s{more}"
 
 
 def _parts_note(experiment: Experiment, spec: AnySpec) -> str:

@@ -237,10 +237,10 @@ def summarize(events: Sequence[Event]) -> RunResult:
     wall, no_wall = goodput.wall_seconds(run)
     reasons: dict[str, str] = {}
 
-    def known(name: str, value: float | None, reason: str) -> float | None:
+    def known(name: str, value: float | None, reason: str, digits: int = 6) -> float | None:
         if value is None:
             reasons[name] = reason
-        return _rounded(value)
+        return None if value is None else round(value, digits)
 
     compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
     allocated, allocated_reason = run.allocated_cost()
@@ -331,8 +331,9 @@ def summarize(events: Sequence[Event]) -> RunResult:
         num_devices=devices["num_devices"],
         device_kind=devices["device_kind"],
         platform=devices["platform"],
-        cost_usd=known("cost_usd", cost, cost_reason),
-        allocated_cost_usd=known("allocated_cost_usd", allocated, allocated_reason),
+        # A run of seconds on a cheap machine costs some millionths.
+        cost_usd=known("cost_usd", cost, cost_reason, 9),
+        allocated_cost_usd=known("allocated_cost_usd", allocated, allocated_reason, 9),
         evaluations=evaluations,
         hosts=[] if host_summary is None else host_summary["hosts"],
         straggler=None if host_summary is None else host_summary.get("straggler"),
