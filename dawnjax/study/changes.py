@@ -69,7 +69,7 @@ class OpChange:
 def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     """True if both sides train the same, by identity and first losses; and the reason.
 
-    None where that cannot be decided.
+    None where that cannot be decided: a schedule may differ after the first losses.
     """
     if not first.runs or not second.runs:
         return None, "not our runs: neither the experiment nor the first losses are known"
@@ -79,10 +79,12 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.finite_losses]
     if not pairs:
         return (None if is_one else False), f"{words}; no seed has first losses on both sides"
+    if any(len(a.finite_losses) != len(b.finite_losses) for a, b in pairs):
+        return False, f"{words}; of a seed one side has fewer first losses that are numbers"
     worst = max(largest_difference(a.finite_losses, b.finite_losses) for a, b in pairs)
     seeds = f"{len(pairs)} seed{'s' if len(pairs) > 1 else ''}"
-    agrees = worst <= SAME_LOSSES
-    return agrees, f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"
+    said = f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"
+    return (is_one or None if worst <= SAME_LOSSES else False), said
 
 
 def changed_fields(first: Side, second: Side) -> list[str]:

@@ -56,3 +56,22 @@ def test_an_op_of_no_time_is_one_line(seconds, tmp_path):
     table.write_text(f"name,scope,seconds\nfusion.1,stem,{seconds}\n")
     with pytest.raises(RunError, match="ops.csv is no table of ops"):
         changes.op_changes(side, side)
+
+
+@pytest.mark.parametrize(
+    ("identity", "losses", "same"),
+    [
+        ("identity", (2.0, 1.0), True),
+        # Another schedule may begin alike.
+        ("another", (2.0, 1.0), None),
+        ("identity", (2.0, 1.5), False),
+        ("identity", (2.0, "NaN"), False),
+    ],
+)
+def test_first_losses_and_identity_together_tell_the_same_mathematics(
+    identity, losses, same, tmp_path
+):
+    write_run(tmp_path / "a", losses=(2.0, 1.0))
+    write_run(tmp_path / "b", losses=losses, identity=identity)
+    sides = [read_side(str(tmp_path / name)) for name in ("a", "b")]
+    assert changes.same_mathematics(*sides)[0] is same
