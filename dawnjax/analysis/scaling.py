@@ -87,8 +87,8 @@ def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
 def series(entries: Iterable[Entry]) -> list[list[Entry]]:
     """Group entries that differ in size alone, as far as they say.
 
-    They agree in suite, round, benchmark, target, submitter, framework, model and, but for whole
-    numbers, in hardware (`tpuv3-8` and `tpuv3-512`). Ours agree in the experiment's name; the
+    They agree in suite, round, benchmark, data, target, submitter, framework, model and, but for
+    whole numbers, in hardware (`tpuv3-8` and `tpuv3-512`). Ours agree in the experiment's name; the
     caller must know that nothing but the batch size differs, and the scaling table names entries
     that differ in more. Groups of one size are left out.
     """
@@ -99,6 +99,7 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
                 entry.suite,
                 entry.round,
                 entry.benchmark,
+                entry.data,
                 # As text, because a missing value does not sort beside a number.
                 repr(dataclasses.astuple(entry.target)),
                 entry.submitter,

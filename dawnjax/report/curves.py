@@ -1,5 +1,6 @@
 """Sections on the way to the target: learning curves with their spread, other thresholds."""
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 
@@ -39,17 +40,21 @@ _STEPS_BELOW = 5
 
 
 def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Training entries with evaluations, grouped by benchmark and target, with the group's name."""
+    """Training entries with evaluations by benchmark, data and target, with each group's name."""
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
         if entry.kind == "training" and any(trial.evaluations for trial in entry.trials):
-            groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
+            key = (entry.suite, entry.round, entry.benchmark, entry.data)
+            groups.setdefault(key, []).append(entry)
+    counts = collections.Counter(key[:3] for key in groups)
     named_groups = []
     for key, group in sorted(groups.items(), key=lambda item: (item[0][0] != "dawnjax", item[0])):
+        parts = [scope(*key[:3])] + [key[3]] * (counts[key[:3]] > 1)
+        name = " on ".join(filter(None, parts))
         of_all = targets(group)
         for target in of_all:
             ordered = sorted((entry for entry in group if entry.target == target), key=_by_speed)
-            named_groups.append((with_target(scope(*key), target, of_all), ordered))
+            named_groups.append((with_target(name, target, of_all), ordered))
     return named_groups
 
 

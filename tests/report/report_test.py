@@ -9,12 +9,13 @@ import re
 
 import pytest
 from browser import opened
+from made_entries import make_entry, make_trial
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
 from dawnjax.page.section import Figure
 from dawnjax.page.view import MOST_ROWS, TableView
-from dawnjax.report import contents, inputs, own, trials, writing
+from dawnjax.report import contents, curves, inputs, own, trials, writing
 from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import TimedEvaluation
 
@@ -164,6 +165,22 @@ def test_hosts_paths_and_addresses_are_left_out():
 
 
 @pytest.mark.compiles
+def test_entries_on_other_data_are_not_drawn_or_compared_together():
+    """An experiment of one name may be trained on made data."""
+
+    def on(data, seconds):
+        curve = [(1, seconds, 94.0)]
+        both = [make_trial(seconds, curve=curve), make_trial(seconds + 1, curve=curve)]
+        return make_entry(both, suite="dawnjax", source=data, data=data)
+
+    mixed = [on("CIFAR-10", 10.0), on("made data", 5.0)]
+    assert [title for title, _ in curves.groups_of(mixed)] == [
+        "DawnJAX ImageNet on CIFAR-10", "DawnJAX ImageNet on made data",
+    ]  # fmt: skip
+    assert [title for title, _ in curves.groups_of(mixed[:1])] == ["DawnJAX ImageNet"]
+    assert trials.comparisons_section(mixed) is None
+
+
 def test_one_entry_alone_and_many_make_a_page():
     # Letters after a cell's words are of footnotes.
     for alone, cells in (
