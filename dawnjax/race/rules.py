@@ -350,7 +350,7 @@ def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> tuple[Verdict,
 
 
 def claim_of(trials: Sequence[Trial], rivals: Sequence[Trial], rival: str) -> Claim | None:
-    """What trials beside those of a rival, named `rival`, claim; None as of `compared`."""
+    """Claim of trials beside those of a rival of a name; None where nothing can be compared."""
     found = compared(trials, rivals)
     if found is None:
         return None
