@@ -190,14 +190,25 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 
 def target_of(result: RunResult) -> EntryTarget:
-    """Target of a run, the first of several, with its metric's declaration."""
+    """Target of a run with its metric's declaration: the first, and any others in words."""
     if not result.target:
         return EntryTarget(metric="", value=None)
     first = result.target[0]
     metric = declared_metrics(result.metrics).get(first["metric"])
     declared = {} if metric is None else {"unit": metric.unit, "title": metric.title}
     return EntryTarget(
-        metric=first["metric"], value=first["value"], direction=first["direction"], **declared
+        metric=first["metric"],
+        value=first["value"],
+        direction=first["direction"],
+        others=_in_words(result.target[1:]),
+        **declared,
+    )
+
+
+def _in_words(targets: Sequence[dict[str, Any]]) -> str:
+    return " and ".join(
+        f"{part['metric']} {part['direction'].replace('_', ' ')} {part['value']}"
+        for part in targets
     )
 
 
@@ -205,12 +216,9 @@ def _target_warnings(result: RunResult) -> list[str]:
     parts = result.target
     warnings = []
     if len(parts) > 1:
-        everything = " and ".join(
-            f"{part['metric']} {part['direction'].replace('_', ' ')} {part['value']:g}"
-            for part in parts
-        )
         warnings.append(
-            f"the target is {everything}; the evaluations here are of {parts[0]['metric']} alone"
+            f"the target is {_in_words(parts)}; the evaluations here are of "
+            f"{parts[0]['metric']} alone"
         )
     if result.initialized_from:
         warnings.append(
