@@ -13,7 +13,7 @@ from dawnjax.analysis.cost import training_cost
 from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import RunError
 from dawnjax.runs.log import decode_line, encode_line, read_events
 from dawnjax.runs.stages import make_spans
 
@@ -310,21 +310,6 @@ def test_a_trial_that_has_not_ended_counts_as_not_reached_and_is_named(tmp_path)
     assert any(w.startswith("b has not ended (running)") for w in entry.warnings)
 
 
-def test_a_run_that_diverges_in_its_first_steps_is_a_trial(tmp_path):
-    """Its losses have NaN, which a log has as text."""
-    paths = [
-        write_run(tmp_path / "a", losses=(2.5, 2.25)),
-        write_run(
-            tmp_path / "b", seed=1, seconds=None, status="diverged", losses=(2.5, "NaN", 2.0)
-        ),
-        write_run(tmp_path / "c", seed=2, seconds=None, status="diverged", losses=("Infinity",)),
-    ]
-    (entry,) = entries_of(*paths)
-    assert [trial.status for trial in entry.trials] == ["reached", "diverged", "diverged"]
-    assert [trial.first_losses for trial in entry.trials] == [(2.5, 2.25), (2.5,), ()]
-    assert entry.summary is not None and entry.summary.expected_seconds == 90.0
-
-
 def test_a_run_given_twice_counts_once_and_a_seed_run_twice_is_named(tmp_path):
     path = write_run(tmp_path / "a", run_id="same")
     copy = write_run(tmp_path / "b", run_id="same")
@@ -391,23 +376,6 @@ def test_an_impossible_run_is_refused_by_name(tmp_path, name, field, value, why)
     path = rewrite(write_run(tmp_path / "odd"), change)
     with pytest.raises(RunError, match=f"odd: .*{why}"):
         our_runs.read_run(path)
-
-
-def test_a_second_target_is_part_of_what_was_reached(tmp_path):
-    """Times to one of two targets are not ranked with times to both."""
-
-    def change(event):
-        if event["event"] == "experiment":
-            first = event["experiment"]["targets"][0]
-            both = [first, {**first, "metric": "top_5_accuracy", "value": 0.99}]
-            event["experiment"] = {**event["experiment"], "targets": both}
-
-    one = write_run(tmp_path / "one")
-    two = rewrite(write_run(tmp_path / "two", identity="two"), change)
-    entries = entries_of(one, two)
-    assert [entry.target.others for entry in entries] == ["", "top_5_accuracy at least 0.99"]
-    with pytest.raises(ConfigError, match="0.9 and top_5_accuracy at least 0.99.* not to be rank"):
-        leaderboard(entries, "x")
 
 
 def test_a_wall_clock_that_is_no_date_leaves_the_date_unknown(tmp_path):
