@@ -53,12 +53,17 @@ def check(entry: Entry) -> None:
             fault = f"it must be from 1 to {MAX_SCALING_FACTOR:g}"
         elif isinstance(value, int | float) and not abs(value) < _LARGEST:  # nor is NaN below it
             fault = "it must be finite"
-        elif isinstance(value, int | float) and value < 0 and _AMOUNT.search(where):
+        elif isinstance(value, int | float) and value < 0 and _is_amount(where):
             fault = "it must not be negative"
         if fault:
             raise _damage(entry, f"{where} is {str(value)[:60]!r}; {fault}")
     if fault := _fault_of_trials(entry.trials):
         raise _damage(entry, fault)
+
+
+def _is_amount(where: str) -> bool:
+    # A swept field is what a recipe makes of it.
+    return not where.startswith("config.") and _AMOUNT.search(where) is not None
 
 
 def _fault_of_trials(trials: Sequence[Trial]) -> str:
