@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 MOST_FIELDS = 20
 """Changed fields in the text; the JSON has all."""
 
-MOST_WARNINGS = 20
-
 USAGE = "dawnjax compare A B [--margin=0.05] [--json] [--fail_if_slower_by=FRACTION]"
 
 DESCRIPTION = """
@@ -118,7 +116,7 @@ def _side_json(side: "Side") -> dict[str, Any]:
         "trials": len(entry.trials),
         "reached": sum(trial.reached for trial in entry.trials),
         "expected_seconds": side.sample.expected,
-        "warnings": [*entry.warnings, *(f"left out: {line}" for line in side.left_out)],
+        "warnings": list(entry.warnings),
     }
 
 
@@ -134,9 +132,7 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
             f"{name}  {arm}{side['label']}: {side['reached']} of {side['trials']} trials reached, "
             f"{time}"
         )
-        lines += [f"   warning: {warning}" for warning in side["warnings"][:MOST_WARNINGS]]
-        if (more := len(side["warnings"]) - MOST_WARNINGS) > 0:
-            lines.append(f"   and {more} more, which --json has")
+        lines += [f"   warning: {warning}" for warning in side["warnings"]]
     lines += ["", f"mathematics: {told['mathematics']}"]
     fields = told["changed_fields"]
     lines += [f"  {line}" for line in fields[:MOST_FIELDS]]

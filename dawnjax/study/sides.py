@@ -21,8 +21,6 @@ class Side:
 
     Attributes:
       arm: Name of the arm of a study whose trials these are; empty for others.
-      left_out: Runs and results at the path that could not be read, and trials that chose; a line
-        each.
       runs: Our runs with their directories, in the order of their seeds; empty for official
         entries and for files of entries.
     """
@@ -32,7 +30,6 @@ class Side:
     sample: Sample
     runs: tuple[tuple[Path, RunResult], ...] = ()
     arm: str = ""
-    left_out: tuple[str, ...] = ()
 
     @property
     def results(self) -> list[RunResult]:
@@ -73,14 +70,7 @@ def read_side(given: str) -> Side:
     if sample is None:
         raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
     runs = _runs_of(Path(path).expanduser(), entry)
-    return Side(
-        given=given,
-        entry=entry,
-        sample=sample,
-        runs=runs,
-        arm=_arm_at(Path(path)),
-        left_out=entries.problems,
-    )
+    return Side(given=given, entry=entry, sample=sample, runs=runs, arm=_arm_at(Path(path)))
 
 
 def _arm_at(path: Path) -> str:

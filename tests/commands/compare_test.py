@@ -60,15 +60,6 @@ def test_a_side_that_never_reaches_fails_the_gate(folders, capsys):
     assert main(["compare", never, a, "--fail_if_slower_by=0.05"]) == 0
 
 
-def test_a_run_that_cannot_be_read_is_named_and_not_left_out_in_silence(folders, capsys):
-    (folders / "a" / "4" / "log" / "process_00000.jsonl").unlink()
-    assert main(["compare", f"{folders}/a", f"{folders}/b"]) == 0
-    text = capsys.readouterr().out
-    assert "4 of 4 trials reached" in text
-    [line] = [line for line in text.splitlines() if "warning: left out:" in line]
-    assert "process_00000.jsonl" in line
-
-
 def test_the_same_mathematics_on_other_seeds_is_told_to_take_the_same(tmp_path, capsys):
     for name, seeds in (("a", range(6)), ("b", range(5)), ("c", range(6))):
         for seed in seeds:
