@@ -62,7 +62,7 @@ _DEFINITIONS = (
         f"Faster than the record that stood then, at p < {rules.LEVEL}, on seeds drawn after the "
         "entry was handed in.",
     ),
-    ("tie", "No such difference: ranks of ties say nothing."),
+    ("tie", "No such difference was found, or the rounds were too few; a note says which."),
 )
 
 Row = tuple[Entry, JudgedEntry | None]
