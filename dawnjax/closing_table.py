@@ -8,8 +8,10 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page import words
 from dawnjax.page.table import Table, of_words
+from dawnjax.results.entries import reaches
 from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.runs.summary import RunResult
+from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.task import find_metric
 
 RATES = ("games", "positions", "simulations")
@@ -67,7 +69,7 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         metric = find_metric(experiment.task, target["metric"])
         add(
             f"best {target['metric']}",
-            "-" if best is None or metric is None else metric.text(best),
+            "-" if best is None or metric is None else _quality(best, metric, target),
             f"target {target['direction'].replace('_', ' ')} {target['value']:g}",
         )
     rate = result.examples_per_second
@@ -99,6 +101,13 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     table = of_words(["quantity", "value", "what it holds"], rows, texts=(0, 2))
     title = f"{result.experiment}, seed {result.seed}: {result.status}"
     return dataclasses.replace(table, title=title)
+
+
+def _quality(best: float, metric: Metric, target: Mapping[str, Any]) -> str:
+    wanted = target["value"], target["direction"]
+    if reaches(round(best, metric.decimals), *wanted) and not reaches(best, *wanted):
+        return f"{best:.8g}"  # rounded it would stand as a target that was reached
+    return metric.text(best)
 
 
 def _generation_rows(result: RunResult) -> list[tuple[str, str, str]]:

@@ -19,7 +19,7 @@ from dawnjax.page.table import Cell, Column, Table
 from dawnjax.page.view import CellView, HeadView, TableView, number_cell
 from dawnjax.report.boards import scope, with_target
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, label, labels_apart
-from dawnjax.results.entries import Entry, EntryTarget, Trial
+from dawnjax.results.entries import Entry, EntryTarget, Trial, reaches
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 MOST_NAMED = 6
@@ -163,6 +163,10 @@ def _threshold_table(rows: Sequence[tuple[Cell, ...]]) -> Table:
 
 def quality(value: float, target: EntryTarget) -> str:
     """A metric's value in words; fractions in percent, others with the unit that a run declares."""
+    hides = target.value is not None and not reaches(value, target.value, target.direction)
+    if hides and reaches(float(f"{value:.4g}"), target.value or 0.0, target.direction):
+        # Four digits would show a target as reached that was not.
+        return _tick(value, target) + _unit_after(target)
     if target.unit == "fraction":
         return words.percent(value, 4)
     if target.unit == "percent":

@@ -61,6 +61,16 @@ def test_the_closing_table_rounds_no_figure_to_nothing():
     assert shown(kept)["throughput"] == ("-", "the log has no train step with its time")
 
 
+def test_the_closing_table_does_not_round_a_quality_up_to_its_target():
+    log = one_attempt()
+    for event in log.events:
+        if event["event"] == "evaluation":
+            event |= {"metrics": {"top_1_accuracy": 0.89996}, "reached": False}
+    log.events[-1]["status"] = "not_reached"
+    best, target = shown(log.events)["best top_1_accuracy"]
+    assert best == "0.89996" and target == "target at least 0.9"
+
+
 def test_the_closing_table_has_the_reason_where_there_is_no_time():
     log = one_attempt()
     log.events[:] = [event for event in log.events if event["event"] != "evaluation"]
