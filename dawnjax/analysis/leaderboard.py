@@ -274,7 +274,7 @@ def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     if quality is None or entry.target.value is None:
         why = "quality not known"
     elif not reaches(quality, entry.target.value, entry.target.direction):
-        why = f"quality {quality:g} is short of {entry.target.value:g}"
+        why = f"quality {quality:.9g} is short of {entry.target.value:g}"
     return _Row(
         entry,
         None if milliseconds is None else milliseconds / 1000,

@@ -127,7 +127,7 @@ def _values(
 def _check_threshold(best: float, task: dawnbench.BenchmarkTask, source: Path) -> None:
     if best < task.threshold:
         raise ConfigError(
-            f"{source}: the best {task.metric} is {best:g}, below the {task.threshold:g} of "
+            f"{source}: the best {task.metric} is {best:.9g}, below the {task.threshold:g} of "
             f"{task.name}; the benchmark takes no entry that does not reach it"
         )
 
