@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dawnjax
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.loss_curve import StepLoss, loss_curve
@@ -127,6 +128,10 @@ def load_losses(run_dir: str | Path) -> list[StepLoss]:
 
 def _events_of(run_dir: str | Path) -> list[Event]:
     path = Path(run_dir)
-    if read_record(RunDirectory(path)) is None:
+    record, log = read_record(RunDirectory(path)), log_path(path, 0)
+    if record is None:
         raise ConfigError(f"{path} holds no run: there is no experiment.json")
-    return read_events(log_path(path, 0))[0]
+    events = read_events(log)[0]
+    for fault in contradictions(record, log):
+        raise RunError(f"{path}: {fault}")
+    return events

@@ -8,8 +8,10 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page import words
 from dawnjax.page.table import Table, of_words
+from dawnjax.results.entries import reaches
 from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.runs.summary import RunResult
+from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.task import find_metric
 
 RATES = ("games", "positions", "simulations")
@@ -67,15 +69,18 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         metric = find_metric(experiment.task, target["metric"])
         add(
             f"best {target['metric']}",
-            "-" if best is None or metric is None else metric.text(best),
+            "-" if best is None or metric is None else _quality(best, metric, target),
             f"target {target['direction'].replace('_', ' ')} {target['value']:g}",
         )
     rate = result.examples_per_second
     add(
         "throughput",
         "-" if rate is None else rate_text(rate, experiment, spec),
-        f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
-        f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
+        result.reasons.get(
+            "examples_per_second",
+            f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
+            f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
+        ),
     )
     add(
         "goodput",
@@ -89,13 +94,20 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     cost = result.cost_usd
     add(
         "cost",
-        "-" if cost is None else f"{cost:.4f} USD",
+        "-" if cost is None else f"{words.rounded(cost)} USD",
         result.reasons.get("cost_usd", "time to accuracy x price"),
     )
     add("hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result))
     table = of_words(["quantity", "value", "what it holds"], rows, texts=(0, 2))
     title = f"{result.experiment}, seed {result.seed}: {result.status}"
     return dataclasses.replace(table, title=title)
+
+
+def _quality(best: float, metric: Metric, target: Mapping[str, Any]) -> str:
+    wanted = target["value"], target["direction"]
+    if reaches(round(best, metric.decimals), *wanted) and not reaches(best, *wanted):
+        return f"{best:.8g}"  # rounded it would stand as a target that was reached
+    return metric.text(best)
 
 
 def _generation_rows(result: RunResult) -> list[tuple[str, str, str]]:
@@ -145,7 +157,9 @@ def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
     """Examples a second in the task's unit, and how many of its parts (as tokens) they hold."""
     parts = experiment.task.parts_of_examples(spec)
     more = "".join(f" ({rate * count:,.0f} {name}/s)" for name, count in parts.items())
-    return f"{rate:,.{1 if parts else 0}f} {experiment.task.example_unit}/s{more}"
+    # A slow task makes less than one a second.
+    text = words.rounded(rate) if rate < 100 else f"{rate:,.{1 if parts else 0}f}"
+    return f"{text} {experiment.task.example_unit}/s{more}"
 
 
 def _parts_note(experiment: Experiment, spec: AnySpec) -> str:

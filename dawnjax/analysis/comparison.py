@@ -124,6 +124,9 @@ def compare(first: Entry, second: Entry) -> Comparison:
         cautions.append("different targets")
     if first.identity != second.identity:
         cautions.append("different experiments")
+    if first.scaling_factor != second.scaling_factor:
+        factors = f"{first.scaling_factor:.4g} and {second.scaling_factor:.4g}"
+        cautions.append(f"times before the round's review, which scaled the scores by {factors}")
     return Comparison(
         first=first.source, second=second.source, verdict=verdict, caution="; ".join(cautions)
     )

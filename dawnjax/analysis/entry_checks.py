@@ -3,14 +3,14 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.official import mlperf_rounds
 from dawnjax.official.outcome import Imported, Refused, printable
-from dawnjax.results.entries import MAX_SCALING_FACTOR, SUITES, Entry, summary_of
+from dawnjax.results.entries import MAX_SCALING_FACTOR, SUITES, Entry, Trial, summary_of
 
 _CHOICES = {
     "suite": SUITES,
@@ -19,7 +19,7 @@ _CHOICES = {
 }
 """Fields that hold one of a few words."""
 
-_AMOUNT = re.compile(r"(seconds\w*|usd|cv|_std|epochs)$")
+_AMOUNT = re.compile(r"(seconds\w*|usd|cv|_std|epochs|num_\w+|batch_size)$")
 
 _LARGEST = 1e300
 """Squares and sums of larger numbers overflow, and a page would show infinities."""
@@ -39,7 +39,7 @@ def without_damaged(imported: Imported) -> Imported:
 
 
 def check(entry: Entry) -> None:
-    """Refuse an entry with a mistyped field, a number too large, or a negative amount."""
+    """Refuse an entry with a mistyped field, an impossible number, or trials in contradiction."""
     plain = records.plain(entry)
     try:
         records.convert(plain, Entry)
@@ -53,10 +53,27 @@ def check(entry: Entry) -> None:
             fault = f"it must be from 1 to {MAX_SCALING_FACTOR:g}"
         elif isinstance(value, int | float) and not abs(value) < _LARGEST:  # nor is NaN below it
             fault = "it must be finite"
-        elif isinstance(value, int | float) and value < 0 and _AMOUNT.search(where):
+        elif isinstance(value, int | float) and value < 0 and _is_amount(where):
             fault = "it must not be negative"
         if fault:
             raise _damage(entry, f"{where} is {str(value)[:60]!r}; {fault}")
+    if fault := _fault_of_trials(entry.trials):
+        raise _damage(entry, fault)
+
+
+def _is_amount(where: str) -> bool:
+    # A swept field is what a recipe makes of it.
+    return not where.startswith("config.") and _AMOUNT.search(where) is not None
+
+
+def _fault_of_trials(trials: Sequence[Trial]) -> str:
+    """Contradiction that would count a trial wrong; empty without any."""
+    for number, trial in enumerate(trials):
+        seconds = trial.time_to_accuracy_seconds
+        if trial.reached != (seconds is not None):
+            return f"trials[{number}].reached is {trial.reached}, its time to accuracy {seconds}"
+    runs = [trial.run_id for trial in trials if trial.run_id]
+    return "two of its trials are one run" if len(set(runs)) < len(runs) else ""
 
 
 def _damage(entry: Entry, fault: str) -> RunError:

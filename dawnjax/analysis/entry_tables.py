@@ -148,7 +148,10 @@ def stability_table(entries: Iterable[Entry]) -> Table:
                 summary.trials,
                 summary.reached,
                 *_interval(stability.reached, summary.reached / summary.trials),
-                *_interval(stability.mean_seconds, summary.mean_seconds or NOT_REACHED),
+                *_interval(
+                    stability.mean_seconds,
+                    summary.mean_seconds if summary.reached else NOT_REACHED,
+                ),
                 summary.cv,
                 *_interval(stability.expected_seconds, summary.expected_seconds),
                 mean_compile_seconds(entry),

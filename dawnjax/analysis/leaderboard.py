@@ -56,7 +56,8 @@ def targets(entries: Iterable[Entry]) -> list[EntryTarget]:
 def target_words(target: EntryTarget) -> str:
     """Target in words, such as `top_1_accuracy at least 0.93`."""
     value = "a value not known" if target.value is None else f"{target.value:g}"
-    return f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
+    words = f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
+    return f"{words} and {target.others}" if target.others else words
 
 
 def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
@@ -273,7 +274,7 @@ def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     if quality is None or entry.target.value is None:
         why = "quality not known"
     elif not reaches(quality, entry.target.value, entry.target.direction):
-        why = f"quality {quality:g} is short of {entry.target.value:g}"
+        why = f"quality {quality:.9g} is short of {entry.target.value:g}"
     return _Row(
         entry,
         None if milliseconds is None else milliseconds / 1000,

@@ -1,17 +1,20 @@
 """Loader of results, ours and official ones, as one list of entries."""
 
 import dataclasses
+import hashlib
 import itertools
+import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dawnjax import records
 from dawnjax.analysis import our_entries, our_run, our_runs
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
-from dawnjax.results.entries import Entry, Scalar, Trial, read_entries, set_apart, write_entries
+from dawnjax.results.entries import Entry, Scalar, read_entries, set_apart, write_entries
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
@@ -167,10 +170,12 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
         problems.append(f"{chose} trials chose a recipe in a search: their times are no result")
     unique: list[Entry] = []
     origins: list[str] = []
+    seen: set[bytes] = set()
     for place, entry in enumerate(entries):
         check(entry)
         entry = with_summary_of_trials(entry)
-        if entry not in unique:
+        if (digest := _digest(entry)) not in seen:
+            seen.add(digest)
             unique.append(entry)
             # Entries of runs and official files have no origin, so that they keep their source's
             # name.
@@ -209,39 +214,59 @@ def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]
     taken = set(groups)
     for places in groups.values():
         keeps = next((place for place in places if not origins[place]), places[0])
+        names: dict[str, Iterator[str]] = {}
         for place in places:
             if place == keeps:
                 continue
             words = f"from {origins[place]}" if origins[place] else "another"
-            numbered = itertools.chain([words], (f"{words}, {n}" for n in itertools.count(2)))
+            numbered = names.setdefault(words, _numbered(words))
             candidates = (set_apart(entries[place], name) for name in numbered)
             apart[place] = next(named for named in candidates if named.source not in taken)
             taken.add(apart[place].source)
     return apart
 
 
+def _numbered(words: str) -> Iterator[str]:
+    yield words
+    yield from (f"{words}, {number}" for number in itertools.count(2))
+
+
+MOST_SHARING = 20
+"""Entries that a trial is followed through: a file may have it in all of its entries."""
+
+
 def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
+    places: dict[str, list[int]] = {}
+    for place, entry in enumerate(entries):
+        for run_id in {trial.run_id for trial in entry.trials if entry.suite == "dawnjax"} - {""}:
+            if len(of_run := places.setdefault(run_id, [])) < MOST_SHARING:
+                of_run.append(place)
     warned = list(entries)
     for place, entry in enumerate(entries):
-        for second in entries:
-            if second is entry or entry.suite != "dawnjax" or second.suite != "dawnjax":
-                continue
-            shared = [t.file for t in entry.trials if any(_is_same(t, s) for s in second.trials)]
-            if shared:
-                warned[place] = dataclasses.replace(
-                    warned[place],
-                    warnings=(
-                        *warned[place].warnings,
-                        f"{len(shared)} of its {len(entry.trials)} trials ({', '.join(shared)}) "
-                        f"are also in another entry, of {second.benchmark} on {second.system} with "
-                        f"{len(second.trials)} trials: the two are not independent results",
-                    ),
-                )
+        shared: dict[int, list[str]] = {}
+        for trial in entry.trials if entry.suite == "dawnjax" else ():
+            for second in places.get(trial.run_id, ()):
+                if second != place:
+                    shared.setdefault(second, []).append(trial.file)
+        if shared:
+            said = (_shared(entry, entries[it], files) for it, files in sorted(shared.items()))
+            warned[place] = dataclasses.replace(entry, warnings=(*entry.warnings, *said))
     return warned
 
 
-def _is_same(first: Trial, second: Trial) -> bool:
-    return first.run_id != "" and first.run_id == second.run_id
+def _shared(entry: Entry, second: Entry, files: Sequence[str]) -> str:
+    return (
+        f"{len(files)} of its {len(entry.trials)} trials ({', '.join(files)}) are also in another "
+        f"entry, of {second.benchmark} on {second.system} with {len(second.trials)} trials: the "
+        "two are not independent results"
+    )
+
+
+def _digest(entry: Entry) -> bytes:
+    """Hash of all that tells entries apart."""
+    plain = records.plain(entry)
+    del plain["config"], plain["target"]["title"]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:

@@ -5,8 +5,6 @@ that can change the time) and in the system (kind and number of devices, hosts, 
 where the devices are a CPU's). Nothing else is ever mixed.
 """
 
-import itertools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -171,8 +169,8 @@ def _trial(run: OurRun, metric: str) -> Trial:
         epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
         status=result.status,
         seed=result.seed,
-        # JSON has no NaN: an entry holds the losses before the first that is not finite.
-        first_losses=tuple(itertools.takewhile(math.isfinite, result.first_losses)),
+        # JSON has no NaN, so an entry ends before the first loss that is not finite.
+        first_losses=result.finite_losses,
         interrupted=result.interruptions > 0,
         compile_seconds_before_run_start=result.compile_seconds_before_run_start,
         compile_cache=result.compiled,
@@ -192,14 +190,25 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 
 def target_of(result: RunResult) -> EntryTarget:
-    """Target of a run, the first of several, with its metric's declaration."""
+    """Target of a run with its metric's declaration: the first, and any others in words."""
     if not result.target:
         return EntryTarget(metric="", value=None)
     first = result.target[0]
     metric = declared_metrics(result.metrics).get(first["metric"])
     declared = {} if metric is None else {"unit": metric.unit, "title": metric.title}
     return EntryTarget(
-        metric=first["metric"], value=first["value"], direction=first["direction"], **declared
+        metric=first["metric"],
+        value=first["value"],
+        direction=first["direction"],
+        others=_in_words(result.target[1:]),
+        **declared,
+    )
+
+
+def _in_words(targets: Sequence[dict[str, Any]]) -> str:
+    return " and ".join(
+        f"{part['metric']} {part['direction'].replace('_', ' ')} {part['value']}"
+        for part in targets
     )
 
 
@@ -207,12 +216,9 @@ def _target_warnings(result: RunResult) -> list[str]:
     parts = result.target
     warnings = []
     if len(parts) > 1:
-        everything = " and ".join(
-            f"{part['metric']} {part['direction'].replace('_', ' ')} {part['value']:g}"
-            for part in parts
-        )
         warnings.append(
-            f"the target is {everything}; the evaluations here are of {parts[0]['metric']} alone"
+            f"the target is {_in_words(parts)}; the evaluations here are of "
+            f"{parts[0]['metric']} alone"
         )
     if result.initialized_from:
         warnings.append(

@@ -25,6 +25,9 @@ _LONGEST_SECONDS = 1e10
 
 _MOST_EPOCHS = 1e9
 
+_SLACK_SECONDS = 0.01
+"""Stamps of a log are rounded."""
+
 
 def find_run_directories(path: Path) -> Iterator[Path]:
     """Yield the run directories in a folder, or itself, by name; links are not followed."""
@@ -72,6 +75,9 @@ def _refuse_impossible_results(result: RunResult) -> None:
     metrics = declared_metrics(result.metrics)
     if not 0 <= result.epochs <= _MOST_EPOCHS:
         raise RunError(f"it trained {result.epochs} epochs, no number of a run")
+    for name, took in (*result.phases.items(), *result.wall_seconds.items()):
+        if took < -_SLACK_SECONDS:
+            raise RunError(f"its {name} took {took} s")
     for row in result.evaluations:
         seconds = row["seconds_since_run_start"]
         if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:

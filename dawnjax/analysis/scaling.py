@@ -15,7 +15,7 @@ class ScalingPoint:
     """One system of a series, against the smallest.
 
     Attributes:
-      seconds: Score where there is one, else mean time to accuracy.
+      seconds: Unscaled score where there is one, else mean time to accuracy.
       speedup: Seconds of the smallest system over these.
       efficiency: Speedup over the ratio of accelerators; 1 is linear.
       gap_from_linear: Ratio of accelerators minus speedup; 0 is linear.
@@ -35,12 +35,15 @@ class ScalingPoint:
 
 
 def seconds_of(entry: Entry) -> float | None:
-    """Single time of an entry: its score, or the mean where all trials reached."""
+    """Single time of an entry: its score, or the mean where all trials reached.
+
+    The score is that before any factor of a review, as are the epochs and the times per epoch.
+    """
     summary = entry.summary
     if summary is None:
         return None
-    if summary.score_seconds is not None:
-        return summary.score_seconds
+    if summary.unscaled_score_seconds is not None:
+        return summary.unscaled_score_seconds
     return summary.mean_seconds if summary.reached == summary.trials else None
 
 
@@ -84,8 +87,8 @@ def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
 def series(entries: Iterable[Entry]) -> list[list[Entry]]:
     """Group entries that differ in size alone, as far as they say.
 
-    They agree in suite, round, benchmark, target, submitter, framework, model and, but for whole
-    numbers, in hardware (`tpuv3-8` and `tpuv3-512`). Ours agree in the experiment's name; the
+    They agree in suite, round, benchmark, data, target, submitter, framework, model and, but for
+    whole numbers, in hardware (`tpuv3-8` and `tpuv3-512`). Ours agree in the experiment's name; the
     caller must know that nothing but the batch size differs, and the scaling table names entries
     that differ in more. Groups of one size are left out.
     """
@@ -96,6 +99,7 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
                 entry.suite,
                 entry.round,
                 entry.benchmark,
+                entry.data,
                 # As text, because a missing value does not sort beside a number.
                 repr(dataclasses.astuple(entry.target)),
                 entry.submitter,
@@ -155,6 +159,8 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
         notes=(
             "Against the smallest system of the series. Efficiency: speedup over ratio of "
             "accelerators; gap from linear: that ratio minus the speedup.",
+            "Time: the MLPerf score of the trials, unscaled, which leaves out the fastest and the "
+            "slowest; of fewer than three trials the mean.",
             "Recipes may differ between sizes: the ratio of epochs and the batch size tell.",
             *recipes,
         ),

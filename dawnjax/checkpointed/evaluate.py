@@ -20,6 +20,8 @@ from dawnjax.evaluation import EvaluationFeed, evaluate, reaches
 from dawnjax.feed import input_shapes
 from dawnjax.page.table import of_words
 from dawnjax.programs import compile_evaluation
+from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.summary import summarize_log
 from dawnjax.runs.versions import installed
 from dawnjax.session import joined
 from dawnjax.stepper import calls_in_flight
@@ -119,10 +121,13 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 
 
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
+    # By the log, as every reader of a run: result.json is written for people.
     try:
-        rows = records.read_json(run.directory.result_file, dict[str, Any])["evaluations"]
-        row = [row for row in rows if row["step"] == step][-1]
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        rows = summarize_log(read_events(log_path(run.directory.path, 0))[0]).evaluations
+    except RunError:
+        return None
+    row = next((row for row in rows if row["step"] == step), None)
+    if row is None:
         return None
     task = run.experiment.task
     return {

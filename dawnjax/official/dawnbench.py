@@ -118,7 +118,7 @@ def read_training(
     trial = _trial(tsv_file, rows, task, warnings)
     if not trial.reached:
         best = max(row.value for row in rows)
-        warnings.append(f"not reached: the best {task.metric} is {best:g}")
+        warnings.append(f"not reached: the best {task.metric} is {best:.9g}")
         reasons["time_to_accuracy_seconds"] = f"no row reaches {task.threshold:g}"
     common["global_batch_size"] = _batch_size(fields, common, reasons)
     return Entry(
@@ -155,7 +155,7 @@ def read_inference(source: str, context: str, description: bytes) -> Entry:
     elif not 0 <= quality <= top or (task.unit == "percent" and 0 < quality <= 1):
         raise Refused(f"{task.metric}={quality:g} is not on a scale of 0 to {top:g}")
     if quality < task.threshold:
-        warnings.append(f"{task.metric} {quality:g} is below the threshold {task.threshold:g}")
+        warnings.append(f"{task.metric} {quality:.9g} is below the threshold {task.threshold:g}")
     cost = text.finite(fields.get("cost"))
     if cost is None or not 0 <= cost <= MAX_USD_PER_HOUR:
         if fields.get("cost") is not None:

@@ -22,6 +22,7 @@ from dawnjax.official.exported_run import (
     naming_faults,
 )
 from dawnjax.official.outcome import printable
+from dawnjax.runs.spent import spent
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 # The task of a published set, and the metrics that its table has.
@@ -126,7 +127,7 @@ def _values(
 def _check_threshold(best: float, task: dawnbench.BenchmarkTask, source: Path) -> None:
     if best < task.threshold:
         raise ConfigError(
-            f"{source}: the best {task.metric} is {best:g}, below the {task.threshold:g} of "
+            f"{source}: the best {task.metric} is {best:.9g}, below the {task.threshold:g} of "
             f"{task.name}; the benchmark takes no entry that does not reach it"
         )
 
@@ -143,7 +144,8 @@ def _training_entry(run: ExportedRun) -> _Entry:
         cells.append(repr(row["seconds_since_run_start"] / dawnbench.SECONDS_PER_HOUR))
         lines.append("\t".join([*cells, *map(repr, values.values())]))
     _check_threshold(best, task, run.path)
-    price = result.run_options.get("price_per_hour_usd")
+    prices = spent(run.events).hourly_prices
+    price = prices[0] if len(prices) == 1 else None  # an entry has one price for all its hours
     hosts = f" on {run.num_hosts} hosts" if run.num_hosts > 1 else ""
     misc = {
         "experiment": printable(result.experiment, 80),
@@ -165,7 +167,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
         hardware=f"{result.num_devices} x {result.device_kind}{hosts}",
         measured={
             "timestamp": run.date,
-            **({} if price is None else {"costPerHour": price * run.num_hosts}),
+            **({} if price is None else {"costPerHour": price}),
             "misc": misc,
         },
         table="\n".join(lines) + "\n",

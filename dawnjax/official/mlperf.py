@@ -229,7 +229,7 @@ def _note_trials(
             best, word = (max, "largest") if target.direction == "at_least" else (min, "smallest")
             warnings.append(
                 f"{short}: ends in success, but no evaluation reaches {target.value:g} "
-                f"(the {word} is {best(e.value for e in log.evaluations):g})"
+                f"(the {word} is {best(e.value for e in log.evaluations):.9g})"
             )
 
 

@@ -287,7 +287,7 @@ def _of_trial(
         best = (max if target.direction == "at_least" else min)(
             (e.value for e in trial.evaluations), default=None
         )
-        shown = "there is no evaluation" if best is None else f"the best evaluation is {best:g}"
+        shown = "there is no evaluation" if best is None else f"the best evaluation is {best:.9g}"
         stop = by_key["run_stop"][-1]
         reason = f"run_stop says success, and {shown}; the target is {value:g}"
         broken.append(Broken("target", reason, line_of(data, stop.offset)))

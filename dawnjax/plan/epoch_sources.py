@@ -134,7 +134,8 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
     from dawnjax.analysis import leaderboard, loading
 
     name = experiment.name
-    entries = list(loading.load_with_runs(Path(path).expanduser())[0])
+    loaded, _ = loading.load_with_runs(Path(path).expanduser())
+    entries = list(loaded)
     ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", name)]
     if not entries:
         raise ConfigError(f"--epochs_from={path}: it holds only trials that chose a recipe")
@@ -171,6 +172,8 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
         basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
         basis += " or ".join(map(leaderboard.target_words, targets))
         basis += _without_misses(sum(not t.reached for e in by_batch[size] for t in e.trials))
+        if loaded.problems:
+            basis += f"; {len(loaded.problems)} left out there, as `dawnjax report` says"
         steps_per_epoch = train_examples / (size or batch)
         mean, spread = _mean(counts, experiment.evaluation, steps_per_epoch)
         if size:

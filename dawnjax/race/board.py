@@ -1,5 +1,7 @@
 """The board of a folder of entries: a table for each track, as text and as one HTML page."""
 
+import functools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from dawnjax.page.view import view
 from dawnjax.race import rules, tracks
 from dawnjax.race.entry import VERDICTS, Entry, content_hash, entries_in, files_of, hashes_of
 from dawnjax.race.tracks import Track
-from dawnjax.race.verdicts import BASELINE, JudgedEntry, read_verdict
+from dawnjax.race.verdicts import BASELINE, JudgedEntry, read_verdict, standing
 
 PAGE = "index.html"
 
@@ -21,19 +23,19 @@ _COLUMNS = (
     Column("rank", "rank", kind="integer"),
     Column("entry", "entry"),
     Column("verdict", "verdict"),
-    Column("ratio", "time over the baseline's", "x", "number"),
+    Column("ratio", "expected time over the baseline's", "x", "number"),
     Column("ratio_low", "ratio, from", "x", "number"),
     Column("ratio_high", "ratio, to", "x", "number"),
     Column("ratio_ends", "the ends are"),
     Column("p_value", "p", kind="number", digits=2),
     Column("reached", "reached"),
-    Column("mean_seconds", "mean time", "s", "number"),
+    Column("mean_seconds", "a trial, mean", "s", "number"),
     Column("hardware", "judged on"),
     Column("date", "judged"),
 )
 _GPU_COLUMNS = (
-    Column("gpu_seconds", "GPU-seconds", kind="number"),
-    Column("cost_usd", "cost", "USD", "number"),
+    Column("gpu_seconds", "GPU-seconds a trial", kind="number"),
+    Column("cost_usd", "cost of a trial", "USD", "number"),
 )
 
 _ORDER = ("accepted", "tie", "slower", "not_judged", "refused", "")
@@ -46,11 +48,21 @@ _DEFINITIONS = (
     ),
     ("baseline", "The track's own experiment, which runs in turn with every entry."),
     (
+        "rank",
+        "By the expected time over the baseline's; an entry that beat another in turn stands "
+        "before it.",
+    ),
+    (
+        "expected time",
+        "Time of all trials over the number that reached. The mean and the cost of a trial are of "
+        "all trials, those that missed the target too.",
+    ),
+    (
         "accepted",
         f"Faster than the record that stood then, at p < {rules.LEVEL}, on seeds drawn after the "
         "entry was handed in.",
     ),
-    ("tie", "No such difference: ranks of ties say nothing."),
+    ("tie", "No such difference was found, or the rounds were too few; a note says which."),
 )
 
 Row = tuple[Entry, JudgedEntry | None]
@@ -74,15 +86,17 @@ def read_board(folder: Path, verdicts: Path | None = None) -> dict[str, list[Row
             verdict = None
         boards.setdefault(entry.track, []).append((entry, verdict))
     for rows in boards.values():
-        rows.sort(key=_place)
+        accepted = {it.name: it for _, it in rows if it and it.word == "accepted"}
+        rows.sort(key=functools.partial(_place, accepted=accepted))
     return {name: boards[name] for name in sorted(boards)}
 
 
-def _place(row: Row) -> tuple[int, float, str]:
+def _place(row: Row, accepted: dict[str, JudgedEntry]) -> tuple[int, float, int, str]:
     entry, verdict = row
-    word = verdict.word if verdict else ""
-    ratio = verdict.baseline.ratio if verdict and verdict.baseline else None
-    return _ORDER.index(word), ratio or 0.0, entry.name
+    if verdict is None:
+        return _ORDER.index(""), math.inf, 0, entry.name
+    others = accepted if verdict.word == "accepted" else {}
+    return _ORDER.index(verdict.word), *standing(verdict, others), entry.name
 
 
 def board_table(track: Track, rows: Sequence[Row]) -> Table:
@@ -173,12 +187,12 @@ def page_of(boards: dict[str, list[Row]]) -> str:
 
 def _leader(track: str, rows: Sequence[Row]) -> str:
     entry, verdict = rows[0]
-    if verdict is None or verdict.word != "accepted" or verdict.baseline is None:
+    if verdict is None or verdict.word != "accepted":
         return f"{track}: {BASELINE} is the record."
-    assert (
-        verdict.baseline.ratio is not None
-    )  # an accepted entry has one, or the rival never reached
-    return f"{track}: {entry.name} takes {words.times(verdict.baseline.ratio)} {BASELINE}'s time."
+    ratio = verdict.baseline and verdict.baseline.ratio
+    if ratio is None:
+        return f"{track}: {entry.name} is the record; {BASELINE} never reached the target."
+    return f"{track}: {entry.name} takes {words.times(ratio)} {BASELINE}'s expected time."
 
 
 def write_page(boards: dict[str, list[Row]], out: Path) -> Path:

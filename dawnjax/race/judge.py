@@ -43,6 +43,7 @@ from dawnjax.race.verdicts import (
     SideResult,
     Word,
     read_verdict,
+    standing,
     state_of,
     write_verdict,
 )
@@ -119,7 +120,7 @@ def verify(
         return verdict, False
     baseline, data, spec = _baseline(track, data_dir)
     own = _side(entry.name, entry.experiment, entry.options, folder, entry.source)
-    record = _standing_record(folder.absolute().parent, verdicts, track, entry.name)
+    record, rival_hash = standing_record(folder.absolute().parent, verdicts, track, entry.name)
     sides = [baseline, own, *([record] if record else [])]
     with _work() as work:
         (work / "try").mkdir()
@@ -144,6 +145,7 @@ def verify(
         word,
         why=why,
         rival=rival,
+        rival_hash=rival_hash,
         baseline=besides[BASELINE],
         record=besides[rival] if record else None,
         sides=results,
@@ -190,21 +192,28 @@ def _side(
     return Side(name=name, experiment=experiment, options=options, sources=sources, main=main)
 
 
-def _standing_record(folder: Path, verdicts: Path, track: Track, name: str) -> Side | None:
-    """Fastest accepted entry of a track beside another; None where the baseline is the record."""
-    found: list[tuple[float, Side]] = []
+def standing_record(
+    folder: Path, verdicts: Path, track: Track, name: str
+) -> tuple[Side | None, str]:
+    """Accepted entry of a track that stands first beside another, and its hash.
+
+    None where the baseline is the record.
+    """
+    accepted: dict[str, JudgedEntry] = {}
+    sides: dict[str, Side] = {}
     for other, (path, entry) in entries_in(folder).items():
         if other == name or entry.track != track.name:
             continue
         verdict = read_verdict(verdicts, other)
-        if verdict is None or verdict.word != "accepted" or verdict.baseline is None:
+        if verdict is None or verdict.word != "accepted":
             continue
-        read = rules.read(path)
-        if content_hash(read.hashes) != verdict.entry_hash or verdict.baseline.ratio is None:
-            continue
-        side = _side(other, entry.experiment, entry.options, path, entry.source)
-        found.append((verdict.baseline.ratio, side))
-    return min(found, key=lambda item: item[0])[1] if found else None
+        if content_hash(rules.read(path).hashes) == verdict.entry_hash:
+            accepted[other] = verdict
+            sides[other] = _side(other, entry.experiment, entry.options, path, entry.source)
+    if not accepted:
+        return None, ""
+    first = min(accepted.values(), key=lambda verdict: (standing(verdict, accepted), verdict.name))
+    return sides[first.name], first.entry_hash
 
 
 def _heats(

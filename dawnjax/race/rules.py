@@ -7,6 +7,7 @@ judge believes neither log nor code (`judge`, `sandbox`, `handover`).
 import ast
 import dataclasses
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from dawnjax.race.entry import (
     RIVAL,
     RUNS,
     SOURCE,
+    Claim,
     Entry,
     Trial,
     files_of,
@@ -143,6 +145,9 @@ def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any])
     if found is None or found[0].word not in BETTER:
         why = "no times to compare" if found is None else found[0].why
         yield Fault("significance", f"not faster than {entry.claim.rival} at p < {LEVEL}: {why}")
+    rival = read.rivals[0].result.experiment if read.rivals else ""
+    if _differ(claim_of(entry.trials, entry.rivals, rival), entry.claim):
+        yield Fault("significance", f"{ENTRY_FILE} claims other figures than its trials give")
 
 
 def record_at(path: Path) -> dict[str, Any]:
@@ -342,3 +347,34 @@ def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> tuple[Verdict,
     # Equal within a margin is no verdict here: a record may be small, if it is significant.
     verdict = judge(first, second, alpha=LEVEL, may_be_equivalent=False)
     return verdict, p_different(first, second)
+
+
+def claim_of(trials: Sequence[Trial], rivals: Sequence[Trial], rival: str) -> Claim | None:
+    """Claim of trials beside those of a rival of a name; None where nothing can be compared."""
+    found = compared(trials, rivals)
+    if found is None:
+        return None
+    verdict, p_value = found
+    ratio = verdict.ratio
+    return Claim(
+        rival=rival,
+        word=verdict.word,
+        ratio=ratio and ratio.value,
+        low=ratio and ratio.low,
+        high=ratio and ratio.high,
+        p_value=p_value,
+        is_paired=verdict.is_paired,
+    )
+
+
+def _differ(first: Claim | None, second: Claim) -> bool:
+    """True if claims differ beyond the last digits, which are those of a library's version."""
+    if first is None:
+        return True
+    pairs = zip(dataclasses.astuple(first), dataclasses.astuple(second), strict=True)
+    return any(
+        not math.isclose(one, other, rel_tol=1e-6)
+        if isinstance(one, float) and isinstance(other, float)
+        else one != other
+        for one, other in pairs
+    )

@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -35,7 +37,8 @@ class Beside:
     def text(self) -> str:
         if self.ratio is None:
             return self.why
-        ends = "" if self.low is None else f" ({self.ends}: {self.low:.3f} to {self.high:.3f})"
+        has_ends = self.low is not None and self.high is not None
+        ends = f" ({self.ends}: {self.low:.3f} to {self.high:.3f})" if has_ends else ""
         return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
 
 
@@ -59,6 +62,7 @@ class JudgedEntry:
       rule: Rule that it broke; empty for none.
       not_judged: What this machine could not judge.
       rival: The standing record's name, or the baseline.
+      rival_hash: `entry_hash` of the standing record; empty for the baseline.
       baseline, record: The entry beside both; `record` is None where the baseline is the rival.
       sandbox: `none` where the entry ran with all that the judge may do.
       gpu_seconds, cost_usd: Of one trial, on average; None where there is no GPU or no price.
@@ -75,6 +79,7 @@ class JudgedEntry:
     why: str = ""
     not_judged: tuple[str, ...] = ()
     rival: str = BASELINE
+    rival_hash: str = ""
     baseline: Beside | None = None
     record: Beside | None = None
     sides: dict[str, SideResult] = dataclasses.field(default_factory=dict)
@@ -92,7 +97,7 @@ class JudgedEntry:
             reached = sum(trial.reached for trial in own.trials)
             lines.append(
                 f"{reached} of {len(own.trials)} trials on fresh seeds reached the target, "
-                f"{words.rounded(own.mean_seconds)} s on average"
+                f"{words.rounded(own.mean_seconds)} s a trial on average"
             )
         if self.baseline is not None:
             lines.append(f"beside {BASELINE}: {self.baseline.text()}")
@@ -113,6 +118,23 @@ class JudgedEntry:
             return self.why
         how = {"accepted": "faster than", "slower": "slower than"}.get(self.word, "a tie with")
         return f"{self.name} is {how} {self.rival}" + (f" ({self.why})" if self.why else "")
+
+
+def standing(verdict: JudgedEntry, accepted: Mapping[str, JudgedEntry]) -> tuple[float, int]:
+    """Place of an accepted entry among those of its track, by name: the least stands first.
+
+    The least ratio to the baseline counts, its own or that of a record that it beat. Two ratios to
+    the baseline are of different days; beside the record it ran in turn.
+    """
+    ratios: dict[str, float] = {}
+    beaten: JudgedEntry | None = verdict
+    while beaten is not None and beaten.name not in ratios:
+        ratio = beaten.baseline.ratio if beaten.baseline else None
+        ratios[beaten.name] = math.inf if ratio is None else ratio
+        before = accepted.get(beaten.rival)
+        is_same = before is not None and before.entry_hash == beaten.rival_hash
+        beaten = before if is_same else None
+    return min(ratios.values()), -len(ratios)
 
 
 def verdict_file(folder: Path, name: str) -> Path:

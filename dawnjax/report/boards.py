@@ -115,6 +115,7 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
                 and is_fresh
                 and (is_mlperf or has_metric)
                 and entry.target.direction == target.direction
+                and entry.target.others == target.others
                 and entry.target.value is not None
                 and target.value is not None
                 # A fraction times 100 is seldom exact in binary.

@@ -23,6 +23,8 @@ from dawnjax.report import (
 )
 from dawnjax.report.inputs import Inputs
 from dawnjax.report.swept import with_config
+from dawnjax.statistics.interval import FEWEST_TRIALS
+from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 
 DEFINITIONS = (
     (
@@ -49,8 +51,10 @@ DEFINITIONS = (
     ),
     (
         "95% interval",
-        "BCa bootstrap over the trials, with a fixed seed; Wilson's interval for fractions. "
-        "From few trials the intervals are too short.",
+        "Of means, expected times and their ratios the t interval of the logarithm over the "
+        "trials, of fractions Wilson's. "
+        f"Fewer than {FEWEST_TRIALS} trials have no interval: their range is named so. Nor has an "
+        f"expected time of fewer than {FEWEST_WITH_FAILURES} trials where some did not reach.",
     ),
     (
         "Cost",

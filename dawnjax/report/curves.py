@@ -1,5 +1,6 @@
 """Sections on the way to the target: learning curves with their spread, other thresholds."""
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 
@@ -18,7 +19,7 @@ from dawnjax.page.table import Cell, Column, Table
 from dawnjax.page.view import CellView, HeadView, TableView, number_cell
 from dawnjax.report.boards import scope, with_target
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, label, labels_apart
-from dawnjax.results.entries import Entry, EntryTarget, Trial
+from dawnjax.results.entries import Entry, EntryTarget, Trial, reaches
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 MOST_NAMED = 6
@@ -39,17 +40,21 @@ _STEPS_BELOW = 5
 
 
 def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Training entries with evaluations, grouped by benchmark and target, with the group's name."""
+    """Training entries with evaluations by benchmark, data and target, with each group's name."""
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
         if entry.kind == "training" and any(trial.evaluations for trial in entry.trials):
-            groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
+            key = (entry.suite, entry.round, entry.benchmark, entry.data)
+            groups.setdefault(key, []).append(entry)
+    counts = collections.Counter(key[:3] for key in groups)
     named_groups = []
     for key, group in sorted(groups.items(), key=lambda item: (item[0][0] != "dawnjax", item[0])):
+        parts = [scope(*key[:3])] + [key[3]] * (counts[key[:3]] > 1)
+        name = " on ".join(filter(None, parts))
         of_all = targets(group)
         for target in of_all:
             ordered = sorted((entry for entry in group if entry.target == target), key=_by_speed)
-            named_groups.append((with_target(scope(*key), target, of_all), ordered))
+            named_groups.append((with_target(name, target, of_all), ordered))
     return named_groups
 
 
@@ -158,6 +163,10 @@ def _threshold_table(rows: Sequence[tuple[Cell, ...]]) -> Table:
 
 def quality(value: float, target: EntryTarget) -> str:
     """A metric's value in words; fractions in percent, others with the unit that a run declares."""
+    hides = target.value is not None and not reaches(value, target.value, target.direction)
+    if hides and reaches(float(f"{value:.4g}"), target.value or 0.0, target.direction):
+        # Four digits would show a target as reached that was not.
+        return _tick(value, target) + _unit_after(target)
     if target.unit == "fraction":
         return words.percent(value, 4)
     if target.unit == "percent":

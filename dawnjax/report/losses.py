@@ -59,7 +59,7 @@ def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[OurRu
         alone = len(curves) == 1
         lines.append(plots.Line(name, curves[0] if alone else (), () if alone else curves))
         firsts, lasts = [curve[0][1] for curve in curves], [curve[-1][1] for curve in curves]
-        runs = "" if alone else f" in {len(group)} runs"
+        runs = "" if alone else f" in {len(curves)} runs"
         sentences.append(f"{name}: from {_range(firsts)} to {_range(lasts)}{runs}")
         if len(group) > len(curves):
             left_out.append((name, f"{len(group) - len(curves)} further runs"))

@@ -12,7 +12,7 @@ from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.page.view import CellView, Naming, view
 from dawnjax.report.curves import quality
 from dawnjax.runs.clock import GENERATION_PHASES, PHASES
-from dawnjax.runs.goodput import PARTS
+from dawnjax.runs.goodput import PARTS, share
 
 MOST_BARS = 30
 
@@ -291,9 +291,9 @@ def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
             statistics.fmean(run.result.wall_seconds.get(part, 0.0) for run in members)
             for part in PARTS
         )
-        share = words.percent(parts[PARTS.index("steps")] / sum(parts))
+        goodput = words.percent(share(dict(zip(PARTS, parts, strict=True))))
         name = _changed(members[0]) if each else ""
-        bars.append(Row(label, name, parts, f"{words.duration(sum(parts))}, {share}"))
+        bars.append(Row(label, name, parts, f"{words.duration(sum(parts))}, {goodput}"))
     left_out += [(bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:]]
     bars = bars[:MOST_BARS]
     if not bars:
@@ -314,7 +314,7 @@ def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
         summary=sentences + ".",
         caption=(
             "All seconds from the first start to the end, restarts and the gaps before them "
-            "included; in percent the goodput, the share of steps that count."
+            "included; in percent the goodput."
             + ("" if each else " Means over the runs of one experiment on one system.")
         ),
         draw=lambda width: draw_bars(bars, _PART_NAMES, axis, width),

@@ -12,7 +12,7 @@ from dawnjax.report.inputs import ReadStudy
 from dawnjax.report.swept import fields_of, with_fields
 from dawnjax.study.axes import axis_of
 from dawnjax.study.design import arm_at
-from dawnjax.study.figures import ArmFigures, best_of, best_sentence
+from dawnjax.study.figures import ArmFigures, best_of, best_sentence, own_trials
 from dawnjax.study.looks import words_of_cost
 from dawnjax.study.search import SearchFigures
 
@@ -39,8 +39,8 @@ def studies_sections(studies: Sequence[ReadStudy]) -> list[Section]:
 def _section(read: ReadStudy, number: int) -> Section:
     study, tables = read.study, [_table(read, number)] if read.arms else []
     machines = sorted({machine for arm in read.arms for machine in arm.machines})
-    trials = sum(arm.trials for arm in read.arms)
-    planned = sum(arm.planned for arm in read.arms)
+    trials = sum(arm.trials for arm in own_trials(study, read.arms))
+    planned = sum(arm.planned for arm in own_trials(study, read.arms))
     over = f"{trials} of {planned} planned trials of {study.experiment} are over"
     lead = [f"{_QUESTIONS[study.kind]}: {over}, on {'; '.join(machines)}."]
     if read.search is not None:
@@ -148,7 +148,7 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
     if not rows:
         return None
     axis = svg.Axis("time to accuracy", words.duration)
-    left_out = tuple((a.arm, "no trial reached") for a in read.arms if a.expected_seconds is None)
+    left_out = tuple((a.arm, a.why_no_time) for a in read.arms if a.expected_seconds is None)
     return Figure(
         name=f"study_{number}_times",
         title=f"Time to accuracy of each trial, {read.name}",

@@ -231,7 +231,7 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         seconds, _ = ranking_seconds(entry)
         if seconds is not None and summary.reached > 1:
             target = repr(dataclasses.astuple(entry.target))
-            key = (entry.suite, entry.round, entry.benchmark, target)
+            key = (entry.suite, entry.round, entry.benchmark, entry.data, target)
             groups.setdefault(key, []).append((seconds, entry))
     pairs = []
     for _, group in sorted(groups.items()):

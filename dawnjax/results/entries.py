@@ -47,6 +47,7 @@ class EntryTarget:
         does not say.
       title: The metric's name on a page, as our run declares it; empty for official entries. It
         tells no targets apart.
+      others: Further targets of the same evaluation, in words; empty where there is one target.
     """
 
     metric: str
@@ -54,6 +55,7 @@ class EntryTarget:
     direction: str = "at_least"
     unit: str = ""
     title: str = dataclasses.field(default="", compare=False)
+    others: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

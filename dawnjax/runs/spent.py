@@ -29,7 +29,9 @@ def spent(events: Sequence[Event]) -> Spent:
     run = LoggedRun.from_events(events)
     end = _training_end(run)
     seconds = run.run_seconds(end)
-    cost, _ = run.run_cost(end if run.reached is None else run.reached)
+    # A trial whose time is not known counts as not reached, and costs all that it took.
+    reached = None if run.why_reached_unknown() else run.reached
+    cost, _ = run.run_cost(end if reached is None else reached)
     prices = dict.fromkeys(attempt.usd_per_hour for attempt in run.attempts)
     return Spent(None if seconds is None else round(seconds, 6), cost, tuple(prices))
 

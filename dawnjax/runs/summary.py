@@ -1,6 +1,7 @@
 """The result of a run, computed from its log."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class RunResult:
         that count, `lost_steps` those that no save held. Empty where they are not known.
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
-      first_losses: The losses of the first `FIRST_LOSSES` steps.
+      first_losses: The losses of the first `FIRST_LOSSES` steps; NaN and infinities as text.
       epochs: Epochs that the newest state was trained.
       steps: Steps of the newest state; fewer than an attempt made before, if it lost some.
       diverged_step: The first step with a NaN or infinite loss.
@@ -137,7 +138,7 @@ class RunResult:
     wall_seconds: dict[str, float]
     interruptions: int
     phases: dict[str, float]
-    first_losses: list[float]
+    first_losses: list[float | str]
     epochs: float
     steps: int
     diverged_step: int | None
@@ -170,6 +171,12 @@ class RunResult:
         if states <= {"warm", "tuned"}:
             return max(states, key=["warm", "tuned"].index, default="")
         return "cold"
+
+    @property
+    def finite_losses(self) -> tuple[float, ...]:
+        """First losses before one that is NaN or infinite, which are text as in the log."""
+        known = itertools.takewhile(lambda loss: not isinstance(loss, str), self.first_losses)
+        return tuple(map(float, known))
 
     @property
     def epochs_to_target(self) -> float | None:
@@ -230,10 +237,10 @@ def summarize(events: Sequence[Event]) -> RunResult:
     wall, no_wall = goodput.wall_seconds(run)
     reasons: dict[str, str] = {}
 
-    def known(name: str, value: float | None, reason: str) -> float | None:
+    def known(name: str, value: float | None, reason: str, digits: int = 6) -> float | None:
         if value is None:
             reasons[name] = reason
-        return _rounded(value)
+        return None if value is None else round(value, digits)
 
     compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
     allocated, allocated_reason = run.allocated_cost()
@@ -265,7 +272,9 @@ def summarize(events: Sequence[Event]) -> RunResult:
     no_total = no_total or no_time
     # A killed attempt may have lived for a heartbeat after its last event.
     uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
-    rate = _rounded(examples / phases["train"] if phases["train"] else None)
+    rate = _rounded(examples / phases["train"]) if examples > 0 and phases["train"] else None
+    if rate is None:
+        reasons["examples_per_second"] = "the log has no train step with its time"
     if run.lost_lines:
         rate, reasons["examples_per_second"] = None, run.lost_lines[0]
     if batch is None:
@@ -322,8 +331,9 @@ def summarize(events: Sequence[Event]) -> RunResult:
         num_devices=devices["num_devices"],
         device_kind=devices["device_kind"],
         platform=devices["platform"],
-        cost_usd=known("cost_usd", cost, cost_reason),
-        allocated_cost_usd=known("allocated_cost_usd", allocated, allocated_reason),
+        # A run of seconds on a cheap machine costs some millionths.
+        cost_usd=known("cost_usd", cost, cost_reason, 9),
+        allocated_cost_usd=known("allocated_cost_usd", allocated, allocated_reason, 9),
         evaluations=evaluations,
         hosts=[] if host_summary is None else host_summary["hosts"],
         straggler=None if host_summary is None else host_summary.get("straggler"),
@@ -423,8 +433,8 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
     return best
 
 
-def _first_losses(events: Sequence[Event]) -> list[float]:
-    losses: dict[int, float] = {}
+def _first_losses(events: Sequence[Event]) -> list[float | str]:
+    losses: dict[int, float | str] = {}
     for event in events_of(events, LOSSES):
         for step, loss in zip(event["at_steps"][:FIRST_LOSSES], event["losses"], strict=False):
             losses.setdefault(step, loss)

@@ -50,7 +50,14 @@ class Advice:
 
 
 def advise(
-    *, distance: float, error: float, freedom: float, trials: int, margin: float, alpha: float
+    *,
+    distance: float,
+    error: float,
+    freedom: float,
+    trials: int,
+    margin: float,
+    alpha: float,
+    equivalence_alpha: float,
 ) -> Advice:
     """Further trials for an undecided verdict.
 
@@ -59,10 +66,11 @@ def advise(
       error: Its standard error, with `freedom` degrees of freedom.
       trials: Of the smaller side.
       alpha: Level of the test of a difference.
+      equivalence_alpha: That of the test of equivalence, less where several verdicts hold together.
     """
     variance, edge = error**2 * trials, math.log1p(margin)
     # Two one-sided tests both succeed with 80 % where each alone does with 90 %.
-    equal = _stein(variance, freedom, edge, ALPHA, 1 - (1 - POWER) / 2)
+    equal = _stein(variance, freedom, edge, equivalence_alpha, 1 - (1 - POWER) / 2)
     measured = None
     if abs(distance) > edge:
         measured = _stein(variance, freedom, abs(distance), alpha / 2, POWER)

@@ -281,6 +281,7 @@ class _Contrast:
             trials=min(map(len, self.sides)),
             margin=margin,
             alpha=alpha,
+            equivalence_alpha=equivalence_alpha,
         )
         return UNDECIDED, f"the {kind} holds 1, and is wider than the margin", advice
 

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -68,20 +69,22 @@ class OpChange:
 def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     """True if both sides train the same, by identity and first losses; and the reason.
 
-    None where that cannot be decided.
+    None where that cannot be decided: a schedule may differ after the first losses.
     """
     if not first.runs or not second.runs:
         return None, "not our runs: neither the experiment nor the first losses are known"
     is_one = first.entry.identity == second.entry.identity and len(_texts(first, second)) == 1
     words = "the same experiment" if is_one else "different experiments"
-    by_seed = {result.seed: result for result in first.results if result.first_losses}
-    pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.first_losses]
+    by_seed = {result.seed: result for result in first.results if result.finite_losses}
+    pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.finite_losses]
     if not pairs:
         return (None if is_one else False), f"{words}; no seed has first losses on both sides"
-    worst = max(largest_difference(a.first_losses, b.first_losses) for a, b in pairs)
+    if any(len(a.finite_losses) != len(b.finite_losses) for a, b in pairs):
+        return False, f"{words}; of a seed one side has fewer first losses that are numbers"
+    worst = max(largest_difference(a.finite_losses, b.finite_losses) for a, b in pairs)
     seeds = f"{len(pairs)} seed{'s' if len(pairs) > 1 else ''}"
-    agrees = worst <= SAME_LOSSES
-    return agrees, f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"
+    said = f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"
+    return (is_one or None if worst <= SAME_LOSSES else False), said
 
 
 def changed_fields(first: Side, second: Side) -> list[str]:
@@ -127,7 +130,7 @@ def _value(value: Any) -> str:
 def changes(first: Side, second: Side) -> list[Change]:
     """Time of both sides: compilation, steps, evaluations, epochs to the target."""
     quantities: list[tuple[str, Callable[[RunResult], float | None]]] = [
-        ("compilation, s", lambda run: run.compile_seconds),
+        ("cold compilation, s", _cold_compilation_seconds),
         ("a step, ms", _step_milliseconds),
         ("an evaluation, ms", _evaluation_milliseconds),
         ("epochs to the target", lambda run: run.epochs_to_target),
@@ -142,6 +145,11 @@ def changes(first: Side, second: Side) -> list[Change]:
     ]
 
 
+def _cold_compilation_seconds(run: RunResult) -> float | None:
+    """Compilation before the clock; None where programs came from a cache, which is faster."""
+    return run.compile_seconds_before_run_start if run.compiled == "cold" else None
+
+
 def _step_milliseconds(run: RunResult) -> float | None:
     """Milliseconds a step; None where the batch changes in the run."""
     if run.examples_per_second is None or run.global_batch_size is None:
@@ -150,8 +158,14 @@ def _step_milliseconds(run: RunResult) -> float | None:
 
 
 def _evaluation_milliseconds(run: RunResult) -> float | None:
+    """Milliseconds an evaluation; None after an interruption.
+
+    The phase then holds evaluations that were made again or cut short, and the rows do not.
+    """
     seconds = run.phases.get("eval")
-    return 1e3 * seconds / len(run.evaluations) if seconds and run.evaluations else None
+    if not seconds or not run.evaluations or run.interruptions:
+        return None
+    return 1e3 * seconds / len(run.evaluations)
 
 
 def _change(name: str, first: Sequence[float | None], second: Sequence[float | None]) -> Change:
@@ -221,7 +235,10 @@ def _op_seconds(side: Side) -> dict[str, float]:
             lines = records.read_plain(file).decode()
             for row in csv.DictReader(io.StringIO(lines, newline="")):
                 kind = _kind(row)
-                totals[kind] = totals.get(kind, 0.0) + float(row["seconds"])
+                seconds = float(row["seconds"])
+                if not 0 <= seconds < math.inf:
+                    raise ValueError(f"an op of {seconds:g} s")
+                totals[kind] = totals.get(kind, 0.0) + seconds
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise RunError(f"{file} is no table of ops ({error}); profile the run again") from None
     return {name: seconds / trials for name, seconds in totals.items()}

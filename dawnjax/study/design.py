@@ -20,6 +20,7 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore, check_fields
+from dawnjax.statistics.looks import looks_of
 from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
 
 MOST_TRIALS = 10_000
@@ -389,8 +390,12 @@ class StudyFolder:
             raise ValueError(str(error)) from None
         if planned(record["study"], len(record["arms"])) > MOST_TRIALS:
             raise ValueError(f"its arms and seeds pass {MOST_TRIALS:,} trials")
-        if any(look.trials < 1 or not 0 < look.level <= 1 for look in record["looks_made"]):
-            raise ValueError("its looks are no numbers of trials and levels")
+        if record["study"].looks > 1:
+            looks_of(record["study"].seeds, record["study"].looks)
+        made = record["looks_made"]
+        rising = all(before.trials < look.trials for before, look in itertools.pairwise(made))
+        if not rising or any(look.trials < 1 or not 0 < look.level <= 1 for look in made):
+            raise ValueError("its looks are no rising numbers of trials with levels")
         return record
 
     def write(

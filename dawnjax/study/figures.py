@@ -61,20 +61,34 @@ class ArmFigures:
 
     @property
     def caution(self) -> str:
-        """Sentence on an arm whose trials ran on different machines; empty for all others."""
-        if len(self.machines) < 2:
-            return ""
-        return f"{self.arm}: its times are of different machines ({'; '.join(self.machines)})"
+        """Sentences on trials of different machines and of unknown length; empty without any."""
+        said = []
+        if len(self.machines) > 1:
+            machines = "; ".join(self.machines)
+            said.append(f"{self.arm}: its times are of different machines ({machines})")
+        if self.reached and self.expected_seconds is None:
+            said.append(f"{self.arm}: {self.why_no_time}, so it has no expected time")
+        return "; ".join(said)
+
+    @property
+    def why_no_time(self) -> str:
+        """Reason why there is no expected time."""
+        return "how long a trial ran is not known" if self.reached else "no trial reached"
 
     @property
     def time_text(self) -> str:
         """Expected time with its ends, such as `5.2 s (95 %: 4.9 to 5.6)`."""
         if self.expected_seconds is None:
-            return "no trial reached"
+            return self.why_no_time
         text = f"{words.rounded(self.expected_seconds)} s"
         if self.low is None or self.high is None:
             return text
         return f"{text} ({self.ends}: {words.rounded(self.low)} to {words.rounded(self.high)})"
+
+
+def own_trials(study: Study, rows: Sequence[ArmFigures]) -> Sequence[ArmFigures]:
+    """Rows with trials of their own: all thresholds of a study are read from the same trials."""
+    return rows[:1] if study.kind == "threshold" else rows
 
 
 def best_of(study: Study, rows: Sequence[ArmFigures]) -> ArmFigures | None:
@@ -146,7 +160,7 @@ def _arm(
     rows = {}
     if sample is not None:
         rows = {
-            trial.seed: Row(float(amount), bool(reached), tuple(run.result.first_losses))
+            trial.seed: Row(float(amount), bool(reached), run.result.finite_losses)
             for (trial, run), amount, reached in zip(
                 runs.items(), sample.amounts, sample.reached, strict=True
             )

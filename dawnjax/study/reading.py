@@ -100,7 +100,7 @@ def row_of(run: OurRun) -> Row | None:
     result, spent = run.result, run.spent.seconds
     reached = result.time_to_accuracy_seconds is not None
     seconds = result.time_to_accuracy_seconds if reached else spent
-    return None if seconds is None else Row(seconds, reached, tuple(result.first_losses))
+    return None if seconds is None else Row(seconds, reached, result.finite_losses)
 
 
 def read_study(path: Path) -> StudyRecord | None:

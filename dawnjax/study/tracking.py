@@ -14,7 +14,7 @@ from dawnjax.runs.directory import flatten
 from dawnjax.runs.scalars import ScalarWriter
 from dawnjax.runs.trackers import Trackers
 from dawnjax.study.design import Arm, Study
-from dawnjax.study.figures import ArmFigures
+from dawnjax.study.figures import ArmFigures, own_trials
 from dawnjax.text import without_secrets
 
 FIGURES = ("trials", "reached", "mean_seconds", "expected_seconds", "epochs_mean")
@@ -55,7 +55,7 @@ def send(
       run_id: Of the study's first trial; the study is known by it in all its extensions.
       options: Of the trials: which trackers, and whether TensorBoard.
     """
-    scalars, step = arm_scalars(rows), sum(row.trials for row in rows)
+    scalars, step = arm_scalars(rows), sum(row.trials for row in own_trials(study, rows))
     board = ScalarWriter(out / "tensorboard" if options.tensorboard else None, warn)
     board.write(step, scalars)
     board.close()

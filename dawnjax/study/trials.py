@@ -196,6 +196,8 @@ class TrialRunner:
                 raise KeyboardInterrupt
             self._ended = time.perf_counter()
             run = read_trial(trial, self._out)
+            if run is None:
+                why = why or "its log says too little for a result"
         if run is not None:
             first = self._firsts.setdefault(trial.arm, (trial, run))
             refuse_strangers(dict([first, (trial, run)]), self._out, self._origins)

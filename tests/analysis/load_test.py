@@ -5,6 +5,7 @@ import io
 import json
 import math
 import sys
+import time
 import warnings
 from typing import Any
 
@@ -16,6 +17,7 @@ from made_runs import write_run
 
 from dawnjax import analysis
 from dawnjax.analysis.entry_checks import with_summary_of_trials
+from dawnjax.analysis.loading import MOST_SHARING
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page.table import Column, Table, of_words
 from dawnjax.report import writing
@@ -129,6 +131,32 @@ def test_a_time_that_is_none_is_refused(field, value, tmp_path):
         analysis.load(tmp_path / "a.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        # At a listed price a host, such an entry would cost less than nothing, and lead by cost.
+        ({"num_hosts": -4}, "num_hosts is '-4'; it must not be negative"),
+        ({"num_accelerators": -8}, "num_accelerators is '-8'; it must not be negative"),
+        ({"reached": False}, r"trials\[0\].reached is False, its time to accuracy 1.0"),
+        (
+            {"time_to_accuracy_seconds": None},
+            r"trials\[0\].reached is True, its time to accuracy None",
+        ),
+        ({"run_id": "of the second too"}, "two of its trials are one run"),
+    ],
+)
+def test_an_entry_that_would_be_counted_wrong_is_refused(changes, said, tmp_path):
+    value = entry_of([1.0, 2.0]).to_json()
+    for name, changed in changes.items():
+        part = value if name in value else value["trials"][0]
+        assert name in part
+        part[name] = changed
+    value["trials"][1]["run_id"] = "of the second too"
+    (tmp_path / "a.jsonl").write_text(json.dumps(value))
+    with pytest.raises(RunError, match=said):
+        analysis.load(tmp_path / "a.jsonl")
+
+
 def test_the_summary_is_that_of_the_trials(tmp_path):
     trials = [make_trial(2.0, 3.0), make_trial(4.0, 3.0), make_trial(None, 5.0, 9.0)]
     entry, single = make_entry(trials, cost_per_hour_usd=3.6), entry_of([7.0], source="single")
@@ -174,6 +202,20 @@ def test_the_same_trials_in_two_entries_are_said(tmp_path):
         "3 trials: the two are not independent results",
     )
     assert runs.warnings[0].startswith("2 of its 3 trials (s0, s1) are also in another entry")
+
+
+def test_many_entries_of_one_source_or_one_run_take_no_square_of_their_number(tmp_path):
+    value = entry_of([1.0], suite="dawnjax").to_json()
+    lines = []
+    for number in range(1500):
+        trial = {**value["trials"][0], "clock_seconds": 1.0 + number, "run_id": "r"}
+        lines.append(json.dumps({**value, "trials": [trial]}))
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    began = time.process_time()
+    entries = analysis.load(tmp_path / "a.jsonl")
+    assert time.process_time() - began < 5
+    assert len({entry.source for entry in entries}) == 1500
+    assert len(entries[-1].warnings) == MOST_SHARING
 
 
 def test_rows_of_entries_trials_and_evaluations():

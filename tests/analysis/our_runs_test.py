@@ -364,6 +364,7 @@ def without_check(event):
         ("evaluation", "metrics", {"top_1_accuracy": 5.0}, "top_1_accuracy is 5.0 at step 10"),
         ("evaluation", "metrics", {"top_1_accuracy": -1.0}, "outside of 0 to 1"),
         ("evaluation", "metrics", {"loss": -1.0}, "loss is -1.0 at step 10, outside of 0 to inf"),
+        ("train", "input_wait_seconds", -5.0, "its input_wait took -5.0 s"),
         ("devices", "mesh", None, "cannot be summarized"),
     ],
 )

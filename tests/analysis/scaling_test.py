@@ -1,9 +1,13 @@
 """Scaling and the critical batch size, from points whose law is known."""
 
+import dataclasses
+
 import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import RESNET_1, RESNET_80
 
+from dawnjax.analysis.comparison import speedup
+from dawnjax.analysis.entry_checks import with_summary_of_trials
 from dawnjax.analysis.scaling import (
     scaling,
     scaling_table,
@@ -23,6 +27,17 @@ def test_scaling_by_hand():
     assert second.gap_from_linear == 1.5
     assert second.throughput_efficiency == 1.0  # 10 s an epoch against 2.5 s on 4 times as many.
     assert second.epochs_ratio == 1.6
+
+
+def test_a_review_s_factor_scales_no_speedup():
+    """The table of speedups has the same ratio."""
+    small = make_entry([make_trial(100.0, 10)] * 3, num_accelerators=8, source="small")
+    large = make_entry([make_trial(40.0, 16)] * 3, num_accelerators=32, source="large")
+    scaled = with_summary_of_trials(
+        dataclasses.replace(large, suite="mlperf_training", scaling_factor=1.25)
+    )
+    assert scaled.summary is not None and scaled.summary.score_seconds == 50.0
+    assert scaling([small, scaled])[1].speedup == speedup(small, scaled).tta == 2.5
 
 
 def test_entries_without_a_time_or_a_size_are_no_points():

@@ -114,6 +114,7 @@ def test_a_log_that_keeps_the_rules_breaks_none():
         (changed("eval_accuracy", metadata={}), "labels", 18, "1 eval_accuracy have neither"),
         (changed("run_stop", metadata={}), "clock", 20, "whether the target was reached"),
         (changed("eval_accuracy", value=0.7), "target", 20, "best evaluation is 0.7; the target"),
+        (changed("eval_accuracy", value=0.7589996), "target", 20, "best evaluation is 0.7589996;"),
         (without("opt_name"), "hyperparameters", None, "opt_name is missing"),
         (
             without("gradient_accumulation_steps"),

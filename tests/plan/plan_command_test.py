@@ -200,6 +200,8 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
     assert epochs_at(1024, alike).interval().high == pytest.approx(5)
     missed = epochs_at(256, entry("f", [10.0, None], **digits)).basis
     assert missed.endswith("; time and cost leave out the 1 that did not reach it")
+    twice = epochs_at(256, small, small).basis
+    assert "3 of 3 trials" in twice and "1 left out there, as `dawnjax report` says" in twice
     with pytest.raises(ConfigError, match="different experiments .* at batch 256"):
         epochs_at(256, small, other)
     with pytest.raises(ConfigError, match="different targets"):

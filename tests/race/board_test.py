@@ -1,11 +1,14 @@
 """The board: places, ties by name, and verdicts that no longer hold."""
 
+import dataclasses
+
 import pytest
 from made_race import write_entry
 
 from dawnjax.errors import ConfigError
 from dawnjax.race import board, rules
 from dawnjax.race.entry import Trial, content_hash
+from dawnjax.race.judge import standing_record
 from dawnjax.race.tracks import read_track
 from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, write_verdict
 
@@ -74,3 +77,41 @@ def test_a_damaged_verdict_and_an_empty_folder_are_one_line(tmp_path):
     (folder.parent / "verdicts" / "mine.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"mine.json is no verdict \(name is missing\); remove"):
         board.read_board(folder.parent)
+
+
+def test_an_entry_that_beat_a_record_stands_before_it(tmp_path):
+    """In turn it was faster, though its ratio to the baseline, of another day, is worse."""
+    first, _ = write_entry(tmp_path, "first")
+    second, _ = write_entry(tmp_path, "second")
+    third, _ = write_entry(tmp_path, "third")
+    beaten = content_hash(rules.read(first).hashes)
+    judge(first, "accepted", 0.5)
+    judge(second, "accepted", 0.55, rival="first", rival_hash=beaten)
+    judge(third, "accepted", 0.6)
+
+    def order():
+        return [entry.name for entry, _ in board.read_board(tmp_path / "entries")["digits"]]
+
+    def record(beside):
+        verdicts = tmp_path / "entries" / "verdicts"
+        side, _ = standing_record(tmp_path / "entries", verdicts, read_track("digits"), beside)
+        return side and side.name
+
+    assert order() == ["second", "first", "third"]
+    assert (record("new"), record("second")) == ("second", "first")
+    judge(third, "accepted", 0.3)
+    assert order() == ["third", "second", "first"] and record("new") == "third"
+    # The first was another recipe when the second beat it.
+    judge(second, "accepted", 0.55, rival="first", rival_hash="0")
+    assert order() == ["third", "first", "second"]
+
+
+def test_a_record_whose_baseline_never_reached_has_no_ratio(tmp_path):
+    folder, _ = write_entry(tmp_path)
+    judge(folder, "accepted", 0.5)
+    [(entry, verdict)] = board.read_board(tmp_path / "entries")["digits"]
+    assert verdict is not None and verdict.baseline is not None
+    beside = dataclasses.replace(verdict.baseline, ratio=None, low=None, high=None, ends="")
+    row = entry, dataclasses.replace(verdict, baseline=beside)
+    page = board.page_of({"digits": [row]})
+    assert "mine is the record; the baseline never reached the target" in page

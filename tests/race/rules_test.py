@@ -129,6 +129,10 @@ def test_a_log_or_a_claim_that_was_changed_is_refused(tmp_path):
     digest = hashlib.sha256(record.read_bytes()).hexdigest()
     change(folder, files={**entry.files, "runs/seed_0/experiment.json": digest})
     assert "the log has another hash of experiment.json" in fault_of(folder)
+    folder, _ = write_entry(tmp_path, "third")
+    claim = json.loads((folder / "entry.json").read_text())["claim"]
+    change(folder, claim={**claim, "ratio": 0.1, "p_value": 1e-9})
+    assert "significance: entry.json claims other figures than its trials give" in fault_of(folder)
 
 
 def test_links_and_floods_of_files_are_refused_unread(tmp_path):

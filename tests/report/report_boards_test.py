@@ -247,3 +247,9 @@ def board_sources(entries: list[Entry]) -> list:
     """Sources of the board of DAWNBench's CIFAR10, in their order."""
     [board] = [b for b in boards.boards(entries) if b.title.startswith("DAWNBench CIFAR10")]
     return [row["source"] for row in board.by_time.records()]
+
+
+def test_no_rounding_shows_a_target_as_reached():
+    target = EntryTarget(metric="top_1_accuracy", value=0.759, unit="fraction")
+    assert curves.quality(0.758976, target) == "75.8976%"
+    assert curves.quality(0.75904, target) == "75.90%"

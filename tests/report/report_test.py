@@ -9,12 +9,13 @@ import re
 
 import pytest
 from browser import opened
+from made_entries import make_entry, make_trial
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
 from dawnjax.page.section import Figure
 from dawnjax.page.view import MOST_ROWS, TableView
-from dawnjax.report import contents, inputs, own, trials, writing
+from dawnjax.report import contents, curves, inputs, own, trials, writing
 from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import TimedEvaluation
 
@@ -37,6 +38,12 @@ def test_the_page_is_whole_and_names_no_address(report):
     addresses = set(re.findall(r"https?://[^\s\"'<]+", report.html))
     assert addresses == {"http://www.w3.org/2000/svg"}
     assert "url(" not in report.html and "@import" not in report.html
+
+
+def test_an_interval_is_defined_as_it_is_computed():
+    meaning = dict(contents.DEFINITIONS)["95% interval"]
+    assert "t interval of the logarithm" in meaning and "bootstrap" not in meaning
+    assert "Fewer than 5 trials" in meaning and "fewer than 20 trials" in meaning
 
 
 def test_every_figure_has_words_and_every_table_its_heads(report):
@@ -158,6 +165,22 @@ def test_hosts_paths_and_addresses_are_left_out():
 
 
 @pytest.mark.compiles
+def test_entries_on_other_data_are_not_drawn_or_compared_together():
+    """An experiment of one name may be trained on made data."""
+
+    def on(data, seconds):
+        curve = [(1, seconds, 94.0)]
+        both = [make_trial(seconds, curve=curve), make_trial(seconds + 1, curve=curve)]
+        return make_entry(both, suite="dawnjax", source=data, data=data)
+
+    mixed = [on("CIFAR-10", 10.0), on("made data", 5.0)]
+    assert [title for title, _ in curves.groups_of(mixed)] == [
+        "DawnJAX ImageNet on CIFAR-10", "DawnJAX ImageNet on made data",
+    ]  # fmt: skip
+    assert [title for title, _ in curves.groups_of(mixed[:1])] == ["DawnJAX ImageNet"]
+    assert trials.comparisons_section(mixed) is None
+
+
 def test_one_entry_alone_and_many_make_a_page():
     # Letters after a cell's words are of footnotes.
     for alone, cells in (
@@ -220,6 +243,16 @@ def test_what_is_left_out_is_named(tmp_path):
     figure = section.blocks[1]
     assert isinstance(figure, Figure)
     assert figure.left_out == (("x num_epochs=9", "too many bars for one figure"),)
+
+
+def test_the_figure_of_the_wall_time_has_the_goodput_of_the_result(tmp_path):
+    (run,) = inputs.read([write_run(tmp_path / "a")]).runs
+    wall = {"self_play": 6.0, "gating": 1.0, "steps": 2.0, "setup": 1.0}
+    section = own.runs_section(
+        [run._replace(result=dataclasses.replace(run.result, wall_seconds=wall))]
+    )
+    assert section is not None and isinstance(figure := section.blocks[1], Figure)
+    assert "10 s, 90%" in figure.draw(880.0).body()
 
 
 def test_mean_wall_times_are_of_one_system_and_one_set_of_options(tmp_path):

@@ -127,3 +127,11 @@ def test_tensorboard_is_told_from_which_step_a_run_was_resumed(tmp_path):
         (5, 0.5),
         (6, 0.25),
     ]
+
+
+@pytest.mark.parametrize("read", [dawnjax.load_run, dawnjax.load_losses])
+def test_a_log_of_another_run_is_not_taken_for_this_one_s(read, tmp_path):
+    path, other = (write_run(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
+    log_path(path, 0).write_bytes(log_path(other, 0).read_bytes())
+    with pytest.raises(RunError, match=r"a: experiment.json says run_id=.*b'"):
+        read(path)

@@ -41,6 +41,13 @@ def test_one_attempt():
     assert result.time_uncertainty_seconds == 0.0
 
 
+def test_a_run_without_a_recorded_step_has_no_throughput():
+    log = Log().begin(0.0).add("run_start", 8.0).add("phase", 8.0, name="train")
+    result = summarize(log.add("attempt_end", 9.0, status="failed", step=0).events)
+    assert result.train_seconds == 1.0 and result.examples_per_second is None
+    assert "no train step" in result.reasons["examples_per_second"]
+
+
 def test_without_a_price_cost_is_null_with_the_reason():
     result = summarize(one_attempt().events)
     assert result.cost_usd is None and "price" in result.reasons["cost_usd"]

@@ -65,3 +65,10 @@ def test_the_cost_of_a_trial_that_reached_is_that_of_its_time_to_accuracy():
     log.add("attempt_end", 40.0, status="reached", step=30)
     # 12 s at 0.01 USD and 30 s at 0.06.
     assert spent(log.events) == (47.0, pytest.approx(1.92), (36.0, 216.0))
+
+
+def test_the_cost_of_a_trial_that_may_have_reached_before_is_that_of_its_length():
+    log = Log().begin(0.0, 36.0, hosts=1).add("run_start", 8.0).add("lost", 10.0, lines=2)
+    log.evaluate(20.0, 10, 0.95).train(30.0, 20, 10)
+    log.add("attempt_end", 31.0, status="reached", step=20)
+    assert spent(log.events) == (22.0, pytest.approx(0.22), (36.0,))

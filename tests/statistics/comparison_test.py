@@ -109,6 +109,8 @@ def test_cautions():
     small = entry_of([10.0, 11.0], identity="a", benchmark="x")
     assert "different experiments" in compare(small, entry_of([1.0, 2.0], benchmark="x")).caution
     assert "different benchmarks" in compare(small, entry_of([1.0, 2.0])).caution
+    scaled = compare(small, dataclasses.replace(small, scaling_factor=1.125)).caution
+    assert scaled == "times before the round's review, which scaled the scores by 1 and 1.125"
     unknown = compare(small, make_entry([make_trial(10.0), make_trial(None)]))
     assert unknown.verdict is None and "how long a trial ran is not known" in unknown.caution
     (row,) = compare_table([(small, make_entry([make_trial(None)]))]).records()

@@ -9,7 +9,7 @@ from scipy import special
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.statistics.looks import looks_of, nominal_levels
-from dawnjax.study.design import Study, arms_of, trials_of
+from dawnjax.study.design import Look, Study, arms_of, trials_of
 from dawnjax.study.looks import Looks, Row, cost_of_looks, looks_made, words_of_cost
 
 
@@ -97,6 +97,12 @@ def test_an_extended_study_says_what_its_looks_cost():
         planned = cost_of_looks(looks_made([], Looks(study)), 1)
         assert planned["false_verdicts"] == pytest.approx(0.05, abs=1e-3)
         assert not words_of_cost(planned)
+
+
+def test_very_many_looks_cost_the_sum_of_their_levels():
+    """Those of a strange file would else take hours."""
+    cost = cost_of_looks([Look(count, 1e-4) for count in range(1, 5001)], 1)
+    assert cost["false_verdicts"] == pytest.approx(0.5)
 
 
 def test_an_extended_study_is_wrong_as_often_as_it_says():

@@ -205,3 +205,12 @@ def test_verdicts_of_many_arms_hold_together():
         assert min(level for level in levels if level) >= 1 - ALPHA - 1e-9
     assert false / 300 <= 0.05 + 0.038  # three standard errors
     assert alone / 300 > 0.15
+
+
+def test_further_trials_of_several_arms_are_those_of_their_joint_level():
+    random = np.random.default_rng(5)
+    first, *others = (sample(lognormal(random, 0.2, 10)) for _ in range(5))
+    joint = [verdict.advice for verdict in judge_all(first, others)]
+    alone = [judge(first, other).advice for other in others]
+    both = [(a.if_equal, b.if_equal) for a, b in zip(alone, joint, strict=True) if a and b]
+    assert both and all(a and b and b > a for a, b in both)

@@ -10,6 +10,8 @@ from made_studies import DIGITS, made_study
 import dawnjax
 from dawnjax.__main__ import main
 from dawnjax.errors import ExitStatus, RunError
+from dawnjax.report.inputs import ReadStudy
+from dawnjax.report.studies import studies_sections
 from dawnjax.runs.clock import RunClock
 from dawnjax.study import trials
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
@@ -30,6 +32,33 @@ def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
     result = dataclasses.replace(run.result, evaluations=evaluations)
     rows = figures(study, of_arms, {trial: run._replace(result=result)}, tmp_path)
     assert [row.mean_seconds for row in rows] == [15.0, 15.0]
+
+
+def test_trials_that_are_read_at_several_thresholds_count_once(tmp_path):
+    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.9, 0.95), seeds=2)
+    of_arms = arms_of(study, (), DIGITS)
+    ordered = trials_of(study, of_arms)
+    for trial in ordered:
+        write_run(trial.directory(tmp_path), seed=trial.seed, seconds=15.0)
+    rows = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    assert [row.trials for row in rows] == [2, 2, 2]
+    [section] = studies_sections([ReadStudy("s", study, tuple(rows))])
+    assert "2 of 2 planned trials of digits are over" in section.lead[0]
+
+
+def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_path):
+    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0, None], "4": [10.0, 10.0]})
+    runs = trials_over(ordered, tmp_path, {})
+    # Its clock never started.
+    runs = {
+        trial: run if run.result.reached else run._replace(spent=run.spent._replace(seconds=None))
+        for trial, run in runs.items()
+    }
+    first, second = figures(study, of_arms, runs, tmp_path)
+    assert (first.reached, first.trials, first.expected_seconds) == (1, 2, None)
+    assert first.time_text == "how long a trial ran is not known"
+    assert first.caution == f"num_epochs=3: {first.time_text}, so it has no expected time"
+    assert second.verdict is None and second.caution == ""
 
 
 def test_an_arm_on_different_machines_says_so(tmp_path, capsys):

@@ -100,7 +100,7 @@ def ended_after(seconds: float | None) -> Any:
     result = SimpleNamespace(
         status="not_reached" if seconds is None else "reached",
         time_to_accuracy_seconds=seconds,
-        first_losses=[],
+        finite_losses=(),
     )
     return SimpleNamespace(result=result, spent=SimpleNamespace(seconds=seconds or 40.0))
 

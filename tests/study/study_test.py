@@ -28,7 +28,7 @@ from dawnjax.runs.summary import summarize
 from dawnjax.study import devices, side_by_side, trials
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
-from dawnjax.study.reading import trials_over
+from dawnjax.study.reading import read_study, trials_over
 
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
 
@@ -102,6 +102,17 @@ def test_the_figures_of_an_arm(tmp_path):
         second.verdict and second.verdict["word"] == "undecided" and second.verdict["ratio"] == 2.5
     )
     assert [row["reached"] for row in second.rows] == [True, True, True, False, True, True]
+
+
+def test_a_trial_that_diverges_in_its_first_steps_counts_in_its_arm(tmp_path):
+    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0, 10.0], "4": [10.0, 10.0]})
+    for trial in ordered:
+        if trial.seed == 2:
+            folder, seed = trial.directory(tmp_path), trial.seed
+            write_run(folder, seed=seed, seconds=None, status="diverged", losses=(2.5, "NaN"))
+    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    assert [(arm.trials, arm.reached) for arm in (first, second)] == [(3, 2), (3, 2)]
+    assert first.expected_seconds == 30.0
 
 
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
@@ -273,6 +284,26 @@ def test_a_study_of_an_earlier_format_is_named(tmp_path, capsys):
     assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
     line = capsys.readouterr().err
     assert "of format 1, which is not read: begin the study anew" in line and "damaged" not in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are no rising numbers of trials"),
+        ({"looks_made": [[5, 0.05], [5, 0.05]]}, "its looks are no rising numbers of trials"),
+        ({"looks": 5}, "looks=5: the first look would have 2 trials of each arm"),
+    ],
+)
+def test_looks_of_a_strange_study_are_one_line(tmp_path, changes, said):
+    study, of_arms, _ = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
+    folder = StudyFolder(tmp_path / "s")
+    folder.write(study, of_arms)
+    record = json.loads(folder.file.read_text())
+    for name, value in changes.items():
+        (record if name in record else record["study"])[name] = value
+    folder.file.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=f"study.json is damaged: {said}"):
+        read_study(tmp_path / "s")
 
 
 RUN = {"seconds": 10.0, "num_devices": 1}

@@ -33,7 +33,7 @@ def write_run(
     declared: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
-    losses: tuple[float, ...] = (),
+    losses: tuple[float | str, ...] = (),
 ) -> Path:
     """Write a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 

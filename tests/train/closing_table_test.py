@@ -51,6 +51,26 @@ def test_the_closing_table_says_which_epochs_a_time_is_of():
     assert rows["training alone"] == ("6.000 s", "train steps, no evaluation, of all 4.00 epochs")
 
 
+def test_the_closing_table_rounds_no_figure_to_nothing():
+    log = one_attempt(price=0.01)
+    assert shown(log.events)["cost"][0] == "0.00002361 USD"  # of two hosts, for 4.25 s
+    for event in log.events:
+        event["t"] *= 1000
+    assert shown(log.events)["throughput"][0] == "0.06667 examples/s"
+    kept = [event for event in log.events if event["event"] != "train"]
+    assert shown(kept)["throughput"] == ("-", "the log has no train step with its time")
+
+
+def test_the_closing_table_does_not_round_a_quality_up_to_its_target():
+    log = one_attempt()
+    for event in log.events:
+        if event["event"] == "evaluation":
+            event |= {"metrics": {"top_1_accuracy": 0.89996}, "reached": False}
+    log.events[-1]["status"] = "not_reached"
+    best, target = shown(log.events)["best top_1_accuracy"]
+    assert best == "0.89996" and target == "target at least 0.9"
+
+
 def test_the_closing_table_has_the_reason_where_there_is_no_time():
     log = one_attempt()
     log.events[:] = [event for event in log.events if event["event"] != "evaluation"]

@@ -1,0 +1,77 @@
+"""What differs between two sides of a comparison, from runs that were written and not trained."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from made_runs import write_run
+
+from dawnjax.errors import RunError
+from dawnjax.study import changes
+from dawnjax.study.sides import Side, read_side
+
+
+def side_with(folder: Path, **fields) -> Side:
+    """Side of one run, whose result has other fields."""
+    side = read_side(str(write_run(folder)))
+    [(directory, result)] = side.runs
+    return dataclasses.replace(side, runs=((directory, dataclasses.replace(result, **fields)),))
+
+
+def quantities(first: Side, second: Side) -> dict[str, changes.Change]:
+    return {change.name: change for change in changes.changes(first, second)}
+
+
+def test_compilation_is_compared_between_trials_that_compiled(tmp_path):
+    for side in ("a", "b"):
+        write_run(tmp_path / side / "0", cache="cold" if side == "a" else "warm")
+        write_run(tmp_path / side / "1", seed=1, cache="warm")
+    first, second = (read_side(str(tmp_path / side)) for side in ("a", "b"))
+    compiled = quantities(first, second)["cold compilation, s"]
+    assert (compiled.first, compiled.second, compiled.ratio) == (5.0, None, None)
+
+
+def test_an_interrupted_run_tells_no_time_of_an_evaluation(tmp_path):
+    """Its phase holds evaluations that were made again, and its rows do not."""
+    whole = side_with(tmp_path / "a", phases={"eval": 4.0})
+    resumed = side_with(tmp_path / "b", phases={"eval": 8.0}, interruptions=1)
+    evaluation = quantities(whole, resumed)["an evaluation, ms"]
+    assert (evaluation.first, evaluation.second) == (2000.0, None)
+
+
+def test_a_run_without_a_throughput_has_no_time_of_a_step(tmp_path):
+    sides = [side_with(tmp_path / name, examples_per_second=rate) for name, rate in RATES.items()]
+    step = quantities(*sides)["a step, ms"]
+    assert (step.first, step.second) == (100.0, None)
+
+
+RATES = {"a": 100.0, "b": None}
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "inf", "soon"])
+def test_an_op_of_no_time_is_one_line(seconds, tmp_path):
+    side = side_with(tmp_path / "a", hosts=[{"utilization": {"window": "after"}}])
+    table = tmp_path / "a" / "profile" / "process_00000" / "after" / "ops.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text(f"name,scope,seconds\nfusion.1,stem,{seconds}\n")
+    with pytest.raises(RunError, match="ops.csv is no table of ops"):
+        changes.op_changes(side, side)
+
+
+@pytest.mark.parametrize(
+    ("identity", "losses", "same"),
+    [
+        ("identity", (2.0, 1.0), True),
+        # Another schedule may begin alike.
+        ("another", (2.0, 1.0), None),
+        ("identity", (2.0, 1.5), False),
+        ("identity", (2.0, "NaN"), False),
+    ],
+)
+def test_first_losses_and_identity_together_tell_the_same_mathematics(
+    identity, losses, same, tmp_path
+):
+    write_run(tmp_path / "a", losses=(2.0, 1.0))
+    write_run(tmp_path / "b", losses=losses, identity=identity)
+    sides = [read_side(str(tmp_path / name)) for name in ("a", "b")]
+    assert changes.same_mathematics(*sides)[0] is same
