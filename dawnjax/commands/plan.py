@@ -73,10 +73,11 @@ def main(argv: list[str]) -> int:
     argv = command_line.with_experiment_flag(argv)
     own = set(values)
     request, positional = parse_request(
-        "plan", argv, only=("mesh", "weight_update_sharding"), more=values, description=DESCRIPTION
+        "plan", argv, only=compiled.OPTIONS, more=values, description=DESCRIPTION
     )
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
+    request.options.validate()
     experiment_argv = _without(argv, own)
     names = _listed(values["on"].value)
     if not names:

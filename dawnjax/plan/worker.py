@@ -75,9 +75,19 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     # Rounded up as a run does it: every device takes an equal share.
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards
     stages = []
-    splits_update = request.options.weight_update_sharding
+    options = request.options
     spans = experiment.spans(spec)
-    recipes = [make_recipe(experiment, spec, mesh, span.index, splits_update) for span in spans]
+    recipes = [
+        make_recipe(
+            experiment,
+            spec,
+            mesh,
+            span.index,
+            options.weight_update_sharding,
+            context_keys=options.context_keys,
+        )
+        for span in spans
+    ]
     if experiment.task.makes_examples:
         shapes = InputShapes(recipes[0].experiment, spec, "host", batch)
         return {
@@ -115,7 +125,7 @@ def _model_flops(recipe: Any) -> float | None:
     from dawnjax.input_pipeline.reading.dataset import DataError
 
     try:
-        return float(recipe.experiment.task.train_flops_per_example(recipe.setting))
+        return float(recipe.train_flops_per_example())
     except (DataError, ValueError):
         return None
 
