@@ -6,7 +6,13 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, layer_parameters, seen_pairs
+from dawnjax.plan.decoder_terms import (
+    RECOMPUTED,
+    Arrangement,
+    held_parameters,
+    layer_parameters,
+    seen_pairs,
+)
 
 if TYPE_CHECKING:
     from dawnjax.models.llama import Llama
@@ -50,22 +56,25 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
     mesh, tokens = arrangement.mesh, arrangement.tokens * arrangement.mesh.model
     dense, routed = layer_parameters(model)
     table = model.width * arrangement.vocabulary_size
-    tables = (1 if model.ties_embedding else 2) * table
-    outside = (model.num_layers * dense + tables) / mesh.model
-    inside = model.num_layers * routed / (mesh.model * mesh.expert)
-    share = (outside + inside) / mesh.fsdp
+    share = sum(held_parameters(model, arrangement)) / mesh.fsdp
     each = SIZES[model.param_dtype]
     means = 0 if model.lora.rank else 2 * SIZES[getattr(optimizer, "moment_dtype", "float32")]
     # A layer and the next one, whose gather runs beside it.
-    layer = 2 * (dense / mesh.model + routed / (mesh.model * mesh.expert))
-    gathered = COMPUTED * (layer + table / mesh.model) if mesh.fsdp > 1 else 0.0
+    layer = dense / mesh.model + routed / (mesh.model * mesh.expert)
+    gathered = COMPUTED * (2 * layer + table / mesh.model) if mesh.fsdp > 1 else 0.0
     queries, keys = (n * model.head_width for n in (model.num_heads, model.num_kv_heads))
-    chosen = model.experts.chosen if model.experts.count else 1
-    narrow = (2 * queries + 2 * keys + 2 * chosen * model.mlp_width) / mesh.model
+    # Devices along `expert` compute each other's tokens.
+    rows = model.experts.chosen * mesh.expert if model.experts.count else 1
+    middle = 2 * rows * model.mlp_width / mesh.model
+    attention = (2 * queries + 2 * keys) / mesh.model
+    narrow = attention + middle
+    named = attention if model.experts.count else narrow
+    if model.experts.count:  # their inputs and outputs, in the order of the experts
+        narrow += 2 * rows * model.width
     kept = {
         "full": 0.0,
-        "products": narrow,
-        "none": narrow + (queries + 2 * chosen * model.mlp_width) / mesh.model + 4 * model.width,
+        "products": named,
+        "none": narrow + queries / mesh.model + middle + 4 * model.width,
     }
     # The residual stream is split along the text by `mesh.model` between the halves of a layer.
     between = model.width / mesh.model
@@ -75,15 +84,25 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
     if not arrangement.is_fused:
         pairs = seen_pairs(model, arrangement) * model.num_heads
         scores = SCORE_BYTES * pairs * arrangement.tokens
-    kept_scores = model.num_layers * scores if remat == "none" else 0.0
+    kept_apart = 0.0
+    if remat == "none":
+        kept_apart = model.num_layers * scores
+        # The backward pass reads the weights that the forward pass has gathered.
+        if arrangement.system.num_devices > 1:
+            kept_apart += each * model.num_layers * layer
     length = arrangement.sequence_length / mesh.context
-    rows = tokens / length
-    logits = rows * (model.loss_chunk or length) * arrangement.vocabulary_size / mesh.model
+    logits = (
+        tokens / length * (model.loss_chunk or length) * arrangement.vocabulary_size / mesh.model
+    )
     within = COMPUTED * tokens * (4 * narrow + 6 * model.width)
+    if arrangement.is_expanded:
+        # Of each product, one factor and its gradient, with zeros for other experts' rows.
+        factor = max(model.width, model.mlp_width / mesh.model)
+        within += 2 * COMPUTED * tokens * rows * factor * model.experts.count / mesh.expert
     return DecoderMemory(
         state=share * (each + means),
         gradients=0.0 if model.lora.rank else 4 * share,
         gathered=gathered,
-        kept=COMPUTED * tokens * model.num_layers * (between + kept[remat]) + kept_scores,
+        kept=COMPUTED * tokens * model.num_layers * (between + kept[remat]) + kept_apart,
         working=max(within + scores, 2 * 4 * logits + (4 * table / mesh.model)),
     )

@@ -147,26 +147,34 @@ class Factors:
       spread: Standard deviation of the logarithm of a predicted step.
       fitted_on: Names of the chip's own steps; empty where none is published.
       sizes: Devices of those, or of all steps of the platform.
+      parameters: Of the models of those.
     """
 
     of: dict[str, float]
     spread: float
     fitted_on: tuple[str, ...]
     sizes: tuple[int, ...]
+    parameters: tuple[int, ...]
 
     def parts(self, at_rates: dict[str, float]) -> dict[str, float]:
         """Seconds of each term, given those at the data sheets' rates."""
         return {name: self.of[name] * seconds for name, seconds in at_rates.items()}
 
-    def spread_at(self, num_devices: int) -> float:
-        """The spread, widened beyond the sizes of the published systems."""
-        return math.hypot(self.spread, OUTSIDE * octaves_outside(self.sizes, num_devices))
+    def spread_of(self, model: "Llama", vocabulary_size: int) -> float:
+        """The spread, widened beyond the sizes of the published models."""
+        away = octaves_outside(self.parameters, parameters(model, vocabulary_size))
+        return math.hypot(self.spread, OTHER_SIZE * away)
+
+    def spread_at(self, model: "Llama", arrangement: Arrangement) -> float:
+        """Spread of a step: wider beyond published models and systems, and for other parts."""
+        away = octaves_outside(self.sizes, arrangement.system.num_devices)
+        other = 0.0 if _is_published(model, arrangement) else UNPUBLISHED
+        return math.hypot(self.spread_of(model, arrangement.vocabulary_size), OUTSIDE * away, other)
 
     def step(self, model: "Llama", arrangement: Arrangement) -> Interval:
         """Interval of a step."""
         seconds = sum(self.parts(terms(model, arrangement)).values())
-        spread = self.spread_at(arrangement.system.num_devices)
-        return around(seconds, spread if arrangement.is_fused else math.hypot(spread, UNFUSED))
+        return around(seconds, self.spread_at(model, arrangement))
 
 
 def fitted(accelerator: Accelerator) -> Factors:
@@ -196,15 +204,21 @@ def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
         spread=ERRORS[bool(own)] / NORMAL_90,
         fitted_on=tuple(row.name for row in own),
         sizes=tuple(row.arrangement.system.num_devices for row in own or alike),
+        parameters=tuple(
+            parameters(row.model, row.arrangement.vocabulary_size) for row in own or alike
+        ),
     )
 
 
 FUSED_WIDTHS = range(8, 129, 8)
 """Channels of a head that cuDNN's attention takes."""
 
-UNFUSED = 0.35
-"""Spread of a step whose attention is made of products: every published step has a fused kernel. A
-factor of two either way holds what that leaves open."""
+UNPUBLISHED = 0.35
+"""Spread of a step with a part that no published step has: attention made of products, or experts
+that drop no token. A factor of two either way holds what that leaves open."""
+
+OTHER_SIZE = 0.1
+"""Standard deviation for each doubling of the parameters beyond the chip's published models."""
 
 SMALLEST = 10**9
 """Parameters of the smallest decoder that is predicted. The published ones have 8 to 405 times as
@@ -237,7 +251,13 @@ def arrangement_of(
         mesh=dataclasses.replace(mesh, data=mesh.data or system.num_devices // others),
         recomputed=RECOMPUTED[remat],
         is_fused=_is_fused(experiment.model, system, mesh),
+        is_expanded=system.accelerator.device.platform == "gpu",
     )
+
+
+def _is_published(model: Any, arrangement: Arrangement) -> bool:
+    """True if published steps have all parts of a step."""
+    return arrangement.is_fused and (not model.experts.count or arrangement.capacity > 0)
 
 
 def _is_fused(model: Any, system: System, mesh: MeshShape) -> bool:
@@ -259,14 +279,15 @@ def scaled(
 ) -> Efficiency:
     """Efficiency with which a compiled step lasts as long as published steps of decoders say.
 
-    Unchanged where attention is no fused kernel, as on TPUs.
+    Unchanged where no published step has its parts: on TPUs, whose attention is no fused kernel
+    here, and with experts.
 
     Args:
       compiled_seconds: Of the compiled step, by the efficiency.
     """
     model: Any = experiment.model
     arrangement = arrangement_of(experiment, spec, system, batch, model.remat, mesh)
-    if not arrangement.is_fused:  # no published step says how long that takes
+    if not _is_published(model, arrangement):
         return efficiency
     factors = fitted(system.accelerator)
     seconds = factors.step(model, arrangement).value
@@ -275,7 +296,7 @@ def scaled(
     return dataclasses.replace(
         efficiency,
         scale=seconds / compiled_seconds,
-        spread=factors.spread,
+        spread=factors.spread_of(model, spec.vocabulary_size),
         fitted_on=(f"{count} published steps of decoders on {chips}",),
         sizes=factors.sizes,
         knows_overlap=True,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
 from dawnjax.page.table import of_words
-from dawnjax.plan.systems import System
+from dawnjax.plan.predict import needs_larger_share
+from dawnjax.plan.systems import System, parse_system
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment_flags import Request
@@ -128,6 +129,10 @@ def text(rows: Sequence[Fit]) -> str:
             lines.append(
                 "a step and a call that makes examples do not run at once: the larger one counts"
             )
+    for row, memory in known:
+        device = parse_system(row.system).accelerator.device
+        if note := needs_larger_share(memory.num_bytes, device):
+            lines.append(f"{row.system} batch {row.global_batch:,}: {note}")
     lines += [_too_large(row) for row, _ in known if row.largest_batch is not None]
     lines += [f"{r.system} batch {r.global_batch:,}: {r.reason}" for r in rows if not r.memory]
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.llama import SIZES
 from dawnjax.plan import arrangements, decoder_step
 from dawnjax.plan.arrangements import meshes, search
-from dawnjax.plan.decoder_memory import decoder_memory
+from dawnjax.plan.decoder_memory import DecoderMemory, decoder_memory
 from dawnjax.plan.decoder_terms import parameters
 from dawnjax.plan.efficiency import Efficiency
 from dawnjax.plan.epochs import Epochs
@@ -104,6 +104,64 @@ def test_memory_counts_state_by_its_shards():
         for remat in ("full", "products", "none")
     }
     assert kept["full"] < kept["products"] < kept["none"]
+
+
+@pytest.mark.parametrize(("rank", "share"), [(0, 1 / 3), (16, 1 / 2)])
+def test_a_time_has_its_evaluations_and_at_least_the_first(rank, share):
+    lora = dataclasses.replace(LLAMA.model.lora, rank=rank)
+    experiment = dataclasses.replace(LLAMA, model=dataclasses.replace(LLAMA.model, lora=lora))
+    [row, *_] = found(experiment=experiment)
+    assert row.seconds is not None
+    # 384 steps of 64 rows to the next evaluation of 1,024 rows: 10 until 232,058 rows.
+    rows = (1 + 64 / 84) * 131_709 + 10 * 1024 * share
+    assert row.seconds.value == pytest.approx(rows / 64 * row.step.value, rel=1e-4)
+
+    def early(batch, train_examples):
+        return Epochs(mean=1 / train_examples, spread=0.1, basis="made")
+
+    [row, *_] = search(experiment, SPEC, parse_system("h100:64"), (64,), early, {})
+    assert row.seconds is not None
+    rows = 384 * 64 + 1024 * share
+    assert row.seconds.value == pytest.approx(rows / 64 * row.step.value, rel=1e-4)
+
+
+def test_a_cost_names_its_seller_and_day_and_memory_what_jax_takes():
+    [row, *_] = rows = found()
+    assert row.price_basis.startswith("55.04 USD an hour and host: Amazon EC2 p5.48xlarge")
+    assert f"h100:64: price: {row.price_basis}" in arrangements.text(rows)
+    parts = dataclasses.asdict(row.memory) | dict.fromkeys(("gathered", "kept", "working"), 0.0)
+    full = DecoderMemory(**{**parts, "gradients": 0.0, "state": 0.9 * row.limit_bytes})
+    text = arrangements.text([dataclasses.replace(row, memory=full)])
+    assert "h100:64: JAX takes 75% of a GPU's memory, and this needs" in text
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95" in text
+
+
+def test_memory_of_experts_and_of_weights_that_are_kept():
+    system, experiment = parse_system("h100:64"), load_experiment("gpt_oss_20b")
+
+    def memory(remat="full", on=system, **mesh):
+        shape = MeshShape(data=1, **mesh)
+        arranged = decoder_step.arrangement_of(experiment, SPEC, on, 64, remat, shape)
+        return decoder_memory(experiment.model, arranged, experiment.optimizer)
+
+    # Each expert's inputs of a GPU have zeros for all other rows: 4 of 32 cost 128.
+    expanded = 2 * 2 * 8192 * 4 * 32 * 2880
+    assert memory(fsdp=64).working > expanded
+    # Along `expert` a device computes the rows of four: inputs, middle and outputs.
+    tpu = parse_system("v5p:64")
+    more = memory(fsdp=16, expert=4, on=tpu).working - memory(fsdp=64, on=tpu).working
+    assert more == pytest.approx(2 * 8192 * 4 * (4 - 1) * 4 * (2 * 2880 + 2 * 2880))
+    # Without remat the gathered weights of all layers wait for the backward pass.
+    arranged = {
+        remat: decoder_memory(
+            LLAMA.model,
+            decoder_step.arrangement_of(LLAMA, SPEC, system, 64, remat, MeshShape(data=1, fsdp=64)),
+            LLAMA.optimizer,
+        )
+        for remat in ("none", "products")
+    }
+    layers = parameters(LLAMA.model, SPEC.vocabulary_size) - 2 * 4096 * SPEC.vocabulary_size
+    assert arranged["none"].kept - arranged["products"].kept > 4 * layers
 
 
 def test_a_compiled_plan_of_a_decoder_lasts_as_published_steps_say():
