@@ -182,7 +182,8 @@ def _batch(recipe: Recipe) -> dict[str, jax.ShapeDtypeStruct]:
 
 def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
-    return peak_of(traced, split.size)
+    # XLA expands them on a GPU alone.
+    return peak_of(traced, split.size, recipe.setting.execution.platform == "gpu")
 
 
 def _short(name: str) -> str:
