@@ -273,8 +273,8 @@ def text(rows: Sequence[Found]) -> str:
     lines.append(
         "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
         f"another order. `close`: the memory is within a factor of {ERROR:g} of the device's. On a "
-        "TPU, and with mesh.context, attention is made of products, and experts drop no token, as in "
-        "no published step"
+        "TPU, and with mesh.context, attention is made of products, and experts drop no token, as "
+        "in no published step"
     )
     return "\n".join(lines)
 
