@@ -195,6 +195,10 @@ def _search(
     experiment = request.experiment
     if request.options.mesh != MeshShape():
         raise ConfigError("--search=mesh chooses the mesh: leave out the flags of --mesh")
+    if request.options.weight_update_sharding:
+        raise ConfigError(
+            "--search=mesh splits the state by its meshes: leave out --weight_update_sharding"
+        )
     if "model.remat" in request.overrides:
         raise ConfigError("--search=mesh chooses model.remat: leave out --model.remat")
     spec, _ = compiled.spec_of(experiment.data)

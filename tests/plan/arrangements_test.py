@@ -194,6 +194,7 @@ def test_the_command_prints_rows_and_refuses_what_it_chooses_itself(capsys):
     assert "v6e:64: --mesh." in text and "v5e:8: batch 64 does not fit" in text
     for flag, says in (
         ("--mesh.fsdp=8", "leave out the flags of --mesh"),
+        ("--weight_update_sharding", "leave out --weight_update_sharding"),
         ("--model.remat=none", "leave out --model.remat"),
         ("--memory", "give --memory or --search, not both"),
     ):
