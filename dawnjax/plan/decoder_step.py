@@ -48,8 +48,9 @@ SAME_CHIP, OTHER_CHIP = 0.05, 0.5
 
 ERRORS = {True: 0.10, False: 0.21}
 """Error of the logarithm that 9 of 10 published steps stay within if they are predicted without
-their system, by whether other steps of their chip are known. Without their chip 9 of 10 are within
-0.16; six chips are few, and all steps of one err alike, so it is taken wider.
+their system, by whether other steps of their chip and dtype are known. Without their chip 9 of 10
+are within 0.16; six chips are few, and all steps of one err alike, so it is taken wider. A dtype of
+no step of the chip has the factor of other chips, as H100 and B200 do in bfloat16.
 """
 
 
@@ -148,6 +149,7 @@ class Factors:
       fitted_on: Names of the chip's own steps; empty where none is published.
       sizes: Devices of those, or of all steps of the platform.
       parameters: Of the models of those.
+      products: Dtypes of the chip's own steps.
     """
 
     of: dict[str, float]
@@ -155,21 +157,25 @@ class Factors:
     fitted_on: tuple[str, ...]
     sizes: tuple[int, ...]
     parameters: tuple[int, ...]
+    products: frozenset[str]
 
     def parts(self, at_rates: dict[str, float]) -> dict[str, float]:
         """Seconds of each term, given those at the data sheets' rates."""
         return {name: self.of[name] * seconds for name, seconds in at_rates.items()}
 
-    def spread_of(self, model: "Llama", vocabulary_size: int) -> float:
-        """The spread, widened beyond the sizes of the published models."""
-        away = octaves_outside(self.parameters, parameters(model, vocabulary_size))
-        return math.hypot(self.spread, OTHER_SIZE * away)
+    def spread_of(self, model: "Llama", arrangement: Arrangement) -> float:
+        """The spread, wider beyond the published models' sizes and for another dtype."""
+        spread = self.spread
+        if arrangement.products not in self.products:
+            spread = ERRORS[False] / NORMAL_90
+        count = parameters(model, arrangement.vocabulary_size)
+        return math.hypot(spread, OTHER_SIZE * octaves_outside(self.parameters, count))
 
     def spread_at(self, model: "Llama", arrangement: Arrangement) -> float:
         """Spread of a step: wider beyond published models and systems, and for other parts."""
         away = octaves_outside(self.sizes, arrangement.system.num_devices)
         other = 0.0 if _is_published(model, arrangement) else UNPUBLISHED
-        return math.hypot(self.spread_of(model, arrangement.vocabulary_size), OUTSIDE * away, other)
+        return math.hypot(self.spread_of(model, arrangement), OUTSIDE * away, other)
 
     def step(self, model: "Llama", arrangement: Arrangement) -> Interval:
         """Interval of a step."""
@@ -207,6 +213,7 @@ def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
         parameters=tuple(
             parameters(row.model, row.arrangement.vocabulary_size) for row in own or alike
         ),
+        products=frozenset(row.arrangement.products for row in own),
     )
 
 
@@ -292,11 +299,13 @@ def scaled(
     factors = fitted(system.accelerator)
     seconds = factors.step(model, arrangement).value
     chips = "this chip" if factors.fitted_on else "other chips"
+    if factors.fitted_on and arrangement.products not in factors.products:
+        chips += f", none in {arrangement.products}"
     count = len(factors.fitted_on or factors.sizes)
     return dataclasses.replace(
         efficiency,
         scale=seconds / compiled_seconds,
-        spread=factors.spread_of(model, spec.vocabulary_size),
+        spread=factors.spread_of(model, arrangement),
         fitted_on=(f"{count} published steps of decoders on {chips}",),
         sizes=factors.sizes,
         knows_overlap=True,
