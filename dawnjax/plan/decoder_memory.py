@@ -4,8 +4,10 @@
 """
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
+from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan.decoder_terms import (
     RECOMPUTED,
     Arrangement,
@@ -34,7 +36,7 @@ class DecoderMemory:
     Attributes:
       state: Parameters and the optimizer's means.
       gradients: Of all layers, until the update.
-      gathered: Weights of a layer, and of the output layer, whole on the device.
+      gathered: Weights that are whole on the device, as `gathered_bytes` counts them.
       kept: Results of the forward pass that the backward pass reads.
       working: Results within one layer, or of the logits.
     """
@@ -51,17 +53,29 @@ class DecoderMemory:
         return self.state + self.gradients + self.gathered + self.kept + self.working
 
 
+def gathered_bytes(model: "Llama", mesh: MeshShape, vocabulary_size: int, remat: str) -> float:
+    """Bytes of weights that are whole on a device, of a mesh with `data` stated.
+
+    Of a layer and the next one, whose gather runs beside it, and of the output layer. Without remat
+    the backward pass reads the weights that the forward pass gathered, those of all layers.
+    """
+    dense, routed = layer_parameters(model)
+    layer = dense / mesh.model + routed / (mesh.model * mesh.expert)
+    found = 0.0
+    if mesh.fsdp > 1:
+        found = COMPUTED * (2 * layer + model.width * vocabulary_size / mesh.model)
+    if remat == "none" and math.prod(dataclasses.asdict(mesh).values()) > 1:
+        found += SIZES[model.param_dtype] * model.num_layers * layer
+    return found
+
+
 def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> DecoderMemory:
     """Memory of a step with an experiment's optimizer (`config.optimizers`)."""
     mesh, tokens = arrangement.mesh, arrangement.tokens * arrangement.mesh.model
-    dense, routed = layer_parameters(model)
     table = model.width * arrangement.vocabulary_size
     share = sum(held_parameters(model, arrangement)) / mesh.fsdp
     each = SIZES[model.param_dtype]
     means = 0 if model.lora.rank else 2 * SIZES[getattr(optimizer, "moment_dtype", "float32")]
-    # A layer and the next one, whose gather runs beside it.
-    layer = dense / mesh.model + routed / (mesh.model * mesh.expert)
-    gathered = COMPUTED * (2 * layer + table / mesh.model) if mesh.fsdp > 1 else 0.0
     queries, keys = (n * model.head_width for n in (model.num_heads, model.num_kv_heads))
     # Devices along `expert` compute each other's tokens.
     rows = model.experts.chosen * mesh.expert if model.experts.count else 1
@@ -84,12 +98,7 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
     if not arrangement.is_fused:
         pairs = seen_pairs(model, arrangement) * model.num_heads
         scores = SCORE_BYTES * pairs * arrangement.tokens
-    kept_apart = 0.0
-    if remat == "none":
-        kept_apart = model.num_layers * scores
-        # The backward pass reads the weights that the forward pass has gathered.
-        if arrangement.system.num_devices > 1:
-            kept_apart += each * model.num_layers * layer
+    kept_scores = model.num_layers * scores if remat == "none" else 0.0
     length = arrangement.sequence_length / mesh.context
     logits = (
         tokens / length * (model.loss_chunk or length) * arrangement.vocabulary_size / mesh.model
@@ -102,7 +111,7 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
     return DecoderMemory(
         state=share * (each + means),
         gradients=0.0 if model.lora.rank else 4 * share,
-        gathered=gathered,
-        kept=COMPUTED * tokens * model.num_layers * (between + kept[remat]) + kept_apart,
+        gathered=gathered_bytes(model, mesh, arrangement.vocabulary_size, remat),
+        kept=COMPUTED * tokens * model.num_layers * (between + kept[remat]) + kept_scores,
         working=max(within + scores, 2 * 4 * logits + (4 * table / mesh.model)),
     )

@@ -100,9 +100,11 @@ def text(rows: Sequence[Fit]) -> str:
     if known:
         head = ["system", "batch", "fits", "needs", "of", "left", "parameters",
                 "optimizer", "averages", "inputs", "results at the peak"]  # fmt: skip
+        if splits := any(memory.gathered for _, memory in known):
+            head += ["gathered weights"]
         if makes := any(memory.made for _, memory in known):
             head += ["examples made", "a call that makes them"]
-        cells = (_cells(row, memory, makes) for row, memory in known)
+        cells = (_cells(row, memory, splits, makes) for row, memory in known)
         lines += [of_words(head, cells).to_text(), ""]
         fullest, memory = max(known, key=lambda pair: pair[1].num_bytes / pair[0].limit_bytes)
         title = f"largest arrays, {fullest.system} batch {fullest.global_batch:,}"
@@ -144,8 +146,9 @@ def _too_large(row: Fit) -> str:
     return f"{row.system} batch {row.global_batch:,}: it does not fit, {fits}"
 
 
-def _cells(row: Fit, memory: "Memory", makes: bool) -> list[str]:
+def _cells(row: Fit, memory: "Memory", splits: bool, makes: bool) -> list[str]:
     parts = [memory.parameters, memory.optimizer, memory.averages, memory.inputs, memory.results]
+    parts += [memory.gathered] if splits else []
     parts += [memory.made, memory.call] if makes else []
     left = row.limit_bytes - memory.num_bytes
     totals = (memory.num_bytes, row.limit_bytes, left)
