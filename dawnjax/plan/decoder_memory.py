@@ -28,6 +28,9 @@ SCORE_BYTES = 8
 COMPUTED = 2
 """Bytes of a number of an activation."""
 
+WITHIN = 4
+"""Copies of a layer's results in its backward pass, their gradients included."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderMemory:
@@ -69,6 +72,12 @@ def gathered_bytes(model: "Llama", mesh: MeshShape, vocabulary_size: int, remat:
     return found
 
 
+def other_rows_bytes(model: "Llama", mesh: MeshShape, tokens: float) -> float:
+    """Bytes of a layer's experts for tokens of the other devices along `expert`, as many each."""
+    rows = tokens * model.experts.chosen * (mesh.expert - 1)
+    return WITHIN * COMPUTED * rows * 2 * (model.mlp_width / mesh.model + model.width)
+
+
 def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> DecoderMemory:
     """Memory of a step with an experiment's optimizer (`config.optimizers`)."""
     mesh, tokens = arrangement.mesh, arrangement.tokens * arrangement.mesh.model
@@ -103,7 +112,7 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
     logits = (
         tokens / length * (model.loss_chunk or length) * arrangement.vocabulary_size / mesh.model
     )
-    within = COMPUTED * tokens * (4 * narrow + 6 * model.width)
+    within = COMPUTED * tokens * (WITHIN * narrow + 6 * model.width)
     if arrangement.is_expanded:
         # Of each product, one factor and its gradient, with zeros for other experts' rows.
         factor = max(model.width, model.mlp_width / mesh.model)

@@ -101,7 +101,7 @@ def text(rows: Sequence[Fit]) -> str:
         head = ["system", "batch", "fits", "needs", "of", "left", "parameters",
                 "optimizer", "averages", "inputs", "results at the peak"]  # fmt: skip
         if splits := any(memory.gathered for _, memory in known):
-            head += ["gathered weights"]
+            head += ["gathered"]
         if makes := any(memory.made for _, memory in known):
             head += ["examples made", "a call that makes them"]
         cells = (_cells(row, memory, splits, makes) for row, memory in known)

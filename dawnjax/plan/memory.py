@@ -12,7 +12,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution, Platform
-from dawnjax.plan.decoder_memory import gathered_bytes
+from dawnjax.plan.decoder_memory import gathered_bytes, other_rows_bytes
 from dawnjax.plan.liveness import Peak, bytes_of, peak_of
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import Recipe, key_shape, make_recipe
@@ -34,7 +34,8 @@ class Memory:
 
     Attributes:
       results: Results of ops at the peak: activations that the backward pass reads, and gradients.
-      gathered: Weights of a decoder that are whole on the device, by a formula.
+      gathered: Weights of a decoder that are whole on the device, and tokens that its experts take
+        from others, by formulas.
       made: Examples that the task made and keeps.
       call: What a call that makes examples needs besides, such as trees of a search; no step runs
         beside it.
@@ -109,7 +110,7 @@ def step_memory(
         },
         inputs=sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values()),
         results=peak.num_bytes,
-        gathered=_gathered(stage.model, spec, MeshShape(**sizes)),
+        gathered=_gathered(local, MeshShape(**sizes)),
         call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),
     )
@@ -190,10 +191,14 @@ def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
     return peak_of(traced, split.size, recipe.setting.execution.platform == "gpu")
 
 
-def _gathered(model: Any, spec: Any, shape: MeshShape) -> float:
+def _gathered(local: Recipe, shape: MeshShape) -> float:
+    model: Any = local.experiment.model
+    spec: Any = local.spec
     if not hasattr(model, "num_kv_heads"):
         return 0.0
-    return gathered_bytes(model, shape, spec.vocabulary_size, model.remat)
+    tokens = local.experiment.global_batch_size * spec.sequence_length / shape.context
+    weights = gathered_bytes(model, shape, spec.vocabulary_size, model.remat)
+    return weights + other_rows_bytes(model, shape, tokens)
 
 
 def _short(name: str) -> str:

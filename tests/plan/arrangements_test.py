@@ -12,7 +12,12 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.llama import SIZES
 from dawnjax.plan import arrangements, decoder_step
 from dawnjax.plan.arrangements import meshes, search
-from dawnjax.plan.decoder_memory import DecoderMemory, decoder_memory, gathered_bytes
+from dawnjax.plan.decoder_memory import (
+    DecoderMemory,
+    decoder_memory,
+    gathered_bytes,
+    other_rows_bytes,
+)
 from dawnjax.plan.decoder_terms import parameters
 from dawnjax.plan.efficiency import Efficiency
 from dawnjax.plan.epochs import Epochs
@@ -151,6 +156,8 @@ def test_memory_of_experts_and_of_weights_that_are_kept():
     tpu = parse_system("v5p:64")
     more = memory(fsdp=16, expert=4, on=tpu).working - memory(fsdp=64, on=tpu).working
     assert more == pytest.approx(2 * 8192 * 4 * (4 - 1) * 4 * (2 * 2880 + 2 * 2880))
+    mesh = MeshShape(data=1, fsdp=16, expert=4)
+    assert other_rows_bytes(experiment.model, mesh, 8192) == pytest.approx(more)
     # Without remat the gathered weights of all layers wait for the backward pass.
     arranged = {
         remat: decoder_memory(
