@@ -113,14 +113,14 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
         "evaluate": _evaluate(recipes[-1], last_shapes, max(_longest(spec), 1)),
         "eval_batches": -(-spec.num_eval_examples // batch),
         "train_examples": spec.num_train_examples,
-        "model_flops_per_example": _model_flops(recipes[-1]),
+        "model_flops_per_example": model_flops(recipes[-1]),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "data_note": note,
         "compile_seconds": round(time.perf_counter() - started, 1),
     }
 
 
-def _model_flops(recipe: Any) -> float | None:
+def model_flops(recipe: Any) -> float | None:
     """Model FLOPs of an example in a train step; None where counting needs the data."""
     from dawnjax.input_pipeline.reading.dataset import DataError
 

@@ -254,7 +254,7 @@ def test_keys_in_a_ring_are_another_program(capsys):
 def test_model_flops_of_a_plan_are_those_of_a_run():
     """Not those of the compiled program: a call of cuDNN and a device's part have fewer."""
     recipe = SimpleNamespace(train_flops_per_example=lambda: 5)
-    assert worker._model_flops(recipe) == 5.0
+    assert worker.model_flops(recipe) == 5.0
 
 
 @pytest.mark.compiles
