@@ -224,8 +224,10 @@ UNPUBLISHED = 0.35
 """Spread of a step with a part that no published step has: attention made of products, or experts
 that drop no token. A factor of two either way holds what that leaves open."""
 
-OTHER_SIZE = 0.1
-"""Standard deviation for each doubling of the parameters beyond the chip's published models."""
+OTHER_SIZE = 0.05
+"""Standard deviation for each doubling of the parameters beyond the chip's published models. Of 62
+steps that are 2.5 to 3.2 doublings from the others of their chip, predicted without models of their
+size, 9 of 10 are within 0.13 and the worst is 0.19 off."""
 
 SMALLEST = 10**9
 """Parameters of the smallest decoder that is predicted. The published ones have 8 to 405 times as
