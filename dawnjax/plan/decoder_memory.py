@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 from dawnjax.machine.mesh_shape import MeshShape
@@ -57,17 +56,19 @@ class DecoderMemory:
 
 
 def gathered_bytes(model: "Llama", mesh: MeshShape, vocabulary_size: int, remat: str) -> float:
-    """Bytes of weights that are whole on a device, of a mesh with `data` stated.
+    """Bytes of weights that `fsdp` gathers to a device.
 
     Of a layer and the next one, whose gather runs beside it, and of the output layer. Without remat
-    the backward pass reads the weights that the forward pass gathered, those of all layers.
+    the backward pass reads the weights that the forward pass gathered, those of all layers, in the
+    dtype of the parameters: a step of 63 million parameters in 16 layers, compiled for 8 simulated
+    devices, needs 312 MB more than with remat, of which 252 are these.
     """
+    if mesh.fsdp == 1:
+        return 0.0
     dense, routed = layer_parameters(model)
     layer = dense / mesh.model + routed / (mesh.model * mesh.expert)
-    found = 0.0
-    if mesh.fsdp > 1:
-        found = COMPUTED * (2 * layer + model.width * vocabulary_size / mesh.model)
-    if remat == "none" and math.prod(dataclasses.asdict(mesh).values()) > 1:
+    found = COMPUTED * (2 * layer + model.width * vocabulary_size / mesh.model)
+    if remat == "none":
         found += SIZES[model.param_dtype] * model.num_layers * layer
     return found
 

@@ -66,8 +66,8 @@ def test_a_ragged_product_on_a_gpu_holds_its_rows_for_each_group():
         return expanded - plain
 
     assert grown(loss) == pytest.approx(4 * SIZE, abs=8)
-    # Of a weight's gradient both factors have rows.
-    assert grown(jax.grad(loss)) == pytest.approx(2 * 4 * SIZE, abs=8)
+    # Of a weight's gradient both factors have rows; without copies another op has the peak.
+    assert 6 * SIZE < grown(jax.grad(loss)) <= 2 * 4 * SIZE
 
 
 def test_a_loop_counts_its_stacked_results_and_one_round():
