@@ -209,7 +209,12 @@ def _explained(row: Found, above: Found) -> Found:
     if growth[name] / per_example < TIE:
         is_larger = row.memory.num_bytes > above.memory.num_bytes
         tie = "needs more memory" if is_larger else "next to nothing"
-        other = tie if slower < TIE else "needs more examples"
+        more = (
+            "needs more examples"
+            if row.global_batch != above.global_batch
+            else "several small parts"
+        )
+        other = tie if slower < TIE else more
         return dataclasses.replace(row, loses=other)
     part = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
     return dataclasses.replace(row, loses=part)

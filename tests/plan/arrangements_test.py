@@ -59,6 +59,12 @@ def test_the_five_best_fit_and_each_says_why_it_loses():
     assert len({(row.mesh, row.global_batch) for row in rows}) == len(rows)
 
 
+def test_a_row_of_the_same_batch_needs_no_more_examples():
+    rows = found("v6e:256")
+    assert len({row.global_batch for row in rows}) == 1
+    assert not any("examples" in row.loses for row in rows)
+
+
 def test_without_epochs_the_time_of_an_example_decides():
     def unknown(batch, train_examples):
         return Epochs(mean=None, spread=0.0, basis="nothing is known")
