@@ -103,6 +103,8 @@ JAX_SHARE = 0.75
 
 Source: JAX documentation, "GPU memory allocation".
 """
+LARGEST_SHARE = 0.95
+"""That leaves room for the driver and libraries."""
 
 
 def needs_larger_share(needs_bytes: float, device: Device) -> str:
@@ -110,9 +112,10 @@ def needs_larger_share(needs_bytes: float, device: Device) -> str:
     share = needs_bytes / device.memory_bytes
     if device.platform != "gpu" or not JAX_SHARE < share <= 1:
         return ""
+    may_not_do = ", which may not be enough" if share > LARGEST_SHARE else ""
     return (
-        f"JAX takes {JAX_SHARE:.0%} of a GPU's memory, and this needs {share:.0%}: train with "
-        "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95"
+        f"JAX takes {100 * JAX_SHARE:.0f} % of a GPU's memory, and this needs {100 * share:.0f} %: "
+        f"train with XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST_SHARE}{may_not_do}"
     )
 
 

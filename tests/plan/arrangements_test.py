@@ -143,7 +143,7 @@ def test_a_cost_names_its_seller_and_day_and_memory_what_jax_takes():
     parts = dataclasses.asdict(row.memory) | dict.fromkeys(("gathered", "kept", "working"), 0.0)
     full = DecoderMemory(**{**parts, "gradients": 0.0, "state": 0.9 * row.limit_bytes})
     text = arrangements.text([dataclasses.replace(row, memory=full)])
-    assert "h100:64: JAX takes 75% of a GPU's memory, and this needs" in text
+    assert "h100:64: JAX takes 75 % of a GPU's memory, and this needs" in text
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95" in text
 
 
