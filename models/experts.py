@@ -1,8 +1,8 @@
 """A mixture of experts: each token goes through the MLPs that a router chooses for it.
 
 No token is dropped: rows are sorted by expert, and `lax.ragged_dot` multiplies each run of rows by
-its own expert's matrix. On a CPU that costs as much as every expert for every row, so FLOPs are the
-model's and never a compiled CPU program's.
+its own expert's matrix. On a CPU, and by XLA on a GPU, that costs as much as every expert for every
+row: model FLOPs are the model's, and never a compiled program's.
 
 Source: Shazeer et al. 2017 (arXiv 1701.06538); Jiang et al. 2024 (arXiv 2401.04088), section 2.1,
 for the softmax over the chosen; Fedus et al. 2021 (arXiv 2101.03961), equation 4, for the balance

@@ -73,10 +73,11 @@ def main(argv: list[str]) -> int:
     argv = command_line.with_experiment_flag(argv)
     own = set(values)
     request, positional = parse_request(
-        "plan", argv, only=("mesh", "weight_update_sharding"), more=values, description=DESCRIPTION
+        "plan", argv, only=compiled.OPTIONS, more=values, description=DESCRIPTION
     )
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
+    request.options.validate()
     experiment_argv = _without(argv, own)
     names = _listed(values["on"].value)
     if not names:
@@ -194,6 +195,10 @@ def _search(
     experiment = request.experiment
     if request.options.mesh != MeshShape():
         raise ConfigError("--search=mesh chooses the mesh: leave out the flags of --mesh")
+    if request.options.weight_update_sharding:
+        raise ConfigError(
+            "--search=mesh splits the state by its meshes: leave out --weight_update_sharding"
+        )
     if "model.remat" in request.overrides:
         raise ConfigError("--search=mesh chooses model.remat: leave out --model.remat")
     spec, _ = compiled.spec_of(experiment.data)

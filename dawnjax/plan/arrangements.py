@@ -20,9 +20,9 @@ from dawnjax.plan.decoder_step import Factors, arrangement_of, fitted, why_unfit
 from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, model_flops, terms
 from dawnjax.plan.fits import ERROR
 from dawnjax.plan.interval import Interval, around
-from dawnjax.plan.predict import evaluations_until
+from dawnjax.plan.predict import evaluations_until, first_evaluation, needs_larger_share
 from dawnjax.plan.prices import system_price
-from dawnjax.plan.systems import System
+from dawnjax.plan.systems import System, parse_system
 
 if TYPE_CHECKING:
     from dawnjax.plan.epochs import Epochs
@@ -32,9 +32,6 @@ MOST = 5
 
 TIE = 0.001
 """Two arrangements whose costs differ by less cost the same."""
-
-EVALUATION_SHARE = 1 / 3
-"""Time of an evaluated row over that of a trained one: the forward pass of three alike."""
 
 Counted = Callable[[int, int], "Epochs"]
 
@@ -48,6 +45,7 @@ class Found:
       parts: Seconds of a step, by term.
       mfu: Model FLOPs over time and peak.
       seconds: To the target; None where the epochs are not known.
+      price_basis: Source of the price, or why there is none.
       loses: Why it is slower than the row above; empty for the first.
     """
 
@@ -64,6 +62,7 @@ class Found:
     mfu: float
     seconds: Interval | None
     cost_usd: Interval | None
+    price_basis: str = ""
     loses: str = ""
 
     @property
@@ -175,14 +174,19 @@ def _priced(
     if epochs.mean is None:
         return row
     batch, train = row.global_batch, spec.num_train_examples
-    evaluations = evaluations_until(experiment.evaluation, epochs.mean, train / batch)
-    evaluated = evaluations * spec.num_eval_examples * EVALUATION_SHARE
-    time = (epochs.mean * train + evaluated) / batch * row.step.value
+    # A run that is near its target before the first evaluation trains until then.
+    mean = max(epochs.mean, first_evaluation(experiment.evaluation, train / batch))
+    evaluations = evaluations_until(experiment.evaluation, mean, train / batch)
+    # The forward pass: one of three alike, or of two where the weights are frozen.
+    share = 1 / 2 if experiment.model.lora.rank else 1 / 3
+    evaluated = evaluations * spec.num_eval_examples * share
+    time = (mean * train + evaluated) / batch * row.step.value
     spread = math.log(row.step.high / row.step.value) / 2
     seconds = around(time, math.hypot(spread, epochs.spread))
-    hourly = system_price(system, prices).usd_per_hour
+    price = system_price(system, prices)
+    hourly = price.usd_per_hour
     cost = seconds.times(hourly / 3600) if hourly is not None else None
-    return dataclasses.replace(row, seconds=seconds, cost_usd=cost)
+    return dataclasses.replace(row, seconds=seconds, cost_usd=cost, price_basis=price.basis)
 
 
 def _distinct(rows: Sequence[Found]) -> list[Found]:
@@ -205,7 +209,12 @@ def _explained(row: Found, above: Found) -> Found:
     if growth[name] / per_example < TIE:
         is_larger = row.memory.num_bytes > above.memory.num_bytes
         tie = "needs more memory" if is_larger else "next to nothing"
-        other = tie if slower < TIE else "needs more examples"
+        more = (
+            "needs more examples"
+            if row.global_batch != above.global_batch
+            else "several small parts"
+        )
+        other = tie if slower < TIE else more
         return dataclasses.replace(row, loses=other)
     part = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
     return dataclasses.replace(row, loses=part)
@@ -261,10 +270,16 @@ def text(rows: Sequence[Found]) -> str:
                 f"{row.system}: {flags} --global_batch_size={row.global_batch} "
                 f"--model.remat={row.remat}"
             )
+            if row.price_basis:
+                lines.append(f"{row.system}: price: {row.price_basis}")
+            device = parse_system(row.system).accelerator.device
+            if note := needs_larger_share(row.memory.num_bytes, device):
+                lines.append(f"{row.system}: {note}")
     lines.append(
         "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
         f"another order. `close`: the memory is within a factor of {ERROR:g} of the device's. On a "
-        "TPU, and with mesh.context, attention is made of products, as in no published step"
+        "TPU, and with mesh.context, attention is made of products, and experts drop no token, as "
+        "in no published step"
     )
     return "\n".join(lines)
 

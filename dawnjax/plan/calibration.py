@@ -17,7 +17,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine.hardware import find_device
 from dawnjax.page import words
 from dawnjax.plan import validation
-from dawnjax.plan.compiled import Programs
+from dawnjax.plan.compiled import OPTIONS, Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.interval import DEVIATIONS
 from dawnjax.plan.predict import step_parts
@@ -116,9 +116,10 @@ def _refuse_other_program(
         and name not in _SAME_PROGRAM
         and then.get(name) != now.get(name)
     ]
-    mesh = to_json(request.options.mesh)
-    if run.run_options.get("mesh", mesh) != mesh:
-        other.append("mesh")
+    for name in OPTIONS:
+        option = to_json(getattr(request.options, name))
+        if run.run_options.get(name, option) != option:
+            other.append(name)
     if other:
         raise ConfigError(
             f"--calibrate={path}: it ran another program than is planned: {', '.join(other)}"

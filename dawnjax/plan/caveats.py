@@ -1,4 +1,4 @@
-"""Warnings that predicted epochs may not hold for the planned run."""
+"""Warnings that predicted epochs or evaluations may not hold for the planned run."""
 
 import math
 from collections.abc import Collection
@@ -13,10 +13,12 @@ _SAME_EPOCHS = {"global_batch_size", "batch_norm_group_size", "compute_dtype", "
 
 
 def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) -> list[str]:
-    """Reasons why the planned run, with the named flags overridden, may take other epochs."""
-    if epochs.mean is None:
-        return []
+    """Reasons why the planned run, with the named flags overridden, may take longer or shorter."""
     found = []
+    if on_host := experiment.task.scored_on_host:
+        found.append(f"each evaluation computes {on_host} on the host too, which no time here has")
+    if epochs.mean is None:
+        return found
     if epochs.source == OFFICIAL:
         if not epochs.has_own_target:
             own = " and ".join(map(_words, experiment.targets))

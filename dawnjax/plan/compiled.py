@@ -244,6 +244,9 @@ def _hash_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+OPTIONS = ("mesh", "weight_update_sharding", "context_keys")
+"""Options of a run that change its programs."""
+
 _NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "results", "runs", "study"}
 """Folders whose code makes no part of a program."""
 
@@ -303,6 +306,6 @@ def identity_of(argv: Sequence[str], data: str) -> str:
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}")
     own = file_of(request.experiment)
-    options = (request.options.mesh, request.options.weight_update_sharding)
+    options = [getattr(request.options, name) for name in OPTIONS]
     code = own.code() if own else ""
     return f"{request.experiment.recipe_fields()} {data} {options} {code}"

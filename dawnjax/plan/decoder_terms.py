@@ -40,6 +40,8 @@ RECOMPUTED = {
 """What the backward pass computes again, by `model.remat`. Nothing reads the result of a layer's
 last product again."""
 
+_MLP = ("gate", "up", "down")
+
 ACTIVATIONS = 24, 10
 """Numbers of 2 bytes that both passes of a layer read and write for each token: times the width,
 and times the MLP's."""
@@ -74,6 +76,7 @@ class Arrangement:
       is_fused: Whether attention is one kernel, whose scores never lie in memory.
       capacity: Places of an expert over the mean of the tokens that choose it, where tokens beyond
         them are dropped and products with masks sort them; 0 where no token is dropped.
+      is_expanded: Whether each expert multiplies all rows, as XLA expands `ragged_dot` on a GPU.
     """
 
     system: System
@@ -89,6 +92,7 @@ class Arrangement:
     spans_texts: bool = False
     is_fused: bool = True
     capacity: float = 0.0
+    is_expanded: bool = False
 
     @property
     def tokens(self) -> float:
@@ -118,7 +122,10 @@ def layer_products(model: "Llama", arrangement: Arrangement) -> dict[str, float]
 
 def _experts(model: "Llama", arrangement: Arrangement) -> float:
     """MLPs that compute a token."""
-    return model.experts.chosen * (arrangement.capacity or 1.0) if model.experts.count else 1.0
+    if not model.experts.count:
+        return 1.0
+    expanded = model.experts.count if arrangement.is_expanded else 1.0
+    return model.experts.chosen * (arrangement.capacity or expanded)
 
 
 def layer_parameters(model: "Llama") -> tuple[int, int]:
@@ -137,6 +144,15 @@ def parameters(model: "Llama", vocabulary_size: int) -> int:
     return model.num_layers * sum(layer_parameters(model)) + tables * model.width * vocabulary_size
 
 
+def held_parameters(model: "Llama", arrangement: Arrangement) -> tuple[float, float]:
+    """Parameters of a device before `fsdp` splits them: outside of the experts, and of these."""
+    mesh = arrangement.mesh
+    dense, routed = layer_parameters(model)
+    tables = 1 if model.ties_embedding else 2
+    outside = model.num_layers * dense + tables * model.width * arrangement.vocabulary_size
+    return outside / mesh.model, model.num_layers * routed / (mesh.model * mesh.expert)
+
+
 def product_flops(model: "Llama", arrangement: Arrangement) -> float:
     """FLOPs of a device's matrix products in a step, those computed again included."""
     layer = layer_products(model, arrangement)
@@ -144,8 +160,19 @@ def product_flops(model: "Llama", arrangement: Arrangement) -> float:
     forward = model.num_layers * sum(layer.values()) + table
     # Two products of each in the backward pass; frozen weights need no gradient.
     passes = 2 if model.lora.rank else 3
-    again = sum(layer.get(name, 0.0) for name in arrangement.recomputed)
-    return 2 * arrangement.tokens * (passes * forward + model.num_layers * again)
+    again = model.num_layers * sum(layer.get(name, 0.0) for name in _recomputed(model, arrangement))
+    # Logits of a chunk exist in one pass at a time.
+    if 0 < model.loss_chunk < arrangement.sequence_length:
+        again += table
+    return 2 * arrangement.tokens * (passes * forward + again)
+
+
+def _recomputed(model: "Llama", arrangement: Arrangement) -> tuple[str, ...]:
+    names = arrangement.recomputed
+    if names and model.experts.count and not arrangement.capacity:
+        # No name keeps an expert's products, and the router's gradient reads the last of them.
+        return (*(name for name in names if name not in _MLP), *_MLP)
+    return names
 
 
 def seen_pairs(model: "Llama", arrangement: Arrangement) -> float:
@@ -193,12 +220,12 @@ def memory_bytes(model: "Llama", arrangement: Arrangement) -> float:
     by_width, by_mlp = ACTIVATIONS
     middle = model.mlp_width * _experts(model, arrangement)
     numbers = model.num_layers * (by_width * model.width + by_mlp * middle)
-    count = parameters(model, arrangement.vocabulary_size)
-    shards = arrangement.system.num_devices * arrangement.slices
-    update = 0.0 if model.lora.rank else UPDATE_BYTES * count / shards
+    count = sum(held_parameters(model, arrangement))
     mesh = arrangement.mesh
+    shards = mesh.fsdp * (mesh.context if arrangement.spans_texts else 1)
+    update = 0.0 if model.lora.rank else UPDATE_BYTES * count / shards
     passes = 2 if model.lora.rank else 3
-    weights = passes * WEIGHT_BYTES[arrangement.products] * count / (mesh.model * mesh.expert)
+    weights = passes * WEIGHT_BYTES[arrangement.products] * count
     activations = 2 * numbers * arrangement.tokens + score_bytes(model, arrangement)
     return activations + weights + update
 
@@ -206,7 +233,8 @@ def memory_bytes(model: "Llama", arrangement: Arrangement) -> float:
 def exchanges(model: "Llama", arrangement: Arrangement) -> Iterator[tuple[str, Exchange]]:
     """Collectives of a step on a device, each with its term."""
     mesh, layers = arrangement.mesh, model.num_layers
-    count = parameters(model, arrangement.vocabulary_size) / (mesh.model * mesh.expert)
+    outside, routed = held_parameters(model, arrangement)
+    count = outside + routed
     trained = 0.0 if model.lora.rank else count
     group, stride = mesh.fsdp, mesh.expert * mesh.context * mesh.model
     if arrangement.spans_texts:
@@ -223,21 +251,24 @@ def exchanges(model: "Llama", arrangement: Arrangement) -> Iterator[tuple[str, E
     yield WEIGHTS, Exchange("all-reduce", mesh.data, shard, 1, beside)
     if not arrangement.spans_texts:
         yield WEIGHTS, Exchange("all-reduce", mesh.context, shard, layers, mesh.model)
-    dense = layer_parameters(model)[0] * layers / (mesh.model * mesh.fsdp)
-    dense *= arrangement.gradient_bytes if trained else 0
+    dense = arrangement.gradient_bytes * outside / mesh.fsdp if trained else 0.0
     beside = mesh.context * mesh.model
     yield WEIGHTS, Exchange("all-reduce", mesh.expert, dense, layers, beside)
     # Keys and values in both passes, and their gradients.
     keys = 2 * model.num_kv_heads * model.head_width * 2 * arrangement.tokens
     text = 3 * layers * keys * mesh.context
     yield LAYERS, Exchange("all-gather", mesh.context, text, 3 * layers, mesh.model)
-    # Before and after each half of a layer, in both passes.
+    # Before and after each half of a layer, in both passes; what is computed again is gathered
+    # again, and attention summed. Experts sum up whole rows, which is a scatter and a gather.
     hidden = layers * model.width * 2 * arrangement.tokens
-    runs = 8 * layers
-    yield LAYERS, Exchange("all-gather", mesh.model, 8 * hidden * mesh.model, runs, 1)
-    routed = 4 * hidden * mesh.expert
+    again = "output" in arrangement.recomputed
+    times = 8 + 3 * again + (2 if model.experts.count else 0)
+    text = times * hidden * mesh.model
+    yield LAYERS, Exchange("all-gather", mesh.model, text, times * layers, 1)
+    times = 4 + again
     beside = mesh.context * mesh.model
-    yield LAYERS, Exchange("all-gather", mesh.expert, routed, 4 * layers, beside)
+    rows = times * hidden * mesh.expert
+    yield LAYERS, Exchange("all-gather", mesh.expert, rows, times * layers, beside)
 
 
 def terms(model: "Llama", arrangement: Arrangement) -> dict[str, float]:
@@ -272,5 +303,8 @@ def _peak(arrangement: Arrangement) -> float:
 def model_flops(model: "Llama", arrangement: Arrangement) -> float:
     """Model FLOPs of a device's step, as MFU counts them: nothing twice, attention in blocks."""
     mesh = dataclasses.replace(arrangement.mesh, context=1)
-    plain = dataclasses.replace(arrangement, recomputed=(), is_fused=False, mesh=mesh)
-    return product_flops(model, plain) + attention_flops(model, plain)
+    plain = dataclasses.replace(
+        arrangement, recomputed=(), is_fused=False, is_expanded=False, mesh=mesh
+    )
+    once = dataclasses.replace(model, loss_chunk=0)
+    return product_flops(once, plain) + attention_flops(once, plain)

@@ -59,7 +59,7 @@ def _of_step(row: PublishedStep, left_out: str, others: Sequence[PublishedStep])
     curve = _curve(row)
     batch = row.arrangement.rows
     time = _time_to_accuracy(row, step.value, curve.at(batch))
-    spread = math.hypot(factors.spread_at(system.num_devices), curve.spread_at(batch))
+    spread = math.hypot(factors.spread_at(row.model, row.arrangement), curve.spread_at(batch))
     away = max(away, octaves_outside(curve.batches, batch))
     yield Check(
         name=row.name,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
 from dawnjax.page.table import of_words
-from dawnjax.plan.systems import System
+from dawnjax.plan.predict import needs_larger_share
+from dawnjax.plan.systems import System, parse_system
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment_flags import Request
@@ -99,9 +100,11 @@ def text(rows: Sequence[Fit]) -> str:
     if known:
         head = ["system", "batch", "fits", "needs", "of", "left", "parameters",
                 "optimizer", "averages", "inputs", "results at the peak"]  # fmt: skip
+        if splits := any(memory.gathered for _, memory in known):
+            head += ["gathered"]
         if makes := any(memory.made for _, memory in known):
             head += ["examples made", "a call that makes them"]
-        cells = (_cells(row, memory, makes) for row, memory in known)
+        cells = (_cells(row, memory, splits, makes) for row, memory in known)
         lines += [of_words(head, cells).to_text(), ""]
         fullest, memory = max(known, key=lambda pair: pair[1].num_bytes / pair[0].limit_bytes)
         title = f"largest arrays, {fullest.system} batch {fullest.global_batch:,}"
@@ -128,6 +131,10 @@ def text(rows: Sequence[Fit]) -> str:
             lines.append(
                 "a step and a call that makes examples do not run at once: the larger one counts"
             )
+    for row, memory in known:
+        device = parse_system(row.system).accelerator.device
+        if note := needs_larger_share(memory.num_bytes, device):
+            lines.append(f"{row.system} batch {row.global_batch:,}: {note}")
     lines += [_too_large(row) for row, _ in known if row.largest_batch is not None]
     lines += [f"{r.system} batch {r.global_batch:,}: {r.reason}" for r in rows if not r.memory]
     return "\n".join(lines)
@@ -139,8 +146,9 @@ def _too_large(row: Fit) -> str:
     return f"{row.system} batch {row.global_batch:,}: it does not fit, {fits}"
 
 
-def _cells(row: Fit, memory: "Memory", makes: bool) -> list[str]:
+def _cells(row: Fit, memory: "Memory", splits: bool, makes: bool) -> list[str]:
     parts = [memory.parameters, memory.optimizer, memory.averages, memory.inputs, memory.results]
+    parts += [memory.gathered] if splits else []
     parts += [memory.made, memory.call] if makes else []
     left = row.limit_bytes - memory.num_bytes
     totals = (memory.num_bytes, row.limit_bytes, left)

@@ -6,6 +6,9 @@ torus a group has the links of the axes along which it lies, one of three axes a
 axis that does not wrap has half of that bandwidth. Devices behind one switch, of a host or of a
 rack, share the network out of it. Each hop of a ring, or each level of a tree, adds a latency.
 
+A permute sends all of its bytes to one other device: over one link of a torus, or through its own
+part of the network. On a torus the bytes of an all-to-all travel a quarter of each ring.
+
 All of it counts as exposed. A compiler may hide some behind computation, so a step can be faster
 than predicted by at most this share.
 
@@ -32,24 +35,43 @@ LINK_EFFICIENCY = 0.8
 _ROUNDS = {"all-reduce": 2}
 """Times that each byte leaves a device; once for kinds that are not listed."""
 
+_PERMUTE = "collective-permute"
+_ALL_TO_ALL = ("all-to-all", "ragged-all-to-all")
+"""Of these and of permutes each device's bytes leave its host, and none stand for its neighbours'.
+"""
+
 
 def exchange_seconds(exchange: Exchange, system: System) -> float:
     """Seconds that the collectives of one kind take in a step if computation hides none."""
     if exchange.group_size < 2:
         return 0.0
-    rounds = _ROUNDS.get(exchange.kind, 1)
-    share = (exchange.group_size - 1) / exchange.group_size
-    moved = rounds * share * exchange.num_bytes
-    accelerator = system.accelerator
     # Data sheets add up both directions; a ring is bound by one.
-    out = accelerator.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
-    if accelerator.device.platform == "tpu":
-        axes, wraps = _torus_axes(exchange.group_size, system)
-        out *= len(axes) / accelerator.topology_axes
-        if not wraps:
-            out /= 2
-        hops = sum(axis - 1 for axis in axes)
-        return moved / out + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
+    out = system.accelerator.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
+    share = (exchange.group_size - 1) / exchange.group_size
+    moved = _ROUNDS.get(exchange.kind, 1) * share * exchange.num_bytes
+    if exchange.kind == _PERMUTE:
+        moved = exchange.num_bytes
+    if system.accelerator.device.platform == "tpu":
+        return _on_torus(exchange, system, moved, out)
+    return _behind_switches(exchange, system, moved, out)
+
+
+def _on_torus(exchange: Exchange, system: System, moved: float, out: float) -> float:
+    axes, wraps = _torus_axes(exchange.group_size, system)
+    hops = sum(axis - 1 for axis in axes)
+    of_axis = out / system.accelerator.topology_axes
+    if exchange.kind == _PERMUTE:  # one way along one axis, which has a link each way
+        latency = exchange.runs * (1 if wraps else hops) * TORUS_HOP_SECONDS
+        return moved / (of_axis / 2) + latency
+    if exchange.kind in _ALL_TO_ALL:
+        moved *= max(1.0, len(axes) * max(axes) / 4)
+    bandwidth = len(axes) * of_axis / (1 if wraps else 2)
+    rounds = _ROUNDS.get(exchange.kind, 1)
+    return moved / bandwidth + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
+
+
+def _behind_switches(exchange: Exchange, system: System, moved: float, out: float) -> float:
+    accelerator, rounds = system.accelerator, _ROUNDS.get(exchange.kind, 1)
     # Devices of the group behind each of its switches.
     within = max(1, accelerator.domain // exchange.group_stride)
     within = min(exchange.group_size, within)
@@ -60,9 +82,14 @@ def exchange_seconds(exchange: Exchange, system: System) -> float:
     if domains > 1:
         # A domain reduces within itself first: over its network goes one copy of the bytes for
         # each group that has devices in it.
-        groups = min(exchange.group_stride, accelerator.domain)
-        network = accelerator.domain_bytes_per_second * LINK_EFFICIENCY / groups
-        seconds += rounds * (1 - 1 / domains) * exchange.num_bytes / network
+        parts = min(exchange.group_stride, accelerator.domain)
+        leaving = rounds * (1 - 1 / domains) * exchange.num_bytes
+        if exchange.kind == _PERMUTE:
+            leaving = exchange.num_bytes
+        if exchange.kind in (_PERMUTE, *_ALL_TO_ALL):
+            parts = accelerator.domain
+        network = accelerator.domain_bytes_per_second * LINK_EFFICIENCY / parts
+        seconds += leaving / network
         seconds += exchange.runs * rounds * math.log2(domains) * NETWORK_HOP_SECONDS
     return seconds
 

@@ -69,14 +69,18 @@ Size = Callable[[tuple[int, ...], Any], float]
 """Bytes of an array of a shape and dtype on one device."""
 
 
-def peak_of(closed: Any, size: Size) -> Peak:
-    """Peak of a program, from its `ClosedJaxpr`."""
-    return _Program(size).peak(closed.jaxpr)
+def peak_of(closed: Any, size: Size, expands_groups: bool = False) -> Peak:
+    """Peak of a program, from its `ClosedJaxpr`.
+
+    With `expands_groups` a `ragged_dot` makes an array of all rows for each group, as XLA does on a
+    GPU.
+    """
+    return _Program(size, expands_groups).peak(closed.jaxpr)
 
 
 class _Program:
-    def __init__(self, size: Size):
-        self._size = size
+    def __init__(self, size: Size, expands_groups: bool):
+        self._size, self._expands_groups = size, expands_groups
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
 
@@ -126,6 +130,8 @@ class _Program:
 
     def _inside(self, eqn: Any) -> Peak:
         """Peak of one round of a loop, or of a branch, by itself."""
+        if self._expands_groups and eqn.primitive.name.startswith("ragged_dot"):
+            return self._expanded(eqn)
         bodies: Iterable[Any] = ()
         if eqn.primitive.name in ("scan", "while", "cond"):
             params = eqn.params
@@ -133,12 +139,22 @@ class _Program:
         return max(
             (
                 # A round's slices of stacked arrays are arguments of the body.
-                _Program(self._size).peak(body.jaxpr, counts_arguments=True)
+                _Program(self._size, self._expands_groups).peak(body.jaxpr, counts_arguments=True)
                 for body in bodies
             ),
             key=lambda peak: peak.num_bytes,
             default=Peak(0.0, []),
         )
+
+    def _expanded(self, eqn: Any) -> Peak:
+        """The rows of a product once for each group, with zeros for those of other groups."""
+        rows, other, groups = (variable.aval for variable in eqn.invars[:3])
+        shapes = [(groups.shape[-1], *rows.shape)]
+        if len(other.shape) == len(rows.shape):  # of a weight's gradient both factors have rows
+            shapes.append((groups.shape[-1], *other.shape))
+        sizes = [(shape, str(rows.dtype), bytes_of(shape, rows.dtype)) for shape in shapes]
+        label = str(eqn.source_info.name_stack) or eqn.primitive.name
+        return Peak(sum(size for *_, size in sizes), [Buffer(*s, label, 0, 0) for s in sizes])
 
     def _buffers(self, arguments: set[int], outputs: Sequence[int]) -> list[Buffer]:
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}

@@ -12,6 +12,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution, Platform
+from dawnjax.plan.decoder_memory import gathered_bytes, other_rows_bytes
 from dawnjax.plan.liveness import Peak, bytes_of, peak_of
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import Recipe, key_shape, make_recipe
@@ -33,6 +34,8 @@ class Memory:
 
     Attributes:
       results: Results of ops at the peak: activations that the backward pass reads, and gradients.
+      gathered: Weights of a decoder that are whole on the device, and tokens that its experts take
+        from others, by formulas.
       made: Examples that the task made and keeps.
       call: What a call that makes examples needs besides, such as trees of a search; no step runs
         beside it.
@@ -45,6 +48,7 @@ class Memory:
     inputs: float
     results: float
     tensors: tuple[Tensor, ...]
+    gathered: float = 0.0
     made: float = 0.0
     call: float = 0.0
 
@@ -52,7 +56,7 @@ class Memory:
     def num_bytes(self) -> float:
         """All of them."""
         state = self.parameters + self.optimizer + self.averages + self.made
-        return state + max(self.inputs + self.results, self.call)
+        return state + max(self.inputs + self.results + self.gathered, self.call)
 
 
 NUM_TENSORS = 10
@@ -106,6 +110,7 @@ def step_memory(
         },
         inputs=sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values()),
         results=peak.num_bytes,
+        gathered=_gathered(local, MeshShape(**sizes)),
         call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),
     )
@@ -182,7 +187,18 @@ def _batch(recipe: Recipe) -> dict[str, jax.ShapeDtypeStruct]:
 
 def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
-    return peak_of(traced, split.size)
+    # XLA expands them on a GPU alone.
+    return peak_of(traced, split.size, recipe.setting.execution.platform == "gpu")
+
+
+def _gathered(local: Recipe, shape: MeshShape) -> float:
+    model: Any = local.experiment.model
+    spec: Any = local.spec
+    if not hasattr(model, "num_kv_heads"):
+        return 0.0
+    tokens = local.experiment.global_batch_size * spec.sequence_length / shape.context
+    weights = gathered_bytes(model, shape, spec.vocabulary_size, model.remat)
+    return weights + other_rows_bytes(model, shape, tokens)
 
 
 def _short(name: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import RunError
+from dawnjax.machine.hardware import Device
 from dawnjax.machine.prices import Price
 from dawnjax.page import words
 from dawnjax.plan.compiled import Programs
@@ -94,6 +95,27 @@ def does_not_fit(needs_bytes: float, has_bytes: float) -> str:
     return (
         f"{DOES_NOT_FIT}a device needs {needs} GB and has {has} GB; use more devices or a smaller "
         "--global_batch_size"
+    )
+
+
+JAX_SHARE = 0.75
+"""Part of a GPU's memory that JAX takes unless it is told another.
+
+Source: JAX documentation, "GPU memory allocation".
+"""
+LARGEST_SHARE = 0.95
+"""That leaves room for the driver and libraries."""
+
+
+def needs_larger_share(needs_bytes: float, device: Device) -> str:
+    """Line about a program that fits into a GPU but not into what JAX takes of it; else empty."""
+    share = needs_bytes / device.memory_bytes
+    if device.platform != "gpu" or not JAX_SHARE < share <= 1:
+        return ""
+    may_not_do = ", which may not be enough" if share > LARGEST_SHARE else ""
+    return (
+        f"JAX takes {100 * JAX_SHARE:.0f} % of a GPU's memory, and this needs {100 * share:.0f} %: "
+        f"train with XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST_SHARE}{may_not_do}"
     )
 
 
@@ -310,4 +332,6 @@ def _notes(
     if efficiency.octaves_outside(system.num_devices):
         sizes = f"{min(efficiency.sizes):,} to {max(efficiency.sizes):,}"
         notes.append(f"observed systems have {sizes} devices: the step's interval is widened")
+    if note := needs_larger_share(programs.memory_bytes, system.accelerator.device):
+        notes.append(note)
     return (*notes, price.others) if price.others else tuple(notes)

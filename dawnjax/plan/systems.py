@@ -28,6 +28,7 @@ class Accelerator:
       topology_axes: Axes of the torus of chips; 1 where a switch links the devices.
       wraps_from: An axis of at least this many chips is a ring.
       devices_per_host: JAX devices of a host.
+      devices_per_slice_host: Of a host of a slice with several; 0 where they are as many.
       domain: JAX devices that one switch links: those of a host, or of a rack.
       network_bytes_per_second: Between hosts, one direction, of each host; 0 where the torus links
         the hosts too.
@@ -43,6 +44,7 @@ class Accelerator:
     topology_axes: int
     wraps_from: int
     devices_per_host: int
+    devices_per_slice_host: int
     domain: int
     network_bytes_per_second: float
     compiler: str
@@ -71,7 +73,11 @@ class System:
     @property
     def num_hosts(self) -> int:
         """Number of hosts; the last may not be full."""
-        return math.ceil(self.num_devices / self.accelerator.devices_per_host)
+        accelerator = self.accelerator
+        if self.num_devices <= accelerator.devices_per_host:
+            return 1
+        per_host = accelerator.devices_per_slice_host or accelerator.devices_per_host
+        return math.ceil(self.num_devices / per_host)
 
     @property
     def name(self) -> str:
@@ -112,6 +118,7 @@ def accelerators() -> dict[str, Accelerator]:
             topology_axes=int(row["topology_axes"]),
             wraps_from=int(row["wraps_from"]),
             devices_per_host=int(row["devices_per_host"]),
+            devices_per_slice_host=int(row["devices_per_slice_host"] or 0),
             domain=int(row["domain"] or row["devices_per_host"]),
             network_bytes_per_second=float(row["network_gb_per_second"] or 0) * GIGA,
             compiler=row["compiler"],

@@ -75,9 +75,19 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     # Rounded up as a run does it: every device takes an equal share.
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards
     stages = []
-    splits_update = request.options.weight_update_sharding
+    options = request.options
     spans = experiment.spans(spec)
-    recipes = [make_recipe(experiment, spec, mesh, span.index, splits_update) for span in spans]
+    recipes = [
+        make_recipe(
+            experiment,
+            spec,
+            mesh,
+            span.index,
+            options.weight_update_sharding,
+            context_keys=options.context_keys,
+        )
+        for span in spans
+    ]
     if experiment.task.makes_examples:
         shapes = InputShapes(recipes[0].experiment, spec, "host", batch)
         return {
@@ -103,19 +113,19 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
         "evaluate": _evaluate(recipes[-1], last_shapes, max(_longest(spec), 1)),
         "eval_batches": -(-spec.num_eval_examples // batch),
         "train_examples": spec.num_train_examples,
-        "model_flops_per_example": _model_flops(recipes[-1]),
+        "model_flops_per_example": model_flops(recipes[-1]),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "data_note": note,
         "compile_seconds": round(time.perf_counter() - started, 1),
     }
 
 
-def _model_flops(recipe: Any) -> float | None:
+def model_flops(recipe: Any) -> float | None:
     """Model FLOPs of an example in a train step; None where counting needs the data."""
     from dawnjax.input_pipeline.reading.dataset import DataError
 
     try:
-        return float(recipe.experiment.task.train_flops_per_example(recipe.setting))
+        return float(recipe.train_flops_per_example())
     except (DataError, ValueError):
         return None
 

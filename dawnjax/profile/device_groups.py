@@ -31,10 +31,25 @@ def group_size(text: str, num_devices: int) -> int:
     return num_devices
 
 
-def group_stride(text: str) -> int:
+def group_stride(text: str, pairs: str = "") -> int:
     """Mean distance between neighbours in a collective's group, rounded down; 1 without groups."""
-    first = _first_group(text.strip())
+    first = passed_along(pairs) or _first_group(text.strip())
     return max(1, (max(first) - min(first)) // (len(first) - 1)) if len(first) > 1 else 1
+
+
+def passed_along(pairs: str) -> list[int]:
+    """Devices that XLA's `source_target_pairs` pass along, from the first pair on, in order.
+
+    Of a ring they are all its devices; empty without pairs.
+    """
+    found = [(int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", pairs)]
+    following = dict(found)
+    order: list[int] = []
+    device = next((a for a, b in found if a != b), None)
+    while device is not None and device not in order:
+        order.append(device)
+        device = following.get(device)
+    return order
 
 
 def mesh_axes(groups: str, pairs: str, mesh: Mapping[str, int]) -> str:
@@ -44,10 +59,7 @@ def mesh_axes(groups: str, pairs: str, mesh: Mapping[str, int]) -> str:
     along the last axis of the mesh first. Without groups all devices take part.
     """
     size = math.prod(mesh.values())
-    together = _first_group(groups.strip()) or list(range(size))
-    moved = re.findall(r"\{(\d+),(\d+)\}", pairs)
-    if moved:
-        together = [int(device) for device in moved[0]]
+    together = passed_along(pairs) or _first_group(groups.strip()) or list(range(size))
     if max(together) >= size:
         return "unknown"
     places = np.array(np.unravel_index(together, tuple(mesh.values()))).T

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dawnjax.profile.attention_calls import ATTENTION_CALL, attention_call_flops
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
-from dawnjax.profile.device_groups import group_size, group_stride
+from dawnjax.profile.device_groups import group_size, group_stride, passed_along
 from dawnjax.profile.hlo_text import (
     Computation,
     Instruction,
@@ -147,7 +147,11 @@ class _Counter:
         if kind == "all-reduce" and named.opcode == "fusion" and inside & _SLICES:
             # A TPU scatters sums by a fusion of their all-reduce and of slices of its result.
             kind = "reduce-scatter"
-        group_size = self._group_size(instruction)
+        groups = (
+            instruction.attribute("replica_groups"),
+            instruction.attribute("source_target_pairs"),
+        )
+        group_size = self._group_size(*groups)
         # An all-gather receives the operand of every device in its group.
         factor = group_size if kind == "all-gather" else 1
         given = [] if outer is None else outer.operands(named)
@@ -165,17 +169,14 @@ class _Counter:
             group_size,
             runs,
             scope_bytes,
-            group_stride(instruction.attribute("replica_groups")),
-            (
-                instruction.attribute("replica_groups"),
-                instruction.attribute("source_target_pairs"),
-            ),
+            group_stride(*groups),
+            groups,
         )
 
-    def _group_size(self, instruction: Instruction) -> int:
-        if instruction.attribute("source_target_pairs"):
-            return 2
-        return group_size(instruction.attribute("replica_groups"), self._module.num_devices)
+    def _group_size(self, groups: str, pairs: str) -> int:
+        if pairs:
+            return len(passed_along(pairs))
+        return group_size(groups, self._module.num_devices)
 
     def _trip_count(self, computation: Computation, loop: Instruction) -> int:
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)

@@ -67,6 +67,7 @@ class Detection(Task):
     """
 
     example_unit: ClassVar[str] = "images"
+    scored_on_host: ClassVar[str] = "the figures of COCO"
     evaluation_fields: ClassVar = ("search",)
     other_set_flags: ClassVar = {"data": "Another set that `dawnjax prepare --dataset=coco` wrote."}
 

@@ -78,6 +78,7 @@ class InstanceSegmentation(Detection):
     )
     arrays: ClassVar = ("image", "covered", "boxes", "classes", "masks")
     inputs: ClassVar = ("image", "covered")
+    scored_on_host: ClassVar[str] = "masks in whole images and the figures of COCO"
 
     search: Search = Search(most=100)
     flip: Flip = "horizontal"

@@ -168,6 +168,8 @@ class Task(abc.ABC):
       other_set_flags: Flags of `dawnjax evaluate` that name another labelled set, each with its
         help; the first is the set's own path.
       makes_examples: Whether its training examples come from the parameters (`GeneratingTask`).
+      scored_on_host: What an evaluation computes on the host for seconds or minutes; empty for
+        nothing.
     """
 
     TAG: ClassVar[str]
@@ -178,6 +180,7 @@ class Task(abc.ABC):
     evaluation_fields: ClassVar[tuple[str, ...]] = ()
     other_set_flags: ClassVar[Mapping[str, str]] = {}
     makes_examples: ClassVar[bool] = False
+    scored_on_host: ClassVar[str] = ""
 
     @abc.abstractmethod
     def loss(

@@ -12,7 +12,12 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.llama import SIZES
 from dawnjax.plan import arrangements, decoder_step
 from dawnjax.plan.arrangements import meshes, search
-from dawnjax.plan.decoder_memory import decoder_memory
+from dawnjax.plan.decoder_memory import (
+    DecoderMemory,
+    decoder_memory,
+    gathered_bytes,
+    other_rows_bytes,
+)
 from dawnjax.plan.decoder_terms import parameters
 from dawnjax.plan.efficiency import Efficiency
 from dawnjax.plan.epochs import Epochs
@@ -52,6 +57,12 @@ def test_the_five_best_fit_and_each_says_why_it_loses():
             row.global_batch * SPEC.sequence_length / row.step.value
         )
     assert len({(row.mesh, row.global_batch) for row in rows}) == len(rows)
+
+
+def test_a_row_of_the_same_batch_needs_no_more_examples():
+    rows = found("v6e:256")
+    assert len({row.global_batch for row in rows}) == 1
+    assert not any("examples" in row.loses for row in rows)
 
 
 def test_without_epochs_the_time_of_an_example_decides():
@@ -106,6 +117,68 @@ def test_memory_counts_state_by_its_shards():
     assert kept["full"] < kept["products"] < kept["none"]
 
 
+@pytest.mark.parametrize(("rank", "share"), [(0, 1 / 3), (16, 1 / 2)])
+def test_a_time_has_its_evaluations_and_at_least_the_first(rank, share):
+    lora = dataclasses.replace(LLAMA.model.lora, rank=rank)
+    experiment = dataclasses.replace(LLAMA, model=dataclasses.replace(LLAMA.model, lora=lora))
+    [row, *_] = found(experiment=experiment)
+    assert row.seconds is not None
+    # 384 steps of 64 rows to the next evaluation of 1,024 rows: 10 until 232,058 rows.
+    rows = (1 + 64 / 84) * 131_709 + 10 * 1024 * share
+    assert row.seconds.value == pytest.approx(rows / 64 * row.step.value, rel=1e-4)
+
+    def early(batch, train_examples):
+        return Epochs(mean=1 / train_examples, spread=0.1, basis="made")
+
+    [row, *_] = search(experiment, SPEC, parse_system("h100:64"), (64,), early, {})
+    assert row.seconds is not None
+    rows = 384 * 64 + 1024 * share
+    assert row.seconds.value == pytest.approx(rows / 64 * row.step.value, rel=1e-4)
+
+
+def test_a_cost_names_its_seller_and_day_and_memory_what_jax_takes():
+    [row, *_] = rows = found()
+    assert row.price_basis.startswith("55.04 USD an hour and host: Amazon EC2 p5.48xlarge")
+    assert f"h100:64: price: {row.price_basis}" in arrangements.text(rows)
+    parts = dataclasses.asdict(row.memory) | dict.fromkeys(("gathered", "kept", "working"), 0.0)
+    full = DecoderMemory(**{**parts, "gradients": 0.0, "state": 0.9 * row.limit_bytes})
+    text = arrangements.text([dataclasses.replace(row, memory=full)])
+    assert "h100:64: JAX takes 75 % of a GPU's memory, and this needs" in text
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95" in text
+
+
+def test_memory_of_experts_and_of_weights_that_are_kept():
+    system, experiment = parse_system("h100:64"), load_experiment("gpt_oss_20b")
+
+    def memory(remat="full", on=system, **mesh):
+        shape = MeshShape(data=1, **mesh)
+        arranged = decoder_step.arrangement_of(experiment, SPEC, on, 64, remat, shape)
+        return decoder_memory(experiment.model, arranged, experiment.optimizer)
+
+    # Each expert's inputs of a GPU have zeros for all other rows: 4 of 32 cost 128.
+    expanded = 2 * 2 * 8192 * 4 * 32 * 2880
+    assert memory(fsdp=64).working > expanded
+    # Along `expert` a device computes the rows of four: inputs, middle and outputs.
+    tpu = parse_system("v5p:64")
+    more = memory(fsdp=16, expert=4, on=tpu).working - memory(fsdp=64, on=tpu).working
+    assert more == pytest.approx(2 * 8192 * 4 * (4 - 1) * 4 * (2 * 2880 + 2 * 2880))
+    mesh = MeshShape(data=1, fsdp=16, expert=4)
+    assert other_rows_bytes(experiment.model, mesh, 8192) == pytest.approx(more)
+    # Without remat the gathered weights of all layers wait for the backward pass.
+    arranged = {
+        remat: decoder_memory(
+            LLAMA.model,
+            decoder_step.arrangement_of(LLAMA, SPEC, system, 64, remat, MeshShape(data=1, fsdp=64)),
+            LLAMA.optimizer,
+        )
+        for remat in ("none", "products")
+    }
+    layers = parameters(LLAMA.model, SPEC.vocabulary_size) - 2 * 4096 * SPEC.vocabulary_size
+    more = arranged["none"].gathered - arranged["products"].gathered
+    assert more == pytest.approx(4 * layers)
+    assert gathered_bytes(LLAMA.model, MeshShape(data=64), SPEC.vocabulary_size, "none") == 0
+
+
 def test_a_compiled_plan_of_a_decoder_lasts_as_published_steps_say():
     system, mesh = parse_system("h200:256"), MeshShape(fsdp=256)
     known = Efficiency(
@@ -136,6 +209,7 @@ def test_the_command_prints_rows_and_refuses_what_it_chooses_itself(capsys):
     assert "v6e:64: --mesh." in text and "v5e:8: batch 64 does not fit" in text
     for flag, says in (
         ("--mesh.fsdp=8", "leave out the flags of --mesh"),
+        ("--weight_update_sharding", "leave out --weight_update_sharding"),
         ("--model.remat=none", "leave out --model.remat"),
         ("--memory", "give --memory or --search, not both"),
     ):

@@ -10,6 +10,7 @@ from made_runs import write_run
 
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan import calibration, validation
@@ -20,7 +21,7 @@ from dawnjax.plan.systems import parse_system
 from dawnjax.runs.log import log_path
 
 RESNET = load_experiment("imagenet_resnet50")
-REQUEST = SimpleNamespace(experiment=RESNET, options=SimpleNamespace(mesh=MeshShape()))
+REQUEST = SimpleNamespace(experiment=RESNET, options=RunOptions())
 PROGRAMS = observed_programs()["H200 resnet"]
 
 
@@ -74,6 +75,8 @@ def test_the_run_s_own_step_is_reproduced_and_its_interval_is_narrower(run):
         ("hosts", [], "its log does not say how long a step took"),
         ("hosts", [{"step_seconds": None}], "its log does not say how long a step took"),
         ("run_options", {"mesh": {"fsdp": 2}}, "it ran another program than is planned: mesh"),
+        ("run_options", {"weight_update_sharding": True}, "is planned: weight_update_sharding"),
+        ("run_options", {"context_keys": "ring"}, "is planned: context_keys"),
     ],
 )
 def test_a_run_that_says_nothing_of_the_plan_gets_one_line(run, field, value, says):

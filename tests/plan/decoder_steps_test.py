@@ -18,6 +18,7 @@ from dawnjax.plan.decoder_terms import (
     Arrangement,
     attention_flops,
     exchanges,
+    memory_bytes,
     model_flops,
     parameters,
     product_flops,
@@ -87,6 +88,75 @@ def test_what_is_computed_again_and_what_is_frozen():
     assert product_flops(adapted, plain) == pytest.approx(product_flops(model, plain) * 2 / 3)
     at_rates = terms(adapted, plain)
     assert at_rates[WEIGHTS] == pytest.approx(terms(model, plain)[WEIGHTS] / 2, rel=0.01)
+
+
+def test_experts_on_a_gpu_multiply_all_rows():
+    """XLA expands `ragged_dot` there: 4 of 32 experts cost as much as 128, and MFU counts 4."""
+    model = SIZES["gpt_oss_20b_mlperf"]
+    ragged, expanded = (arranged("h100:64", rows=64, is_expanded=e) for e in (False, True))
+    more = product_flops(model, expanded) - product_flops(model, ragged)
+    mlp = 3 * 2880 * 2880
+    assert more == pytest.approx(2 * ragged.tokens * 3 * 24 * mlp * 4 * (32 - 1))
+    assert model_flops(model, expanded) == model_flops(model, ragged)
+    # What the backward pass computes again has all of an expert's products, whatever is named.
+    again = dataclasses.replace(ragged, recomputed=("output", "attention"))
+    more = product_flops(model, again) - product_flops(model, ragged)
+    assert more == pytest.approx(2 * ragged.tokens * 24 * (4 * mlp + 4096 * 2880))
+
+
+def test_the_expert_axis_splits_experts_and_nothing_else():
+    model = SIZES["gpt_oss_20b_mlperf"]
+    arrangement = arranged("h100:64", MeshShape(data=1, fsdp=16, expert=4), rows=64)
+    routed = 24 * 32 * 3 * 2880 * 2880
+    outside = parameters(model, 128_256) - routed
+    kinds = {(e.kind, e.group_size): e.num_bytes for _, e in exchanges(model, arrangement)}
+    # Twice in bfloat16; and gradients in float32 of what all devices along `expert` hold.
+    assert kinds["all-gather", 16] == pytest.approx(2 * 2 * (outside + routed / 4))
+    assert kinds["all-reduce", 4] == pytest.approx(4 * outside / 16)
+
+
+def test_a_device_updates_all_that_it_holds():
+    model = SIZES["llama_3_1_8b"]
+    split, whole = (arranged(mesh=mesh) for mesh in (MeshShape(data=1, fsdp=8), MeshShape(data=8)))
+    more = memory_bytes(model, whole) - memory_bytes(model, split)
+    assert more == pytest.approx(28 * parameters(model, 128_256) * (1 - 1 / 8))
+
+
+def test_chunks_of_the_loss_and_gathers_of_the_text_are_made_again():
+    plain = SIZES["llama_3_1_8b"]
+    chunked = dataclasses.replace(plain, loss_chunk=1024)
+    arrangement = arranged()
+    more = product_flops(chunked, arrangement) - product_flops(plain, arrangement)
+    assert more == pytest.approx(2 * arrangement.tokens * 4096 * 128_256)
+    assert model_flops(chunked, arrangement) == model_flops(plain, arrangement)
+    # As compiled: 6 gathers and 5 sums of each layer with remat, 4 and 4 without.
+    mesh = MeshShape(data=1, fsdp=2, model=4)
+    of_text = {}
+    for again in ((), ("output", "attention")):
+        arrangement = arranged(mesh=mesh, recomputed=again)
+        [of_text[again]] = (e for _, e in exchanges(plain, arrangement) if e.group_size == 4)
+    assert [e.runs for e in of_text.values()] == [8 * 32, 11 * 32]
+    assert of_text[()].num_bytes == pytest.approx(8 * 32 * 4096 * 2 * arrangement.tokens * 4)
+
+
+def test_the_interval_is_wider_where_no_published_step_is_alike():
+    factors = decoder_step.fitted(accelerators()["h200"])
+    eight, one, experts = (
+        (SIZES[name], arranged("h200:64", rows=64))
+        for name in ("llama_3_1_8b", "llama_3_2_1b", "gpt_oss_20b_mlperf")
+    )
+    assert factors.spread_at(*eight) == pytest.approx(factors.spread)
+    away = math.log2(parameters(eight[0], 128_256) / parameters(one[0], 128_256))
+    wider = math.hypot(factors.spread, decoder_step.OTHER_SIZE * away)
+    assert factors.spread_at(*one) == pytest.approx(wider)
+    assert factors.spread_at(*experts) > decoder_step.UNPUBLISHED
+    # Published steps on H100 multiply in 8 bits, and ours in 16.
+    factors = decoder_step.fitted(accelerators()["h100"])
+    low, high = (
+        factors.spread_at(SIZES["llama_3_1_8b"], arranged("h100:64", rows=64, products=dtype))
+        for dtype in ("float8", "bfloat16")
+    )
+    assert low == pytest.approx(factors.spread) and high > 2 * low
 
 
 def test_a_window_sees_its_tokens_alone():

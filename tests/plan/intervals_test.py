@@ -184,6 +184,16 @@ def test_a_budget_is_called_short_only_below_the_interval():
     assert not any("budget" in line for line in enough)
 
 
+def test_what_an_evaluation_computes_on_the_host_is_named():
+    known = Epochs(mean=13.0, spread=0.1, basis="")
+    for name, what in (
+        ("coco_mask_rcnn_resnet50", "computes masks in whole images and the figures of COCO"),
+        ("coco_ssd_resnet34", "computes the figures of COCO on the host"),
+    ):
+        assert any(what in line for line in caveats(load_experiment(name), (), known))
+    assert not any("on the host" in line for line in caveats(load_experiment(RESNET), (), known))
+
+
 @pytest.mark.parametrize(
     ("group", "batch", "shards", "fits"),
     [(64, 57_600, 1280, 45), (64, 4096, 8, None), (0, 57_600, 1280, None), (64, 1024, 32, 32),

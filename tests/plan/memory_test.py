@@ -51,6 +51,25 @@ def test_a_gradient_keeps_what_the_backward_pass_reads():
     assert again <= kept + 2 * SIZE
 
 
+def test_a_ragged_product_on_a_gpu_holds_its_rows_for_each_group():
+    weights = jax.ShapeDtypeStruct((4, 256, 256), jnp.float32)
+    sizes = jax.ShapeDtypeStruct((4,), jnp.int32)
+
+    def loss(weights, rows, sizes):
+        return jnp.sum(jax.lax.ragged_dot(rows, weights, sizes))
+
+    def grown(function):
+        traced = jax.make_jaxpr(function)(weights, MATRIX, sizes)
+        plain, expanded = (
+            peak_of(traced, bytes_of, expands).num_bytes for expands in (False, True)
+        )
+        return expanded - plain
+
+    assert grown(loss) == pytest.approx(4 * SIZE, abs=8)
+    # Of a weight's gradient both factors have rows; without copies another op has the peak.
+    assert 6 * SIZE < grown(jax.grad(loss)) <= 2 * 4 * SIZE
+
+
 def test_a_loop_counts_its_stacked_results_and_one_round():
     def scanned(x):
         return jax.lax.scan(lambda carry, _: (carry @ carry, carry @ carry), x, length=5)

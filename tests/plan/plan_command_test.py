@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 from made_reports import entry
@@ -240,6 +241,22 @@ def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):
     monkeypatch.setattr(worker, "described_devices", lambda _: pytest.fail("it compiles"))
     with pytest.raises(ConfigError, match="mesh.model=2 must be 1"):
         worker.compile_programs(["--experiment=digits", "--mesh.model=2"], parse_system("v3:8"))
+
+
+def test_keys_in_a_ring_are_another_program(capsys):
+    flags = ["--experiment=c4_llama31_8b", "--mesh.context=2"]
+    assert compiled.identity_of(flags, "") != compiled.identity_of(
+        [*flags, "--context_keys=ring"], ""
+    )
+    assert main(["plan", "c4_llama31_8b", "--on=v5p:64", "--context_keys=ring"]) == 2
+    error = capsys.readouterr().err
+    assert "context_keys" in error and "no ring of one device" in error and error.count("\n") == 1
+
+
+def test_model_flops_of_a_plan_are_those_of_a_run():
+    """Not those of the compiled program: a call of cuDNN and a device's part have fewer."""
+    recipe = SimpleNamespace(train_flops_per_example=lambda: 5)
+    assert worker.model_flops(recipe) == 5.0
 
 
 @pytest.mark.compiles

@@ -35,7 +35,8 @@ PERFECT = Efficiency(
         ("v3:32", 32, 4, "4x4"),
         ("v2:512", 512, 64, "16x16"),
         ("v5e:8", 8, 1, "2x4"),
-        ("v5e:16x16", 256, 32, "16x16"),
+        ("v5e:16x16", 256, 64, "16x16"),  # VMs of 4 chips
+        ("v6e:8", 8, 1, "2x4"),
         ("v4:8", 8, 2, "2x2x2"),
         ("v7x:8", 8, 1, "2x2x1"),
         ("h100:8", 8, 1, "1x1x8"),
@@ -129,6 +130,31 @@ def test_a_group_with_one_device_a_host_has_that_host_s_part_of_the_network():
     near = apart._replace(group_stride=1)
     within = 2 * 7 / 8 * 1e9 / (450e9 * 0.8) + 2 * 3 * 5e-6
     assert exchange_seconds(near, parse_system("h100:64")) == pytest.approx(within)
+
+
+def test_a_permute_sends_all_of_its_bytes_over_one_link():
+    """Keys in a ring: a device has its own bytes, and no part of them stays behind."""
+    passed = Exchange("collective-permute", 4, 1e9, runs=3, group_stride=1)
+    # v5p: 80 GB/s of one of the two links along an axis.
+    seconds = exchange_seconds(passed, parse_system("v5p:64"))
+    assert seconds == pytest.approx(1e9 / 80e9 + 3 * 1e-6)
+    seconds = exchange_seconds(passed, parse_system("h100:8"))
+    assert seconds == pytest.approx(1e9 / 360e9 + 3 * 2 * 5e-6)
+    # To the next host through the device's own eighth of the network.
+    apart = passed._replace(group_size=2, group_stride=8, runs=1)
+    seconds = exchange_seconds(apart, parse_system("h100:16"))
+    assert seconds == pytest.approx(1e9 / (50e9 * 0.8) + 10e-6)
+
+
+def test_an_all_to_all_has_no_copies_to_spare():
+    apart = Exchange("all-to-all", 16, 1e9, runs=1, group_stride=1)
+    # Half of each device's bytes leave its host, at an eighth of its network.
+    within = 15 / 16 * 1e9 / 360e9 + 3 * 5e-6
+    seconds = exchange_seconds(apart, parse_system("h100:16"))
+    assert seconds == pytest.approx(within + 1 / 2 * 1e9 / (50e9 * 0.8) + 10e-6)
+    # A ring of 16: bytes travel four hops on average, 160 GB/s of two links.
+    along = exchange_seconds(apart, parse_system("v5p:16x4x4"))
+    assert along == pytest.approx(4 * 15 / 16 * 1e9 / 160e9 + 15e-6)
 
 
 HLO = """

@@ -81,6 +81,7 @@ def test_total_exposed_skew_and_wire_of_two_gpus(tmp_path):
         ("[2,4]<=[8]", "", "fsdp, model"),
         ("", "", "data, fsdp, model"),
         ("", "{{0,2},{2,0},{1,3},{3,1}}", "fsdp"),
+        ("", "{{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}", "fsdp, model"),
         ("{{0,9}}", "", "unknown"),
     ],
 )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 import resnet50
 
-from dawnjax.profile.device_groups import group_size, group_stride
+from dawnjax.profile.device_groups import group_size, group_stride, passed_along
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.hlo_text import ProgramTextError, scope_of
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
@@ -239,6 +239,13 @@ def test_a_loop_s_body_counts_as_often_as_it_runs():
 def test_replica_groups_in_each_of_their_syntaxes(text, num_devices, size, stride):
     assert group_size(text, num_devices) == size
     assert group_stride(text) == stride
+
+
+def test_pairs_of_a_permute_are_a_ring_with_a_stride():
+    ring = "{{0,4},{1,5},{4,8},{5,9},{8,12},{9,13},{12,0},{13,1}}"
+    assert passed_along(ring) == [0, 4, 8, 12] and group_stride("", ring) == 4
+    assert passed_along("{{0,0},{2,3},{3,4}}") == [2, 3, 4]  # a shift, and one that stays
+    assert passed_along("") == []
 
 
 def test_collectives_synchronous_and_not_count_once():
