@@ -55,7 +55,6 @@ class Rounds:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Rounds":
-        """Rounds of a result file."""
         return cls(facts["first"], facts["second"], facts.get("unit", ""))
 
     @property
@@ -65,7 +64,6 @@ class Rounds:
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Median of each side."""
         return float(np.median(self.first)), float(np.median(self.second))
 
     def to_json(self) -> dict[str, Any]:

@@ -46,7 +46,6 @@ def compile_seconds(entry: Entry, cache: str) -> list[float]:
 
 
 def what(entry: Entry) -> dict[str, Cell]:
-    """Cells of `WHAT`, by column."""
     return {
         "suite": f"{entry.suite} {entry.round}".strip(),
         "benchmark": entry.benchmark,

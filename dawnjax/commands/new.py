@@ -53,7 +53,6 @@ def main(argv: list[str]) -> int:
 
 
 def _text(name: str, task: str, model: str) -> str:
-    """Text of a template whose experiment has this name."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", name) is None:
         raise ConfigError(
             f"{name!r} cannot name an experiment: up to 80 letters, digits and '_' are needed, "

@@ -90,7 +90,6 @@ def chip_of(accelerator: Accelerator) -> str:
 
 @functools.cache
 def published_steps() -> tuple[PublishedStep, ...]:
-    """Rows of `decoder_steps.csv`."""
     from dawnjax.models.llama import SIZES
 
     columns = ("id", "system", "model", "sequence", "rows", "mesh", "products", "seconds", "source")
@@ -163,7 +162,6 @@ class Factors:
         return math.hypot(self.spread, OUTSIDE * octaves_outside(self.sizes, num_devices))
 
     def step(self, model: "Llama", arrangement: Arrangement) -> Interval:
-        """Interval of a step."""
         seconds = sum(self.parts(terms(model, arrangement)).values())
         spread = self.spread_at(arrangement.system.num_devices)
         return around(seconds, spread if arrangement.is_fused else math.hypot(spread, UNFUSED))
@@ -227,7 +225,6 @@ def why_unfit(experiment: Experiment, spec: Any) -> str:
 def arrangement_of(
     experiment: Experiment, spec: Any, system: System, batch: int, remat: str, mesh: MeshShape
 ) -> Arrangement:
-    """Arrangement of an experiment's batch on a system."""
     others = mesh.fsdp * mesh.expert * mesh.context * mesh.model
     return Arrangement(
         system=system,

@@ -109,7 +109,6 @@ class Curve:
         return self.small_batch_epochs / self.slope if self.slope > 0 else math.inf
 
     def at(self, batch: float) -> float:
-        """Epochs to the target at a batch of so many examples."""
         return self.small_batch_epochs + self.slope * batch
 
     def spread_at(self, batch: float) -> float:

@@ -97,5 +97,4 @@ def text(found: Sequence[Row]) -> str:
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Plain JSON values of a row."""
     return dataclasses.asdict(row)

@@ -89,7 +89,6 @@ class PublishedResult:
 
 @functools.cache
 def observations() -> tuple[PublishedResult, ...]:
-    """Rows of `observations.csv`."""
     return _results("observations.csv")
 
 
@@ -127,7 +126,6 @@ def _number(text: str) -> float | None:
 
 @functools.cache
 def observed_programs() -> dict[str, Programs]:
-    """Programs of each observation, by its name."""
     answers = records.read_json(EXTRACTS, dict[str, Any])["programs"]
     return {name: programs_from_json(answer) for name, answer in answers.items()}
 

@@ -151,7 +151,6 @@ def baseline_request(track: Track, data_dir: str = "") -> Any:
 
 
 def baseline_fields(track: Track) -> dict[str, Any]:
-    """Plain JSON values of the baseline's experiment."""
     return to_json(baseline_request(track).experiment)
 
 

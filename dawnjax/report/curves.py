@@ -178,7 +178,6 @@ def _unit_after(target: EntryTarget) -> str:
 
 
 def metric_name(target: EntryTarget) -> str:
-    """Name of a metric in words."""
     known = KNOWN_METRICS.get(target.metric)
     return target.title or (known.title if known else target.metric or "quality")
 
