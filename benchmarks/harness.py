@@ -21,6 +21,7 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.machine import hosts
+from dawnjax.page.table import of_words
 from dawnjax.runs import versions
 from dawnjax.statistics.interval import Interval, paired_ratio
 
@@ -200,14 +201,7 @@ def write(name: str, record: dict[str, Any]) -> Path:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows as aligned text, the first one as the head."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    return of_words(rows[0], rows[1:]).to_text()
 
 
 def _accelerators() -> list[str]:

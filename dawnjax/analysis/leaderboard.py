@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dawnjax.analysis.cost import training_cost
-from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
+from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
 from dawnjax.page.table import Column, Table, row_of
+from dawnjax.page.words import NOT_REACHED
 from dawnjax.results.entries import Entry, EntryTarget, reaches
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
