@@ -11,7 +11,7 @@ from dawnjax.analysis import our_entries, our_run, our_runs
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
-from dawnjax.results.entries import Entry, Scalar, Trial, read_entries, set_apart, write_entries
+from dawnjax.results.entries import Entry, Scalar, read_entries, set_apart, write_entries
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Entries(tuple[Entry, ...]):
         """
         if rows not in ROWS:
             raise ConfigError(f"rows are {', '.join(ROWS)}, not {rows!r}")
-        names = swept_fields(self)
+        names = sorted({name for entry in self for name in entry.config})
         if rows == "entry":
             return [{**_flat(entry), **config_cells(entry, names)} for entry in self]
         flat = []
@@ -186,11 +186,6 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
     return Entries(_told_apart(_with_shared_trials(unique), origins), problems), runs
 
 
-def swept_fields(entries: Iterable[Entry]) -> list[str]:
-    """Names of the fields that a flag changed in any of the entries."""
-    return sorted({name for entry in entries for name in entry.config})
-
-
 def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:
     """Values of fields as columns `config.FIELD`; None where the entry does not tell one."""
     return {f"config.{name}": entry.config.get(name) for name in names}
@@ -226,7 +221,8 @@ def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
         for second in entries:
             if second is entry or entry.suite != "dawnjax" or second.suite != "dawnjax":
                 continue
-            shared = [t.file for t in entry.trials if any(_is_same(t, s) for s in second.trials)]
+            run_ids = {trial.run_id for trial in second.trials} - {""}
+            shared = [trial.file for trial in entry.trials if trial.run_id in run_ids]
             if shared:
                 warned[place] = dataclasses.replace(
                     warned[place],
@@ -238,10 +234,6 @@ def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
                     ),
                 )
     return warned
-
-
-def _is_same(first: Trial, second: Trial) -> bool:
-    return first.run_id != "" and first.run_id == second.run_id
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:
