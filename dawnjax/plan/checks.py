@@ -21,7 +21,7 @@ ALL_RESULTS = "all results"
 """Quantities, and which results a fit leaves out beside the predicted one."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Check:
     """A prediction beside a published result that its fit left out.
 

@@ -81,11 +81,6 @@ class PublishedResult:
             *self.flags,
         ]
 
-    @property
-    def system_name(self) -> str:
-        """Key of validation, which leaves out all results of one system together."""
-        return self.system.name
-
 
 @functools.cache
 def observations() -> tuple[PublishedResult, ...]:
