@@ -85,7 +85,6 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _tracks(names: list[str], values: flags.FlagValues) -> int:
-    del values
     from dawnjax.race import tracks
 
     if names:
