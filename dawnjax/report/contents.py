@@ -49,8 +49,8 @@ DEFINITIONS = (
     ),
     (
         "95% interval",
-        "BCa bootstrap over the trials, with a fixed seed; Wilson's interval for fractions. "
-        "From few trials the intervals are too short.",
+        "Student's t on the logarithms of times; Wilson's interval for fractions. Fewer than 5 "
+        "trials have their range instead, and fewer than 20 none where a trial did not reach.",
     ),
     (
         "Cost",
