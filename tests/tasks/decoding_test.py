@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from multiply_adds import multiply_adds
 
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer, TransformerModule
-from dawnjax.profile.model_flops import product_flops
 from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search, length_penalty, maxima
 
 pytestmark = pytest.mark.compiles
@@ -186,7 +186,7 @@ def test_a_position_with_the_cache_is_a_fraction_of_the_sentences_work():
         return module.logits(module(source, source > 0, inputs, jnp.ones_like(inputs)))
 
     def work_of(function, *arguments):
-        return product_flops(jax.make_jaxpr(function)(*arguments).jaxpr)
+        return multiply_adds(jax.make_jaxpr(function)(*arguments).jaxpr)
 
     position = work_of(module.decode_next, cache, jnp.zeros((16, 1), jnp.int32), jnp.int32(5))
     # A search without the cache computes the sentence for each of its 96 positions.
