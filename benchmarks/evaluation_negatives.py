@@ -32,7 +32,6 @@ METRICS = ("hit_rate_at_10", "ndcg_at_10")
 
 
 def main() -> int:
-    """Train, rank, print and write `results/evaluation_negatives.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--draws", type=int, default=200)

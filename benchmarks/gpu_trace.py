@@ -50,7 +50,6 @@ Row = tuple[str, str, bool]
 
 
 def main() -> int:
-    """Make the trace, print the checks and write the cut; return the exit status."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--out", required=True, help="where the cut trace is written to")
     parser.add_argument("--steps", type=int, default=2, help="steps that the cut trace keeps")

@@ -21,6 +21,7 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.machine import hosts
+from dawnjax.page.table import of_words
 from dawnjax.runs import versions
 from dawnjax.statistics.interval import Interval, paired_ratio
 
@@ -55,7 +56,6 @@ class Rounds:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Rounds":
-        """Rounds of a result file."""
         return cls(facts["first"], facts["second"], facts.get("unit", ""))
 
     @property
@@ -65,7 +65,6 @@ class Rounds:
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Median of each side."""
         return float(np.median(self.first)), float(np.median(self.second))
 
     def to_json(self) -> dict[str, Any]:
@@ -202,14 +201,7 @@ def write(name: str, record: dict[str, Any]) -> Path:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows as aligned text, the first one as the head."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    return of_words(rows[0], rows[1:]).to_text()
 
 
 def _accelerators() -> list[str]:

@@ -49,7 +49,6 @@ PACED_ROUNDS = 10
 
 
 def main() -> int:
-    """Measure every setting, print a table and write `results/image_input.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--archive", required=True, help="a .tar of JPEG files")
     parser.add_argument("--rounds", type=int, default=12)

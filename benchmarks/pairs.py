@@ -38,7 +38,6 @@ CASES = (
 
 
 def main() -> int:
-    """Simulate, judge the sides if given, and write `results/pairs.json`."""
     parser = argparse.ArgumentParser(
         prog=sys.argv[0], description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -48,7 +48,7 @@ def _answer(row: observations.PublishedResult) -> dict | None:
     except RunError as error:
         print(f"{row.name}: {error}", flush=True)
         return None
-    print(f"{row.name}: {answer['compile_seconds']} s", flush=True)
+    print(row.name, flush=True)
     return answer
 
 

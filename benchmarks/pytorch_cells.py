@@ -164,7 +164,6 @@ class Trainer(pytorch_trial.Trainer):
         return torch.stack([detections(config, *image) for image in parts])
 
     def evaluate(self, images: torch.Tensor, truth: Any) -> dict[str, float]:
-        """COCO's figures over all images."""
         rows, found = self.experiment.evaluation.global_batch_size, []
         for start in range(0, len(images), rows):
             batch = images[start : start + rows]

@@ -168,8 +168,6 @@ def batches(
 
 
 class Trainer:
-    """Model, its moving average, and the optimizer."""
-
     def __init__(self, experiment: Experiment, settings: Settings):
         if settings.mode:
             sys.exit("pytorch_gnmt: only eager is written here")
@@ -236,7 +234,6 @@ class Trainer:
         return stream, (data.load("eval"), data.vocabulary(), data.references())
 
     def evaluate(self, examples: Any, words: Any, references: Any) -> dict[str, Any]:
-        """BLEU of the averaged model's translations."""
         texts = [text for part in self.translations(examples) for text in words.decode(part)]
         score, signature = bleu.corpus_bleu(texts, references, self.experiment.task.scoring)
         return {"bleu": score, "bleu_signature": signature}

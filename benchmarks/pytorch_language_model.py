@@ -136,8 +136,6 @@ def renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class Trainer:
-    """Model, optimizers and the functions that may be compiled."""
-
     network: Callable[[Experiment, Any], nn.Module] = Network
 
     def __init__(self, experiment: Experiment, settings: Settings):

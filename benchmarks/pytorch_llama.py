@@ -103,8 +103,6 @@ class Network(nn.Module):
 
 
 class Trainer(pytorch_language_model.Trainer):
-    """Model, optimizer and the function that may be compiled."""
-
     network = Network
 
     def reset(self, seed: int) -> None:

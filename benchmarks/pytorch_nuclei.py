@@ -260,7 +260,6 @@ class Trainer(pytorch_trial.Trainer):
         return best, (255 * masks).round().to(torch.uint8)
 
     def evaluate(self, images: torch.Tensor, truth: Any) -> dict[str, float]:
-        """COCO's figures over all images."""
         rows = self.experiment.evaluation.global_batch_size
         found, masks = [], []
         for start in range(0, len(images), rows):

@@ -35,7 +35,6 @@ class Settings:
     is_mixed: bool = False
 
     def environment(self) -> dict[str, str]:
-        """Environment variables of the process."""
         threads = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
         return threads | (KEPT_MEMORY if self.keeps_memory else {})
 
@@ -61,7 +60,6 @@ GPU = ("compiled", "max-autotune", "max-autotune, no CUDA graphs", "reduce-overh
 """Tried on a GPU, where PyTorch's own allocator keeps memory."""
 
 CPU = ("eager", "eager, memory kept", "compiled, memory kept", "max-autotune, memory kept")
-"""Tried on a CPU."""
 
 CPU_VECTORS = (*CPU, "eager, one thread", "compiled, one thread")
 """Tried on a CPU for small networks of vectors, which have no layout of images."""

@@ -211,7 +211,6 @@ class Trainer(pytorch_trial.Trainer):
 
     @torch.inference_mode()
     def evaluate(self, arrays: list[torch.Tensor], texts: Any) -> dict[str, float]:
-        """F1 over all questions."""
         self.model.eval()
         rows, spans = self.experiment.evaluation.global_batch_size, []
         for start in range(0, len(arrays[0]), rows):

@@ -22,7 +22,6 @@ from dawnjax import records
 
 
 def main() -> int:
-    """Run the trials, print them and write `results/NAME.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--experiment", required=True)
     parser.add_argument("--trials", type=int, default=20)

@@ -30,7 +30,6 @@ _COMMANDS = {
 
 
 def main() -> int:
-    """Measure, print tables and write `results/start_up.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3)

@@ -97,7 +97,7 @@ def _run(
                 variants[name] = measured
         except workers.SideFailed as failure:
             variants[name] = {"failed": str(failure)}
-        rows.append(_row(name, variants[name], flagship))
+        rows.append(_row(name, variants[name]))
         print(harness.table([rows[0], rows[-1]]), flush=True)
         if results is not None:
             results.add(variants=variants)
@@ -217,7 +217,7 @@ def _agreement(measured: dict[str, Any], first: dict[str, Any]) -> dict[str, Any
         return {"not_the_same": str(failure)}
 
 
-def _row(name: str, measured: dict[str, Any], flagship: step_settings.Flagship) -> list[str]:
+def _row(name: str, measured: dict[str, Any]) -> list[str]:
     if "units_per_second" not in measured:
         return [name, (measured.get("failed") or measured["not_run"])[:60], "", "", "", ""]
     against = measured.get("against_pytorch", {})

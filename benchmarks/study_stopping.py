@@ -35,7 +35,6 @@ CASES = (
 
 
 def main() -> int:
-    """Simulate and write `results/study_stopping.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--name", default="study_stopping", help="of the result file")

@@ -22,7 +22,6 @@ from dawnjax.runs.summary import RunResult
 
 
 def main() -> int:
-    """Measure and write `results/study_trials.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--name", default="study_trials", help="of the result file")

@@ -55,7 +55,6 @@ class UnknownTable(ValueError):
 
 
 def main() -> int:
-    """Write every table of every page."""
     argparse.ArgumentParser(
         prog=sys.argv[0], description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     ).parse_args()

@@ -60,7 +60,6 @@ class Worker:
             raise
 
     def round(self) -> dict[str, Any]:
-        """Run one round; return its answer."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(b"round\n")

@@ -86,7 +86,7 @@ class Attempt:
             watchdog.resume_command = resume_command
             watchdog.on_death = lambda message: log.append("warning", message=message)
             self._sampler = HostSampler(
-                record=self._record_sample,
+                record=lambda sample: self._run.log.append("host_sample", **sample),
                 devices=jax.local_devices(),
                 counters=DeviceCounters(platform_of(mesh)),
             )
@@ -338,9 +338,6 @@ class Attempt:
         self._display.phase(name)
         if self._sampler.has_counters:
             self._sampler.sample()  # a phase's energy is the difference of two samples
-
-    def _record_sample(self, sample: dict[str, Any]) -> None:
-        self._run.log.append("host_sample", **sample)
 
     def _told_by_first(self, number: int) -> int:
         if jax.process_count() == 1:

@@ -67,7 +67,6 @@ class TrainPrograms:
 
 
 def state_shapes(recipe: Recipe) -> TrainState:
-    """Shapes, dtypes and shardings of the state."""
     shapes = recipe.abstract_state
     shardings = shardings_of(recipe.mesh, shapes, recipe.named_axes)
     whole = jax.tree.map(lambda _: replicated(recipe.mesh), shapes.made)
@@ -81,7 +80,6 @@ def state_shapes(recipe: Recipe) -> TrainState:
 
 
 def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> EvaluationPrograms:
-    """Compiles the programs of an evaluation."""
     whole = replicated(recipe.mesh)
     add_batch, arguments = evaluation_call(recipe, shapes)
     return EvaluationPrograms(

@@ -56,7 +56,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
       ConfigError: The directory belongs to another run, or the hosts were given different flags.
       RunError: Another job has it open, or it cannot be written.
     """
-    directory, new, source = _describe(request, spec)
+    directory, new = _describe(request, spec)
     # Refused before anything is written into a directory of something else.
     directory.refuse_links()
     old = read_record(directory)
@@ -66,7 +66,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     try:
         refuse_forged(log.events, log.path)
         # Read again: a job that had the lock until now may have made the directory its own.
-        record, warnings = _shared_record(request, directory, new, source)
+        record, warnings = _shared_record(directory, new)
         faults = contradictions(record, log.path)
         if faults:
             raise ConfigError(
@@ -90,9 +90,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     return OpenRun(request, spec, clock, directory, record, log, finished, tuple(warnings))
 
 
-def _describe(
-    request: Request, spec: AnySpec
-) -> tuple[RunDirectory, dict[str, Any], dict[str, Any] | None]:
+def _describe(request: Request, spec: AnySpec) -> tuple[RunDirectory, dict[str, Any]]:
     experiment, options = request.experiment, request.options
     new = record_of(request, spec, "")
     settings = {
@@ -104,7 +102,7 @@ def _describe(
     }
     _refuse_different_hosts({name: settings[name] for name in settings.keys() - _PER_HOST})
     new["run_id"] = run_id = processes.same_text(new_run_id(experiment.name, request.seed))
-    return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new, new["source"]
+    return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new
 
 
 def record_of(request: Request, spec: AnySpec, run_id: str) -> dict[str, Any]:
@@ -125,7 +123,7 @@ def record_of(request: Request, spec: AnySpec, run_id: str) -> dict[str, Any]:
 
 
 def _shared_record(
-    request: Request, directory: RunDirectory, new: dict[str, Any], source: dict[str, Any] | None
+    directory: RunDirectory, new: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Record of the run, the same on all hosts, and warnings; called with the log locked.
 
@@ -141,7 +139,7 @@ def _shared_record(
         warnings += [
             f"{name} was changed since the run began: its text differs from the one in "
             f"{directory.experiment_file}"
-            for name in changed_texts(old.get("source"), source)
+            for name in changed_texts(old.get("source"), new["source"])
         ]
     processes.gather("looked")
     if old is None and jax.process_index() == 0:

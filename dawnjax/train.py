@@ -220,7 +220,8 @@ def _steps_to_target(
             status = "interrupted"
             break
         # Process 0 decides by its clock; hosts that decided alone would save different steps.
-        if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
+        every = options.checkpoint.every_steps
+        if attempt.agree(attempt.save_due()) or (every and step % every == 0):
             phases.enter("checkpoint")
             attempt.save(step, stepper.state, generations.calls_since(step))
     return status
@@ -267,7 +268,3 @@ def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
     if every:
         stops.update(range(every, experiment.num_steps(spec), every))
     return sorted(stops)
-
-
-def _is_multiple(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0

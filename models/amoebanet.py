@@ -91,9 +91,7 @@ class AmoebaNetD:
       auxiliary_width_fraction: Channels of the auxiliary head relative to 128 and 768.
       auxiliary_loss_weight: Factor of its loss before that is added.
       drop_path_keep: Probability that an operation's result is kept for an example at the end of
-        training (or in the last cell); results that are kept are divided by it. 1 drops nothing.
-      drop_path_schedule: The probability of dropping grows with the steps done (`time`), with the
-        cell's depth (`depth`), or as the product of both.
+        training; results that are kept are divided by it. 1 drops nothing.
       dropout_keep: Probability that a feature is kept before the classifier.
       batch_norm_momentum: The fraction of the running statistics that a step keeps.
       batch_norm_epsilon: Added to the variance.
@@ -113,7 +111,6 @@ class AmoebaNetD:
     auxiliary_width_fraction: Positive[float] = 0.4
     auxiliary_loss_weight: NonNegative[float] = 0.4
     drop_path_keep: FractionAboveZero = 1.0
-    drop_path_schedule: Literal["time", "depth", "time_and_depth"] = "time"
     dropout_keep: FractionAboveZero = 0.5
     batch_norm_momentum: FractionBelowOne = 0.9
     batch_norm_epsilon: Positive[float] = 1e-5
@@ -354,29 +351,16 @@ class AuxiliaryHead(nnx.Module):
         return self.classifier(hidden.reshape(len(images), -1))
 
 
-def drop_path_keep(
-    config: AmoebaNetD, progress: jax.Array | float, cell: int, num_cells: int
-) -> jax.Array | float:
-    """Probability that an operation's result is kept, at a progress of 0 to 1 of the run.
-
-    `cell` is counted from 0 over all cells, those of the stem and reductions too.
-
-    Source: `_apply_drop_path` in the authors' `network_utils.py`, versions v1, v2 and v3.
-    """
-    drop: jax.Array | float = 1 - config.drop_path_keep
-    if config.drop_path_schedule != "time":
-        drop = drop * (cell + 1) / num_cells
-    if config.drop_path_schedule != "depth":
-        drop = drop * progress
-    return 1 - drop
-
-
 def drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int) -> jax.Array:
-    """Factors of the operations' results, float32 [batch, cells, operations]."""
+    """Factors of the operations' results, float32 [batch, cells, operations].
+
+    The probability of dropping grows with the steps done.
+
+    Source: `_apply_drop_path` in the authors' `network_utils.py`.
+    """
     shape = (num_cells, len(NORMAL_CELL.operations))
     draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 0), shape))(moment.keys)
-    keeps = [drop_path_keep(config, moment.progress, cell, num_cells) for cell in range(num_cells)]
-    keep = jnp.stack([jnp.asarray(value, jnp.float32) for value in keeps])[None, :, None]
+    keep = jnp.asarray(1 - (1 - config.drop_path_keep) * moment.progress, jnp.float32)
     return jnp.where(draws < keep, 1 / keep, 0.0)
 
 

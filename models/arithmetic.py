@@ -68,7 +68,6 @@ def _linear_forward(hidden, kernel, arithmetic, kernel_axes, result):
 
 
 def _linear_backward(arithmetic, kernel_axes, result, kept, gradient):
-    del result
     hidden, kernel = kept
     # JAX's own gradient would multiply float32 gradients by lower factors, in float32.
     to_hidden = _product(f"...o,{kernel_axes}->...i", gradient, kernel, arithmetic, hidden.dtype)

@@ -29,7 +29,6 @@ class FrozenBatchNorm(nnx.Module):
     def __call__(
         self, inputs: jax.Array, *, train: bool, activation: Activation | None = None
     ) -> jax.Array:
-        del train
         factor = self.scale[...] * jax.lax.rsqrt(self.var[...] + self.epsilon)
         offset = self.bias[...] - self.mean[...] * factor
         outputs = (inputs.astype(jnp.float32) * factor + offset).astype(inputs.dtype)
@@ -46,7 +45,6 @@ class ActivatedGroupNorm(GroupNorm):
     def __call__(
         self, images: jax.Array, *, train: bool = False, activation: Activation | None = None
     ) -> jax.Array:
-        del train
         outputs = super().__call__(images)
         return outputs if activation is None else activate(outputs, activation, self.execution)
 
@@ -67,5 +65,4 @@ class LayersWithGroupNorm(Layers):
     groups: int = 32
 
     def norm(self, width: int, scale: float | None = 1.0) -> Any:
-        del scale
         return ActivatedGroupNorm(width, self.groups, self.execution)

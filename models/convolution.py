@@ -151,12 +151,10 @@ def _convolve_in_one_layout(
     batch_shards: int,
 ) -> jax.Array:
     """XLA's convolution, with a convolution of the same layout and matrix products as gradients."""
-    del batch_shards
     return _convolution(images, kernel, strides, pads)
 
 
 def _one_layout_forward(images, kernel, strides, pads, batch_shards):
-    del batch_shards
     return _convolution(images, kernel, strides, pads), (images, kernel)
 
 

@@ -79,7 +79,6 @@ def _join_sums(left: Any, right: Any) -> Any:
 
 
 def _token_losses_backward(label_smoothing, platform, kept, cotangent):
-    del platform
     # Written out, it is one pass over the logits. JAX's own adds the true token's part by a
     # scatter, for which XLA on a GPU copies them all.
     logits, targets, normalizer = kept

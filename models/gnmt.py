@@ -188,7 +188,6 @@ class GNMTModule(nnx.Module):
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
     ) -> Cache:
         """Cache of encoded sources, one a row, for targets of any length."""
-        del length
         encoded = self.encode(source, source_segments, Dropout(None))
         rows = len(source) * num_beams
         return Cache(
@@ -203,7 +202,6 @@ class GNMTModule(nnx.Module):
         self, cache: Cache, tokens: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, Cache]:
         """Logits float32 [batch, beams, vocabulary] after tokens [batch, beams], and the cache."""
-        del position
         embedded = self.embed(tokens.reshape(-1))
         states = [self.decoder_first.step(embedded, cache.states[0])]
         hidden = states[0].hidden

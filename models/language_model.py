@@ -83,7 +83,6 @@ class LanguageModel:
 
     def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
         """For each axis of the mesh, the fields that it must divide, and their values."""
-        del spec
         return {
             "fsdp": (("model.width", self.width),),
             "model": (("model.num_heads", self.num_heads),),

@@ -45,12 +45,10 @@ def _normalize(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Arra
 def _normalize_on_gpu(
     hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
 ) -> jax.Array:
-    del batch_shards
     return _normalize(hidden, scale, bias)
 
 
 def _normalize_forward(hidden, scale, bias, batch_shards):
-    del batch_shards
     return _normalize(hidden, scale, bias), (hidden, scale)
 
 

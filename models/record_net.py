@@ -176,7 +176,6 @@ def _begin(
 
     The result is [batch, height - 1, width - 1, out]. Without `learns` the bias has gradient 0.
     """
-    del learns
     return _first_convolution(execution, kernel, _whitened(execution, bias, images, filters))
 
 
@@ -253,5 +252,4 @@ def _partial_identity(
 def _unit_variance(
     key: jax.Array, shape: Sequence[Any], dtype: Any = None, out_sharding: Any = None
 ) -> jax.Array:
-    del out_sharding
     return jax.random.uniform(key, shape, dtype, -math.sqrt(3), math.sqrt(3))

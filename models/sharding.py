@@ -111,7 +111,6 @@ def _moved_forward(array, axes, backward, execution):
 
 
 def _moved_backward(axes, backward, execution, kept, gradient):
-    del axes, kept
     return (constrained(gradient, backward, execution),)
 
 
@@ -143,7 +142,6 @@ def _gathered_forward(weights, axes, execution, dtype):
 
 
 def _gathered_backward(axes, execution, dtype, kept, gradient):
-    del dtype, kept
     return (constrained(gradient, axes, execution),)
 
 

@@ -64,7 +64,6 @@ class Transformer:
 
     def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
         """For each axis of the mesh, the fields that it must divide, and their values."""
-        del spec
         names = ("num_heads", "hidden_width")
         return {
             "fsdp": (("model.width", self.width),),

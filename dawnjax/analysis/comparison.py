@@ -49,7 +49,6 @@ class Comparison:
 
 
 def speedup(small: Entry, large: Entry) -> Speedup:
-    """Throughput speedup and time-to-accuracy speedup of a large system over a small one."""
     of_small, of_large = small.summary, large.summary
     return Speedup(
         small=small.source,
@@ -133,7 +132,6 @@ def compare(first: Entry, second: Entry) -> Comparison:
 
 
 def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    """Table with a row for the comparison of each pair of entries."""
     rows = []
     for first, second in pairs:
         value = compare(first, second)

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 
 from dawnjax.page.table import Cell, Column, Table, row_of
+from dawnjax.page.words import NOT_REACHED
 from dawnjax.results.entries import Entry
 from dawnjax.results.trial_summary import Summary
 from dawnjax.statistics.interval import FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.statistics.stability import stability_of
-
-NOT_REACHED = "not reached"
 
 WHAT = (
     Column("suite", "suite"),
@@ -46,7 +45,6 @@ def compile_seconds(entry: Entry, cache: str) -> list[float]:
 
 
 def what(entry: Entry) -> dict[str, Cell]:
-    """Cells of `WHAT`, by column."""
     return {
         "suite": f"{entry.suite} {entry.round}".strip(),
         "benchmark": entry.benchmark,

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dawnjax.analysis.cost import training_cost
-from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
+from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
 from dawnjax.page.table import Column, Table, row_of
+from dawnjax.page.words import NOT_REACHED
 from dawnjax.results.entries import Entry, EntryTarget, reaches
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
@@ -133,8 +134,10 @@ def leaderboard(
     undated = sum(parse_date(entry.date) is None for entry in chosen)
     if until is not None:
         chosen = up_to(chosen, until)
-    make = _training_row if kind == "training" else _inference_row
-    rows = [make(entry, prices) for entry in chosen]
+    rows = [
+        _training_row(entry, prices) if kind == "training" else _inference_row(entry)
+        for entry in chosen
+    ]
     key = (lambda row: row.seconds) if by == "time" else (lambda row: row.cost)
     ranked = [row for row in rows if not row.why_unranked and key(row) is not None]
     ranked.sort(key=lambda row: (key(row), row.entry.source))
@@ -265,7 +268,7 @@ def _spans(samples: Sequence[Sample | None]) -> list[tuple[int | None, int | Non
     return [(first, last) for first, last in spans]
 
 
-def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
+def _inference_row(entry: Entry) -> _Row:
     measured = entry.inference
     if measured is None:
         return _Row(entry, None, None, "", "nothing measured")

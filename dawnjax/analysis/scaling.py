@@ -118,7 +118,6 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
-    """Table of the scaling of several series."""
     columns = (
         Column("series", "series"),
         Column("system", "system"),

@@ -10,14 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dawnjax.analysis.entry_tables import (
-    COMPILATION,
-    NOT_REACHED,
-    WHAT,
-    mean_compile_seconds,
-    what,
-)
+from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.page.table import Column, Table
+from dawnjax.page.words import NOT_REACHED
 from dawnjax.results.entries import Entry, TimedEvaluation, Trial, reaches
 
 NO_TIME = "time not known"
@@ -85,35 +80,33 @@ def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
     )
 
 
-def threshold_table(
-    entries: Iterable[Entry], thresholds: Sequence[float], unit: str = "s"
-) -> Table:
-    """Table with a row per entry and a column per threshold: mean time, or why there is none.
+def threshold_table(entries: Iterable[Entry], thresholds: Sequence[float]) -> Table:
+    """Table with a row for each entry and threshold: mean time, or why there is none.
 
-    Thresholds are in the evaluations' unit, which all entries share; `unit` is `s` or `h`.
+    Thresholds are in the evaluations' unit, which all entries share.
     """
-    divisor = {"s": 1.0, "h": 3600.0}[unit]
-    name = {"s": "seconds", "h": "hours"}[unit]
     rows = []
     for entry in entries:
         if entry.kind != "training" or not any(trial.evaluations for trial in entry.trials):
             continue
-        means = [seconds_or_why(time_to_threshold(entry, level)) for level in thresholds]
-        cells = [mean if isinstance(mean, str) else mean / divisor for mean in means]
-        rows.append((*what(entry).values(), len(entry.trials), mean_compile_seconds(entry), *cells))
-    columns = [
-        Column(f"{name}_to_{threshold:g}", f"to {threshold:g}", unit, "number")
-        for threshold in thresholds
-    ]
+        for time in (time_to_threshold(entry, level) for level in thresholds):
+            cells = (time.threshold, time.trials, time.reached, seconds_or_why(time))
+            rows.append((*what(entry).values(), *cells, mean_compile_seconds(entry)))
     return Table(
         name="thresholds",
         title="Time to each threshold",
-        columns=(*WHAT, Column("trials", "trials", kind="integer"), COMPILATION, *columns),
+        columns=(
+            *WHAT,
+            Column("threshold", "threshold", kind="number"),
+            Column("trials", "trials", kind="integer"),
+            Column("reached", "reached", kind="integer"),
+            Column("mean_seconds", "mean time", "s", "number"),
+            COMPILATION,
+        ),
         rows=tuple(rows),
         notes=(
-            "The end of the first evaluation that reaches the threshold, mean over the trials. "
-            "Evaluations are seldom in some logs, so a time is the next of them.",
-            "Where not all trials reached there is no mean: that of the others would be too short.",
+            "The end of the first evaluation that reaches the threshold, mean over the trials; no "
+            "mean where not all trials reached it.",
         ),
     )
 

@@ -66,11 +66,6 @@ class CallCounts:
     trace_calls: int
     block_calls: int
 
-    @property
-    def all_calls(self) -> int:
-        """Real calls of a whole profile."""
-        return 2 + self.trace_calls + (ROUNDS + 1) * self.block_calls
-
 
 def choose_calls(step_seconds: float, steps_per_call: int, options: ProfileOptions) -> CallCounts:
     """Number of calls of a profile, from the seconds of a step on process 0."""
@@ -102,7 +97,8 @@ def profile_run(
     first_step_seconds = processes.gather(step_seconds)[0]
     counts = choose_calls(first_step_seconds, stepper.programs.steps_per_call, options)
     call_steps = counts.call_steps
-    ends = range(1, counts.all_calls + 1)
+    # Real calls alone.
+    ends = range(1, 3 + counts.trace_calls + (ROUNDS + 1) * counts.block_calls)
     stepper.read_ahead([stepper.step + call_steps * end for end in ends])
     inputs = stepper.feed.inputs(stepper.step, call_steps)
     pairs = _Pairs(stepper, counts, options, inputs, hooks)

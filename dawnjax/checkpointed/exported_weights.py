@@ -145,7 +145,6 @@ def saved_arrays(
 
 
 def write_file(path: Path, arrays: dict[str, np.ndarray], description: Description) -> None:
-    """Write arrays with their description."""
     write_tensors(path, arrays, {"format": "np", KEY: json.dumps(dataclasses.asdict(description))})
 
 

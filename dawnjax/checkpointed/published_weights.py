@@ -81,7 +81,6 @@ class PublishedWeights:
 
     @functools.cached_property
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name."""
         found: dict[str, Tensor] = {}
         for file in self.files:
             with self.opened(file) as reader:

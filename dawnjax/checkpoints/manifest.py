@@ -183,7 +183,6 @@ def newest_metadata(directory: "epath.Path | Path") -> dict[str, Any] | None:
 
 
 def point_of(content: dict[str, Any]) -> SavePoint:
-    """Point of a manifest."""
     return SavePoint(content["step"], content.get("calls", 0))
 
 

@@ -42,14 +42,7 @@ _LONGEST_LINE = 600
 
 def main(argv: list[str]) -> int:
     """Run the command; returns 1 if any run directory has a fault."""
-    flag_values = flags.FlagValues()
-    paths = command_line.parse(
-        "check",
-        flag_values,
-        argv,
-        USAGE,
-        DESCRIPTION,
-    )
+    paths = command_line.parse("check", flags.FlagValues(), argv, USAGE, DESCRIPTION)
     if not paths:
         raise ConfigError(f"no path given; {USAGE}")
     for path in paths:

@@ -1,6 +1,7 @@
 """`dawnjax compare`: speed of B against A with its interval, and the fields that changed."""
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -44,17 +45,11 @@ add trials and compare again is a second look: the output says how many verdicts
 
 def main(argv: list[str]) -> int:
     flag_values = flags.FlagValues()
-    flags.DEFINE_float(
-        "margin", 0.05, "Ratios from 1 / (1 + margin) to 1 + margin count as equal.",
-        flag_values=flag_values,
-    )  # fmt: skip
+    number = functools.partial(flags.DEFINE_float, flag_values=flag_values)
+    number("margin", 0.05, "Ratios from 1 / (1 + margin) to 1 + margin count as equal.")
     flags.DEFINE_bool("json", False, "Print one JSON object instead.", flag_values=flag_values)
-    flags.DEFINE_float(
-        "fail_if_slower_by",
-        None,
-        "A gate for CI: the fraction by which B may not be slower. It is the margin too.",
-        flag_values=flag_values,
-    )
+    gate = "A gate for CI: the fraction by which B may not be slower. It is the margin too."
+    number("fail_if_slower_by", None, gate)
     paths = command_line.parse("compare", flag_values, argv, USAGE, DESCRIPTION)
     if len(paths) != 2:
         raise ConfigError(f"two things are compared, and {len(paths)} were given: {USAGE}")

@@ -1,5 +1,6 @@
 """`dawnjax import`: official DAWNBench entries and MLPerf results as entries in a file."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable
-from dawnjax.page.table import Column, Table
+from dawnjax.page.table import Column, Table, of_words
 from dawnjax.results.entries import write_entries
 from dawnjax.text import escaped
 
@@ -33,14 +34,15 @@ MAX_SHOWN = 5
 def main(argv: list[str]) -> int:
     """Run the command; returns 1 if anything was rejected."""
     flag_values = flags.FlagValues()
-    flags.DEFINE_string("out", None, "The JSON Lines file to write.", flag_values=flag_values)
-    flags.DEFINE_string("csv", None, "The folder for tables.", flag_values=flag_values)
-    flags.DEFINE_multi_string(
-        "source", [], "A PATH; may be given several times.", flag_values=flag_values
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    text("out", None, "The JSON Lines file to write.")
+    text("csv", None, "The folder for tables.")
+    source, warnings = (
+        "A PATH; may be given several times.",
+        "Print every warning, not only how many.",
     )
-    flags.DEFINE_bool(
-        "warnings", False, "Print every warning, not only how many.", flag_values=flag_values
-    )
+    flags.DEFINE_multi_string("source", [], source, flag_values=flag_values)
+    flags.DEFINE_bool("warnings", False, warnings, flag_values=flag_values)
     positional = command_line.parse("import", flag_values, argv, USAGE, DESCRIPTION)
     given = [*positional, *(flag_values["source"].value or [])]
     if not given:
@@ -102,7 +104,7 @@ def write_tables(folder: Path, entries: Entries) -> None:
 
 def table(imported: Imported) -> str:
     """Closing table: numbers of results read, warned about and rejected."""
-    rows = [("", "entries", "trials", "with warnings")]
+    rows = []
     kinds = sorted({(e.suite, e.round, e.kind) for e in imported.entries})
     for kind in [*kinds, None]:
         entries = [e for e in imported.entries if kind in (None, (e.suite, e.round, e.kind))]
@@ -114,14 +116,7 @@ def table(imported: Imported) -> str:
     if imported.copies:
         rows.append(("copies, left out", str(len(imported.copies)), "", ""))
     rows.append(("other files, not read", str(len(imported.other_files)), "", ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    lines = [of_words(["", "entries", "trials", "with warnings"], rows).to_text()]
     if imported.other_files:
         lines.append(f"not read: {_names(imported.other_files)}")
     return "\n".join(lines)

@@ -16,25 +16,12 @@ def main(argv: list[str]) -> int:
     values = flags.FlagValues()
     count = functools.partial(flags.DEFINE_integer, lower_bound=1, flag_values=values)
     count("processes", 2, "Processes to start.")
-    count(
-        "devices_per_process",
-        1,
-        "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu.",
-    )
-    flags.DEFINE_enum(
-        "platform",
-        "cpu",
-        ["cpu", "gpu", "tpu"],
-        "Platform of the devices; on tpu each process has those that the environment gives it.",
-        flag_values=values,
-    )
-    flags.DEFINE_float(
-        "stop_seconds",
-        60.0,
-        "How long the processes may take to save and end once asked to stop.",
-        0.0,
-        flag_values=values,
-    )
+    devices = "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu."
+    count("devices_per_process", 1, devices)
+    kind = "Platform of the devices; on tpu each process has those that the environment gives it."
+    flags.DEFINE_enum("platform", "cpu", ["cpu", "gpu", "tpu"], kind, flag_values=values)
+    stop = "How long the processes may take to save and end once asked to stop."
+    flags.DEFINE_float("stop_seconds", 60.0, stop, 0.0, flag_values=values)
     end = argv.index("--") if "--" in argv else len(argv)
     options, command = argv[:end], argv[end + 1 :]
     positional = command_line.parse(

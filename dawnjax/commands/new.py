@@ -25,16 +25,13 @@ _TEMPLATES = {
 def main(argv: list[str]) -> int:
     tasks, models = (list(dict.fromkeys(key[place] for key in _TEMPLATES)) for place in (0, 1))
     flag_values = flags.FlagValues()
-    flags.DEFINE_enum(
-        "task", "classification", tasks,
+    text = (
         "classification: a model of your own on the digits that come with DawnJAX; regression: "
-        "data, model and task, all your own.",
-        flag_values=flag_values,
-    )  # fmt: skip
-    flags.DEFINE_enum(
-        "model", "nnx", models, "The library of the model: Flax NNX or Linen.",
-        flag_values=flag_values,
-    )  # fmt: skip
+        "data, model and task, all your own."
+    )
+    flags.DEFINE_enum("task", "classification", tasks, text, flag_values=flag_values)
+    text = "The library of the model: Flax NNX or Linen."
+    flags.DEFINE_enum("model", "nnx", models, text, flag_values=flag_values)
     names = command_line.parse(
         "new",
         flag_values,
@@ -53,7 +50,6 @@ def main(argv: list[str]) -> int:
 
 
 def _text(name: str, task: str, model: str) -> str:
-    """Text of a template whose experiment has this name."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", name) is None:
         raise ConfigError(
             f"{name!r} cannot name an experiment: up to 80 letters, digits and '_' are needed, "

@@ -281,35 +281,22 @@ def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
 
 def _own_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_string("on", "", "The systems and sizes, with commas.", flag_values=values)
-    flags.DEFINE_string("batches", "", "Global batches to plan, with commas.", flag_values=values)
-    flags.DEFINE_boolean(
-        "memory", False, "Say what fills a device, from shapes alone.", flag_values=values
-    )
-    flags.DEFINE_enum(
-        "search", None, ["mesh"], "Compare all meshes, from shapes alone.", flag_values=values
-    )
-    flags.DEFINE_boolean(
-        "scaling", False, "Plan each system at 8 to 512 devices too.", flag_values=values
-    )
-    flags.DEFINE_float(
-        "epochs", None, "Epochs to the target, where you know them.", flag_values=values
-    )
-    flags.DEFINE_string(
-        "epochs_from", "", "Runs that say how many epochs reach the target.", flag_values=values
-    )
-    flags.DEFINE_string(
-        "price_per_device_hour_usd", "", "SYSTEM:USD of one device, with commas.",
-        flag_values=values,
-    )  # fmt: skip
-    flags.DEFINE_string(
-        "calibrate", "", "A run of the experiment on one of the chips.", flag_values=values
-    )
-    flags.DEFINE_string("out", "", "A file for the plan as JSON.", flag_values=values)
-    flags.DEFINE_boolean("json", False, "Print one JSON object instead.", flag_values=values)
-    flags.DEFINE_boolean(
-        "validate", False, "Show predictions beside official results.", flag_values=values
-    )
+    text = functools.partial(flags.DEFINE_string, flag_values=values)
+    switch = functools.partial(flags.DEFINE_boolean, flag_values=values)
+    text("on", "", "The systems and sizes, with commas.")
+    text("batches", "", "Global batches to plan, with commas.")
+    switch("memory", False, "Say what fills a device, from shapes alone.")
+    meshes = "Compare all meshes, from shapes alone."
+    flags.DEFINE_enum("search", None, ["mesh"], meshes, flag_values=values)
+    switch("scaling", False, "Plan each system at 8 to 512 devices too.")
+    known = "Epochs to the target, where you know them."
+    flags.DEFINE_float("epochs", None, known, flag_values=values)
+    text("epochs_from", "", "Runs that say how many epochs reach the target.")
+    text("price_per_device_hour_usd", "", "SYSTEM:USD of one device, with commas.")
+    text("calibrate", "", "A run of the experiment on one of the chips.")
+    text("out", "", "A file for the plan as JSON.")
+    switch("json", False, "Print one JSON object instead.")
+    switch("validate", False, "Show predictions beside official results.")
     return values
 
 

@@ -95,11 +95,10 @@ def _again(argv: list[str], with_figures: bool) -> int:
     from dawnjax.capture.fresh_profile import profile_again
 
     run_dir, is_first = profile_again(run, chosen)
-    return show(run_dir, with_figures, _newest_again(run_dir)) if is_first else ExitStatus.DONE
-
-
-def _newest_again(run_dir: Path) -> str:
-    return [name for name in windows_of(run_dir) if name.startswith("again_")][-1]
+    if not is_first:
+        return ExitStatus.DONE
+    newest = [name for name in windows_of(run_dir) if name.startswith("again_")][-1]
+    return show(run_dir, with_figures, newest)
 
 
 def show(run_dir: Path, with_figures: bool, window: str = "") -> int:

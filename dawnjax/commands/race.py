@@ -76,26 +76,15 @@ def _define(values: flags.FlagValues) -> None:
         ("verdicts", "verify, board: folder of the verdicts; `verdicts` beside the entries."),
     ):
         flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_integer(
-        "rounds", 0, "verify: rounds; 0 takes the track's.", flag_values=values, lower_bound=0
-    )
-    flags.DEFINE_boolean(
-        "without_sandbox",
-        False,
-        "verify: run the entry with all that you may do, where the machine has no sandbox.",
-        flag_values=values,
-    )
-    flags.DEFINE_float(
-        "price_per_hour_usd",
-        None,
-        "verify: price of this machine, for the cost.",
-        flag_values=values,
-        lower_bound=0.0,
-    )
+    rounds = "verify: rounds; 0 takes the track's."
+    flags.DEFINE_integer("rounds", 0, rounds, 0, flag_values=values)
+    trusts = "verify: run the entry with all that you may do, where the machine has no sandbox."
+    flags.DEFINE_boolean("without_sandbox", False, trusts, flag_values=values)
+    price = "verify: price of this machine, for the cost."
+    flags.DEFINE_float("price_per_hour_usd", None, price, 0.0, flag_values=values)
 
 
 def _tracks(names: list[str], values: flags.FlagValues) -> int:
-    del values
     from dawnjax.race import tracks
 
     if names:

@@ -1,5 +1,6 @@
 """`dawnjax report`: results, ours and official ones, as one HTML page and as tables."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -24,35 +25,19 @@ Trials of one experiment on one system are one entry. Other files in DIR are lef
 
 def main(argv: list[str]) -> int:
     flag_values = flags.FlagValues()
-    flags.DEFINE_string("out", None, "Directory to write to.", flag_values=flag_values)
-    flags.DEFINE_multi_string(
-        "source", [], "A source; the same as without a flag, repeatable.", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "until",
-        None,
-        "Last day, YYYY-MM-DD, of the entries that the leaderboards rank.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "paper",
-        False,
-        "Add the tables of arXiv 1806.01427, published beside recomputed, and their errata.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "entry_list",
-        None,
-        "With --paper: the list (TSV) of all official MLPerf v0.5 entries, for its Table 1.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string("title", "", "Title of the page.", flag_values=flag_values)
-    flags.DEFINE_bool(
-        "include_hosts",
-        False,
-        "Keep hosts' names and addresses, paths and e-mail addresses, left out otherwise.",
-        flag_values=flag_values,
-    )
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    switch = functools.partial(flags.DEFINE_bool, flag_values=flag_values)
+    text("out", None, "Directory to write to.")
+    source = "A source; the same as without a flag, repeatable."
+    flags.DEFINE_multi_string("source", [], source, flag_values=flag_values)
+    text("until", None, "Last day, YYYY-MM-DD, of the entries that the leaderboards rank.")
+    tables = "Add the tables of arXiv 1806.01427, published beside recomputed, and their errata."
+    switch("paper", False, tables)
+    listed = "With --paper: the list (TSV) of all official MLPerf v0.5 entries, for its Table 1."
+    text("entry_list", None, listed)
+    text("title", "", "Title of the page.")
+    hosts = "Keep hosts' names and addresses, paths and e-mail addresses, left out otherwise."
+    switch("include_hosts", False, hosts)
     rest = command_line.parse("report", flag_values, argv, USAGE, DESCRIPTION)
     sources = [*rest, *(flag_values["source"].value or ())]
     if not sources:

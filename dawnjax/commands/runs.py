@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
         print(escaped(f"dawnjax runs: left out: {problem}"), file=sys.stderr)
     if not listed and not problems:
         raise ConfigError(f"{folder} holds no run: no folder in it has an experiment.json")
-    table = runs_table(listed)
+    table = Table(name="runs", title="", columns=_COLUMNS, rows=tuple(map(_row, listed)))
     if flag_values["json"].value:
         swept = with_swept([one.run._replace(name=one.path) for one in listed])
         for record in with_config(table, (), swept).records():
@@ -104,10 +104,6 @@ def read_folder(folder: Path) -> tuple[list[ListedRun], list[str]]:
         inside = path.relative_to(folder)
         listed.append(ListedRun(str(inside) if inside.parts else run.name, run, written))
     return sorted(listed, key=lambda one: (-one.unix_seconds, one.path)), problems
-
-
-def runs_table(listed: list[ListedRun]) -> Table:
-    return Table(name="runs", title="", columns=_COLUMNS, rows=tuple(map(_row, listed)))
 
 
 def _row(one: ListedRun) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """`dawnjax study`: many trials of an experiment, and their statistics."""
 
 import dataclasses
+import functools
 import shlex
 import sys
 import time
@@ -174,29 +175,18 @@ def _parse(argv: list[str]) -> _Asked:
     tree = FlagTree(Study, base, argv)
     values = flags.FlagValues()
     tree.define(values)
+    texts = functools.partial(flags.DEFINE_multi_string, flag_values=values)
+    number = functools.partial(flags.DEFINE_integer, flag_values=values)
     flags.DEFINE_string("out", "", "The study's folder.", flag_values=values)
-    flags.DEFINE_multi_string(
-        "axis",
-        [],
-        "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); may be given several times.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "trial", None, "Run this trial alone: its place in the order.", flag_values=values
-    )
+    form = "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); may be given several times."
+    texts("axis", [], form)
+    number("trial", None, "Run this trial alone: its place in the order.")
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
-    flags.DEFINE_enum(
-        "runner", "", ["", "slurm", "kubernetes"], "Who runs the trials; else this process.",
-        flag_values=values,
-    )  # fmt: skip
-    flags.DEFINE_multi_string(
-        "runner_setting", [], "KEY=VALUE for the runner; docs/studies.md lists them.",
-        flag_values=values,
-    )  # fmt: skip
-    flags.DEFINE_integer(
-        "side_by_side", 1, "Trials at once, each on a GPU, a TPU chip or a part of the cores.",
-        lower_bound=1, flag_values=values,
-    )  # fmt: skip
+    runners, who = ["", "slurm", "kubernetes"], "Who runs the trials; else this process."
+    flags.DEFINE_enum("runner", "", runners, who, flag_values=values)
+    texts("runner_setting", [], "KEY=VALUE for the runner; docs/studies.md lists them.")
+    beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
+    number("side_by_side", 1, beside, 1)
     own = [a for a in argv if _name(a) in values or _name(a) in ("help", "h") or a == "-h"]
     others = [argument for argument in argv if argument not in own]
     positional = command_line.parse("study", values, own, USAGE, DESCRIPTION)

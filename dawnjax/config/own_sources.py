@@ -46,7 +46,6 @@ class OwnFile:
     texts: dict[str, str]
 
     def code(self) -> dict[str, str]:
-        """`code_of` the texts."""
         return code_of(self.texts) or {}
 
     def to_json(self) -> dict[str, Any]:

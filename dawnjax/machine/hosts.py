@@ -161,7 +161,6 @@ class HostSampler:
 
 
 def visible_cores() -> int:
-    """CPU cores that this process may run on."""
     # Not on macOS. `os.cpu_count` alone ignores a job's or a container's share.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

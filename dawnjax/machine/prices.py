@@ -50,7 +50,6 @@ class Price:
 
     @property
     def usd_per_accelerator_hour(self) -> float:
-        """USD an hour of one accelerator of `device`."""
         return self.usd_per_hour / self.accelerators
 
     @property

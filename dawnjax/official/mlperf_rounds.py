@@ -138,7 +138,6 @@ def unit_in_v05(benchmark: str) -> str:
 
 
 def num_trials(benchmark: str, round_name: str) -> int | None:
-    """Number of trials that an entry must have; None if unknown."""
     if not is_known(benchmark):
         return None
     if benchmark == "ncf" and round_name == "v0.5":

@@ -303,7 +303,6 @@ def scale_by_lars(config: Lars) -> optax.GradientTransformation:
 
 def _is_bias(params: optax.Params) -> optax.Params:
     def of(location: Any, leaf: jax.Array) -> bool:
-        del leaf
         return jax.tree_util.keystr(location[-1:], simple=True) == "bias"
 
     return jax.tree_util.tree_map_with_path(of, params)

@@ -21,7 +21,6 @@ Cell = str | int | float | bool | None
 KINDS = ("text", "integer", "number", "fraction", "flag")
 
 _COLUMN = ("name", "label", "unit", "kind")
-"""Fields of a column in JSON."""
 
 UNITS_IN_CELLS = ("", "s", "h", "x", "USD", "USD/h", "bytes")
 """Units that `in_words` writes into each cell."""
@@ -98,7 +97,6 @@ class Table:
             raise ValueError(f"{self.name}.{column.name} is a text column and {cell!r} no text")
 
     def column(self, name: str) -> list[Cell]:
-        """Cells of a column; KeyError for an unknown name."""
         names = [column.name for column in self.columns]
         if name not in names:
             raise KeyError(f"table {self.name!r} has no column {name!r}; it has {names}")
@@ -106,7 +104,6 @@ class Table:
         return [row[index] for row in self.rows]
 
     def records(self) -> list[dict[str, Any]]:
-        """Rows as dicts from column name to cell."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 

@@ -251,7 +251,6 @@ def _nothing(
 
 
 def to_json(row: Found) -> dict[str, Any]:
-    """Plain JSON values of a row."""
     fields = dataclasses.asdict(row)
     fields["memory"]["num_bytes"] = row.memory.num_bytes
     return fields

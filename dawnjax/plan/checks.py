@@ -21,7 +21,7 @@ ALL_RESULTS = "all results"
 """Quantities, and which results a fit leaves out beside the predicted one."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Check:
     """A prediction beside a published result that its fit left out.
 
@@ -45,17 +45,14 @@ class Check:
 
     @property
     def is_reference_point(self) -> bool:
-        """True if the published value is a reference point of MLPerf."""
         return self.name.startswith(REFERENCE_POINT)
 
     @property
     def is_count(self) -> bool:
-        """True for epochs, false for seconds."""
         return self.quantity == EPOCHS
 
     @property
     def holds(self) -> bool:
-        """True if the published value lies in the interval."""
         return self.predicted.low <= self.published <= self.predicted.high
 
     def is_within(self, bound: float) -> bool:
@@ -81,7 +78,6 @@ class Coverage:
 
 
 def coverage(rows: Sequence[Check]) -> list[Coverage]:
-    """Errors and coverage by quantity and distance from the fit."""
     classes = (
         ("within the fit", -1.0, 0.0),
         ("up to 1 doubling outside", 0.0, 1.0),

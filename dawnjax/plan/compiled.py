@@ -66,7 +66,6 @@ class Programs:
 
     @property
     def budget_epochs(self) -> float:
-        """Epochs of all stages."""
         examples = sum(stage.steps * stage.examples_per_step for stage in self.stages)
         return examples / self.train_examples
 

@@ -51,7 +51,6 @@ class DecoderMemory:
 
     @property
     def num_bytes(self) -> float:
-        """All of them."""
         return self.state + self.gradients + self.gathered + self.kept + self.working
 
 

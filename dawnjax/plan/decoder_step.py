@@ -91,7 +91,6 @@ def chip_of(accelerator: Accelerator) -> str:
 
 @functools.cache
 def published_steps() -> tuple[PublishedStep, ...]:
-    """Rows of `decoder_steps.csv`."""
     from dawnjax.models.llama import SIZES
 
     columns = ("id", "system", "model", "sequence", "rows", "mesh", "products", "seconds", "source")
@@ -178,7 +177,6 @@ class Factors:
         return math.hypot(self.spread_of(model, arrangement), OUTSIDE * away, other)
 
     def step(self, model: "Llama", arrangement: Arrangement) -> Interval:
-        """Interval of a step."""
         seconds = sum(self.parts(terms(model, arrangement)).values())
         return around(seconds, self.spread_at(model, arrangement))
 
@@ -250,7 +248,6 @@ def why_unfit(experiment: Experiment, spec: Any) -> str:
 def arrangement_of(
     experiment: Experiment, spec: Any, system: System, batch: int, remat: str, mesh: MeshShape
 ) -> Arrangement:
-    """Arrangement of an experiment's batch on a system."""
     others = mesh.fsdp * mesh.expert * mesh.context * mesh.model
     return Arrangement(
         system=system,

@@ -46,14 +46,7 @@ def _of_step(row: PublishedStep, left_out: str, others: Sequence[PublishedStep])
     factors = decoder_step.fit(system.accelerator, others)
     step = factors.step(row.model, row.arrangement)
     away = octaves_outside(factors.sizes, system.num_devices)
-    yield Check(
-        name=row.name,
-        quantity=DECODER_STEP,
-        left_out=left_out,
-        octaves=away,
-        predicted=step,
-        published=row.seconds,
-    )
+    yield Check(row.name, DECODER_STEP, left_out, away, step, row.seconds)
     if row.minutes is None or left_out != ITS_SYSTEM:
         return
     curve = _curve(row)
@@ -61,26 +54,15 @@ def _of_step(row: PublishedStep, left_out: str, others: Sequence[PublishedStep])
     time = _time_to_accuracy(row, step.value, curve.at(batch))
     spread = math.hypot(factors.spread_at(row.model, row.arrangement), curve.spread_at(batch))
     away = max(away, octaves_outside(curve.batches, batch))
-    yield Check(
-        name=row.name,
-        quantity=DECODER_TIME,
-        left_out=left_out,
-        octaves=away,
-        predicted=around(time, spread),
-        published=60 * row.minutes,
-    )
+    predicted = around(time, spread)
+    yield Check(row.name, DECODER_TIME, left_out, away, predicted, 60 * row.minutes)
 
 
 def _of_epochs(row: PublishedStep, examples: float) -> Iterator[Check]:
     curve, batch = _curve(row), row.arrangement.rows
-    yield Check(
-        name=row.name,
-        quantity=EPOCHS,
-        left_out=ALL_RESULTS,
-        octaves=octaves_outside(curve.batches, batch),
-        predicted=around(curve.at(batch), curve.spread_at(batch)),
-        published=examples,
-    )
+    away = octaves_outside(curve.batches, batch)
+    predicted = around(curve.at(batch), curve.spread_at(batch))
+    yield Check(row.name, EPOCHS, ALL_RESULTS, away, predicted, examples)
 
 
 def _experiment(row: PublishedStep) -> str:

@@ -103,13 +103,7 @@ class Curve:
     spread: float
     batches: tuple[int, ...]
 
-    @property
-    def critical_batch(self) -> float:
-        """Batch that needs twice the epochs; infinite where no point needs more."""
-        return self.small_batch_epochs / self.slope if self.slope > 0 else math.inf
-
     def at(self, batch: float) -> float:
-        """Epochs to the target at a batch of so many examples."""
         return self.small_batch_epochs + self.slope * batch
 
     def spread_at(self, batch: float) -> float:

@@ -85,7 +85,6 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
 
 
 def to_json(row: Fit) -> dict[str, Any]:
-    """Plain JSON values of a row."""
     fields = dataclasses.asdict(row)
     if row.memory:
         fields["memory"]["num_bytes"] = row.memory.num_bytes

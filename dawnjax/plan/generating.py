@@ -25,7 +25,6 @@ class Answer:
     """Answer of `worker.py` for such a task: bytes that each program needs, by name."""
 
     memory_bytes: dict[str, int]
-    compile_seconds: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,5 +96,4 @@ def text(found: Sequence[Row]) -> str:
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Plain JSON values of a row."""
     return dataclasses.asdict(row)

@@ -16,7 +16,6 @@ class Interval:
     high: float
 
     def times(self, factor: float) -> "Interval":
-        """The estimate and its ends times an exact factor."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
 
@@ -28,7 +27,6 @@ class Range:
     high: float
 
     def times(self, factor: float) -> "Range":
-        """The ends times an exact factor."""
         return Range(self.low * factor, self.high * factor)
 
 

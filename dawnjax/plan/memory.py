@@ -54,7 +54,6 @@ class Memory:
 
     @property
     def num_bytes(self) -> float:
-        """All of them."""
         state = self.parameters + self.optimizer + self.averages + self.made
         return state + max(self.inputs + self.results + self.gathered, self.call)
 

@@ -81,15 +81,9 @@ class PublishedResult:
             *self.flags,
         ]
 
-    @property
-    def system_name(self) -> str:
-        """Key of validation, which leaves out all results of one system together."""
-        return self.system.name
-
 
 @functools.cache
 def observations() -> tuple[PublishedResult, ...]:
-    """Rows of `observations.csv`."""
     return _results("observations.csv")
 
 
@@ -127,7 +121,6 @@ def _number(text: str) -> float | None:
 
 @functools.cache
 def observed_programs() -> dict[str, Programs]:
-    """Programs of each observation, by its name."""
     answers = records.read_json(EXTRACTS, dict[str, Any])["programs"]
     return {name: programs_from_json(answer) for name, answer in answers.items()}
 

@@ -36,7 +36,6 @@ def order(row: Planned) -> tuple[float, float, float, int]:
 
 
 def to_json(row: Planned) -> dict[str, Any]:
-    """Plain JSON values of a row."""
     if row.prediction is None:
         fields = dataclasses.asdict(row)
         del fields["prediction"]
@@ -193,7 +192,6 @@ COVERAGE_HEAD = [
 
 
 def coverage_rows(checks: Sequence[Check]) -> list[list[str]]:
-    """Rows under `COVERAGE_HEAD`."""
     return [
         [
             row.quantity,

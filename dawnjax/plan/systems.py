@@ -107,7 +107,6 @@ class System:
 
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
-    """Rows of `accelerators.csv`, by name."""
     columns = ("name", "device", "compiler", "source")
     found = {}
     for _, row in data_tables.rows(Path(__file__).parent / "accelerators.csv", columns):

@@ -29,7 +29,7 @@ from dawnjax.plan.checks import (
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.epochs import Curve, Point
-from dawnjax.plan.interval import Interval, around
+from dawnjax.plan.interval import around
 from dawnjax.plan.observations import (
     TARGETS,
     PublishedResult,
@@ -105,7 +105,7 @@ def checks() -> tuple[Check, ...]:
     for row in observations():
         if row.time_to_accuracy_seconds is None:
             continue
-        others = tuple(r for r in observations() if r.system_name != row.system_name)
+        others = tuple(r for r in observations() if r.system.name != row.system.name)
         found += _of_result(row, ITS_SYSTEM, others)
         size = row.system.num_devices
         smaller = tuple(r for r in others if r.system.num_devices < size)
@@ -133,7 +133,7 @@ def held_out_checks() -> Iterator[Check]:
         size = row.system.num_devices
         seconds = around(step.predicted(eff), step_spread(parts, eff, size))
         away = eff.octaves_outside(size)
-        yield _check(row.name, HELD_OUT_STEP, ITS_BENCHMARK, away, seconds, step.seconds)
+        yield Check(row.name, HELD_OUT_STEP, ITS_BENCHMARK, away, seconds, step.seconds)
 
 
 def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[Check]:
@@ -144,7 +144,7 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
     train = observed_programs()[row.name].stages[-1].train
     spread = step_spread(step_parts(train, row.system, eff), eff, size)
     seconds = around(step.predicted(eff), spread)
-    yield _check(row.name, STEP, left_out, eff.octaves_outside(size), seconds, step.seconds)
+    yield Check(row.name, STEP, left_out, eff.octaves_outside(size), seconds, step.seconds)
     target = TARGETS[row.experiment]
     known = convergence_points(row.experiment, 1)
     if left_out == AS_LARGE:
@@ -157,13 +157,13 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
     if away > epochs.MOST_OCTAVES:
         return
     count = around(curve.at(row.global_batch), curve.spread_at(row.global_batch))
-    yield _check(row.name, EPOCHS, left_out, away, count, row.epochs)
+    yield Check(row.name, EPOCHS, left_out, away, count, row.epochs)
     time = _time_to_accuracy(row, eff, curve, rows)
     if time is not None:
         spread = math.hypot(spread, curve.spread_at(row.global_batch))
         away = max(away, eff.octaves_outside(size))
         interval = around(time, spread)
-        yield _check(row.name, TIME, left_out, away, interval, row.time_to_accuracy_seconds)
+        yield Check(row.name, TIME, left_out, away, interval, row.time_to_accuracy_seconds)
 
 
 def _of_calibrations() -> Iterator[Check]:
@@ -183,7 +183,7 @@ def _of_calibrations() -> Iterator[Check]:
             seconds = around(step.predicted(eff), eff.spread_at(size))
             away = eff.octaves_outside(size)
             left_out = f"all but {other.name}"
-            yield _check(row.name, CALIBRATED_STEP, left_out, away, seconds, step.seconds)
+            yield Check(row.name, CALIBRATED_STEP, left_out, away, seconds, step.seconds)
 
 
 def _of_reference_points() -> Iterator[Check]:
@@ -224,20 +224,7 @@ def _of_point(
     if away <= epochs.MOST_OCTAVES:
         name = f"{REFERENCE_POINT} {experiment}, batch {point.batch:,}"
         count = around(curve.at(point.batch), curve.spread_at(point.batch))
-        yield _check(name, EPOCHS, left_out, away, count, point.epochs)
-
-
-def _check(
-    name: str, quantity: str, left_out: str, octaves: float, predicted: Interval, published: float
-) -> Check:
-    return Check(
-        name=name,
-        quantity=quantity,
-        left_out=left_out,
-        octaves=octaves,
-        predicted=predicted,
-        published=published,
-    )
+        yield Check(name, EPOCHS, left_out, away, count, point.epochs)
 
 
 def _time_to_accuracy(

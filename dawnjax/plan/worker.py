@@ -9,7 +9,6 @@ examples, or with a `reason`.
 
 import re
 import sys
-import time
 from typing import Any
 
 from dawnjax import records
@@ -70,7 +69,6 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     experiment.validate(spec)
     refuse_mesh(experiment.model, spec, request.options.mesh)
     mesh = make_mesh(request.options.mesh, described_devices(system))
-    started = time.perf_counter()
     shards = batch_shards(mesh)
     # Rounded up as a run does it: every device takes an equal share.
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards
@@ -90,10 +88,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     ]
     if experiment.task.makes_examples:
         shapes = InputShapes(recipes[0].experiment, spec, "host", batch)
-        return {
-            "memory_bytes": _memory_of_each(recipes[0], shapes),
-            "compile_seconds": round(time.perf_counter() - started, 1),
-        }
+        return {"memory_bytes": _memory_of_each(recipes[0], shapes)}
     for span, recipe in zip(spans, recipes, strict=True):
         rows = recipe.experiment.global_batch_size
         if rows % shards:
@@ -116,7 +111,6 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
         "model_flops_per_example": model_flops(recipes[-1]),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "data_note": note,
-        "compile_seconds": round(time.perf_counter() - started, 1),
     }
 
 

@@ -63,7 +63,6 @@ class DeviceTime:
 
     @property
     def gaps(self) -> list[Interval]:
-        """Intervals of the window in which nothing runs."""
         return subtract([self.window], union([*self.compute, *self.communication]))
 
 

@@ -114,7 +114,10 @@ def _offset(
     if len(differences) >= 4:
         low, middle, high = statistics.quantiles(differences, n=4)
         return middle, (high - low) / 2
-    starts = [_window_start(events) for events in (first, other)]
+    starts = [
+        next((event["ts"] for event in events if event["name"] == _WINDOW), None)
+        for events in (first, other)
+    ]
     if starts[0] is None or starts[1] is None:
         return 0.0, None
     return starts[0] - starts[1], None
@@ -130,7 +133,3 @@ def _collective_ends(events: Sequence[dict[str, Any]]) -> dict[str, list[float]]
         if event.get("ph") == "X" and event["name"].startswith(_COLLECTIVES) and "ts" in event:
             ends.setdefault(event["name"], []).append(event["ts"] + event.get("dur", 0.0))
     return {name: sorted(found) for name, found in ends.items()}
-
-
-def _window_start(events: Sequence[dict[str, Any]]) -> float | None:
-    return next((event["ts"] for event in events if event["name"] == _WINDOW), None)

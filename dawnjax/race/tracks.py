@@ -151,7 +151,6 @@ def baseline_request(track: Track, data_dir: str = "") -> Any:
 
 
 def baseline_fields(track: Track) -> dict[str, Any]:
-    """Plain JSON values of the baseline's experiment."""
     return to_json(baseline_request(track).experiment)
 
 
@@ -171,15 +170,11 @@ def own_choices(fields: Mapping[str, Any]) -> list[str]:
 
 
 def tracks_table() -> Table:
-    tracks = [read_track(name) for name in track_names()]
-    return of_words(
-        ["track", "target", "device", "baseline", "data"],
-        [
-            [track.name, target_words(track), _device(track), track.experiment, _known_data(track)]
-            for track in tracks
-        ],
-        texts=range(5),
-    )
+    rows = []
+    for track in map(read_track, track_names()):
+        data = track.data_fingerprint or track.data_benchmark or "not known yet"
+        rows.append([track.name, target_words(track), _device(track), track.experiment, data])
+    return of_words(["track", "target", "device", "baseline", "data"], rows, texts=range(5))
 
 
 def track_text(track: Track) -> str:
@@ -207,10 +202,6 @@ def target_words(track: Track) -> str:
 
 def _device(track: Track) -> str:
     return "any CPU" if track.platform == "cpu" else "one GPU"
-
-
-def _known_data(track: Track) -> str:
-    return track.data_fingerprint or track.data_benchmark or "not known yet"
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:

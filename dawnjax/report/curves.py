@@ -4,18 +4,18 @@ import collections
 import dataclasses
 from collections.abc import Sequence
 
-from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
+from dawnjax.analysis.entry_tables import mean_compile_seconds
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
 from dawnjax.analysis.thresholds import (
     ThresholdTime,
     learning_curve,
     learning_curve_table,
     seconds_or_why,
+    threshold_table,
     time_to_threshold,
 )
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Cell, Column, Table
 from dawnjax.page.view import CellView, HeadView, TableView, number_cell
 from dawnjax.report.boards import scope, with_target
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, label, labels_apart
@@ -98,23 +98,20 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
 
 def thresholds_section(entries: Sequence[Entry]) -> Section | None:
     """Time to targets around the entries' own; None without evaluations."""
-    blocks, rows = [], []
+    blocks, tables = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
         target = group[0].target
         if target.value is None:
             continue
         levels = _levels(target)
         times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
-        rows += [
-            row
-            for entry, of_entry in zip(group, times, strict=True)
-            for row in _threshold_rows(entry, of_entry)
-        ]
+        tables.append(threshold_table(group, levels))
         figure = _threshold_figure(f"thresholds-{number}", title, group, times, target)
         if figure is not None:
             blocks += [figure, _threshold_view(title, group, times, target)]
     if not blocks:
         return None
+    rows = tuple(row for table in tables for row in table.rows)
     return Section(
         name="thresholds",
         title="Other targets",
@@ -123,41 +120,7 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
             "target decides which system is faster.",
         ),
         blocks=tuple(blocks),
-        tables=(_threshold_table(rows),),
-    )
-
-
-def _threshold_rows(entry: Entry, times: Sequence[ThresholdTime]) -> list[tuple[Cell, ...]]:
-    return [
-        (
-            *what(entry).values(),
-            time.threshold,
-            time.trials,
-            time.reached,
-            seconds_or_why(time),
-            mean_compile_seconds(entry),
-        )
-        for time in times
-    ]
-
-
-def _threshold_table(rows: Sequence[tuple[Cell, ...]]) -> Table:
-    return Table(
-        name="thresholds",
-        title="Time to each threshold",
-        columns=(
-            *WHAT,
-            Column("threshold", "threshold", kind="number"),
-            Column("trials", "trials", kind="integer"),
-            Column("reached", "reached", kind="integer"),
-            Column("mean_seconds", "mean time", "s", "number"),
-            COMPILATION,
-        ),
-        rows=tuple(rows),
-        notes=(
-            "The end of the first evaluation that reaches the threshold, mean over the trials; no "
-            "mean where not all trials reached it.",
-        ),
+        tables=(dataclasses.replace(tables[0], rows=rows),),
     )
 
 
@@ -187,7 +150,6 @@ def _unit_after(target: EntryTarget) -> str:
 
 
 def metric_name(target: EntryTarget) -> str:
-    """Name of a metric in words."""
     known = KNOWN_METRICS.get(target.metric)
     return target.title or (known.title if known else target.metric or "quality")
 
@@ -414,11 +376,11 @@ def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: 
     trials = words.count(len(entry.trials), "trial")
     if not points:
         return f"{label(entry)}: {trials}, drawn one by one"
-    unit = "" if against == "seconds" else " epochs"
+    place, unit = (words.duration, "") if against == "seconds" else (words.number, " epochs")
     return (
         f"{label(entry)}: from {quality(points[0][1], entry.target)} to "
         f"{quality(points[-1][1], entry.target)} after "
-        f"{_place_text(against)(points[-1][0])}{unit}, {trials}"
+        f"{place(points[-1][0])}{unit}, {trials}"
     )
 
 
@@ -451,7 +413,3 @@ def _floor(lines: Sequence[plots.Line], target: EntryTarget) -> float | None:
 def _by_speed(entry: Entry) -> tuple[bool, float, str]:
     seconds, _ = ranking_seconds(entry)
     return seconds is None, seconds or 0.0, entry.source
-
-
-def _place_text(against: str):
-    return words.duration if against == "seconds" else words.number

@@ -41,7 +41,6 @@ class ScalarWriter:
         self._restarts_after = step
 
     def flush(self) -> None:
-        """Write what waits."""
         if self._writer is None:
             return
         from tensorboardX.proto import event_pb2

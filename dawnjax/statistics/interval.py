@@ -44,12 +44,6 @@ class Interval:
             return ""
         return f"range of {self.trials}" if self.level is None else percent(self.level)
 
-    def leaves_out(self, value: float) -> bool:
-        """True if an interval leaves out a value; a range never does."""
-        if self.level is None or self.low is None or self.high is None:
-            return False
-        return not self.low <= value <= self.high
-
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit; `factor` is above 0."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))

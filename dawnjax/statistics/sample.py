@@ -66,12 +66,10 @@ class Sample:
 
     @functools.cached_property
     def num_reached(self) -> int:
-        """Number of trials that reached."""
         return int(self.reached.sum())
 
     @property
     def has_failures(self) -> bool:
-        """True if a trial did not reach."""
         return self.num_reached < len(self)
 
     @property

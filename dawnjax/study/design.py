@@ -405,7 +405,6 @@ class StudyFolder:
         looks_made: Sequence[Look] = (),
         origins: Mapping[str, Origin] | None = None,
     ) -> None:
-        """Write `study.json`."""
         record = StudyRecord(
             schema_version=2,
             study=study,

@@ -175,9 +175,10 @@ def _arm(
         }
         for (trial, run), second in zip(runs.items(), seconds, strict=True)
     ]
+    metric = results[0].target[0]["metric"] if results else "target"
     return (
         ArmFigures(
-            arm=arm.name if threshold is None else f"{_metric(results)} {threshold:g}",
+            arm=arm.name if threshold is None else f"{metric} {threshold:g}",
             flags=list(arm.flags),
             planned=study.seeds,
             trials=len(results),
@@ -197,10 +198,6 @@ def _arm(
         ),
         rows,
     )
-
-
-def _metric(results: Sequence[RunResult]) -> str:
-    return results[0].target[0]["metric"] if results else "target"
 
 
 def _seconds_to(result: RunResult, threshold: float | None) -> float | None:

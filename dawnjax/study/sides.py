@@ -33,7 +33,6 @@ class Side:
 
     @property
     def results(self) -> list[RunResult]:
-        """Result of each of our runs."""
         return [result for _, result in self.runs]
 
 

@@ -81,7 +81,7 @@ def origins_of(
             record = api.new_record(request)
         except ConfigError as error:
             raise ConfigError(f"arm {arm.name!r}: {error}") from None
-        _refuse_other_experiment(record, arm, by_arm[arm.name], out)
+        _refuse_other_experiment(record, by_arm[arm.name], out)
         options = timed_options(to_json(request.options))
         origin = origin_of(record, {**options, **record["settings"]["numbers"]})
         first = alike.setdefault((origin, request.options.mesh, arm.devices), arm)
@@ -106,7 +106,7 @@ def leave_out_since(moment: float) -> None:
 
 
 def _refuse_other_experiment(
-    record: dict[str, Any], arm: Arm, trials: Sequence[PlannedTrial], out: Path
+    record: dict[str, Any], trials: Sequence[PlannedTrial], out: Path
 ) -> None:
     """Refuse, by the fields that differ, an arm whose trials so far had another experiment."""
     for trial in trials:

@@ -31,17 +31,14 @@ def corpus_bleu(
     Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores" (arXiv 1804.08771). The
     defaults are sacreBLEU's own.
     """
-    metric = _sacrebleu().metrics.BLEU(lowercase=not scoring.is_cased, tokenize=scoring.tokenizer)
+    metrics = require_sacrebleu().metrics
+    metric = metrics.BLEU(lowercase=not scoring.is_cased, tokenize=scoring.tokenizer)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return float(score.score), str(metric.get_signature())
 
 
-def require_sacrebleu() -> None:
-    """Load sacreBLEU, so that a run without it ends before it has trained."""
-    _sacrebleu()
-
-
-def _sacrebleu() -> Any:
+def require_sacrebleu() -> Any:
+    """Load sacreBLEU; a run calls it early, so that one without it ends before it has trained."""
     try:
         import sacrebleu
     except ImportError:

@@ -73,7 +73,6 @@ class Classification(Task):
     test_time_augmentation: Views = "none"
 
     def validate(self, model: Any, spec: Any) -> None:
-        del model
         config, side = self.augmentation, min(spec.image_shape[:2])
         is_resized, crop = config.center_fraction > 0, "task.augmentation.crop_pixels"
         if not config.crop_pixels <= (4 * side if is_resized else side):
@@ -143,7 +142,6 @@ class Classification(Task):
         return losses, len(losses)
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        del setting
         counts = {name: jnp.zeros((), jnp.int32) for name in ("top_1", "top_5")}
         return {**counts, "loss": jnp.zeros((), jnp.float32)}
 
@@ -216,7 +214,6 @@ class Classification(Task):
         shape, names = setting.spec.image_shape, class_names(setting.data, setting.spec)
 
         def stated(answer: np.ndarray, position: int) -> list[dict[str, Any]]:
-            del position
             return [
                 {"class": names[int(label)], "probability": round(probability, 6)}
                 for probability, label in answer[0].tolist()

@@ -56,7 +56,7 @@ def scores(
         falling order of score; a place of score 0 has none. The order decides between equal scores.
       masks: Packed run lengths of each place of each image, where masks are scored.
     """
-    hotcoco = _hotcoco()
+    hotcoco = require_hotcoco()
     # Numbers from 1: by the published code an annotation 0 would be none.
     images = [
         {"id": number, "height": int(height), "width": int(width)}
@@ -143,12 +143,8 @@ def stated(
     ]
 
 
-def require_hotcoco() -> None:
-    """Load hotcoco, so that a run without it ends before it has trained."""
-    _hotcoco()
-
-
-def _hotcoco() -> Any:
+def require_hotcoco() -> Any:
+    """Load hotcoco; a run calls it early, so that one without it ends before it has trained."""
     try:
         import hotcoco
     except ImportError:

@@ -98,7 +98,6 @@ class Detection(Task):
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         """Refuse 0, which no detection at all reaches."""
-        del spec
         if target.value == 0:
             raise ConfigError(f"{name}.value=0 must be above 0: every network reaches it")
 

@@ -61,7 +61,6 @@ class Answerer:
         return Answering(example=example, answer=answer, quality=quality, timed=timed, game=game)
 
     def _start(self, module: Any, arrays: Arrays) -> Tree:
-        del module
         return to_tree(jax.vmap(self.position)(arrays))
 
     def _states(self, arrays: Mapping[str, Any]) -> Any:
@@ -83,7 +82,6 @@ class Answerer:
 
     def _stepped(self, module: Any, arrays: Arrays) -> dict[str, Any]:
         """States after a move, whether that ended the games, and the reward of who made it."""
-        del module
         states = self._states(arrays)
         after = jax.vmap(self.rules.step)(states, arrays["move"])
         reward = after.rewards[jnp.arange(1), states.current_player]

@@ -107,11 +107,6 @@ def from_tree(tree: Tree, like: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), [tree[name] for name in sorted(tree)])
 
 
-def require_mctx() -> None:
-    """Load mctx, so that a run without it ends before it has trained."""
-    _mctx()
-
-
 def search(
     config: GameSearch,
     rules: Any,
@@ -125,7 +120,7 @@ def search(
 
     Without `explores` there is no noise, and the best move is taken.
     """
-    mctx = _mctx()
+    mctx = require_mctx()
 
     def expand(_: Any, key: jax.Array, action: jax.Array, states: Any) -> Any:
         mover = states.current_player
@@ -228,7 +223,8 @@ def _legal(logits: jax.Array, states: Any) -> jax.Array:
     return jnp.where(states.legal_action_mask, logits - logits.max(-1, keepdims=True), lowest)
 
 
-def _mctx() -> Any:
+def require_mctx() -> Any:
+    """Load mctx; a run calls it early, so that one without it ends before it has trained."""
     try:
         import mctx
     except ImportError:

@@ -56,12 +56,10 @@ class GeneratingTask(Task):
 
     def figures(self, counts: Mapping[str, Any], setting: Setting) -> dict[str, float]:
         """Figures of a generation for the log, from `made[FIGURES]` on the host."""
-        del setting
         return {name: float(count) for name, count in counts.items()}
 
     def generation_flops(self, setting: Setting) -> float:
         """Model FLOPs that make the examples of a generation, matches apart; 0 if not known."""
-        del setting
         return 0.0
 
     @property

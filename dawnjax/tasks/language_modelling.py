@@ -228,7 +228,6 @@ class LanguageModelling(Task):
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        del setting
         counts = examples["num_targets"].astype(np.float64)
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
 

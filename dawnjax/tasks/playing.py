@@ -83,7 +83,6 @@ class Playing(GeneratingTask):
         return self.games * self.moves
 
     def validate(self, model: Any, spec: Any) -> None:
-        del model
         game_search.require_mctx()
         if not hasattr(spec, "num_actions"):
             raise ConfigError(f"task={self.TAG} plays games: choose data=pgx")
@@ -297,7 +296,6 @@ class Playing(GeneratingTask):
 
     def figures(self, counts: Mapping[str, Any], setting: Setting) -> dict[str, float]:
         """Counts of a generation; `simulations` are evaluations of positions in the searches."""
-        del setting
         values = {name: float(count) for name, count in counts.items()}
         moves = values.pop("moves_of_games")
         # Positions whose game did not end in this generation train the policy alone.
@@ -341,7 +339,6 @@ class Playing(GeneratingTask):
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
         """Cross-entropy of each position's policy, and the squared error of its value."""
-        del moment, setting
         logits, values = module(batch["observation"], **mode_arguments(module, True))
         policy = -(batch["policy"] * jax.nn.log_softmax(logits)).sum(-1)
         value = jnp.where(batch["has_value"], jnp.square(values - batch["value"]), 0.0)
@@ -422,7 +419,6 @@ class Playing(GeneratingTask):
         self, examples: Mapping[str, Any], moves: list[Any], positions: list[int]
     ) -> dict[str, Any]:
         """Metrics of the moves found in positions; none unless a task defines it."""
-        del examples, moves, positions
         return {}
 
 

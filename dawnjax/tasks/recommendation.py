@@ -61,7 +61,6 @@ class Recommendation(Task):
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
         """Mean binary cross entropy of each rated item and its negatives in nats; the count."""
-        del setting
         keys = moment.keys(AUGMENTATION, batch["index"])
         negatives = jax.vmap(draw_unseen, in_axes=(0, 0, None))(
             keys, batch["seen"], self.num_negatives
@@ -73,25 +72,21 @@ class Recommendation(Task):
         return jax.nn.softplus(signs * logits).mean(axis=1), len(items)
 
     def measure(self, module: Any, batch: Arrays, setting: Setting) -> Arrays:
-        del setting
         scores = module(batch["user"], jnp.maximum(batch["items"], 0))
         return measures(ranks_of_first(scores, batch["items"]))
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Scores of a user's candidates: float32 [batch, items]; the first is held out."""
-        del setting
         # Padding is below 0; `ranks_of_first` ignores its score.
         return module(inputs["user"], jnp.maximum(inputs["items"], 0))
 
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        del setting
         ranks = ranks_of_first(np.concatenate(answers), examples["items"])
         return {name: float(values.mean()) for name, values in measures(ranks).items()}
 
     def read_inputs(self, files: Any, setting: Setting) -> OwnInputs:
-        del files, setting
         raise ConfigError(
             "a recommendation is for users of the ratings, so there are no inputs of one's own; "
             "`dawnjax evaluate` ranks the held-out items"

@@ -131,14 +131,12 @@ class SelfPlay(Playing):
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
         """Mean points of a game, and the low end of its 95 % interval."""
-        del setting
         found = score(float(totals["score"]), int(totals["examples"]))
         return {"score": found.value, "score_low": found.low or 0.0}
 
 
 def _likeliest(module: Any) -> opponents.Player:
     def move(states: Any, keys: jax.Array) -> jax.Array:
-        del keys
         logits, _ = module(states.observation, **mode_arguments(module, False))
         legal = jnp.where(states.legal_action_mask, logits, -jnp.inf)
         return legal.argmax(-1).astype(jnp.int32)

@@ -76,7 +76,6 @@ class SpanAnswering(Task):
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         """Refuse 0, which answers of any kind reach."""
-        del spec
         if target.value == 0:
             raise ConfigError(f"{name}.value=0 must be above 0: every network reaches it")
 
@@ -87,7 +86,6 @@ class SpanAnswering(Task):
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
         """Cross entropies of each question's first and last token, added, in nats; the count."""
-        del setting
         scores = module(*_passage_and_question(batch), dropout_key=moment.key(MODEL))
         losses = [
             _cross_entropy(of_end, batch[name].astype(jnp.int32))
@@ -108,7 +106,6 @@ class SpanAnswering(Task):
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Spans int32 [batch, 2], first and last token; -1 where a score is no number."""
-        del setting
         starts, ends = module(*_passage_and_question(inputs))
         return best_spans(starts, ends, self.max_answer_tokens)
 

@@ -206,7 +206,6 @@ class Task(abc.ABC):
 
     def zero_totals(self, setting: Setting) -> Arrays:
         """Totals of no examples: arrays that `add_batch` adds to."""
-        del setting
         return {metric.name: jnp.zeros(()) for metric in self.metrics}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
@@ -231,7 +230,6 @@ class Task(abc.ABC):
 
         `totals` has `examples` too, how many were evaluated.
         """
-        del setting
         return {m.name: totals[m.name].item() / totals["examples"].item() for m in self.metrics}
 
     def validate(self, model: Any, spec: Any) -> None:
@@ -269,22 +267,18 @@ class Task(abc.ABC):
 
     def nothing_made(self, params: Any, batch_stats: Any, setting: Setting) -> dict[str, Any]:
         """`TrainState.made` at the start, for a task that makes its examples."""
-        del params, batch_stats, setting
         return {}
 
     def call_bytes(self, setting: Setting, shards: int) -> float:
         """Bytes beside the state that a call which makes examples needs on one of the devices."""
-        del setting, shards
         return 0.0
 
     def drawn(self, made: Any, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
         """Training batch, with what is drawn from `made` by its `index` and `epoch`."""
-        del made, root_key, setting
         return batch
 
     def in_stage(self, index: int) -> "Task":
         """Task of a stage of the run, from 0, in which nothing changes."""
-        del index
         return self
 
     def stage_values(self) -> dict[str, Any]:
@@ -293,7 +287,6 @@ class Task(abc.ABC):
 
     def parts_of_examples(self, spec: Any) -> dict[str, float]:
         """Mean counts of the parts of an example, such as sentence pairs, by name."""
-        del spec
         return {}
 
     def train_flops_per_example(self, setting: Setting) -> float:
@@ -326,14 +319,12 @@ class Task(abc.ABC):
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Any:
         """Model's answers to the arrays named by `inputs`, for `dawnjax infer`."""
-        del module, inputs, setting
         raise ConfigError(f"task={self.TAG} defines no answer(), so nothing can infer; {GUIDE}")
 
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
         """Metrics of answers beside the arrays of their examples; none unless a task defines it."""
-        del answers, examples, setting
         return {}
 
     def answering(
@@ -366,7 +357,6 @@ class Task(abc.ABC):
         Raises:
           ConfigError, DataError: A file is of another kind, or does not fit the model.
         """
-        del files, setting
         raise ConfigError(f"task={self.TAG} reads no inputs of one's own, so nothing can predict")
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
@@ -379,7 +369,6 @@ class Task(abc.ABC):
 
     def refuse_match(self, setting: Setting, other: Setting) -> None:
         """Refuse a match between the models of two runs, by a ConfigError."""
-        del setting, other
         raise ConfigError(f"task={self.TAG} plays no games")
 
     def match(
@@ -398,7 +387,6 @@ class Task(abc.ABC):
         Raises:
           ConfigError: The task plays no games.
         """
-        del modules, settings, games, simulations, key
         raise ConfigError(f"task={self.TAG} plays no games")
 
 

@@ -94,7 +94,6 @@ class Translation(Task):
     scoring: bleu.Scoring = bleu.CUSTOMARY
 
     def validate(self, model: Any, spec: Any) -> None:
-        del spec
         bleu.require_sacrebleu()
         if self.decoding.coverage_penalty and not getattr(model, "has_coverage", False):
             raise ConfigError(
@@ -111,7 +110,6 @@ class Translation(Task):
                 )
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        del spec
         if target.metric == "bleu" and target.value <= 1:
             raise ConfigError(
                 f"{name}.value={target.value:g} must lie in 1 to 100: BLEU is no fraction"
@@ -127,7 +125,6 @@ class Translation(Task):
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, jax.Array]:
         """Summed loss of a batch's target tokens, in nats, and their number."""
-        del setting
         targets = batch["target"].astype(jnp.int32)
         segments = batch["target_segments"].astype(jnp.int32)
         hidden = module(

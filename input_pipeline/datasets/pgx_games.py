@@ -41,7 +41,6 @@ class GameSpec(Spec):
 
     def example_shapes(self, split: Split) -> Shapes:
         """No arrays: the task makes its examples on the device."""
-        del split
         return {}
 
     def batch_elements(self, batch_size: int) -> int:
@@ -93,7 +92,6 @@ class PgxGame:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        del split
         return {}
 
     @property

@@ -62,11 +62,6 @@ class ObjectAugmentation:
     hue: FractionBelowOne = 0.05
 
 
-NO_CHANGE = ObjectAugmentation(
-    crop="none", flip="none", brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0
-)
-
-
 def prepared(
     images: jax.Array, size: tuple[int, int], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> jax.Array:

@@ -42,7 +42,6 @@ def counts_of(packed: bytes) -> np.ndarray:
 
 
 def packed_counts(counts: np.ndarray) -> bytes:
-    """Text of counts."""
     values = np.asarray(counts, np.int64).tolist()
     characters = bytearray()
     for place, value in enumerate(values):

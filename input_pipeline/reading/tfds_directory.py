@@ -52,7 +52,6 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
 
 
 def num_examples(info: dict[str, Any]) -> dict[str, int]:
-    """Examples of each split in a version's metadata."""
     return {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
 
 

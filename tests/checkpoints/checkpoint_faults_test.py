@@ -11,7 +11,6 @@ import errno
 import os
 import random
 import resource
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import forked
 import jax
 import pytest
+from ports import free_port
 from quick_compilation import QUICK
 from saved_states import (
     abstract_state,
@@ -182,12 +182,6 @@ def test_a_full_disk_harms_neither_older_nor_later_checkpoints(tmp_path, how):
     assert process.returncode == 0, errors
     assert output == "done\n"
     assert errors == "", "a failed save is told once, as a warning"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
 
 
 def one_of_two(index, port, directory):

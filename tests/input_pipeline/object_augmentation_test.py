@@ -12,13 +12,15 @@ import pytest
 from dawnjax.input_pipeline.reading import object_augmentation
 from dawnjax.input_pipeline.reading.image_augmentation import resized_rectangles
 from dawnjax.input_pipeline.reading.object_augmentation import (
-    NO_CHANGE,
     ObjectAugmentation,
     augmented,
     crop_window,
     seen_through,
 )
 
+NO_CHANGE = ObjectAugmentation(
+    crop="none", flip="none", brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0
+)
 PLAIN = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
 BOXES = jnp.array([[0.1, 0.2, 0.5, 0.6], [0.6, 0.5, 0.9, 0.95], [0.0, 0.0, 0.0, 0.0]])
 CLASSES = jnp.array([3, 1, 0])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from dawnbench_hours import hours_of
+from retold_runs import only_entry
 
 from dawnjax.__main__ import main
 from dawnjax.official.importer import import_results
@@ -41,13 +42,6 @@ def write_entry(
     text = json.dumps(DESCRIPTION if description is None else description).encode()
     (target / "x.json").write_bytes(text if raw is None else raw)
     return folder
-
-
-def only_entry(folder: Path) -> Entry:
-    imported = import_results([folder])
-    assert not imported.rejections
-    (entry,) = imported.entries
-    return entry
 
 
 def only_rejection(folder: Path):

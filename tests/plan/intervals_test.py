@@ -65,12 +65,11 @@ def test_epochs_double_at_the_critical_batch():
     curve = epochs.fit(points, 0.75)
     assert curve is not None
     assert curve.small_batch_epochs == pytest.approx(40)
-    assert curve.critical_batch == pytest.approx(10_000)
     assert curve.at(10_000) == pytest.approx(80)
     one = epochs.fit([Point(640, 4.6, 25), Point(640, 4.8, 25)], 25)
     assert one is not None and 4.6 < one.at(640) < 4.8
     # One batch shows no slope: epochs double at three times the batch, as in other benchmarks.
-    assert one.critical_batch == pytest.approx(3 * 640)
+    assert one.at(3 * 640) == pytest.approx(2 * one.small_batch_epochs)
     assert one.at(160) == pytest.approx(one.at(640) * (3 * 640 + 160) / (4 * 640))
     assert epochs.fit([], 1) is None
 
