@@ -2,7 +2,7 @@
 # Everything that needs an accelerator, in parts of under ten minutes each:
 #
 #   bash benchmarks/gpu.sh PART[,PART]... [--cifar10=SOURCE] [--multi30k=FOLDER]
-#                               [--peer=SCRIPT]... [--out=DIR] [--trials=N]
+#                               [--peer=SCRIPT]... [--peer_tokens=N] [--out=DIR] [--trials=N]
 #                               [--first_seed=N] [--seconds=N] [--keep=DIR] [--tiny]
 #
 # PART is one of
@@ -21,13 +21,17 @@
 #   digits             five seeds, with the profile of each run's own trace
 #   profile_resnet50   a few of its steps, traced: busy time, roofline and every kernel
 #   profile_amoebanet_d
+#   start_up           the first step of ResNet-50 from the command, cold and warm, against PyTorch
 #   minigo             games a second of self-play, 256 to 4,096 side by side, and utilization
+#   gpt2_peer          steps of gpt2_small against a train_gpt.py of modded-nanogpt (--peer), which
+#                      takes --peer_tokens a step
 #   all                all of these
 #   plan               prints what each part would run, and runs nothing
 #
 # Several parts run one after the other and share --seconds out: a part ends when its share is over,
 # the next one goes on after a part that failed, and a table at the end says what became of each.
-# All get the same arguments, so `record` and `speedrun`, whose peers differ, want calls of their own.
+# All get the same arguments, so `record`, `speedrun` and `gpt2_peer`, whose peers differ, want calls
+# of their own.
 #
 # SOURCE is what `dawnjax prepare --dataset=cifar10 --from` takes, FOLDER has train.{en,de}.gz and
 # test_2016_flickr.{en,de}.gz. Every result is a file in DIR (benchmarks/results if not given),
@@ -39,13 +43,14 @@ cd "$(dirname "$0")/.."
 part=${1:?"which part? see the head of benchmarks/gpu.sh"}
 shift
 cifar10='' multi30k='' out=benchmarks/results trials='' first='' seconds=540 keep='' tiny='' peers=()
-passed=()
+peer_tokens=() passed=()
 for argument in "$@"; do
   [[ $argument = --seconds=* ]] || passed+=("$argument")
   case $argument in
     --cifar10=*) cifar10=${argument#*=} ;;
     --multi30k=*) multi30k=${argument#*=} ;;
     --peer=*) peers+=("$argument") ;;
+    --peer_tokens=*) peer_tokens=("$argument") ;;
     --out=*) out=${argument#*=} ;;
     --trials=*) trials=${argument#*=} ;;
     --first_seed=*) first=${argument#*=} ;;
@@ -136,8 +141,16 @@ run_part() {
       run "$python" -m dawnjax profile --experiment="imagenet_${1#profile_}" $tiny \
         ${size[@]+"${size[@]}"} --run_dir="$out/$1_$kind" --tensorboard=false
       ;;
+    start_up)
+      run "$python" -m benchmarks first_step --rounds="${trials:-3}" \
+        --seconds="$seconds" $tiny
+      ;;
     minigo)
       run "$python" -m benchmarks self_play --seconds="$seconds" $tiny
+      ;;
+    gpt2_peer)
+      run "$python" -m benchmarks language_model_peer ${peers[@]+"${peers[@]}"} \
+        ${peer_tokens[@]+"${peer_tokens[@]}"} --seconds="$seconds" $tiny
       ;;
   esac
 }
@@ -172,7 +185,7 @@ run_parts() {  # some parts, each in a process of its own, within --seconds for 
 
 mkdir -p "$out"
 parts=(record speedrun record_net resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
-  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d minigo)
+  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d start_up minigo gpt2_peer)
 asked=("${parts[@]}")
 [[ $part = all || $part = plan ]] || IFS=, read -ra asked <<<"$part"
 for one in "${asked[@]}"; do

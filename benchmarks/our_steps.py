@@ -33,14 +33,16 @@ def main() -> int:
     parser.add_argument("--variant", choices=step_settings.VARIANTS, default="base")
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--check", default="", help="folder for the first parameters and the batch")
+    parser.add_argument("--batch", type=int, default=0, help="examples; the flagship's if 0")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
     arguments = parser.parse_args()
     flagship = step_settings.FLAGSHIPS[arguments.model]
     variant = step_settings.VARIANTS[arguments.variant]
     batch_size = flagship.tiny_batch if arguments.tiny else flagship.batch
-    batch_size = int(batch_size * variant.batch_factor)
+    batch_size = int((arguments.batch or batch_size) * variant.batch_factor)
     flags = [*flagship.flags, *variant.flags, f"--global_batch_size={batch_size}"]
-    flags += flagship.tiny_flags if arguments.tiny else ()
+    flags += [*(flagship.tiny_flags if arguments.tiny else ()), *arguments.flags]
     text = flagship.tiny_text if arguments.tiny else flagship.text
     timed = Step(flags, batch_size, variant, text, flagship.steps_per_call)
     checked = timed

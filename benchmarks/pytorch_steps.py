@@ -8,6 +8,7 @@ Modules have the names of ours; `load` maps them.
 
 import argparse
 import contextlib
+import json
 import math
 import sys
 import time
@@ -274,6 +275,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--check", required=True, help="folder of the other side's first state")
     parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, required=True)
+    parser.add_argument("--first_step", action="store_true", help="say when that is done, and end")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")
@@ -286,6 +288,10 @@ def main() -> int:
         return Trainer(parse_request("train", [*flags, *more])[0].experiment, folder, options)
 
     checked = trainer(flagship.check_flags)
+    if options.first_step:
+        loss = float(checked.step())
+        print(json.dumps({"first_step_unix_seconds": time.time(), "loss": loss}))
+        return 0
     with np.load(folder / "params.npz") as arrays:
         load(checked.model, {name: arrays[name] for name in arrays.files})
     started = time.perf_counter()

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,25 @@ def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def printed_by(script: Path, folder: str, seconds: float) -> tuple[list[str], str]:
-    """Run a peer's script for its time, with all that it starts; return lines and last errors."""
+def printed_by(
+    script: Path,
+    folder: str,
+    seconds: float,
+    variables: dict[str, str] | None = None,
+    is_last: Callable[[str], Any] = lambda line: False,
+) -> tuple[list[str], str]:
+    """Run a peer's script, with all that it starts; return its lines and its last errors.
+
+    Args:
+      seconds: Time after which it is ended.
+      variables: Added to this process's environment.
+      is_last: True for a line after which the script is ended.
+    """
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-u", str(script.resolve())],
             cwd=folder,
+            env={**os.environ, **(variables or {})},
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
@@ -142,7 +156,10 @@ def printed_by(script: Path, folder: str, seconds: float) -> tuple[list[str], st
         lines = []
         try:
             assert process.stdout is not None
-            lines += process.stdout
+            for line in process.stdout:
+                lines.append(line)
+                if is_last(line):
+                    break
         finally:  # after an interrupt too
             timer.cancel()
             workers.end_group(process)

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 from quick_compilation import QUICK
 
-from benchmarks import compared, harness, record
+from benchmarks import (
+    compared,
+    harness,
+    language_model_peer,
+    record,
+)
 
 TOP = Path(__file__).resolve().parents[2]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -111,6 +116,53 @@ def test_a_peer_that_fails_is_told_with_its_words(tmp_path):
     assert (answer["runs"], answer["failed"]) == ([], "no GPU here")
 
 
+MODDED_NANOGPT = """
+import os, time, numpy
+folder = os.environ["DATA_PATH"] + "/data/fineweb10B/"
+assert os.environ["WORLD_SIZE"] == "1" and os.environ["RANK"] == os.environ["LOCAL_RANK"] == "0"
+for name in ("train_000001", "train_000002", "val_000000"):
+    header = numpy.fromfile(f"{folder}fineweb_{name}.bin", "<i4", 256)
+    tokens = numpy.fromfile(f"{folder}fineweb_{name}.bin", "<u2", offset=1024)
+    assert header[:2].tolist() == [20240520, 1] and header[2] == len(tokens)
+    assert 0.001 < (tokens == 50256).mean() < 0.003 and tokens.max() == 50256
+print("Compiling model and warming up kernels (~7 minutes on first execution)")
+for step in range(1000):
+    if step % 25 == 0:
+        print(f"step:{step}/1000 val_loss:10.8 train_time:{250 * step}ms step_avg:250.00ms")
+    print(f"step:{step + 1}/1000 train_time:{250 * (step + 1) + step % 3}ms step_avg:250.00ms")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.processes
+def test_the_language_model_beside_a_peers_steps(tmp_path):
+    peer = tmp_path / "train_gpt.py"
+    peer.write_text(MODDED_NANOGPT)
+    command = ["language_model_peer", f"--peer={peer}", "--tiny", "--rounds=2", "--steps=50"]
+    done = run_benchmark(tmp_path, *command, "--peer_tokens=256")
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "gpt2_peer_cpu_tiny.json").read_text())
+    assert written["peer"]["seconds_a_step"] == pytest.approx([0.25] * 3, abs=1e-3)
+    assert "ours / its: " in done.stdout and "range of 2: " in done.stdout
+    assert (written["tokens_a_step"], written["dawnjax"]["units_a_step"]) == (256, 256)
+    assert len(written["dawnjax_seconds_a_step"]) == 2
+    assert "configurations differ in" in written["differences"]
+    assert written["differences"] in done.stdout
+    peer.write_text("raise SystemExit('no GPU here')")
+    assert "no GPU here" in language_model_peer.run_peer(peer, 50, 30)["failed"]
+
+
+@pytest.mark.processes
+@pytest.mark.parity
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+def test_the_first_step_of_both_sides_cold_and_warm(tmp_path):
+    done = run_benchmark(tmp_path, "first_step", "--tiny", "--rounds=1")
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "first_step_cpu_tiny.json").read_text())
+    for side in written["rounds"][0]:
+        assert side["warm"]["first_step_seconds"] < side["cold"]["first_step_seconds"]
+
+
 @pytest.mark.processes
 def test_parts_share_their_time_and_go_on_after_one_that_failed(tmp_path):
     python = tmp_path / "python"
@@ -146,7 +198,7 @@ def test_parts_share_their_time_and_go_on_after_one_that_failed(tmp_path):
     assert said[2].startswith("transformer_big: ended after its ")
     assert said[3:] == ["gpt2_small: ran", f"results in {out}:", f"{out}/new.json"]
     said = said_of("all", "--seconds=0")
-    assert said[0] == "record: no time" and "minigo: no time" in said
+    assert said[0] == "record: no time" and "start_up: no time" in said
     assert said[-1] == f"results in {out}:"
 
 
