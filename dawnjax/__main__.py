@@ -45,14 +45,14 @@ to save. The rest end by KeyboardInterrupt and clean up."""
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command with these arguments, or this process's; returns its exit status."""
-    early_interrupt.end()
     if argv is None and sys.argv[1:2]:
-        # First of all: a signal before this ends the process by itself, without a line.
+        # First of all: until then only an interrupt ends the process by a line.
         stop_signals.listen(
             stop_signals.end_at_once(f"dawnjax {sys.argv[1]}", "with nothing to save")
         )
         if sys.argv[1] not in _ON_DEVICES:
             stop_signals.listen(None)  # what a launcher had blocked has come through
+            sys.unraisablehook = stop_signals.interrupt_again
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A character that a terminal or pipe cannot show is no reason to end a run.
@@ -123,6 +123,7 @@ def run_command(name: str, argv: list[str]) -> int:
 def _answered(name: str, act: Callable[[], int]) -> int:
     """Act and flush standard output; returns the exit status, also where either fails."""
     try:
+        early_interrupt.end()  # not before: only from here on is its exception a line
         status = act()
     except KeyboardInterrupt:
         print(f"dawnjax {name}: interrupted", file=sys.stderr)

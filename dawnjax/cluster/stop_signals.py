@@ -12,6 +12,7 @@ import _thread
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -94,6 +95,18 @@ def blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Repeat an interrupt whose KeyboardInterrupt came where nobody can catch it.
+
+    As `sys.unraisablehook`: Python only prints an exception of a finalizer or of a callback, such
+    as those of weak references to modules that are imported, and of the garbage collector.
+    """
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+    elif not sys.is_finalizing():
+        _thread.start_new_thread(_interrupt_soon, ())  # at once, it would be lost here too
+
+
 def end_at_once(who: str, why: str) -> Listener:
     """Listener that ends this process with status 5 and the line `WHO: ended by SIGNAL WHY`."""
 
@@ -141,6 +154,11 @@ def _tell(reader: int) -> None:
                 # A listener that fails must not keep the next signal from being heard.
                 with contextlib.suppress(Exception):
                     listener(signal.Signals(number))
+
+
+def _interrupt_soon() -> None:
+    time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _do_nothing(*_: Any) -> None:

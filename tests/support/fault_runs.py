@@ -9,7 +9,6 @@ from pathlib import Path
 
 import forked
 import numpy as np
-import psutil
 from quick_compilation import REPEATED
 from trained import evaluations_of, final_state_of, result_of
 
@@ -48,7 +47,7 @@ def command(run_dir: Path, compile_cache: str, *flags: str) -> list[str]:
     ]
 
 
-def run(argv: list[str], timeout: float = 120, **kwargs) -> subprocess.CompletedProcess:
+def run(argv: list[str], timeout: float = 300, **kwargs) -> subprocess.CompletedProcess:
     kwargs.setdefault("env", environment())
     return forked.run(argv, timeout=timeout, **kwargs)
 
@@ -58,7 +57,7 @@ def events_of(run_dir: Path) -> list[dict]:
     return read_events(log)[0] if log.exists() else []
 
 
-def wait_for(condition, seconds: float = 90.0):
+def wait_for(condition, seconds: float = 240.0):
     """Waits until a condition gives something, and gives that."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -107,12 +106,18 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def is_before_the_program(pid: int) -> bool:
-    """True while a process may still load Python itself: a signal then ends it, with no status."""
-    try:
-        times = psutil.Process(pid).cpu_times()
-    except psutil.NoSuchProcess:
-        return False
-    return times.user + times.system <= 0.06  # loading JAX takes more than ten times as long
+    """True while a process loads Python or the command line: a signal may then end it unheard.
+
+    DawnJAX catches SIGTERM with the other signals, and Python alone does not.
+    """
+    return not catches(pid, signal.SIGTERM)
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """True if a child of ours that has not been waited for has a handler of a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def launch(run_dir: Path, compile_cache: str, *flags: str, layout: str = "2x2") -> list[str]:

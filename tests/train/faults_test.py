@@ -143,16 +143,19 @@ def test_signals_in_every_phase_lose_nothing(
         time.sleep(delay)
         has_ended, is_starting = process.poll() is not None, is_before_the_program(process.pid)
         process.send_signal(kind)
+        sent = time.clock_gettime(time.CLOCK_BOOTTIME)
         if kind == signal.SIGINT:  # as `timeout -s INT` and terminals send it
             time.sleep(0.01)
             process.send_signal(kind)
-        seconds, stderr = seconds_to_end(process, within=30.0)
+        seconds, stderr = seconds_to_end(process, within=60.0)
         status = process.returncode
         why = ""
-        if seconds > 5.0:
+        if seconds > signals.within(5.0):
             why = f"took {seconds:.1f} s, status {status}: {stderr[-300:]}"
         elif status not in (3, 5) and not (is_starting and status == -kind):
             why = f"status {status}: {stderr[-300:]}"  # 3 where the steps were over
+        elif status == 3 and last_step_at(run_dir) > sent + 2.0:
+            why = "it trained on to its end"
         elif status == 5:
             why = stderr[-300:] if "Traceback" in stderr else why_steps_are_lost(run_dir)
             if "saving and stopping" in stderr and "; resume with: dawnjax train" not in stderr:
@@ -203,7 +206,7 @@ def test_a_lost_terminal_saves_and_ends(tmp_path, compile_cache):
 
     wait_for(has_begun)
     os.close(ours)
-    assert process.wait(timeout=10) == 5
+    assert process.wait(timeout=60) == 5
     result = result_of(run_dir)
     assert result["status"] == "interrupted"
     assert final_state_of(run_dir)[0] == result["steps"] >= 20
@@ -218,6 +221,11 @@ def wait_for_training(process: subprocess.Popen, run_dir: Path) -> None:
             or any(event.get("name") == "train" for event in events_of(run_dir)[before:])
         )
     )
+
+
+def last_step_at(run_dir: Path) -> float:
+    """Seconds since boot at which the last steps of a run were recorded."""
+    return max(event["boot_seconds"] for event in events_of(run_dir) if event["event"] == "train")
 
 
 def why_steps_are_lost(run_dir: Path) -> str:
@@ -282,10 +290,8 @@ def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache
     process = forked.start(argv, env=environ, stderr=subprocess.PIPE)
     wait_for(lambda: any(event.get("name") == "profile" for event in events_of(run_dir)))
     process.terminate()
-    asked = time.monotonic()
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-    assert time.monotonic() - asked < 10.0
     assert b"SIGTERM: the steps are over; their profile is left out" in stderr
     result = result_of(run_dir)
     assert result["status"] == "reached" and result["time_to_accuracy_seconds"] > 0
