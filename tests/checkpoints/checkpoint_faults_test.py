@@ -11,7 +11,6 @@ import errno
 import os
 import random
 import resource
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import forked
 import jax
 import pytest
+from ports import free_port
 from quick_compilation import QUICK
 from saved_states import (
     abstract_state,
@@ -178,16 +178,10 @@ def test_a_full_disk_harms_neither_older_nor_later_checkpoints(tmp_path, how):
     if prefix is None:
         pytest.skip("no disk can be mounted here: neither unshare -rm nor unshare -m is allowed")
     process = run_role("fill_disk", tmp_path, how, prefix=prefix)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert output == "done\n"
     assert errors == "", "a failed save is told once, as a warning"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
 
 
 def one_of_two(index, port, directory):
@@ -219,7 +213,7 @@ def one_of_two(index, port, directory):
         checkpoints.save(step, device_state(step, 4), metadata_of(step))
         started = time.monotonic()
         checkpoints.wait()
-        assert time.monotonic() - started < 20.0
+        assert time.monotonic() - started < 100.0
         assert len(warnings) == 1, warnings
         assert f"/{step} could not be saved: " in warnings[0]
         assert "File too large" in warnings[0], warnings
@@ -239,7 +233,7 @@ def one_of_two(index, port, directory):
     started = time.monotonic()
     checkpoints.save(10, device_state(10, 4), metadata_of(10))
     checkpoints.wait()
-    assert time.monotonic() - started < 20.0
+    assert time.monotonic() - started < 100.0
     assert len(warnings) == 1 and "/10 could not be saved: File exists;" in warnings[0], warnings
     warnings.clear()
     if index == "0":
@@ -268,7 +262,7 @@ def test_two_processes_save_together_and_agree(tmp_path):
     processes = [run_role("one_of_two", index, port, tmp_path) for index in (0, 1)]
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=100)
+            output, errors = process.communicate(timeout=300)
             assert process.returncode == 0, errors
             assert output.endswith("done\n")
     finally:

@@ -86,7 +86,10 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
             processes.gather("together")
             with contextlib.suppress(RunError), processes.first_goes_first(waits):
                 began = time.monotonic()
-                time.sleep(0.5 if process_id == 0 else 0.0)
+                if not waits:
+                    processes.gather("both are inside")
+                elif process_id == 0:
+                    time.sleep(0.5)
                 tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
                 if waits:
                     raise RunError("as in all others")
