@@ -23,6 +23,7 @@ import jax
 import pytest
 from campaign import Campaign
 from costs import LIMITS, class_of, pytest_runtest_call, pytest_runtest_protocol  # noqa: F401
+from hypothesis import HealthCheck, settings
 from kept_programs import kept_programs  # noqa: F401
 from shared_runs import shared_folder
 
@@ -37,6 +38,10 @@ for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
 jax.devices()  # reads the flags
+
+# The time that an example takes is that of the machine, which may be busy.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
