@@ -1,11 +1,14 @@
 """Runs that tests kill, stop and starve: how they begin, and how their ends compare."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import forked
 import numpy as np
@@ -13,6 +16,7 @@ from quick_compilation import REPEATED
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.commands.check import check_run
+from dawnjax.errors import ExitStatus
 from dawnjax.runs.log import read_events
 
 SMALL = [
@@ -70,6 +74,28 @@ def wait_for(condition, seconds: float = 240.0):
 
 def steps_reached(run_dir: Path, step: int) -> bool:
     return any(event.get("step", 0) >= step for event in events_of(run_dir))
+
+
+def stopped_once(
+    ready: Callable[[], object],
+    argv: list[str],
+    run_dir: Path,
+    number: signal.Signals = signal.SIGKILL,
+    **options: Any,
+) -> int:
+    """Start a run and send it a signal once something holds; returns its exit status.
+
+    It begins anew where a busy machine let it end before this process saw the moment.
+    """
+    options.setdefault("env", environment())
+    for _ in range(10):
+        process = forked.start(argv, **options)
+        wait_for(lambda process=process: ready() or process.poll() is not None)
+        process.send_signal(number)
+        if (status := process.wait()) != ExitStatus.BUDGET_SPENT:
+            return status
+        shutil.rmtree(run_dir)
+    raise AssertionError("it ended each time before it could be stopped")
 
 
 def assert_same_end(run_dir: Path, uninterrupted: Path) -> None:

@@ -24,6 +24,7 @@ from fault_runs import (
     run,
     seconds_to_end,
     steps_reached,
+    stopped_once,
     wait_for,
     why_not_the_same_end,
 )
@@ -61,10 +62,10 @@ def killed(tmp_path_factory, compile_cache):
     """A run that was killed after its checkpoint of step 60; not to be changed, but copied."""
 
     def make(folder: Path) -> None:
-        process = forked.start(command(folder / "run", compile_cache), env=environment())
-        wait_for(lambda: (folder / "run" / "checkpoints" / "60" / "manifest.json").exists())
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
+        run_dir = folder / "run"
+        saved = run_dir / "checkpoints" / "60" / "manifest.json"
+        status = stopped_once(saved.exists, command(run_dir, compile_cache), run_dir)
+        assert status == -signal.SIGKILL
 
     return made_once(tmp_path_factory, "killed", make) / "run"
 
@@ -244,11 +245,12 @@ def why_steps_are_lost(run_dir: Path) -> str:
 @pytest.mark.processes
 def test_killed_in_the_middle_of_a_save(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.start(command(run_dir, compile_cache), env=environment())
     # Orbax writes a save into a folder of another name before it commits it.
-    wait_for(lambda: list((run_dir / "checkpoints").glob("*orbax-checkpoint-tmp*")))
-    process.kill()
-    process.wait()
+    stopped_once(
+        lambda: list((run_dir / "checkpoints").glob("*orbax-checkpoint-tmp*")),
+        command(run_dir, compile_cache),
+        run_dir,
+    )
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
     assert_same_end(run_dir, uninterrupted)
@@ -316,10 +318,8 @@ def test_the_clock_counts_all_but_the_gap(killed, tmp_path, compile_cache):
 @pytest.mark.processes
 def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.start(command(run_dir, compile_cache), env=environment())
-    wait_for(lambda: steps_reached(run_dir, 120))
-    process.terminate()
-    process.wait()
+    argv = command(run_dir, compile_cache)
+    stopped_once(lambda: steps_reached(run_dir, 110), argv, run_dir, signal.SIGTERM)
     before = result_of(run_dir)
     assert before["status"] == "interrupted"
     log = run_dir / "log" / "process_00000.jsonl"
@@ -397,10 +397,11 @@ def test_without_its_checkpoints_a_run_begins_again_and_says_so(
 @pytest.mark.processes
 def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.start(command(run_dir, compile_cache), env=environment())
+    argv = command(run_dir, compile_cache, "--num_epochs=3000", "--checkpoint.every_steps=0")
+    process = forked.start(argv, env=environment())
     wait_for(lambda: steps_reached(run_dir, 10))
     process.send_signal(signal.SIGSTOP)  # or it could end before the second begins
-    second = run(command(run_dir, compile_cache))
+    second = run(argv)
     process.kill()
     process.wait()
     assert second.returncode == 1
@@ -422,10 +423,8 @@ def test_a_checkpoint_directory_that_cannot_be_written_is_refused(tmp_path, comp
 @pytest.mark.processes
 def test_resumes_on_another_number_of_devices(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    process = forked.start(command(run_dir, compile_cache), env=environment(4))
-    wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
-    process.kill()
-    process.wait()
+    saved = run_dir / "checkpoints" / "60" / "manifest.json"
+    stopped_once(saved.exists, command(run_dir, compile_cache), run_dir, env=environment(4))
     done = run(command(run_dir, compile_cache), env=environment(2))
     assert done.returncode == 3, done.stderr
     result = result_of(run_dir)
