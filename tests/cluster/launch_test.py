@@ -212,7 +212,7 @@ def test_a_command_has_its_devices_and_its_output(tmp_path):
         | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": flags},
         capture_output=True,
         text=True,
-        timeout=60.0,
+        timeout=300.0,
     )
     assert finished.returncode == 0
     given = "cpu --xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=3 16"

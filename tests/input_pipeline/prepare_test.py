@@ -215,12 +215,12 @@ def test_interrupted(tmp_path: pathlib.Path, stop: signal.Signals, status: int) 
             stderr=subprocess.PIPE,
             text=True,
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (out / "prepare_unfinished").exists() and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         process.send_signal(stop)
-        text, errors = process.communicate(timeout=60)
+        text, errors = process.communicate(timeout=300)
         attempt += 1
         if process.returncode != 0 or attempt == 5:
             break

@@ -42,7 +42,7 @@ def main(settings: dict) -> int:
             coordinator_address=settings.get("coordinator_address", ""),
             num_processes=settings.get("num_processes", 0),
             process_id=settings.get("process_id", -1),
-            initialization_timeout_seconds=settings.get("initialization_timeout_seconds", 60),
+            initialization_timeout_seconds=settings.get("initialization_timeout_seconds", 200),
             heartbeat_timeout_seconds=settings.get("heartbeat_timeout_seconds", 100),
             progress_deadline_seconds=settings.get("progress_deadline_seconds", 0.0),
         )
