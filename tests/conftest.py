@@ -39,9 +39,11 @@ for number in (signal.SIGHUP, signal.SIGINT):
 
 jax.devices()  # reads the flags
 
-# The time that an example takes is that of the machine, which may be busy.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
+# The same examples in each run of the tests, however long one takes on a busy machine.
+settings.register_profile(
+    "alike", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("alike")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
