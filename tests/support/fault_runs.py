@@ -136,11 +136,14 @@ def is_before_the_program(pid: int) -> bool:
 
     DawnJAX catches SIGTERM with the other signals, and Python alone does not.
     """
-    return not catches(pid, signal.SIGTERM)
+    try:
+        return not catches(pid, signal.SIGTERM)
+    except FileNotFoundError:  # it has ended, and this process knows how
+        return False
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """True if a child of ours that has not been waited for has a handler of a signal."""
+    """True if a process has a handler of a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
