@@ -126,11 +126,23 @@ def test_a_signal_that_comes_twice_at_once_is_one_request():
     process.wait()
 
 
+INTERRUPTED_BEFORE_ITS_COMMAND = """
+from dawnjax import __main__ as command_line
+class Commands(dict):
+    def __contains__(self, name):
+        signal.raise_signal(signal.SIGINT)
+        return True
+command_line.COMMANDS = Commands(command_line.COMMANDS)
+command_line.main()
+"""
+
+
 def test_an_interrupt_while_the_command_line_is_loaded_is_one_line():
     module = "import signal, sys; sys.argv = ['dawnjax', 'list']; import dawnjax; "
-    process = start("-c", f"{module} signal.raise_signal(signal.SIGINT)")
-    assert process.communicate()[1] == "dawnjax: interrupted before it began\n"
-    assert process.returncode == 5
+    for interrupted in ("signal.raise_signal(signal.SIGINT)", INTERRUPTED_BEFORE_ITS_COMMAND):
+        process = start("-c", f"{module}{interrupted}")
+        assert process.communicate()[1] == "dawnjax: interrupted before it began\n"
+        assert process.returncode == 5
     process = start("-c", f"{module.replace('dawnjax', 'mine', 1)} signal.raise_signal(2)")
     assert "KeyboardInterrupt" in process.communicate()[1], "a program has its own handler"
 
