@@ -260,7 +260,7 @@ def test_a_group_runs_to_its_end(launched):
 def test_a_killed_process_is_named_and_ends_the_others_before_the_heartbeat(launched, victim):
     group = launched()
     group.wait_for_event(1, "step 20")
-    time.sleep(2 * EXCHANGE_SECONDS)  # until then nobody has heard of a step
+    time.sleep(3 * EXCHANGE_SECONDS)  # until then nobody has heard of a step
     os.kill(group.pid(victim), signal.SIGKILL)
     assert group.status(within=STOP_SECONDS) == 1
     (line,) = group.own_lines()

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -301,7 +302,8 @@ def test_a_process_alone_that_is_stuck_ends(group):
     )
     assert alone.statuses(0, within=120.0) == [1]
     (line,) = alone.lines(0)
-    assert f"made no progress for {DEADLINE_SECONDS:g} s in misbehave" in line
+    told = re.search(r"made no progress for (\d+) s in misbehave", line)
+    assert told is not None and int(told[1]) >= DEADLINE_SECONDS
     assert line.endswith(f"at step 2 (train); {RESUME}")
 
 
