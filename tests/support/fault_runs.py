@@ -132,8 +132,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def is_before_the_program(pid: int) -> bool:
-    """True while a process loads Python or the command line: a signal may then end it unheard.
+    """True while a process loads Python or the command line, which a signal may end unheard.
 
+    Its status is the signal's then, or 1 where an interrupt comes while Python loads `site`.
     DawnJAX catches SIGTERM with the other signals, and Python alone does not.
     """
     try:
