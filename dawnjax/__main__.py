@@ -52,7 +52,6 @@ def main(argv: list[str] | None = None) -> int:
         )
         if sys.argv[1] not in _ON_DEVICES:
             stop_signals.listen(None)  # what a launcher had blocked has come through
-            sys.unraisablehook = stop_signals.interrupt_again
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A character that a terminal or pipe cannot show is no reason to end a run.
@@ -123,9 +122,12 @@ def run_command(name: str, argv: list[str]) -> int:
 def _answered(name: str, act: Callable[[], int]) -> int:
     """Act and flush standard output; returns the exit status, also where either fails."""
     try:
-        early_interrupt.end()  # not before: only from here on is its exception a line
+        # Not before: only from here on is its exception a line.
+        early_interrupt.end(stop_signals.interrupt)
         status = act()
     except KeyboardInterrupt:
+        stop_signals.end_interrupts()
+        exec("")  # or Python ends by the signal if it came in another `exec`, as of a dataclass
         print(f"dawnjax {name}: interrupted", file=sys.stderr)
         status = 5
     except BrokenPipeError:  # the reader of help, such as `head`, has seen enough
@@ -140,6 +142,7 @@ def _answered(name: str, act: Callable[[], int]) -> int:
 
         traceback.print_exc()  # a fault of the program itself: nobody else can say where
         status = 1
+    stop_signals.end_interrupts()
     try:
         print(end="", flush=True)  # at exit it would be too late to say so
     except BrokenPipeError:

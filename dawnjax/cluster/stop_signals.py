@@ -12,7 +12,6 @@ import _thread
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +25,9 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 ONE_REQUEST_SECONDS = 1.0
 """A signal that comes again within this time is the same request: `timeout -s INT`, a terminal's
 process group and wrappers of shells send a Ctrl-C twice."""
+
+AGAIN_SECONDS = 1.0
+"""Time after which a KeyboardInterrupt that nobody caught comes again."""
 
 Listener = Callable[[signal.Signals], object]
 
@@ -95,16 +97,20 @@ def blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
-    """Repeat an interrupt whose KeyboardInterrupt came where nobody can catch it.
+def interrupt(*_: Any) -> None:
+    """Raise KeyboardInterrupt, and again until `end_interrupts`; a handler of SIGINT.
 
-    As `sys.unraisablehook`: Python only prints an exception of a finalizer or of a callback, such
-    as those of weak references to modules that are imported, and of the garbage collector.
+    It comes up anywhere, and there it may be lost: in an `except:` of a library's, such as JAX has,
+    in a finalizer, or in a callback of an import or of the garbage collector.
     """
-    if not issubclass(lost.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
-    elif not sys.is_finalizing():
-        _thread.start_new_thread(_interrupt_soon, ())  # at once, it would be lost here too
+    _thread.start_new_thread(_interrupt_again, ())
+    raise KeyboardInterrupt
+
+
+def end_interrupts() -> None:
+    """Ignore SIGINT where `interrupt` handled it: the command has ended."""
+    if signal.getsignal(signal.SIGINT) is interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def end_at_once(who: str, why: str) -> Listener:
@@ -156,9 +162,10 @@ def _tell(reader: int) -> None:
                     listener(signal.Signals(number))
 
 
-def _interrupt_soon() -> None:
-    time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGINT)
+def _interrupt_again() -> None:
+    time.sleep(AGAIN_SECONDS)
+    if signal.getsignal(signal.SIGINT) is interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _do_nothing(*_: Any) -> None:

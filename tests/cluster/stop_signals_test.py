@@ -147,25 +147,45 @@ def test_an_interrupt_while_the_command_line_is_loaded_is_one_line():
     assert "KeyboardInterrupt" in process.communicate()[1], "a program has its own handler"
 
 
-INTERRUPTED_IN_A_CALLBACK = """
+LOSES_INTERRUPTS = """
 import gc, signal, sys, time
+sys.argv = ["dawnjax", "check"]
 from dawnjax import __main__ as command_line
 from dawnjax.commands import check
 
-def main(argv):
-    gc.callbacks.append(lambda phase, _: phase == "start" and signal.raise_signal(signal.SIGINT))
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+def in_an_except():
+    try:
+        interrupt()
+    except:
+        pass
+
+def in_a_callback():
+    gc.callbacks.append(lambda phase, _: phase == "start" and interrupt())
     gc.collect()
     gc.callbacks.clear()
+
+def main(argv):
+    in_{}()
     time.sleep(30)
 
 check.main = main
-sys.argv = ["dawnjax", "check"]
 sys.exit(command_line.main())
 """
 
 
-def test_an_interrupt_in_a_callback_is_not_lost():
-    process = start("-c", INTERRUPTED_IN_A_CALLBACK)
+@pytest.mark.parametrize("where", ["an_except", "a_callback"])
+def test_an_interrupt_that_a_library_loses_comes_again(where):
+    process = start("-c", LOSES_INTERRUPTS.format(where))
+    assert process.communicate()[1].splitlines()[-1] == "dawnjax check: interrupted"
+    assert process.returncode == 5
+
+
+def test_an_interrupt_in_an_exec_has_the_status_of_an_interrupt():
+    code = "exec('import signal; signal.raise_signal(signal.SIGINT)')"
+    process = start("-c", LOSES_INTERRUPTS.replace("    in_{}()\n", f"    {code}\n"))
     assert process.communicate()[1] == "dawnjax check: interrupted\n"
     assert process.returncode == 5
 
