@@ -117,11 +117,18 @@ def end_at_once(who: str, why: str) -> Listener:
     """Listener that ends this process with status 5 and the line `WHO: ended by SIGNAL WHY`."""
 
     def end(number: signal.Signals) -> None:
-        with contextlib.suppress(OSError):  # its terminal may be gone
-            os.write(2, f"{who}: ended by {number.name} {why}\n".encode())
+        write_line(f"{who}: ended by {number.name} {why}")
         os._exit(INTERRUPTED)
 
     return end
+
+
+def write_line(line: str) -> None:
+    """Write to standard error past Python's buffer, whose lock a stuck thread may hold."""
+    # A live display hides the cursor of a terminal and leaves it on the display's line.
+    before = "\x1b[?25h\n" if os.isatty(2) else ""
+    with contextlib.suppress(OSError):  # its terminal may be gone
+        os.write(2, f"{before}{line}\n".encode())
 
 
 def end_with(status: int) -> None:

@@ -199,12 +199,10 @@ def answer_of_compiler(
     child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
     with child, watch():
         try:
-            _compilers.add(child)
             out, err = child.communicate(request.encode(), timeout=COMPILE_SECONDS)
         except subprocess.TimeoutExpired:
             return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
         finally:
-            _compilers.discard(child)
             children.send(child, signal.SIGKILL)  # and what it started and left
     lines = [line for line in out.decode(errors="replace").splitlines() if line.startswith("{")]
     if child.returncode == 0 and lines:
@@ -212,16 +210,6 @@ def answer_of_compiler(
     said = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
     status = f"the compiler's process ended with status {child.returncode}"
     return {"reason": f"{status}: {said[-1][:300]}" if said else status}
-
-
-_compilers: set[children.Child] = set()
-"""Those that run now; threads of a pool wait for them."""
-
-
-def end_compilers() -> None:
-    """Kill the compilers that run now."""
-    for child in list(_compilers):
-        children.send(child, signal.SIGKILL)
 
 
 def _full_name(system: System) -> str:

@@ -11,7 +11,6 @@ from rich.status import Status
 from rich.text import Text
 
 from dawnjax.page import words
-from dawnjax.plan.compiled import end_compilers
 from dawnjax.text import escaped
 
 AT_ONCE = 2
@@ -60,20 +59,11 @@ class Compiling:
                 self._console.print(Text(f"{escaped(name)} took {took}"))
 
     def wait(self, futures: Sequence[concurrent.futures.Future]) -> None:
-        """Wait for all, and say every few seconds what is compiled still.
-
-        An interrupt ends the compilers: leaving a pool of threads waits for them.
-        """
+        """Wait for all, and say every few seconds what is compiled still."""
         try:
             while concurrent.futures.wait(futures, timeout=PLAIN_SECONDS).not_done:
                 if self._began:
                     self._show(self.text())
-        except KeyboardInterrupt:
-            for future in futures:
-                future.cancel()
-            while concurrent.futures.wait(futures, timeout=0.1).not_done:
-                end_compilers()
-            raise
         finally:
             if self._status is not None:
                 self._status.stop()

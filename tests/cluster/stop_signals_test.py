@@ -39,7 +39,7 @@ command_line.main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-@pytest.mark.parametrize("command", ["train", "launch"])
+@pytest.mark.parametrize("command", ["train", "launch", "plan"])
 def test_a_signal_is_heard_from_the_moment_it_is_caught(command, number):
     # Before a listener is there it would be lost, and the command would go on.
     process = start("-c", STARTED, command)

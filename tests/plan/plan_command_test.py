@@ -1,13 +1,11 @@
 """`dawnjax plan`: its table, what it keeps, and wrong use."""
 
-import concurrent.futures
 import dataclasses
 import importlib.util
 import json
 import os
 import signal
 import sys
-import time
 
 import pytest
 from made_reports import entry
@@ -15,7 +13,7 @@ from made_reports import entry
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan import compiled, compilers, compiling, epoch_sources, worker
+from dawnjax.plan import compiled, compilers, epoch_sources, worker
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
 from dawnjax.results.entries import write_entries
@@ -234,23 +232,6 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
     monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.3)
     answer = compiled.answer_of_compiler([], parse_system("v3:8"))
     assert answer == {"reason": "the compiler was stopped after 0.3 s"}
-    # An interrupt ends it too: its thread, for which the pool waits, waits for it.
-    monkeypatch.setattr(compiled, "COMPILE_SECONDS", 60)
-    wait = concurrent.futures.wait
-
-    def interrupted(futures, timeout):
-        if timeout == compiling.PLAIN_SECONDS:
-            raise KeyboardInterrupt
-        return wait(futures, timeout)
-
-    monkeypatch.setattr(concurrent.futures, "wait", interrupted)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(compiled.answer_of_compiler, [], parse_system("v3:8"))
-        while not future.running():
-            time.sleep(0.01)
-        with pytest.raises(KeyboardInterrupt):
-            compiling.Compiling("digits", 1).wait([future])
-    assert future.result() == {"reason": "the compiler's process ended with status -9"}
 
 
 def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):
