@@ -38,16 +38,17 @@ COMMANDS = {
 }
 """Module in `dawnjax.commands` and summary of each command: help must import none of them."""
 
-_ON_DEVICES = {"train", "study", "record", "launch", "profile", "evaluate", "infer", "predict"}
+_ON_DEVICES = {
+    *("train", "study", "record", "launch", "profile", "evaluate", "infer", "predict", "plan"),
+}
 """Commands that import JAX or start processes: a signal ends them at once until they have something
 to save. The rest end by KeyboardInterrupt and clean up."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command with these arguments, or this process's; returns its exit status."""
-    early_interrupt.end()
     if argv is None and sys.argv[1:2]:
-        # First of all: a signal before this ends the process by itself, without a line.
+        # First of all: until then only an interrupt ends the process by a line.
         stop_signals.listen(
             stop_signals.end_at_once(f"dawnjax {sys.argv[1]}", "with nothing to save")
         )
@@ -123,8 +124,12 @@ def run_command(name: str, argv: list[str]) -> int:
 def _answered(name: str, act: Callable[[], int]) -> int:
     """Act and flush standard output; returns the exit status, also where either fails."""
     try:
+        # Not before: only from here on is its exception a line.
+        early_interrupt.end(stop_signals.interrupt)
         status = act()
     except KeyboardInterrupt:
+        stop_signals.end_interrupts()
+        exec("")  # or Python ends by the signal if it came in another `exec`, as of a dataclass
         print(f"dawnjax {name}: interrupted", file=sys.stderr)
         status = 5
     except BrokenPipeError:  # the reader of help, such as `head`, has seen enough
@@ -139,6 +144,7 @@ def _answered(name: str, act: Callable[[], int]) -> int:
 
         traceback.print_exc()  # a fault of the program itself: nobody else can say where
         status = 1
+    stop_signals.end_interrupts()
     try:
         print(end="", flush=True)  # at exit it would be too late to say so
     except BrokenPipeError:

@@ -15,10 +15,10 @@ def begin() -> None:
         _signal.signal(_signal.SIGINT, _end)
 
 
-def end() -> None:
-    """Give Ctrl-C back to Python's own handler, if `begin` has taken it."""
+def end(handler: object) -> None:
+    """Hand Ctrl-C over to a handler, if `begin` has taken it."""
     if _signal.getsignal(_signal.SIGINT) is _end:
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        _signal.signal(_signal.SIGINT, handler)
 
 
 def is_command() -> bool:

@@ -19,22 +19,31 @@ os.environ["XLA_FLAGS"] = flags_with(QUICK, os.environ.get("XLA_FLAGS", ""))
 # them where a profile shows them.
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 
-# Under `nohup` the signal is ignored, by the processes that tests start too. A handler is not
-# inherited, so that those hear it, and this process still outlives its terminal.
-if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, lambda *_: None)
-
 import jax
 import pytest
 from campaign import Campaign
 from costs import LIMITS, class_of, pytest_runtest_call, pytest_runtest_protocol  # noqa: F401
+from hypothesis import HealthCheck, settings
 from kept_programs import kept_programs  # noqa: F401
 from shared_runs import shared_folder
 
 import dawnjax
 from dawnjax.machine import compilation
 
+# `nohup` has SIGHUP ignored, a shell the SIGINT of what it runs in the background, and processes
+# that tests start would inherit that. A handler is not inherited, so that those hear the signals,
+# and this process still does not.
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
+
 jax.devices()  # reads the flags
+
+# The same examples in each run of the tests, however long one takes on a busy machine.
+settings.register_profile(
+    "alike", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("alike")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

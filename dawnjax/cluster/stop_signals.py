@@ -26,6 +26,9 @@ ONE_REQUEST_SECONDS = 1.0
 """A signal that comes again within this time is the same request: `timeout -s INT`, a terminal's
 process group and wrappers of shells send a Ctrl-C twice."""
 
+AGAIN_SECONDS = 1.0
+"""Time after which a KeyboardInterrupt that nobody caught comes again."""
+
 Listener = Callable[[signal.Signals], object]
 
 _listener: Listener | None = None
@@ -94,15 +97,38 @@ def blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def interrupt(*_: Any) -> None:
+    """Raise KeyboardInterrupt, and again until `end_interrupts`; a handler of SIGINT.
+
+    It comes up anywhere, and there it may be lost: in an `except:` of a library's, such as JAX has,
+    in a finalizer, or in a callback of an import or of the garbage collector.
+    """
+    _thread.start_new_thread(_interrupt_again, ())
+    raise KeyboardInterrupt
+
+
+def end_interrupts() -> None:
+    """Ignore SIGINT where `interrupt` handled it: the command has ended."""
+    if signal.getsignal(signal.SIGINT) is interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def end_at_once(who: str, why: str) -> Listener:
     """Listener that ends this process with status 5 and the line `WHO: ended by SIGNAL WHY`."""
 
     def end(number: signal.Signals) -> None:
-        with contextlib.suppress(OSError):  # its terminal may be gone
-            os.write(2, f"{who}: ended by {number.name} {why}\n".encode())
+        write_line(f"{who}: ended by {number.name} {why}")
         os._exit(INTERRUPTED)
 
     return end
+
+
+def write_line(line: str) -> None:
+    """Write to standard error past Python's buffer, whose lock a stuck thread may hold."""
+    # A live display hides the cursor of a terminal and leaves it on the display's line.
+    before = "\x1b[?25h\n" if os.isatty(2) else ""
+    with contextlib.suppress(OSError):  # its terminal may be gone
+        os.write(2, f"{before}{line}\n".encode())
 
 
 def end_with(status: int) -> None:
@@ -141,6 +167,12 @@ def _tell(reader: int) -> None:
                 # A listener that fails must not keep the next signal from being heard.
                 with contextlib.suppress(Exception):
                     listener(signal.Signals(number))
+
+
+def _interrupt_again() -> None:
+    time.sleep(AGAIN_SECONDS)
+    if signal.getsignal(signal.SIGINT) is interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _do_nothing(*_: Any) -> None:

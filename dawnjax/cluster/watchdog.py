@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from dawnjax import records
-from dawnjax.cluster import launched
+from dawnjax.cluster import launched, stop_signals
 from dawnjax.cluster.key_value_store import KeyValueStore
 from dawnjax.cluster.roll_call import SHORT_SILENCE_SECONDS, Fault, Progress, RollCall
 from dawnjax.errors import ExitStatus
@@ -307,7 +307,7 @@ class Watchdog:
         line = fault.line(launched.resume_command(self.resume_command))
         self._tell_launcher(line)
         if announce:
-            _write_line(f"dawnjax: {line}")
+            stop_signals.write_line(f"dawnjax: {line}")
         if on_death is not None:
             _within(_ON_DEATH_SECONDS, lambda: on_death(line))
         silent = fault.process_index if fault.is_silent else None
@@ -408,14 +408,6 @@ def _within(seconds: float, function: Callable[[], object]) -> bool:
     thread.start()
     thread.join(seconds)
     return not thread.is_alive()
-
-
-def _write_line(line: str) -> None:
-    """Write to standard error past Python's buffer, whose lock a stuck thread may hold."""
-    # A live display hides the cursor of a terminal and leaves it on the display's line.
-    before = "\x1b[?25h\n" if os.isatty(2) else ""
-    with contextlib.suppress(OSError):
-        os.write(2, f"{before}{line}\n".encode())
 
 
 def _flush_and_exit(exit_status: int) -> NoReturn:

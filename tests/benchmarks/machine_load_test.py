@@ -1,5 +1,6 @@
 """Load during a trial: measured always, and a rule that names disturbed trials."""
 
+import os
 import subprocess
 import sys
 
@@ -68,4 +69,4 @@ def test_work_of_others_is_seen_and_a_child_s_own_is_not():
         other.wait()
     assert load["load_before"] >= 0 and 0 <= load["stolen_fraction"] <= 1
     # The other process has a processor for itself, or a share of it where more work is there.
-    assert load["others_fraction"] > machine_load.MOST_TAKEN
+    assert load["others_fraction"] * (os.cpu_count() or 1) > 0.1

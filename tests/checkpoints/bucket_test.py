@@ -9,10 +9,10 @@ import math
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import forked
 import pytest
@@ -68,7 +68,7 @@ def training(run_dir: Path, compile_cache: str, directory: str = DIRECTORY) -> l
 
 def steps_in(store: ObjectStore) -> list[int]:
     """The steps that have a manifest."""
-    names = [name.split("/") for name in store.buckets["runs"]]
+    names = [name.split("/") for name in list(store.buckets["runs"])]  # the server adds to them
     return sorted(int(name[-2]) for name in names if name[-1] == "manifest.json")
 
 
@@ -83,11 +83,11 @@ def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cach
     run_dir = tmp_path / "run"
     command = training(run_dir, compile_cache)
     child = start(store, "-m", "dawnjax", *command)
-    wait_until(lambda: len(steps_in(store)) == 2, child)
+    wait_until(lambda: len(steps_in(store)) >= 2, child)
     child.kill()
     child.communicate()
 
-    older, newer = steps_in(store)
+    *_, older, newer = steps_in(store)
     bucket = store.buckets["runs"]
     prefix = f"digits/checkpoints/{newer}/"
     name = max((n for n in bucket if n.startswith(prefix)), key=lambda n: len(bucket[n].data))
@@ -168,18 +168,19 @@ def test_a_bucket_that_cannot_be_written_is_refused_in_one_line(store, tmp_path,
 @pytest.mark.processes
 def test_a_bucket_that_is_lost_costs_saves_and_not_the_run(store, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    child = start(store, "-m", "dawnjax", *training(run_dir, compile_cache))
+    answer = store.answer
 
-    def lose() -> None:
-        wait_until(lambda: bool(steps_in(store)), child)
-        store.refuses["runs"] = 403
+    def answer_until_the_second_save(method, target, headers, body):
+        if "/checkpoints/40" in unquote(target):
+            store.refuses["runs"] = 403
+        return answer(method, target, headers, body)
 
-    threading.Thread(target=lose).start()
-    output, _ = child.communicate(timeout=500)
-    assert child.returncode == 0, output
+    store.answer = answer_until_the_second_save
+    status, output = run(store, *training(run_dir, compile_cache))
+    assert status == 0, output
     assert "could not be saved: Forbidden" in output and "Traceback" not in output
     result = json.loads((run_dir / "result.json").read_text())
-    newest = steps_in(store)[-1]
+    [newest] = steps_in(store)
     assert result["reached"]
     assert any(f"the newest checkpoint is of step {newest}" in w for w in result["warnings"])
 
@@ -242,7 +243,7 @@ checkpoints.close()
         return answer(method, target, headers, body)
 
     store.answer = answer_until_arrays_come
-    output, _ = start(store, "-c", script).communicate(timeout=60)
+    output, _ = start(store, "-c", script).communicate(timeout=300)
     assert "gs://runs/a/1 could not be saved" in output
     assert steps_in(store) == []
 
@@ -261,7 +262,7 @@ for name in "bcdef":
 after = sorted(path.name for path in folder.iterdir())
 print(before, after, (folder / "f").is_dir(), (folder / "f" / "by_tensorstore").read_bytes())
 """
-    output, _ = start(store, "-c", script).communicate(timeout=60)
+    output, _ = start(store, "-c", script).communicate(timeout=300)
     shown = "['by_gcsfs'] ['b', 'by_gcsfs', 'c', 'd', 'e', 'f'] True b'2'"
     assert output.splitlines()[-1] == shown
 

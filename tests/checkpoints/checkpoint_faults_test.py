@@ -178,7 +178,7 @@ def test_a_full_disk_harms_neither_older_nor_later_checkpoints(tmp_path, how):
     if prefix is None:
         pytest.skip("no disk can be mounted here: neither unshare -rm nor unshare -m is allowed")
     process = run_role("fill_disk", tmp_path, how, prefix=prefix)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert output == "done\n"
     assert errors == "", "a failed save is told once, as a warning"
@@ -213,7 +213,7 @@ def one_of_two(index, port, directory):
         checkpoints.save(step, device_state(step, 4), metadata_of(step))
         started = time.monotonic()
         checkpoints.wait()
-        assert time.monotonic() - started < 20.0
+        assert time.monotonic() - started < 100.0
         assert len(warnings) == 1, warnings
         assert f"/{step} could not be saved: " in warnings[0]
         assert "File too large" in warnings[0], warnings
@@ -233,7 +233,7 @@ def one_of_two(index, port, directory):
     started = time.monotonic()
     checkpoints.save(10, device_state(10, 4), metadata_of(10))
     checkpoints.wait()
-    assert time.monotonic() - started < 20.0
+    assert time.monotonic() - started < 100.0
     assert len(warnings) == 1 and "/10 could not be saved: File exists;" in warnings[0], warnings
     warnings.clear()
     if index == "0":
@@ -262,7 +262,7 @@ def test_two_processes_save_together_and_agree(tmp_path):
     processes = [run_role("one_of_two", index, port, tmp_path) for index in (0, 1)]
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=100)
+            output, errors = process.communicate(timeout=300)
             assert process.returncode == 0, errors
             assert output.endswith("done\n")
     finally:

@@ -272,7 +272,7 @@ def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):
     for step in range(2, 12):
         checkpoints.save(step, device_state(step, 1), metadata_of(step))
     checkpoints.wait()
-    assert time.monotonic() - started < 20.0  # Orbax would wait for five minutes
+    assert time.monotonic() - started < 100.0  # Orbax would wait for five minutes
     assert threading.active_count() <= threads, "a thread that waits keeps the program from ending"
     assert len(warnings) == 10
     assert f"{directory}/2 could not be saved: File exists; the run goes on" in warnings[0]
@@ -315,7 +315,7 @@ def test_remains_that_cannot_be_deleted_are_not_waited_for(tmp_path, monkeypatch
     started = time.monotonic()
     checkpoints.save(1, device_state(1, 1), metadata_of(1))
     checkpoints.wait()
-    assert time.monotonic() - started < 20.0
+    assert time.monotonic() - started < 100.0
     assert len(warnings) == 1 and "Permission denied" in warnings[0]
     assert remains.exists()
     checkpoints.close()

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,11 +22,11 @@ pytestmark = pytest.mark.waits
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "group_worker.py"
-HEARTBEAT_SECONDS = 5
-DEADLINE_SECONDS = 3.0
+HEARTBEAT_SECONDS = 5  # where a test waits for it; 300 elsewhere, which no busy machine misses
+DEADLINE_SECONDS = 6.0
 # An idle machine takes a second or two; this one may be busy with other tests.
-STOP_SECONDS = 10.0
-END_SECONDS = HEARTBEAT_SECONDS + STOP_SECONDS / 2
+STOP_SECONDS = 20.0
+END_SECONDS = HEARTBEAT_SECONDS + STOP_SECONDS
 RESUME = "resume with: dawnjax train --run_dir=there"
 
 
@@ -50,7 +51,7 @@ class Group:
                 "num_processes": num_processes,
                 "coordinator_address": address if num_processes else "",
                 "events": str(directory),
-                "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
+                "heartbeat_timeout_seconds": 300,
                 **settings,
             }
             with self._output_file(process_id).open("wb") as output:
@@ -72,7 +73,7 @@ class Group:
         return file.read_text().splitlines() if file.exists() else []
 
     def wait_for_event(self, process_id: int, event: str) -> None:
-        wait_until(lambda: event in self.events(process_id), 60.0, lambda: self.output(process_id))
+        wait_until(lambda: event in self.events(process_id), 120.0, lambda: self.output(process_id))
 
     def signal(self, process_id: int, number: signal.Signals) -> None:
         self.workers[process_id].send_signal(number)
@@ -129,7 +130,7 @@ def group(tmp_path) -> Iterator:
 @pytest.mark.faults
 def test_a_group_agrees_and_parts_together(group):
     pair = group(gathers=True, steps=5, exit_status=3)
-    assert pair.statuses(0, 1, within=60.0) == [3, 3]
+    assert pair.statuses(0, 1, within=120.0) == [3, 3]
     for process_id in (0, 1):
         events = pair.events(process_id)
         assert 'gathered [{"process": 0}, {"process": 1}]' in events
@@ -154,12 +155,12 @@ def test_a_host_that_waits_in_vain_says_so(group):
     # Process 1 never comes; in the other group it is process 0, the one that they meet at.
     first = group("first", only=0, initialization_timeout_seconds=2)
     second = group("second", only=1, initialization_timeout_seconds=2)
-    assert first.statuses(0, within=40.0) == [1]
+    assert first.statuses(0, within=120.0) == [1]
     assert first.lines(0) == [
         "dawnjax: waited 2 s for 2 processes (flags), but not all of them came; start the same "
         "command on every host, or run alone with --processes.mode=off"
     ]
-    assert second.statuses(1, within=40.0) == [1]
+    assert second.statuses(1, within=120.0) == [1]
     (line,) = second.lines(1)
     assert "but process 0 does not answer at 127.0.0.1:" in line
 
@@ -168,8 +169,8 @@ def test_a_host_that_waits_in_vain_says_so(group):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_host_that_waits_for_the_others_can_be_interrupted(group, number):
     alone = group(only=0, initialization_timeout_seconds=300)
-    wait_until(lambda: alone.events(0), 60.0, lambda: alone.output(0))
-    wait_until(lambda: listens(alone.port), 60.0, lambda: alone.output(0))  # for the others
+    wait_until(lambda: alone.events(0), 120.0, lambda: alone.output(0))
+    wait_until(lambda: listens(alone.port), 120.0, lambda: alone.output(0))  # for the others
     alone.signal(0, number)
     assert alone.statuses(0, within=STOP_SECONDS) == [5]
     (line,) = alone.output(0).splitlines()
@@ -185,7 +186,7 @@ def test_a_port_in_use_is_one_line(group, tmp_path):
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         alone = group(only=0, coordinator_address=address)
-        assert alone.statuses(0, within=40.0) == [1]
+        assert alone.statuses(0, within=120.0) == [1]
     (line,) = alone.lines(0)
     assert line.startswith(f"dawnjax: process 0 cannot serve at {address}: something answers there")
 
@@ -196,11 +197,12 @@ def test_a_port_in_use_is_one_line(group, tmp_path):
 @pytest.mark.faults
 def test_a_killed_host_ends_the_others_within_the_heartbeat(group):
     # Connections break too, so that nobody waits for a long heartbeat timeout.
-    trio, pair = group("trio", num_processes=3), group("pair", heartbeat_timeout_seconds=100)
+    trio = group("trio", num_processes=3, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+    pair = group("pair")
     for killed, victims in ((2, trio), (1, pair)):
         victims.wait_for_event(killed, "step 5")
         victims.signal(killed, signal.SIGKILL)
-    for killed, victims, within in ((2, trio, END_SECONDS), (1, pair, 15.0 + STOP_SECONDS / 2)):
+    for killed, victims, within in ((2, trio, END_SECONDS), (1, pair, 15.0 + STOP_SECONDS)):
         survivors = range(killed)
         assert victims.statuses(*survivors, within=within) == [1] * killed
         for survivor in survivors:
@@ -214,7 +216,7 @@ def test_a_killed_host_ends_the_others_within_the_heartbeat(group):
 
 @pytest.mark.faults
 def test_the_others_survive_the_end_of_process_0_long_enough_to_name_it(group):
-    pair = group()
+    pair = group(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     pair.wait_for_event(1, "step 5")
     pair.signal(0, signal.SIGKILL)
     # JAX's runtime aborts them when its service is gone; they end with a line all the same.
@@ -228,7 +230,7 @@ def test_the_others_survive_the_end_of_process_0_long_enough_to_name_it(group):
 @pytest.mark.faults
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
-    pair = group(f"stopped_{stopped}")
+    pair = group(f"stopped_{stopped}", heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     pair.wait_for_event(0, "step 5")
     pair.signal(stopped, signal.SIGSTOP)
     assert pair.statuses(1 - stopped, within=END_SECONDS) == [1]
@@ -238,7 +240,7 @@ def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
     assert " s (killed, stopped or cut off) at step " in line
     # Should the stopped one go on, it finds that the others are gone.
     pair.signal(stopped, signal.SIGCONT)
-    assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
+    assert pair.statuses(stopped, within=END_SECONDS) == [1]
 
 
 @pytest.mark.faults
@@ -293,10 +295,15 @@ def test_a_stuck_host_is_found_and_named(group):
 
 @pytest.mark.faults
 def test_a_process_alone_that_is_stuck_ends(group):
-    alone = group(num_processes=0, progress_deadline_seconds=2.0, faults={"0 step 3": "hang"})
-    assert alone.statuses(0, within=60.0) == [1]
+    alone = group(
+        num_processes=0,
+        progress_deadline_seconds=DEADLINE_SECONDS,
+        faults={"0 step 3": "hang"},
+    )
+    assert alone.statuses(0, within=120.0) == [1]
     (line,) = alone.lines(0)
-    assert "made no progress for 2 s in misbehave" in line
+    told = re.search(r"made no progress for (\d+) s in misbehave", line)
+    assert told is not None and int(told[1]) >= DEADLINE_SECONDS
     assert line.endswith(f"at step 2 (train); {RESUME}")
 
 
@@ -310,8 +317,7 @@ def test_a_process_alone_that_is_stuck_ends(group):
     ],
 )
 def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, printed, reason):
-    # The heartbeat is long: nobody may need it.
-    pair = group(faults={f"{failing} step 5": fault}, heartbeat_timeout_seconds=100)
+    pair = group(faults={f"{failing} step 5": fault})
     pair.wait_for_event(failing, "step 4")
     survivor = 1 - failing
     failed, survived = pair.statuses(failing, survivor, within=STOP_SECONDS)

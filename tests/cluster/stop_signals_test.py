@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fault_runs import catches
 
 from dawnjax import __main__ as command_line
 from dawnjax.cluster import processes, stop_signals
@@ -29,21 +30,23 @@ def start(*argv: str, before: tuple[str, ...] = (), **options) -> subprocess.Pop
     )
 
 
-def catches(pid: int, number: signal.Signals) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+STARTED = """
+import time
+from dawnjax import __main__ as command_line
+command_line.run_command = lambda name, argv: time.sleep(30)
+command_line.main()
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-@pytest.mark.parametrize("command", ["train", "launch"])
+@pytest.mark.parametrize("command", ["train", "launch", "plan"])
 def test_a_signal_is_heard_from_the_moment_it_is_caught(command, number):
     # Before a listener is there it would be lost, and the command would go on.
-    process = start("-m", "dawnjax", command, "--experiment=none", cwd=ROOT)
+    process = start("-c", STARTED, command)
     while process.poll() is None and not catches(process.pid, number):
         pass
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (
         5,
         f"dawnjax {command}: ended by {number.name} with nothing to save\n",
@@ -59,7 +62,7 @@ os.write(1, b"listens\\n")
 os.write(1, b"waits\\n")
 {end}
 """
-WAIT = "time.sleep(30)"
+WAIT = "time.sleep(100)"
 
 
 def said(process: subprocess.Popen[str], number: signal.Signals) -> str:
@@ -98,31 +101,93 @@ def test_a_signal_after_the_work_is_done_keeps_its_status():
     time.sleep(0.3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == 3
+    assert process.wait(timeout=60) == 3
 
 
 def test_a_signal_that_comes_twice_at_once_is_one_request():
-    process = start("-c", PROGRAM.format(then="", end=WAIT))
+    assert 0.5 < stop_signals.ONE_REQUEST_SECONDS < 1.1
+    # However late a busy machine lets them be heard: all within the time, then none.
+    within, later = (f"stop_signals.ONE_REQUEST_SECONDS = {seconds}" for seconds in (1e9, 0.0))
+    process = start("-c", PROGRAM.format(then=within, end=WAIT))
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
-    for pause in (0.01, 0.5, 1.05):
+    assert said(process, signal.SIGINT) == "SIGINT\n"
+    for _ in range(3):
         process.send_signal(signal.SIGINT)
-        time.sleep(pause)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
+        time.sleep(0.01)
+    assert said(process, signal.SIGUSR1) == "SIGUSR1\n"
     process.kill()
-    assert process.communicate()[0] == "SIGINT\nSIGINT\n"
+    assert process.communicate()[0] == ""
+    process = start("-c", PROGRAM.format(then=later, end=WAIT))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
+    assert [said(process, signal.SIGINT) for _ in range(2)] == ["SIGINT\n"] * 2
+    process.kill()
+    process.wait()
+
+
+INTERRUPTED_BEFORE_ITS_COMMAND = """
+from dawnjax import __main__ as command_line
+class Commands(dict):
+    def __contains__(self, name):
+        signal.raise_signal(signal.SIGINT)
+        return True
+command_line.COMMANDS = Commands(command_line.COMMANDS)
+command_line.main()
+"""
 
 
 def test_an_interrupt_while_the_command_line_is_loaded_is_one_line():
-    # As at a terminal: a shell lets its background jobs ignore Ctrl-C, and they hand that on.
-    heeded = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    module = f"import sys; sys.argv = ['dawnjax', 'list']; {heeded}; import dawnjax; "
-    process = start("-c", f"{module} signal.raise_signal(signal.SIGINT)")
-    assert process.communicate()[1] == "dawnjax: interrupted before it began\n"
-    assert process.returncode == 5
+    module = "import signal, sys; sys.argv = ['dawnjax', 'list']; import dawnjax; "
+    for interrupted in ("signal.raise_signal(signal.SIGINT)", INTERRUPTED_BEFORE_ITS_COMMAND):
+        process = start("-c", f"{module}{interrupted}")
+        assert process.communicate()[1] == "dawnjax: interrupted before it began\n"
+        assert process.returncode == 5
     process = start("-c", f"{module.replace('dawnjax', 'mine', 1)} signal.raise_signal(2)")
     assert "KeyboardInterrupt" in process.communicate()[1], "a program has its own handler"
+
+
+LOSES_INTERRUPTS = """
+import gc, signal, sys, time
+sys.argv = ["dawnjax", "check"]
+from dawnjax import __main__ as command_line
+from dawnjax.commands import check
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+def in_an_except():
+    try:
+        interrupt()
+    except:
+        pass
+
+def in_a_callback():
+    gc.callbacks.append(lambda phase, _: phase == "start" and interrupt())
+    gc.collect()
+    gc.callbacks.clear()
+
+def main(argv):
+    in_{}()
+    time.sleep(30)
+
+check.main = main
+sys.exit(command_line.main())
+"""
+
+
+@pytest.mark.parametrize("where", ["an_except", "a_callback"])
+def test_an_interrupt_that_a_library_loses_comes_again(where):
+    process = start("-c", LOSES_INTERRUPTS.format(where))
+    assert process.communicate()[1].splitlines()[-1] == "dawnjax check: interrupted"
+    assert process.returncode == 5
+
+
+def test_an_interrupt_in_an_exec_has_the_status_of_an_interrupt():
+    code = "exec('import signal; signal.raise_signal(signal.SIGINT)')"
+    process = start("-c", LOSES_INTERRUPTS.replace("    in_{}()\n", f"    {code}\n"))
+    assert process.communicate()[1] == "dawnjax check: interrupted\n"
+    assert process.returncode == 5
 
 
 def test_code_that_exits_with_0_fails_the_command(monkeypatch, capsys):
@@ -145,7 +210,7 @@ def test_a_signal_while_python_ends_keeps_the_status():
     assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
     time.sleep(0.3)
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(timeout=10) == 3
+    assert process.wait(timeout=60) == 3
 
 
 def test_a_deleted_working_directory_is_one_line(tmp_path, monkeypatch, capsys):

@@ -5,14 +5,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import forked
 import jax
 import numpy as np
 import pytest
+from fault_runs import stopped_once
 from first_steps import SEED, train_steps
 from shared_runs import copied_once
 from trained import final_state_of, restored_state, result_of
@@ -193,15 +192,10 @@ def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache
     longer.append("--checkpoint.every_steps=20")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    command = ["train", *longer, f"--run_dir={tmp_path / 'killed'}"]
-    process = forked.start(
-        [sys.executable, "-m", "dawnjax", *command], env=environment, stderr=subprocess.DEVNULL
-    )
-    first_save = tmp_path / "killed" / "checkpoints" / "40"
-    while process.poll() is None and not first_save.exists():
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -9, "it ended before it could be killed"
+    run_dir = tmp_path / "killed"
+    command = [sys.executable, "-m", "dawnjax", "train", *longer, f"--run_dir={run_dir}"]
+    first_save = run_dir / "checkpoints" / "40"
+    assert stopped_once(first_save.exists, command, run_dir, env=environment) == -9
     for name in ("killed", "whole"):
         assert main(["train", *longer, f"--run_dir={tmp_path / name}"]) == 3
     assert result_of(tmp_path / "killed")["interruptions"] == 1
@@ -223,7 +217,7 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     result = result_of(tmp_path / "run")

@@ -383,7 +383,7 @@ def run_child(directory: pathlib.Path, count: int) -> subprocess.CompletedProces
         cwd=pathlib.Path(__file__).parent,  # from which it imports this file
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

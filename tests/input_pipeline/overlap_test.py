@@ -16,11 +16,15 @@ from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
 from dawnjax.input_pipeline.reading import overlap
 from dawnjax.input_pipeline.reading.dataset import DataError, Overlap
 
-RANDOM = np.random.default_rng(0)
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    """Numbers that are the same whichever tests ran before."""
+    return np.random.default_rng(0)
 
 
-def test_images_of_an_npz(tmp_path, capsys):
-    images = RANDOM.integers(0, 256, (9, 6, 5, 3), np.uint8)
+def test_images_of_an_npz(random, tmp_path, capsys):
+    images = random.integers(0, 256, (9, 6, 5, 3), np.uint8)
     evaluated = np.concatenate([images[:2], images[:1], 255 - images[:1]])
     parts = {"train_x": images, "train_y": np.arange(9) % 3}
     np.savez(tmp_path / "a.npz", **parts, test_x=evaluated, test_y=np.arange(4) % 3)
@@ -34,11 +38,11 @@ def test_images_of_an_npz(tmp_path, capsys):
     assert declaration.overlap == Overlap(shared=3, compared=4, unit="images")
 
 
-def test_photographs_as_they_are(tmp_path, monkeypatch):
+def test_photographs_as_they_are(random, tmp_path, monkeypatch):
     for number, split in enumerate(("train", "train", "val")):
         folder = tmp_path / split / "cat"
         folder.mkdir(parents=True, exist_ok=True)
-        image = RANDOM.integers(0, 256, (8, 8, 3), np.uint8)
+        image = random.integers(0, 256, (8, 8, 3), np.uint8)
         cv2.imwrite(str(folder / f"{number}.png"), image)
     shutil.copy(tmp_path / "train" / "cat" / "0.png", tmp_path / "val" / "cat" / "again.jpg")
     data = Images(name="mine", data_dir=str(tmp_path), image_side=8)
@@ -110,21 +114,21 @@ def shards(directory, **streams) -> TokenShards:
     return TokenShards(data_dir=str(directory), sequence_length=16)
 
 
-def test_tokens_wherever_they_begin(tmp_path):
-    train = RANDOM.integers(0, 256, 300_000)
-    known = np.concatenate([RANDOM.integers(0, 256, 777), train[123_457:125_457]])
+def test_tokens_wherever_they_begin(random, tmp_path):
+    train = random.integers(0, 256, 300_000)
+    known = np.concatenate([random.integers(0, 256, 777), train[123_457:125_457]])
     declared = shards(tmp_path, a_train=train[:99], b_train=train[99:], val=known).spec()
     assert declared.declaration is not None and declared.declaration.overlap is not None
     found = declared.declaration.overlap
     # 2,000 tokens begin 1,873 passages of 128; one of 16 is compared.
     assert 80 < found.shared < 140 < found.compared < 190
-    other = shards(tmp_path, val=RANDOM.integers(0, 256, 2777)).spec().declaration
+    other = shards(tmp_path, val=random.integers(0, 256, 2777)).spec().declaration
     assert other is not None and other.overlap is not None and other.overlap.shared == 0
 
 
-def test_large_shards_are_compared_whole(tmp_path, monkeypatch):
+def test_large_shards_are_compared_whole(random, tmp_path, monkeypatch):
     monkeypatch.setattr("dawnjax.input_pipeline.datasets.token_shards.MOST_COMPARED_BYTES", 0)
-    tokens = RANDOM.integers(0, 256, 500)
+    tokens = random.integers(0, 256, 500)
     declaration = shards(tmp_path, train=tokens, val=tokens).spec().declaration
     assert declaration is not None
     assert declaration.overlap == Overlap(shared=1, compared=1, unit="shards")
@@ -143,8 +147,8 @@ def test_a_shard_is_of_the_split_that_its_name_has_as_a_word(tmp_path):
         shards(tmp_path, train_val=np.arange(20)).spec()
 
 
-def test_tokens_of_a_wide_vocabulary():
-    train = RANDOM.integers(70_000, 128_256, 9_000, np.uint32)
+def test_tokens_of_a_wide_vocabulary(random):
+    train = random.integers(70_000, 128_256, 9_000, np.uint32)
     found = overlap.shared_passages([train], [np.concatenate([train[5_000:6_000], train[:64]])])
     assert found is not None and 0 < found.shared < found.compared
     # Tokens that are equal in their lower 16 bits are different ones.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dawnjax.machine import hosts
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler, visible_cores
 
@@ -27,7 +28,7 @@ def test_a_sample_holds_what_this_process_used():
         pass
     after = sampler.sample()
     assert samples == [before, after]
-    assert 0.2 <= after["cpu_seconds"] - before["cpu_seconds"] < 2.0
+    assert 0.2 <= after["cpu_seconds"] - before["cpu_seconds"] < 10.0
     assert after["memory_bytes"] - before["memory_bytes"] > 0.9 * len(held)
     assert after["cores"] == visible_cores() == len(os.sched_getaffinity(0))
     assert after["network_bytes"]["machine_wide"] is True
@@ -46,19 +47,28 @@ def test_device_memory_is_that_of_the_fullest_device():
     assert HostSampler(lambda _: None, devices=devices).sample()["device_memory_peak_bytes"] == 7
 
 
-def test_the_period_is_the_longest_gap():
+def test_the_period_is_the_longest_gap(monkeypatch):
+    # By a clock of its own: a busy machine wakes a thread late. Here a tenth late, then suspended.
+    now, late, ended = [0.0], iter([0.0, 0.02, 0.0, 0.02, 1.0, 0.0, 0.0]), threading.Event()
+
+    class Clock(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            seconds = next(late, None)
+            if seconds is None or timeout is None:
+                ended.set()
+                return True
+            now[0] += timeout + seconds
+            return False
+
+    fake = types.SimpleNamespace
+    monkeypatch.setattr(hosts, "threading", fake(**{**vars(threading), "Event": Clock}))
+    monkeypatch.setattr(hosts, "time", fake(**{**vars(time), "perf_counter": lambda: now[0]}))
     times = []
-    sampler = HostSampler(lambda _: times.append(time.perf_counter()), period_seconds=0.2)
+    sampler = HostSampler(lambda _: times.append(now[0]), period_seconds=0.2)
     sampler.start()
-    time.sleep(2.0)
+    assert ended.wait(60.0)
     sampler.stop()
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
-    assert 9 <= len(gaps) <= 12  # One each 0.18 s.
-    # The machine may be busy with other tests, so one late wake-up is no failure.
-    assert sorted(gaps)[-2] <= 0.2
-    taken = len(times)
-    time.sleep(0.3)
-    assert len(times) == taken
+    assert times == pytest.approx([0.0, 0.18, 0.38, 0.54, 0.74, 1.9, 1.9, 2.08])
 
 
 def test_a_full_disk_does_not_end_the_heartbeat():
@@ -74,7 +84,7 @@ def test_a_full_disk_does_not_end_the_heartbeat():
 
     sampler = HostSampler(record, period_seconds=0.02)
     sampler.start()
-    assert recorded.wait(5.0)
+    assert recorded.wait(60.0)
     sampler.stop()
     assert sampler.failed_records == 2
 

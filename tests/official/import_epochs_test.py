@@ -237,6 +237,7 @@ def test_a_line_of_json_with_pythons_quotes_is_read_and_named():
         read_trial(code)
 
 
+@pytest.mark.compiles
 def test_many_lines_in_pythons_notation_are_refused_in_time():
     line = b":::MLL 1560873800.000 a: {'value': 1, 'metadata': {'lineno': 1}}\n"
     with pytest.raises(Exception, match="lines in Python's notation"):

@@ -110,7 +110,7 @@ def test_a_tracker_that_hangs_holds_no_run_up(monkeypatch, tmp_path):
     for step in range(1000):
         served.write(step, {"loss": 0.5})
     served.close()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert said == ["trackers did not finish within 0.2 s; their last points may be missing"]
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+from ports import free_port
 
 from dawnjax.__main__ import main
 from dawnjax.study import runners
@@ -117,8 +118,7 @@ def test_the_pods_of_a_job_set_make_one_run_of_a_trial(tmp_path):
     job_set = manifest(out, "hosts=2")
     [job] = job_set["spec"]["replicatedJobs"]
     [_, _, script] = job["template"]["spec"]["template"]["spec"]["containers"][0]["command"]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     # The name that a JobSet's network gives to the first pod of the trial.
     script = script.replace(
         'dawnjax-study-trial-"$DAWNJAX_TRIAL"-0.dawnjax-study:8476', f"127.0.0.1:{port}"
@@ -166,7 +166,7 @@ def stopped_in_a_pod(command: list[str], tmp_path) -> list[str]:
         line = pod.stdout.readline()
         assert line, "it ended"
     pod.terminate()
-    rest, _ = pod.communicate(timeout=60)
+    rest, _ = pod.communicate(timeout=240)
     assert "stops" in rest and pod.returncode == 5
     return str(line).split()[1:]
 
@@ -184,7 +184,7 @@ def test_a_pod_that_is_stopped_as_its_trial_starts_leaves_no_trial_behind(tmp_pa
     [container] = job["spec"]["template"]["spec"]["containers"]
     for _ in range(20):
         pod = a_pod(container["command"], STOPPED_AS_IT_STARTS, tmp_path)
-        pod.communicate(timeout=60)  # it lasts as long as the trial, which has the same output
+        pod.communicate(timeout=240)  # it lasts as long as the trial, which has the same output
         assert pod.returncode == 5
 
 

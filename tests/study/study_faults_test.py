@@ -49,7 +49,7 @@ def why_not_the_same(out: Path, compile_cache: str, expected: list) -> str:
 
 
 def is_left(family: list[psutil.Process]) -> bool:
-    return bool(psutil.wait_procs(family, timeout=5)[1])
+    return bool(psutil.wait_procs(family, timeout=20)[1])
 
 
 def family_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
@@ -116,12 +116,12 @@ def test_signals_to_a_study_leave_nobody_and_lose_nothing(
         family, is_starting = family_of(process), is_before_the_program(process.pid)
         asked = time.monotonic()
         process.send_signal(kind)
-        stderr = process.communicate(timeout=90)[1].decode()
+        stderr = process.communicate(timeout=240)[1].decode()
         seconds, status = time.monotonic() - asked, process.returncode
         why = "a process is left" if is_left(family) else ""
-        if status not in (0, 5) and not (is_starting and status == -kind):
+        if status not in (0, 5) and not (is_starting and status in (-kind, 1)):
             why = why or f"status {status}: {stderr[-300:]}"  # 0 where the trials were over
-        if seconds > 10.0 or "Traceback" in stderr:
+        if seconds > signals.within(10.0) or ("Traceback" in stderr and not is_starting):
             why = why or f"took {seconds:.1f} s: {stderr[-300:]}"
         why = why or why_not_the_same(out, compile_cache, expected)
         label = f"{number}, {kind.name} after {delay:.2f} s"
@@ -183,6 +183,6 @@ def test_a_scaling_study_that_ends_leaves_no_trial(number, tmp_path, compile_cac
     family = family_of(process)
     assert len(family) >= 3, "the launcher and its two processes"
     process.send_signal(number)
-    process.communicate(timeout=90)
+    process.communicate(timeout=240)
     assert process.returncode == (5 if number == signal.SIGTERM else -number)
     assert not is_left(family)

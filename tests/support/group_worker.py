@@ -42,7 +42,7 @@ def main(settings: dict) -> int:
             coordinator_address=settings.get("coordinator_address", ""),
             num_processes=settings.get("num_processes", 0),
             process_id=settings.get("process_id", -1),
-            initialization_timeout_seconds=settings.get("initialization_timeout_seconds", 60),
+            initialization_timeout_seconds=settings.get("initialization_timeout_seconds", 200),
             heartbeat_timeout_seconds=settings.get("heartbeat_timeout_seconds", 100),
             progress_deadline_seconds=settings.get("progress_deadline_seconds", 0.0),
         )
@@ -86,7 +86,10 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
             processes.gather("together")
             with contextlib.suppress(RunError), processes.first_goes_first(waits):
                 began = time.monotonic()
-                time.sleep(0.5 if process_id == 0 else 0.0)
+                if not waits:
+                    processes.gather("both are inside")
+                elif process_id == 0:
+                    time.sleep(0.5)
                 tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
                 if waits:
                     raise RunError("as in all others")

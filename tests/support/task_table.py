@@ -9,7 +9,8 @@ import dataclasses
 import itertools
 import shutil
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trained import failing_at_call
 
 from dawnjax.__main__ import main
 from dawnjax.call_queue import CallQueue
+from dawnjax.cluster.preemption import Preemption
 from dawnjax.generations import Generations
 from dawnjax.journal import Journal
 
@@ -393,33 +395,46 @@ def copied_run(
     return shutil.copytree(trained_run(factory, name, compile_cache), directory)
 
 
+def ask_to_stop(patch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Function that sends SIGTERM to this process and waits until the run has heard of it."""
+    heard, ask = threading.Event(), Preemption.ask
+
+    def ask_and_tell(self: Preemption, number: signal.Signals) -> None:
+        ask(self, number)
+        heard.set()
+
+    def send() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        assert heard.wait(60.0)
+
+    patch.setattr(Preemption, "ask", ask_and_tell)
+    return send
+
+
 @contextlib.contextmanager
 def cut_off(row: Row) -> Iterator[None]:
     """End a run early, as an error or a signal does."""
-    if row.signalled_in_call:
-        count, make = itertools.count(1), Generations.advance
-
-        def advance(self: Generations, *arguments: Any) -> Any:
-            if next(count) == row.signalled_in_call:
-                signal.raise_signal(signal.SIGTERM)
-            return make(self, *arguments)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Generations, "advance", advance)
-            yield
-        return
-    if not row.is_signalled:
+    if not row.signalled_in_call and not row.is_signalled:
         with failing_at_call(row.fails_at_call):
             yield
         return
-    real = Journal.record_steps
-
-    def signalled(self: Journal, queue: CallQueue, waited: float) -> Any:
-        fine = real(self, queue, waited)
-        if self.step >= row.steps // 2:
-            signal.raise_signal(signal.SIGTERM)
-        return fine
-
+    count, make, record = itertools.count(1), Generations.advance, Journal.record_steps
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "record_steps", signalled)
+        send = ask_to_stop(patch)
+
+        def advance(self: Generations, *arguments: Any) -> Any:
+            if next(count) == row.signalled_in_call:
+                send()
+            return make(self, *arguments)
+
+        def signalled(self: Journal, queue: CallQueue, waited: float) -> Any:
+            fine = record(self, queue, waited)
+            if self.step >= row.steps // 2:
+                send()
+            return fine
+
+        if row.signalled_in_call:
+            patch.setattr(Generations, "advance", advance)
+        else:
+            patch.setattr(Journal, "record_steps", signalled)
         yield

@@ -220,7 +220,7 @@ def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=400,
         )
 
     # A constant rate, so that the shorter run begins as the longer one.
