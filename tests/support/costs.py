@@ -18,7 +18,7 @@ SLACK = 8
 
 The limit finds a test of the wrong class; it is no measurement, and no busy machine fails it."""
 
-LIMITS = {"unit": 2.0, "waits": 5.0, "compiles": 30.0, "processes": 60.0}
+LIMITS = {"unit": 1.0, "waits": 5.0, "compiles": 15.0, "processes": 30.0}
 """CPU seconds of the dearest test of each class on an idle machine, about."""
 
 RECORD_VARIABLE = "DAWNJAX_TEST_COSTS"
