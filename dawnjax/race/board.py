@@ -1,5 +1,6 @@
 """The board of a folder of entries: a table for each track, as text and as one HTML page."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def _place(row: Row) -> tuple[int, float, str]:
     entry, verdict = row
     word = verdict.word if verdict else ""
     ratio = verdict.baseline.ratio if verdict and verdict.baseline else None
-    return _ORDER.index(word), ratio or 0.0, entry.name
+    return _ORDER.index(word), math.inf if ratio is None else ratio, entry.name
 
 
 def board_table(track: Track, rows: Sequence[Row]) -> Table:
@@ -175,10 +176,10 @@ def _leader(track: str, rows: Sequence[Row]) -> str:
     entry, verdict = rows[0]
     if verdict is None or verdict.word != "accepted" or verdict.baseline is None:
         return f"{track}: {BASELINE} is the record."
-    assert (
-        verdict.baseline.ratio is not None
-    )  # an accepted entry has one, or the rival never reached
-    return f"{track}: {entry.name} takes {words.times(verdict.baseline.ratio)} {BASELINE}'s time."
+    ratio = verdict.baseline.ratio
+    if ratio is None:
+        return f"{track}: {entry.name} reaches the target, and {BASELINE} did not."
+    return f"{track}: {entry.name} takes {words.times(ratio)} {BASELINE}'s time."
 
 
 def write_page(boards: dict[str, list[Row]], out: Path) -> Path:

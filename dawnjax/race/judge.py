@@ -93,12 +93,17 @@ def verify(
     fault = rules.first_fault(folder, read, track, tracks.baseline_fields(track))
     if fault is not None:
         raise ConfigError(f"{folder}: {fault}")
-    verdicts = folder.absolute().parent / VERDICTS if verdicts is None else verdicts
+    beside = folder.absolute().parent
+    verdicts = beside / VERDICTS if verdicts is None else verdicts
+    place = next(path for path in (verdicts, *verdicts.absolute().parents) if path.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise ConfigError(f"no verdict can be written in {place}: choose another --verdicts")
     entry_hash, versions = content_hash(read.hashes), installed()
     state = state_of(entry_hash, versions)
     earlier = read_verdict(verdicts, entry.name)
     if earlier is not None and earlier.state == state and earlier.word != "not_judged":
         return earlier, True
+    record = _standing_record(beside, verdicts, track, entry.name, trusts=without_sandbox)
 
     def judged(word: Word, **more: Any) -> JudgedEntry:
         return JudgedEntry(
@@ -115,15 +120,17 @@ def verify(
     if track.platform == "gpu" and not devices.gpus():
         why = "its folder, hashes, code and trials hold; its time and weights need one GPU"
         verdict = judged("not_judged", why=why, not_judged=("time and weights: no GPU is here",))
-        write_verdict(verdicts, verdict)
+        if earlier is None or earlier.entry_hash != entry_hash:  # a judged one stays
+            write_verdict(verdicts, verdict)
         return verdict, False
     baseline, data, spec = _baseline(track, data_dir)
     own = _side(entry.name, entry.experiment, entry.options, folder, entry.source)
-    record = _standing_record(folder.absolute().parent, verdicts, track, entry.name)
     sides = [baseline, own, *([record] if record else [])]
     with _work() as work:
         (work / "try").mkdir()
         kind = sandbox.NONE if without_sandbox else sandbox.choose(work / "try")
+        if data_dir is not None and kind != sandbox.NONE:
+            sandbox.refuse_shown(data_dir)
         handover = Handover.prepare(data, spec, work / "train")
         course = Course(track=track, handover=handover, sandbox=kind, work=work, data_dir=data_dir)
         try:
@@ -169,18 +176,11 @@ def _work() -> Iterator[Path]:
 
 def _baseline(track: Track, data_dir: Path | None) -> tuple[Side, Any, Any]:
     """The baseline, its dataset and the specification of the data, which are the track's."""
-    has_place = hasattr(tracks.baseline_request(track).experiment.data, "data_dir")
-    if has_place and data_dir is None:
-        raise ConfigError(f"--data_dir is missing: where the data of {track.name} lie")
-    if data_dir is not None and not has_place:
-        raise ConfigError(f"--data_dir: the data of {track.name} come with the installation")
-    request = tracks.baseline_request(track, str(data_dir.resolve()) if data_dir else "")
-    data: Any = request.experiment.data
-    spec = data.spec()
+    experiment, spec = tracks.data_at(track, data_dir)
     if why := track.wrong_data(spec):
         raise ConfigError(f"the data are not those of the track {track.name}: {why}")
-    experiment = rules.without_place(to_json(request.experiment))
-    return Side(name=BASELINE, experiment=experiment, options={}), data, spec
+    fields = rules.without_place(to_json(experiment))
+    return Side(name=BASELINE, experiment=fields, options={}), experiment.data, spec
 
 
 def _side(
@@ -190,14 +190,21 @@ def _side(
     return Side(name=name, experiment=experiment, options=options, sources=sources, main=main)
 
 
-def _standing_record(folder: Path, verdicts: Path, track: Track, name: str) -> Side | None:
-    """Fastest accepted entry of a track beside another; None where the baseline is the record."""
+def _standing_record(
+    folder: Path, verdicts: Path, track: Track, name: str, *, trusts: bool
+) -> Side | None:
+    """Fastest accepted entry of a track beside another; None where the baseline is the record.
+
+    One that was judged without a sandbox counts only where the judge `trusts` code again.
+    """
     found: list[tuple[float, Side]] = []
     for other, (path, entry) in entries_in(folder).items():
         if other == name or entry.track != track.name:
             continue
         verdict = read_verdict(verdicts, other)
         if verdict is None or verdict.word != "accepted" or verdict.baseline is None:
+            continue
+        if verdict.sandbox == sandbox.NONE and not trusts:
             continue
         read = rules.read(path)
         if content_hash(read.hashes) != verdict.entry_hash or verdict.baseline.ratio is None:
@@ -216,6 +223,7 @@ def _heats(
     seeds = draw.sample(range(2**31), rounds)
     number = 0
     for place, seed in enumerate(seeds, 1):
+        course.handover.shuffle()
         order = [*sides]
         draw.shuffle(order)
         for side in order:
@@ -228,7 +236,9 @@ def _heats(
             if fault is not None:
                 raise _failed(Fault(fault.rule, f"seed {seed}: {fault.why}"), side, own)
             heats[side.name].append(heat)
-        if fault := preparation_fault(course.track, heats[own.name], heats[BASELINE]):
+        # The first runs of a machine read all from a cold disk.
+        fault = preparation_fault(course.track, heats[own.name], heats[BASELINE])
+        if fault is not None and place >= FEWEST_TRIALS:
             raise BrokenRuleError(fault)
         times = ", ".join(f"{s.name} {words.rounded(heats[s.name][-1].seconds)} s" for s in sides)
         tell(f"round {place} of {rounds}, seed {seed}: {times}")
@@ -242,10 +252,18 @@ def _failed(fault: Fault, side: Side, own: Side) -> Exception:
 
 
 def _measured(course: Course, side: Side, heats: list[Heat], own: Side) -> SideResult:
-    trials = []
-    for heat, measured in zip(heats, course.measure(side, heats), strict=True):
+    try:
+        answers = course.measure(side, heats)
+    except RunError as error:  # also of weights that were made to stop the measurement
+        raise _failed(Fault("weights", str(error)), side, own) from None
+    trials, seeds = [], dict[str, int]()
+    for heat, measured in zip(heats, answers, strict=True):
         if measured.fault and measured.fault != NO_WEIGHTS:
             raise _failed(Fault("weights", f"seed {heat.seed}: {measured.fault}"), side, own)
+        other = seeds.setdefault(measured.digest or f"{heat.seed}", heat.seed)
+        if other != heat.seed:
+            why = f"seeds {other} and {heat.seed} gave equal weights: it takes a seed of its own"
+            raise _failed(Fault("seed", why), side, own)
         trials.append(
             Trial(
                 seed=heat.seed,

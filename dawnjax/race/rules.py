@@ -7,8 +7,9 @@ judge believes neither log nor code (`judge`, `sandbox`, `handover`).
 import ast
 import dataclasses
 import json
+import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,11 +51,20 @@ OPTIONS = ("steps_per_call", "data_placement", "keep_freed_memory")
 
 _JUDGES = ("tensorboard", "tracker", "checkpoint.every_seconds", "checkpoint.every_steps")
 
-_OUTSIDE = {
-    *("socket", "ssl", "urllib", "http", "ftplib", "smtplib", "telnetlib", "requests", "httpx"),
-    *("aiohttp", "subprocess", "multiprocessing", "ctypes", "cffi"),
+_LIBRARIES = {
+    *("__future__", "abc", "collections", "dataclasses", "enum", "functools", "itertools", "math"),
+    *("operator", "typing", "flax", "jax", "numpy", "optax"),
 }
-"""Modules that lead out of the process or around it."""
+_OF_DAWNJAX = {"config", "experiments", "input_pipeline", "models", "optim", "tasks"}
+"""Modules that a source may import; a recipe needs no others."""
+
+_OUTSIDE = {
+    *("__builtins__", "__import__", "builtins", "compile", "eval", "exec", "gc", "importlib"),
+    *("delattr", "getattr", "globals", "inspect", "locals", "setattr", "sys", "threading", "vars"),
+    *("ctypes", "ctypeslib", "multiprocessing", "os", "subprocess", "http", "socket", "urllib"),
+    *("fromfile", "genfromtxt", "io", "load", "loadtxt", "memmap", "open", "pathlib", "pickle"),
+}
+"""Names that lead to files, to other processes or around the project's code."""
 
 
 class Fault(NamedTuple):
@@ -118,6 +128,8 @@ def first_fault(
 
 def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any]) -> Iterator[Fault]:
     entry = read.entry
+    if track.lacks:
+        yield Fault("data", f"no entry of {track.name} can be judged: {track.lacks}")
     if entry.track != track.name:
         yield Fault("track", f"the entry is for the track {entry.track}, not {track.name}")
     for path in our_runs.find_run_directories(folder / RUNS):
@@ -241,6 +253,7 @@ def source_faults(
             f"source and fields pack to {packed:,} bytes; at most {track.limits.packed_bytes:,} "
             "may race: data and weights must not hide in them"
         )
+    own = {Path(name).parts[0].removesuffix(".py") for name in sources} - sys.stdlib_module_names
     for name, text in sources.items():
         try:
             tree = ast.parse(text)
@@ -248,18 +261,45 @@ def source_faults(
             yield f"{name} is no Python"
             continue
         for node in ast.walk(tree):
-            imported: list[str] = []
-            if isinstance(node, ast.Import):
-                imported = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                imported = [node.module or ""]
-            outside = [module for module in imported if module.partition(".")[0] in _OUTSIDE]
-            if outside:
-                line = getattr(node, "lineno", 0)
-                yield (
-                    f"{name}:{line}: imports {outside[0]}, and a run reaches no network and starts "
-                    "no process"
-                )
+            if why := _beyond_a_recipe(node, own):
+                yield f"{name}:{getattr(node, 'lineno', 0)}: {why}"
+
+
+def _beyond_a_recipe(node: ast.AST, own: Collection[str]) -> str:
+    """Reason why a part of a source does more than describe a recipe; empty if it does not.
+
+    It shows people what to read. The walls around a run are those of `sandbox`.
+    """
+    modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        modules = [f"{node.module}.{alias.name}" for alias in node.names]
+    for module in modules:
+        root, *parts = module.split(".")
+        is_open = root in own or root in _LIBRARIES
+        if not is_open and not (root == "dawnjax" and parts and parts[0] in _OF_DAWNJAX):
+            known = ", ".join(sorted(_LIBRARIES - {"__future__"}))
+            return f"imports {module}; a recipe has {known}, and dawnjax.experiments and the like"
+    words = [part for module in modules for part in module.split(".")[1:]]
+    if isinstance(node, ast.Attribute):
+        words.append(node.attr)
+    elif isinstance(node, ast.Name):
+        words.append(node.id)
+    if taken := next((word for word in words if word in _OUTSIDE), None):
+        return f"uses {taken}; a recipe reads no file, starts no process and changes no other code"
+    is_own = isinstance(node, ast.Attribute) and _is_own(node.value)
+    private = next((word for word in words if word.startswith("_")), None)
+    if private and not is_own and not isinstance(node, ast.Name):
+        return f"uses {private}, which is private to what it imports"
+    if isinstance(node, ast.Attribute) and not is_own and not isinstance(node.ctx, ast.Load):
+        return f"sets {node.attr} of what is not its own"
+    return ""
+
+
+def _is_own(value: ast.expr) -> bool:
+    """True for `self`, `cls` and `super()`."""
+    called = value.func if isinstance(value, ast.Call) else value
+    names = {"super"} if isinstance(value, ast.Call) else {"self", "cls"}
+    return isinstance(called, ast.Name) and called.id in names
 
 
 def trial_faults(runs: Sequence[OurRun], track: Track) -> Iterator[str]:

@@ -1,13 +1,16 @@
 """The board: places, ties by name, and verdicts that no longer hold."""
 
+import dataclasses
+
 import pytest
 from made_race import write_entry
 
+from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.race import board, rules
 from dawnjax.race.entry import Trial, content_hash
 from dawnjax.race.tracks import read_track
-from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, write_verdict
+from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, read_verdict, write_verdict
 
 
 def judge(folder, word, ratio, **more):
@@ -74,3 +77,21 @@ def test_a_damaged_verdict_and_an_empty_folder_are_one_line(tmp_path):
     (folder.parent / "verdicts" / "mine.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"mine.json is no verdict \(name is missing\); remove"):
         board.read_board(folder.parent)
+
+
+def test_a_record_beside_a_baseline_that_never_reached_and_words_of_a_run(tmp_path, capsys):
+    folder, _ = write_entry(tmp_path)
+    judge(folder, "accepted", 0.5)
+    verdicts = folder.parent / "verdicts"
+    verdict = read_verdict(verdicts, "mine")
+    assert verdict is not None and verdict.baseline is not None
+    never = {"word": "only_second_reached", "ratio": None, "low": None, "high": None}
+    beside = dataclasses.replace(verdict.baseline, **never)
+    write_verdict(verdicts, dataclasses.replace(verdict, baseline=beside))
+    cheat, _ = write_entry(tmp_path, "cheat")
+    judge(cheat, "refused", 0.5, rule="run", why="it ended: \x1b[2J")
+    page = board.page_of(board.read_board(folder.parent))
+    assert "mine reaches the target, and the baseline did not." in page
+    assert main(["race", "board", str(folder.parent)]) == 0
+    shown = capsys.readouterr().out
+    assert "run: it ended: \\u001b[2J" in shown and "\x1b" not in shown

@@ -10,11 +10,36 @@ import pytest
 from made_race import RECIPE, baseline, write_entry, write_side, write_trial
 
 from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.race import entry as entries
 from dawnjax.race import rules, submit, tracks
 from dawnjax.race.tracks import read_track
 
 DIGITS = read_track("digits")
+OPTIMIZER = """
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import optax
+import steps
+
+from dawnjax.config.experiment import Sgd
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signs(Sgd):
+    TAG = "signs"
+
+    def build(self, rate):
+        super().__init__()
+        self._rule = functools.partial(optax.sign_sgd, rate * steps.SIZE)
+        return _chained(self._rule)
+
+
+def _chained(rule):
+    return optax.chain(rule(), optax.scale(jnp.float32(1)))
+"""
 WEIGHTS = base64.b64encode(random.Random(0).randbytes(15_000)).decode()
 
 
@@ -107,6 +132,39 @@ def test_a_model_of_ones_own_cannot_be_measured_apart(tmp_path):
         write_entry(tmp_path, changes={"model": model}, source=RECIPE)
 
 
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("import urllib.request", "imports urllib.request"),
+        ("from socket import create_connection", "imports socket.create_connection"),
+        ("import dawnjax.race.handover", "imports dawnjax.race.handover"),
+        ("import dawnjax", "imports dawnjax"),
+        ("from dawnjax.config.own_sources import os", "uses os"),
+        ("from jax._src import api", "uses _src"),
+        ("import dataclasses\ndataclasses.sys.exit()", "uses sys"),
+        ("import numpy as np\nBYTES = np.fromfile('/usr/share/dict/words')", "uses fromfile"),
+        ("__import__('os')", "uses __import__"),
+        ("TEXT = open(__file__).read()", "uses open"),
+        (
+            "from dawnjax import tasks\ntasks.evaluate = None",
+            "sets evaluate of what is not its own",
+        ),
+        ("def f(", "is no Python"),
+    ],
+)
+def test_a_source_that_does_more_than_a_recipe_is_refused(code, line):
+    [fault, *_] = rules.source_faults({"mine.py": code}, {}, DIGITS)
+    assert fault.startswith("mine.py") and line in fault
+
+
+def test_an_optimizer_of_ones_own_and_modules_beside_it_may_race():
+    sources = {"mine.py": RECIPE + OPTIMIZER, "steps/__init__.py": "SIZE = 2\n"}
+    assert not list(rules.source_faults(sources, {}, DIGITS))
+    # A name of Python's own library opens no door.
+    sources = {"mine.py": "import os", "os.py": ""}
+    assert list(rules.source_faults(sources, {}, DIGITS))
+
+
 def test_a_source_that_is_not_the_log_s_is_refused(tmp_path):
     folder, entry = write_entry(tmp_path, source=RECIPE)
     other = RECIPE + "print('other')\n"
@@ -178,8 +236,18 @@ def test_a_track_has_the_target_of_its_baseline_and_fixes_what_it_judges(name):
     assert [dict(vars(track.target))] == fields["targets"]
     assert track.differences(fields, fields) == []
     for field in ("data", "targets", "max_seconds", "initialize_from", "task.tag"):
-        assert field in track.fixed
+        assert field in tracks.FIXED
     for field in fields["evaluation"]:
-        assert (f"evaluation.{field}" in track.fixed) == (field != "weights")
+        assert (f"evaluation.{field}" in tracks.FIXED) == (field != "weights")
     assert not tracks.own_choices(fields)
     assert name in tracks.tracks_table().to_text() and track.command in tracks.track_text(track)
+
+
+def test_no_entry_of_a_track_whose_data_nobody_knows_is_taken(tmp_path):
+    folder, _ = write_entry(tmp_path)
+    track = read_track("fineweb")
+    fault = rules.first_fault(folder, rules.read(folder), track, baseline())
+    assert str(fault) == (
+        "data: no entry of fineweb can be judged: the fingerprint of its data is not known yet"
+    )
+    assert track.wrong_data(Digits().spec()) == track.lacks

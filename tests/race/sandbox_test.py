@@ -101,6 +101,10 @@ LIMITS = Limits(
             "import sys, time; open(sys.argv[2], 'wb').write(bytes(2**24)); time.sleep(60)",
             "it saved more than 0.01 GiB",
         ),
+        (
+            "import sys, time; print('x' * 2**24, file=sys.stderr); time.sleep(60)",
+            "saved more than",
+        ),
         ("import sys; sys.exit('no such thing')", "it ended: no such thing"),
         ("import os, sys; os.write(int(sys.argv[1]), b'?')", "it spoke out of turn"),
     ],
@@ -123,3 +127,26 @@ def test_a_process_is_heard_and_told(tmp_path):
         ready = process.wait_for(b"r")
         process.tell(b"g")
         assert process.began < ready <= process.wait_for(b"d")
+
+
+def test_examples_in_packages_that_python_does_not_import_are_hidden_too(tmp_path, monkeypatch):
+    hidden = read_track("digits").hidden
+    folders = []
+    for place in ("lib/python3.9/site-packages", "envs/old/lib/python3.9/site-packages"):
+        folders.append(tmp_path / place / hidden[0])
+        folders[-1].mkdir(parents=True)
+    (tmp_path / "pkgs").mkdir()
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    box = Box(kind=sandbox.UNSHARE, hidden=hidden, cpu_seconds=1, processes=1)
+    command = " ".join(box.command(["true"], tmp_path / "root"))
+    for folder in (*folders, tmp_path / "pkgs"):
+        assert f'"$R"{folder}' in command
+
+
+def test_data_that_a_run_would_see_or_that_lie_behind_links_are_refused(tmp_path):
+    sandbox.refuse_shown(tmp_path)
+    with pytest.raises(ConfigError, match="which a run sees, with the examples to evaluate"):
+        sandbox.refuse_shown(Path(dawnjax.__file__).parent / "race")
+    (tmp_path / "val.bin").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match="val.bin is a link, which leads nowhere inside"):
+        sandbox.refuse_shown(tmp_path)
