@@ -17,7 +17,6 @@ from dawnjax import records
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.config import own_sources
-from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.race.entry import (
     ENTRY_FILE,
@@ -34,7 +33,7 @@ from dawnjax.race.entry import (
 from dawnjax.race.tracks import Track, own_choices
 from dawnjax.runs import summary
 from dawnjax.runs.binding import is_changed
-from dawnjax.runs.directory import RunDirectory, hash_of, read_record, texts_of
+from dawnjax.runs.directory import RunDirectory, read_record, texts_of
 from dawnjax.runs.log import log_path
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import Sample
@@ -169,16 +168,10 @@ def _record_faults(path: Path, record: dict[str, Any], entry: Entry) -> Iterator
     """Yield where a run's record contradicts itself, its log or the source."""
     if is_changed(record, log_path(path, 0)):
         yield Fault("hash", f"{path.name}: the log has another hash of experiment.json")
-    if identity_of(record["identity_fields"]) != record["identity"]:
-        yield Fault("hash", f"{path.name}: experiment.json was changed: its identity is another")
+    for why in own_sources.record_faults(record):
+        yield Fault("hash", f"{path.name}: {why}")
     texts = texts_of(record.get("source"))
-    if any(hash_of(item["text"]) != item["sha256"] for item in texts.values()):
-        yield Fault("hash", f"{path.name}: a kept text has not its own hash")
-    kept = {name: item["text"] for name, item in texts.items()}
-    code = record["identity_fields"].get("code")
-    if code is not None and code != own_sources.code_of(kept):
-        yield Fault("hash", f"{path.name}: the kept texts are not the code that was logged")
-    given = {name: entry.files.get(f"{SOURCE}/{name}") for name in kept}
+    given = {name: entry.files.get(f"{SOURCE}/{name}") for name in texts}
     named = {name for name in entry.files if name.startswith(f"{SOURCE}/")}
     if given != {name: item["sha256"] for name, item in texts.items()} or len(named) > len(given):
         yield Fault("hash", f"{path.name}: the source is not the one that its log was made by")
