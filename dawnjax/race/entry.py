@@ -78,7 +78,6 @@ class Entry:
 
     Attributes:
       experiment: The recipe, as `experiment.json` has it, without the place of the data.
-      overrides: Flags that changed it, for people.
       options: Run options that can change a time and are not the default.
       source: Main file within `source`; empty where the recipe is flags alone.
       environment: Versions, device, cores.
@@ -90,7 +89,6 @@ class Entry:
     track: str
     date: str
     experiment: dict[str, Any]
-    overrides: dict[str, Any]
     options: dict[str, Any]
     source: str
     environment: dict[str, str | int | float | None]

@@ -118,8 +118,8 @@ def verify(
         )
 
     if track.platform == "gpu" and not devices.gpus():
-        why = "its folder, hashes, code and trials hold; its time and weights need one GPU"
-        verdict = judged("not_judged", why=why, not_judged=("time and weights: no GPU is here",))
+        why = "time and weights: no GPU is here; its folder, hashes, code and trials hold"
+        verdict = judged("not_judged", why=why)
         if earlier is None or earlier.entry_hash != entry_hash:  # a judged one stays
             write_verdict(verdicts, verdict)
         return verdict, False

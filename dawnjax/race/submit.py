@@ -74,7 +74,6 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             track=track,
             date=first.date,
             experiment=rules.without_place(public["experiment"]),
-            overrides=public["overrides"],
             options=rules.options_of(first),
             source=next(iter(texts), ""),
             environment={

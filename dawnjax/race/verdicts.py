@@ -57,7 +57,6 @@ class JudgedEntry:
       entry_hash: Of the entry alone.
       word: `accepted`, where it is faster than the standing record.
       rule: Rule that it broke; empty for none.
-      not_judged: What this machine could not judge.
       rival: The standing record's name, or the baseline.
       baseline, record: The entry beside both; `record` is None where the baseline is the rival.
       sandbox: `none` where the entry ran with all that the judge may do.
@@ -73,7 +72,6 @@ class JudgedEntry:
     word: Word
     rule: str = ""
     why: str = ""
-    not_judged: tuple[str, ...] = ()
     rival: str = BASELINE
     baseline: Beside | None = None
     record: Beside | None = None
@@ -101,7 +99,6 @@ class JudgedEntry:
         if self.gpu_seconds is not None:
             cost = "" if self.cost_usd is None else f", {words.usd(self.cost_usd)}"
             lines.append(f"{words.rounded(self.gpu_seconds)} GPU-seconds a trial{cost}")
-        lines += [f"not judged: {why}" for why in self.not_judged]
         if self.sandbox == "none":
             lines.append("it ran without a sandbox: the verdict holds only if its code is honest")
         return "\n".join(lines)
