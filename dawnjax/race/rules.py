@@ -145,7 +145,7 @@ def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any])
         (read.runs, entry.trials, "trials"),
         (read.rivals, entry.rivals, "rivals"),
     ):
-        yield from (Fault("trials", f"{what}: {why}") for why in trial_faults(runs, track))
+        yield from (Fault("trials", f"{what}: {why}") for why in trial_faults(runs, track, read.runs))
         if tuple(map(trial_of, runs)) != trials:
             yield Fault("trials", f"{ENTRY_FILE} says other times or seeds than the logs ({what})")
     if read.runs and options_of(read.runs[0]) != entry.options:
@@ -295,20 +295,20 @@ def _is_own(value: ast.expr) -> bool:
     return isinstance(called, ast.Name) and called.id in names
 
 
-def trial_faults(runs: Sequence[OurRun], track: Track) -> Iterator[str]:
-    """Yield why runs cannot be the trials of one side."""
+def trial_faults(runs: Sequence[OurRun], track: Track, own: Sequence[OurRun]) -> Iterator[str]:
+    """Yield why runs cannot be the trials of one side beside those of the entry."""
     if len(runs) < FEWEST_TRIALS:
         yield f"{len(runs)} are too few; a comparison takes {FEWEST_TRIALS}"
         return
-    first, seeds = runs[0], [run.result.seed for run in runs]
+    first, beside, seeds = runs[0], own[0], [run.result.seed for run in runs]
     if len(set(seeds)) < len(seeds):
         yield "two have one seed"
     for run in runs:
         result = run.result
         if why := run.origin.difference(first.origin):
             yield f"seed {result.seed}: {why}"
-        if run.layout != first.layout or run.machine != first.machine:
-            yield f"seed {result.seed} ran on {run.system}, and another on {first.system}"
+        if run.layout != beside.layout or run.machine != beside.machine:
+            yield f"seed {result.seed} ran on {run.system}, and another on {beside.system}"
         if run.chooses:
             yield f"seed {result.seed} chose the recipe, and so cannot judge it"
         if result.interruptions or run.line_faults:
