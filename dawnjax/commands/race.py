@@ -133,9 +133,7 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
         name=given["name"],
         out=out,
     )
-    claim = entry.claim
-    ratio = "" if claim.ratio is None else f", {claim.ratio:.3f} of its time"
-    print(escaped(f"{out}: faster than {claim.rival}{ratio}, p {claim.p_value:.2g}"))
+    print(escaped(f"{out}: beside {entry.rival}: {entry.claim.text()}"))
     print(f"next: dawnjax race verify {out}")
     return ExitStatus.DONE
 

@@ -53,23 +53,29 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
-    """Comparison of the trials with those of the rival, by the project's judge.
+class Beside:
+    """Trials beside those of a rival, by the project's judge of samples.
 
     Attributes:
-      rival: Name of the experiment that the trials were compared with.
       word: Verdict at the race's level.
       ratio: Expected time over that of the rival, with the ends of the interval.
       p_value: Probability of such a difference between equal sides.
     """
 
-    rival: str
     word: str
+    why: str
     ratio: float | None
     low: float | None
     high: float | None
+    ends: str
     p_value: float
     is_paired: bool
+
+    def text(self) -> str:
+        if self.ratio is None:
+            return self.why
+        ends = "" if self.low is None else f" ({self.ends}: {self.low:.3f} to {self.high:.3f})"
+        return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +87,7 @@ class Entry:
       options: Run options that can change a time and are not the default.
       source: Main file within `source`; empty where the recipe is flags alone.
       environment: Versions, device, cores.
+      rival: Name of the experiment that the trials were compared with.
       files: SHA-256 of each other file, by its path.
     """
 
@@ -94,7 +101,8 @@ class Entry:
     environment: dict[str, str | int | float | None]
     trials: tuple[Trial, ...]
     rivals: tuple[Trial, ...]
-    claim: Claim
+    rival: str
+    claim: Beside
     files: dict[str, str]
 
 

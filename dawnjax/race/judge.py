@@ -23,7 +23,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page import words
 from dawnjax.race import rules, sandbox, tracks
-from dawnjax.race.entry import SOURCE, VERDICTS, Trial, content_hash, entries_in
+from dawnjax.race.entry import SOURCE, VERDICTS, Beside, Trial, content_hash, entries_in
 from dawnjax.race.guarded import LimitError
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import (
@@ -38,7 +38,6 @@ from dawnjax.race.rules import Fault
 from dawnjax.race.tracks import Track
 from dawnjax.race.verdicts import (
     BASELINE,
-    Beside,
     JudgedEntry,
     SideResult,
     Word,
@@ -282,17 +281,7 @@ def _measured(course: Course, side: Side, heats: list[Heat], own: Side) -> SideR
 def _beside(results: dict[str, SideResult], own: str, other: str) -> Beside:
     found = rules.compared(results[own].trials, results[other].trials)
     assert found is not None  # every heat has a time
-    verdict, p_value = found
-    ratio = verdict.ratio
-    return Beside(
-        word=verdict.word,
-        why=verdict.why,
-        ratio=ratio and ratio.value,
-        low=ratio and ratio.low,
-        high=ratio and ratio.high,
-        ends=ratio.ends if ratio else "",
-        p_value=p_value,
-    )
+    return found
 
 
 def _word(beside: Beside) -> tuple[Word, str]:

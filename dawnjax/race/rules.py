@@ -24,6 +24,7 @@ from dawnjax.race.entry import (
     RIVAL,
     RUNS,
     SOURCE,
+    Beside,
     Entry,
     Trial,
     files_of,
@@ -37,7 +38,7 @@ from dawnjax.runs.directory import RunDirectory, read_record, texts_of
 from dawnjax.runs.log import log_path
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import Sample
-from dawnjax.statistics.verdict import FASTER, ONLY_SECOND, Verdict, judge, p_different
+from dawnjax.statistics.verdict import FASTER, ONLY_SECOND, judge, p_different
 
 LEVEL = 0.01
 """Chance that an entry as fast as the standing record is found faster or slower."""
@@ -145,15 +146,20 @@ def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any])
         (read.runs, entry.trials, "trials"),
         (read.rivals, entry.rivals, "rivals"),
     ):
-        yield from (Fault("trials", f"{what}: {why}") for why in trial_faults(runs, track, read.runs))
+        yield from (
+            Fault("trials", f"{what}: {why}") for why in trial_faults(runs, track, read.runs)
+        )
         if tuple(map(trial_of, runs)) != trials:
             yield Fault("trials", f"{ENTRY_FILE} says other times or seeds than the logs ({what})")
     if read.runs and options_of(read.runs[0]) != entry.options:
         yield Fault("trials", f"{ENTRY_FILE} has other run options than the logs")
     found = compared(entry.trials, entry.rivals)
-    if found is None or found[0].word not in BETTER:
-        why = "no times to compare" if found is None else found[0].why
-        yield Fault("significance", f"not faster than {entry.claim.rival} at p < {LEVEL}: {why}")
+    if found is None or found.word not in BETTER:
+        why = "no times to compare" if found is None else found.why
+        yield Fault("significance", f"not faster than {entry.rival} at p < {LEVEL}: {why}")
+    elif found.text() != entry.claim.text():
+        why = f"{ENTRY_FILE} claims {entry.claim.text()}; the logs say {found.text()}"
+        yield Fault("significance", why)
 
 
 def record_at(path: Path) -> dict[str, Any]:
@@ -362,8 +368,8 @@ def sample_of(trials: Sequence[Trial]) -> Sample | None:
     return sample and dataclasses.replace(sample, in_turn=True)
 
 
-def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> tuple[Verdict, float] | None:
-    """Verdict on trials beside those of a rival, at the race's level, and the p value.
+def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> Beside | None:
+    """Trials beside those of a rival, at the race's level.
 
     None where a side has no trial, or the time of one is not known.
     """
@@ -374,4 +380,14 @@ def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> tuple[Verdict,
         return None
     # Equal within a margin is no verdict here: a record may be small, if it is significant.
     verdict = judge(first, second, alpha=LEVEL, may_be_equivalent=False)
-    return verdict, p_different(first, second)
+    ratio = verdict.ratio
+    return Beside(
+        word=verdict.word,
+        why=verdict.why,
+        ratio=ratio and ratio.value,
+        low=ratio and ratio.low,
+        high=ratio and ratio.high,
+        ends=ratio.ends if ratio else "",
+        p_value=p_different(first, second),
+        is_paired=verdict.is_paired,
+    )

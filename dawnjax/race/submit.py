@@ -15,7 +15,6 @@ from dawnjax.race.entry import (
     RUNS,
     SCHEMA_VERSION,
     SOURCE,
-    Claim,
     Entry,
     files_of,
     hashes_of,
@@ -46,20 +45,9 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             "recipe, and train again"
         )
     own, others = ([rules.trial_of(run) for _, run in side] for side in (runs, rivals))
-    found = rules.compared(own, others)
-    if found is None:
+    claim = rules.compared(own, others)
+    if claim is None:
         raise ConfigError("how long a trial ran is not known, so nothing can be compared")
-    verdict, p_value = found
-    ratio = verdict.ratio
-    claim = Claim(
-        rival=rivals[0][1].result.experiment,
-        word=verdict.word,
-        ratio=ratio and ratio.value,
-        low=ratio and ratio.low,
-        high=ratio and ratio.high,
-        p_value=p_value,
-        is_paired=verdict.is_paired,
-    )
     made: list[Entry] = []
 
     def fill(folder: Path) -> None:
@@ -84,6 +72,7 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             },
             trials=tuple(own),
             rivals=tuple(others),
+            rival=rivals[0][1].result.experiment,
             claim=claim,
             files=hashes_of(files_of(folder)),
         )

@@ -10,7 +10,7 @@ import dawnjax
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
-from dawnjax.race.entry import Trial, content_hash
+from dawnjax.race.entry import Beside, Trial, content_hash
 from dawnjax.runs.directory import names_a_file
 
 SCHEMA_VERSION = 1
@@ -18,25 +18,6 @@ SCHEMA_VERSION = 1
 Word = Literal["accepted", "tie", "slower", "refused", "not_judged"]
 
 BASELINE = "the baseline"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Beside:
-    """An entry beside a rival: ratio of expected times, its interval, and the judge's word."""
-
-    word: str
-    why: str
-    ratio: float | None
-    low: float | None
-    high: float | None
-    ends: str
-    p_value: float
-
-    def text(self) -> str:
-        if self.ratio is None:
-            return self.why
-        ends = "" if self.low is None else f" ({self.ends}: {self.low:.3f} to {self.high:.3f})"
-        return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from made_race import write_entry
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.race import board, rules
-from dawnjax.race.entry import Trial, content_hash
+from dawnjax.race.entry import Beside, Trial, content_hash
 from dawnjax.race.tracks import read_track
-from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, read_verdict, write_verdict
+from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict, write_verdict
 
 
 def judge(folder, word, ratio, **more):
@@ -19,7 +19,7 @@ def judge(folder, word, ratio, **more):
     trial = Trial(seed=9, reached=True, seconds=10 * ratio, quality=0.99)
     beside = Beside(
         word="faster", why="", ratio=ratio, low=ratio - 0.1, high=ratio + 0.1, ends="99 %",
-        p_value=0.001,
+        p_value=0.001, is_paired=True,
     )  # fmt: skip
     side = SideResult(trials=(trial,), mean_seconds=10 * ratio, preparation_seconds=5.0)
     verdict = JudgedEntry(

@@ -181,6 +181,11 @@ def test_a_log_or_a_claim_that_was_changed_is_refused(tmp_path):
     trials = json.loads((folder / "entry.json").read_text())["trials"]
     change(folder, trials=[{**trial, "seconds": 1.0} for trial in trials])
     assert "entry.json says other times or seeds than the logs" in fault_of(folder)
+    change(folder, trials=trials)
+    assert fault_of(folder) == ""
+    claim = json.loads((folder / "entry.json").read_text())["claim"]
+    change(folder, claim={**claim, "ratio": 0.1})
+    assert "entry.json claims 0.100 of the time (99 %" in fault_of(folder)
     folder, entry = write_entry(tmp_path, "second")
     record = folder / "runs" / "seed_0" / "experiment.json"
     record.write_text(record.read_text().replace('"seed": 0', '"seed": 0, "more": 1'))
