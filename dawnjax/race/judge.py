@@ -101,7 +101,8 @@ def verify(
     state = state_of(entry_hash, versions)
     earlier = read_verdict(verdicts, entry.name)
     if earlier is not None and earlier.state == state and earlier.word != "not_judged":
-        return earlier, True
+        if without_sandbox or earlier.sandbox != sandbox.NONE:
+            return earlier, True
     record = _standing_record(beside, verdicts, track, entry.name, trusts=without_sandbox)
 
     def judged(word: Word, **more: Any) -> JudgedEntry:

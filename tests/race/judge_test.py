@@ -183,6 +183,9 @@ def test_nothing_runs_without_a_sandbox_unless_asked(tmp_path, runs, monkeypatch
     assert verified(second)[0].rival == "the baseline"
     (tmp_path / "entries" / "verdicts" / "second.json").unlink()
     assert verified(second, without_sandbox=True)[0].rival == "mine"
+    # Nor does it spare the entry a verdict in one.
+    again, is_earlier = verified(folder)
+    assert again.sandbox == sandbox.UNSHARE and not is_earlier
 
 
 def test_a_machine_without_namespaces_says_why(tmp_path, monkeypatch):
