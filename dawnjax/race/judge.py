@@ -100,9 +100,9 @@ def verify(
     entry_hash, versions = content_hash(read.hashes), installed()
     state = state_of(entry_hash, versions)
     earlier = read_verdict(verdicts, entry.name)
-    if earlier is not None and earlier.state == state and earlier.word != "not_judged":
-        if without_sandbox or earlier.sandbox != sandbox.NONE:
-            return earlier, True
+    is_judged = earlier is not None and earlier.state == state and earlier.word != "not_judged"
+    if earlier is not None and is_judged and (without_sandbox or earlier.sandbox != sandbox.NONE):
+        return earlier, True
     record = _standing_record(beside, verdicts, track, entry.name, trusts=without_sandbox)
 
     def judged(word: Word, **more: Any) -> JudgedEntry:

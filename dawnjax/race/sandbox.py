@@ -34,6 +34,17 @@ _LARGEST_FILE = 8 * 2**30
 _MEMORY_FILES = 2**30
 """Bytes in each folder that lies in memory; a bubblewrap that cannot bound it is not used."""
 
+_FORGET = """
+import ctypes, os, platform, sys
+number = {"x86_64": 250, "aarch64": 219}.get(platform.machine(), -1)
+ctypes.CDLL(None).syscall(number, 1, None)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""First steps inside: a keyring of its own, for keys in the session's would last to the next run.
+
+Source: keyctl(2), KEYCTL_JOIN_SESSION_KEYRING = 1; no namespace parts that keyring.
+"""
+
 _THREADS = 64
 """Of one process; the kernel's limit counts threads."""
 
@@ -79,6 +90,7 @@ class Box:
         ]
         if self.kind == NONE:
             return [*limits, *inner] if shutil.which("prlimit") else [*inner]
+        inner = [sys.executable, "-I", "-S", "-c", _FORGET, *inner]
         if self.kind == BUBBLEWRAP:
             # By its place: the process has another PATH.
             return [shutil.which("bwrap") or "bwrap", *self._bubblewrap(), "--", *limits, *inner]
