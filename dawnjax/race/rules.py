@@ -225,37 +225,34 @@ def _choice_faults(entry: Entry) -> Iterator[str]:
         )
 
 
-def _sources(folder: Path) -> dict[str, str]:
+def _sources(folder: Path) -> dict[str, bytes]:
     paths = sorted((folder / SOURCE).rglob("*.py")) if (folder / SOURCE).is_dir() else ()
     return {
-        path.relative_to(folder / SOURCE).as_posix(): records.read_plain(path, MOST_BYTES).decode(
-            errors="replace"
-        )
+        path.relative_to(folder / SOURCE).as_posix(): records.read_plain(path, MOST_BYTES)
         for path in paths
     }
 
 
 def source_faults(
-    sources: Mapping[str, str], experiment: Mapping[str, Any], track: Track
+    sources: Mapping[str, bytes], experiment: Mapping[str, Any], track: Track
 ) -> Iterator[str]:
-    """Yield what the track forbids in Python files, by their names and texts."""
-    texts = [text.encode(errors="replace") for text in sources.values()]
-    size = sum(map(len, texts))
+    """Yield what the track forbids in Python files, by their names and contents."""
+    size = sum(map(len, sources.values()))
     if size > track.limits.source_bytes:
         yield f"the source has {size:,} bytes; at most {track.limits.source_bytes:,} may race"
         return
     # What can be told in so few bytes is no set of weights, wherever it hides: in a text, a name,
     # a comment or a field.
-    packed = len(zlib.compress(b"".join([*texts, json.dumps(experiment).encode()]), 9))
+    packed = len(zlib.compress(b"".join([*sources.values(), json.dumps(experiment).encode()]), 9))
     if packed > track.limits.packed_bytes:
         yield (
             f"source and fields pack to {packed:,} bytes; at most {track.limits.packed_bytes:,} "
             "may race: data and weights must not hide in them"
         )
     own = {Path(name).parts[0].removesuffix(".py") for name in sources} - sys.stdlib_module_names
-    for name, text in sources.items():
+    for name, content in sources.items():
         try:
-            tree = ast.parse(text)
+            tree = ast.parse(content)  # bytes: their first lines may name an encoding
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             yield f"{name} is no Python"
             continue
