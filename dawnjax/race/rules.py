@@ -140,7 +140,8 @@ def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any])
         yield from _track_faults(path, record_at(path), track, baseline)
     yield from (Fault("code", why) for why in _choice_faults(entry))
     yield from (
-        Fault("code", why) for why in source_faults(_sources(folder), entry.experiment, track)
+        Fault("code", why)
+        for why in source_faults(_sources(folder), [entry.experiment, entry.options], track)
     )
     for runs, trials, what in (
         (read.runs, entry.trials, "trials"),
@@ -234,16 +235,17 @@ def _sources(folder: Path) -> dict[str, bytes]:
 
 
 def source_faults(
-    sources: Mapping[str, bytes], experiment: Mapping[str, Any], track: Track
+    sources: Mapping[str, bytes], fields: Sequence[Any], track: Track
 ) -> Iterator[str]:
-    """Yield what the track forbids in Python files, by their names and contents."""
+    """Yield what the track forbids in all that an entry tells a run: Python files and fields."""
     size = sum(map(len, sources.values()))
     if size > track.limits.source_bytes:
         yield f"the source has {size:,} bytes; at most {track.limits.source_bytes:,} may race"
         return
-    # What can be told in so few bytes is no set of weights, wherever it hides: in a text, a name,
-    # a comment or a field.
-    packed = len(zlib.compress(b"".join([*sources.values(), json.dumps(experiment).encode()]), 9))
+    # What can be told in so few bytes is no set of weights, wherever it hides: in a text, a comment,
+    # a name of a file or a field.
+    told = [*sources.values(), json.dumps([*sources, *fields]).encode()]
+    packed = len(zlib.compress(b"".join(told), 9))
     if packed > track.limits.packed_bytes:
         yield (
             f"source and fields pack to {packed:,} bytes; at most {track.limits.packed_bytes:,} "

@@ -153,17 +153,18 @@ def test_a_model_of_ones_own_cannot_be_measured_apart(tmp_path):
     ],
 )
 def test_a_source_that_does_more_than_a_recipe_is_refused(code, line):
-    [fault, *_] = rules.source_faults({"mine.py": code.encode()}, {}, DIGITS)
+    [fault, *_] = rules.source_faults({"mine.py": code.encode()}, [], DIGITS)
     assert fault.startswith("mine.py") and line in fault
 
 
 def test_an_optimizer_of_ones_own_and_modules_beside_it_may_race():
     optimizer = (RECIPE + OPTIMIZER).encode()
     sources = {"mine.py": optimizer, "steps/__init__.py": b"SIZE = 2\n"}
-    assert not list(rules.source_faults(sources, {}, DIGITS))
+    assert not list(rules.source_faults(sources, [], DIGITS))
+    assert list(rules.source_faults({WEIGHTS + ".py": b""}, [], DIGITS))
     # A name of Python's own library opens no door, nor does another encoding.
     for text in (b"import os", b"# coding: utf-7\n# +AAo-import os"):
-        assert list(rules.source_faults({"mine.py": text, "os.py": b""}, {}, DIGITS))
+        assert list(rules.source_faults({"mine.py": text, "os.py": b""}, [], DIGITS))
 
 
 def test_a_source_that_is_not_the_log_s_is_refused(tmp_path):
