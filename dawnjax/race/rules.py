@@ -242,8 +242,8 @@ def source_faults(
     if size > track.limits.source_bytes:
         yield f"the source has {size:,} bytes; at most {track.limits.source_bytes:,} may race"
         return
-    # What can be told in so few bytes is no set of weights, wherever it hides: in a text, a comment,
-    # a name of a file or a field.
+    # What can be told in so few bytes is no set of weights, wherever it hides: in a comment, the
+    # name of a file, a field.
     told = [*sources.values(), json.dumps([*sources, *fields]).encode()]
     packed = len(zlib.compress(b"".join(told), 9))
     if packed > track.limits.packed_bytes:
