@@ -87,7 +87,7 @@ class Entry:
       options: Run options that can change a time and are not the default.
       source: Main file within `source`; empty where the recipe is flags alone.
       environment: Versions, device, cores.
-      rival: Name of the experiment that the trials were compared with.
+      rival: What the trials were compared with (`rules.rival_of`).
       files: SHA-256 of each other file, by its path.
     """
 

@@ -32,6 +32,7 @@ from dawnjax.race.entry import (
     read_entry,
 )
 from dawnjax.race.tracks import Track, own_choices
+from dawnjax.race.verdicts import BASELINE
 from dawnjax.runs import summary
 from dawnjax.runs.binding import is_changed
 from dawnjax.runs.directory import RunDirectory, read_record, texts_of
@@ -137,7 +138,12 @@ def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any])
         yield from _record_faults(path, record, entry)
         yield from _track_faults(path, record, track, baseline)
     for path in our_runs.find_run_directories(folder / RIVAL):
-        yield from _track_faults(path, record_at(path), track, baseline)
+        record = record_at(path)
+        yield from _track_faults(path, record, track, baseline)
+        if rival_of(record, baseline) != entry.rival:
+            yield Fault(
+                "trials", f"{ENTRY_FILE} has {entry.rival} for {rival_of(record, baseline)}"
+            )
     yield from (Fault("code", why) for why in _choice_faults(entry))
     yield from (
         Fault("code", why)
@@ -215,6 +221,13 @@ def without_place(experiment: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(data, dict) and "data_dir" in data:
         fields["data"] = {**data, "data_dir": ""}
     return fields
+
+
+def rival_of(record: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+    """Name of what a run of a rival trains: the baseline, or another recipe."""
+    rival = without_place(record["experiment"])
+    is_baseline = rival == without_place(baseline)
+    return BASELINE if is_baseline else f"{rival['name']}, which is not the baseline"
 
 
 def _choice_faults(entry: Entry) -> Iterator[str]:

@@ -48,7 +48,7 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
     claim = rules.compared(own, others)
     if claim is None:
         raise ConfigError("how long a trial ran is not known, so nothing can be compared")
-    made: list[Entry] = []
+    baseline, made = tracks.baseline_fields(of_track), list[Entry]()
 
     def fill(folder: Path) -> None:
         for file, text in texts.items():
@@ -72,14 +72,14 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             },
             trials=tuple(own),
             rivals=tuple(others),
-            rival=rivals[0][1].result.experiment,
+            rival=rules.rival_of(rules.record_at(rivals[0][0]), baseline),
             claim=claim,
             files=hashes_of(files_of(folder)),
         )
         records.write_json(folder / ENTRY_FILE, records.plain(entry))
         # Read back as the judge will read it, before the folder has its name.
         read = rules.read(folder)
-        fault = rules.first_fault(folder, read, of_track, tracks.baseline_fields(of_track))
+        fault = rules.first_fault(folder, read, of_track, baseline)
         if fault is not None:
             raise ConfigError(f"no entry of {track}: {fault}")
         made.append(read.entry)

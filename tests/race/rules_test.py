@@ -83,7 +83,7 @@ def test_names_of_people_and_places_stay_at_home(tmp_path):
         ({"options": {"weight_update_sharding": True}}, "seed 0 ran with weight_update_sharding"),
         ({"seeds": 4}, "4 are too few; a comparison takes 5"),
         ({"fingerprint": "0" * 16}, "its data have the fingerprint 0000000000000000"),
-        ({"mean": 10.0}, "significance: not faster than digits at p < 0.01"),
+        ({"mean": 10.0}, "significance: not faster than the baseline at p < 0.01"),
         ({"source": "import urllib.request\n" + RECIPE}, "imports urllib.request"),
         ({"source": RECIPE + f"# {WEIGHTS}\n"}, "data and weights must not hide in them"),
         ({"changes": {"xla_options": [WEIGHTS]}}, "source and fields pack to 1"),
@@ -265,3 +265,16 @@ def test_trials_of_another_machine_than_the_rival_s_are_refused(tmp_path):
     rival = write_side(tmp_path / "rival", 10.0)
     with pytest.raises(ConfigError, match="rivals: seed 0 ran on 1 x .*, and another on 1 x a fas"):
         submit.submit([own], rival, track="digits", name="mine", out=tmp_path / "out")
+
+
+def test_a_rival_that_is_not_the_baseline_is_named_so(tmp_path):
+    folder, entry = write_entry(tmp_path)
+    assert entry.rival == "the baseline"
+    rival = write_side(tmp_path / "slow", 30.0, changes={"num_epochs": 60.0})
+    out = tmp_path / "entries" / "second"
+    entry = submit.submit(
+        [tmp_path / "trained" / "mine" / "own"], rival, track="digits", name="second", out=out
+    )
+    assert entry.rival == "digits, which is not the baseline"
+    change(out, rival="the baseline")
+    assert "entry.json has the baseline for digits, which is not the baseline" in fault_of(out)
