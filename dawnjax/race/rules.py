@@ -63,7 +63,8 @@ _OUTSIDE = {
     *("__builtins__", "__import__", "builtins", "compile", "eval", "exec", "gc", "importlib"),
     *("delattr", "getattr", "globals", "inspect", "locals", "setattr", "sys", "threading", "vars"),
     *("ctypes", "ctypeslib", "multiprocessing", "os", "subprocess", "http", "socket", "urllib"),
-    *("fromfile", "genfromtxt", "io", "load", "loadtxt", "memmap", "open", "pathlib", "pickle"),
+    *("DataSource", "fromfile", "genfromtxt", "load", "loadtxt", "memmap"),
+    *("io", "open", "pathlib", "pickle"),
 }
 """Names that lead to files, to other processes or around the project's code."""
 
@@ -395,7 +396,7 @@ def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> Beside | None:
     ratio = verdict.ratio
     return Beside(
         word=verdict.word,
-        why=verdict.why,
+        why=verdict.why.removesuffix(", and is wider than the margin"),  # the race has none
         ratio=ratio and ratio.value,
         low=ratio and ratio.low,
         high=ratio and ratio.high,
