@@ -10,6 +10,7 @@ import importlib
 import math
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,12 @@ class Handover:
         """
         rows = next(iter(self._described.train.values())).shape[0]
         order = np.random.default_rng(secrets.randbits(128)).permutation(rows)
+        new = self._closed.with_name(secrets.token_hex(8))
         for name, described in self._described.train.items():
-            path, new = self._closed / f"{name}.bin", self._closed / "shuffled"
-            _write(new, _read(path, described), order)
-            os.replace(new, path)  # runs before keep theirs
+            file = f"{name}.bin"
+            _write(new / file, _read(self._closed / file, described), order)
+        shutil.rmtree(self._closed)  # runs before keep theirs
+        self._closed = new
 
     def hand_over(self, folder: Path) -> None:
         """Put the examples into a run's folder: a new name of each file, which takes no time."""
