@@ -5,6 +5,7 @@ alone, those that its model has. Optimizer and schedule are left out, for they m
 """
 
 import dataclasses
+import hashlib
 import math
 import os
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from dawnjax import records
 from dawnjax.checkpoints.arrays import by_path, signature
@@ -50,10 +52,15 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Whether weights reach the target, and the value of its metric; `fault` if they cannot."""
+    """Whether weights reach the target, and the value of its metric; `fault` if they cannot.
+
+    Attributes:
+      digest: Hash of weights that reach it.
+    """
 
     reached: bool = False
     quality: float | None = None
+    digest: str = ""
     fault: str = ""
 
 
@@ -91,8 +98,17 @@ def measure(experiment: Experiment, checkpoints: list[Path]) -> list[Measured]:
         if not isinstance(value, float) or not math.isfinite(value):
             answers.append(Measured())
             continue
-        answers.append(Measured(reached=reaches(experiment.targets, metrics), quality=value))
+        reached = reaches(experiment.targets, metrics)
+        digest = _digest(state) if reached else ""
+        answers.append(Measured(reached=reached, quality=value, digest=digest))
     return answers
+
+
+def _digest(state: TrainState) -> str:
+    digest = hashlib.sha256()
+    for array in jax.tree.leaves(state.params):
+        digest.update(np.asarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _weights(recipe: Recipe, folder: Path) -> TrainState:

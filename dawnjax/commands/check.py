@@ -9,7 +9,6 @@ from absl import flags
 
 from dawnjax import records
 from dawnjax.config import command_line, own_sources
-from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official import mlperf_rules
 from dawnjax.runs import summary
@@ -17,10 +16,8 @@ from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.directory import (
     RunDirectory,
     flatten,
-    hash_of,
     is_record_file,
     read_existing,
-    texts_of,
 )
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import LoggedRun
@@ -133,12 +130,7 @@ def _order_faults(events: list[Event]) -> list[str]:
 
 
 def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
-    faults = []
-    if identity_of(record["identity_fields"]) != record["identity"]:
-        faults.append(
-            "experiment.json: the hash of identity_fields is not its identity; one was changed"
-        )
-    faults += _source_faults(record)
+    faults = own_sources.record_faults(record)
     described = flatten(record["experiment"])
     for name, value in flatten(record["identity_fields"]).items():
         # Hashes alone identify the data and the code.
@@ -158,22 +150,6 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
                 faults.append(
                     f"experiment.json says experiment.{name}={recorded!r}, the log {in_log!r}"
                 )
-    return faults
-
-
-def _source_faults(record: dict[str, Any]) -> list[str]:
-    faults = []
-    texts = texts_of(record.get("source"))
-    for number, item in enumerate(texts.values()):
-        if hash_of(item["text"]) != item["sha256"]:
-            at = f"source.modules.{number - 1}" if number else "source"
-            faults.append(
-                f"experiment.json: {at}.text has not the hash {at}.sha256; it was changed"
-            )
-    code = record["identity_fields"].get("code")
-    kept = {name: item["text"] for name, item in texts.items()}
-    if code is not None and not faults and code != own_sources.code_of(kept):
-        faults.append("experiment.json: the kept texts are not the code of identity_fields.code")
     return faults
 
 

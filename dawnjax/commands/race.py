@@ -10,13 +10,14 @@ from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.text import escaped
 
-USAGE = """dawnjax race [tracks [TRACK]]
+USAGE = """dawnjax race [tracks [TRACK [--data_dir=FOLDER]]]
        dawnjax race submit RUNS... --track=TRACK --name=NAME --against=RUNS --out=FOLDER
        dawnjax race verify ENTRY [--data_dir=FOLDER]
        dawnjax race board FOLDER [--out=FOLDER]"""
 
 DESCRIPTION = """
-Without arguments it lists the tracks; `tracks TRACK` shows the rules of one.
+Without arguments it lists the tracks; `tracks TRACK` shows the rules of one, and with --data_dir
+whether data are the track's.
 
   submit   makes an entry of your runs: source, logs, environment. They must be faster, at p < 0.01,
            than --against: runs of the baseline or the standing record on the same machine
@@ -37,7 +38,7 @@ _STATUS = {
 }
 
 _FLAGS = {
-    "tracks": (),
+    "tracks": ("data_dir",),
     "submit": ("track", "name", "against", "out"),
     "verify": ("data_dir", "rounds", "without_sandbox", "verdicts", "price_per_hour_usd"),
     "board": ("out", "verdicts"),
@@ -72,7 +73,7 @@ def _define(values: flags.FlagValues) -> None:
         ("name", "submit: the entry's name."),
         ("against", "submit: runs of the baseline or the standing record on the same machine."),
         ("out", "submit: the entry's folder, new. board: folder for the page."),
-        ("data_dir", "verify: where the track's data lie, if not in the installation."),
+        ("data_dir", "tracks, verify: where the track's data lie, if not in the installation."),
         ("verdicts", "verify, board: folder of the verdicts; `verdicts` beside the entries."),
     ):
         flags.DEFINE_string(name, None, text, flag_values=values)
@@ -87,7 +88,12 @@ def _define(values: flags.FlagValues) -> None:
 def _tracks(names: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import tracks
 
-    if names:
+    data_dir = values["data_dir"].value
+    if data_dir:
+        if len(names) != 1:
+            raise ConfigError(f"--data_dir is for one track, and {len(names)} were given")
+        print(escaped(tracks.data_text(tracks.read_track(names[0]), _path(data_dir))))
+    elif names:
         print("\n\n".join(tracks.track_text(tracks.read_track(name)) for name in names))
     else:
         print(tracks.tracks_table().to_text())
@@ -117,9 +123,7 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
         name=given["name"],
         out=out,
     )
-    claim = entry.claim
-    ratio = "" if claim.ratio is None else f", {claim.ratio:.3f} of its time"
-    print(escaped(f"{out}: faster than {claim.rival}{ratio}, p {claim.p_value:.2g}"))
+    print(escaped(f"{out}: beside {entry.rival}: {entry.claim.text()}"))
     print(f"next: dawnjax race verify {out}")
     return ExitStatus.DONE
 
@@ -156,7 +160,7 @@ def _board(paths: list[str], values: flags.FlagValues) -> int:
 
     verdicts, out = values["verdicts"].value, values["out"].value
     boards = board.read_board(_path(paths[0]), _path(verdicts) if verdicts else None)
-    print("\n\n".join(table.to_text() for table in board.tables_of(boards)))
+    print(escaped("\n\n".join(table.to_text() for table in board.tables_of(boards))))
     if out:
         print(f"page: {board.write_page(boards, _path(out))}")
     return ExitStatus.DONE

@@ -23,7 +23,9 @@ from typing import Any
 
 import dawnjax
 from dawnjax import records
+from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError
+from dawnjax.runs.directory import hash_of, texts_of
 
 MOST_BYTES = 10**6
 """Of the texts of a file and its modules, which every run keeps."""
@@ -153,6 +155,29 @@ def code_of(texts: Mapping[str, str]) -> dict[str, str] | None:
         }
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+def record_faults(record: Mapping[str, Any]) -> list[str]:
+    """Parts of a run's `experiment.json` that contradict each other: identity, hashes, texts."""
+    faults = []
+    if identity_of(record["identity_fields"]) != record["identity"]:
+        faults.append(
+            "experiment.json: the hash of identity_fields is not its identity; one was changed"
+        )
+    texts = texts_of(record.get("source"))
+    changed = [
+        f"source.modules.{number - 1}" if number else "source"
+        for number, item in enumerate(texts.values())
+        if hash_of(item["text"]) != item["sha256"]
+    ]
+    faults += [
+        f"experiment.json: {at}.text has not the hash {at}.sha256; it was changed" for at in changed
+    ]
+    code = record["identity_fields"].get("code")
+    kept = {name: item["text"] for name, item in texts.items()}
+    if code is not None and not changed and code != code_of(kept):
+        faults.append("experiment.json: the kept texts are not the code of identity_fields.code")
+    return faults
 
 
 def from_disk(file: str) -> OwnFile:

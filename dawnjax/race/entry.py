@@ -53,23 +53,30 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
-    """Comparison of the trials with those of the rival, by the project's judge.
+class Beside:
+    """Trials beside those of a rival, by the project's judge of samples.
 
     Attributes:
-      rival: Name of the experiment that the trials were compared with.
       word: Verdict at the race's level.
       ratio: Expected time over that of the rival, with the ends of the interval.
       p_value: Probability of such a difference between equal sides.
     """
 
-    rival: str
     word: str
+    why: str
     ratio: float | None
     low: float | None
     high: float | None
+    ends: str
     p_value: float
     is_paired: bool
+
+    def text(self) -> str:
+        if self.ratio is None:
+            return self.why
+        has_ends = self.low is not None and self.high is not None
+        ends = f" ({self.ends}: {self.low:.3f} to {self.high:.3f})" if has_ends else ""
+        return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,10 +85,10 @@ class Entry:
 
     Attributes:
       experiment: The recipe, as `experiment.json` has it, without the place of the data.
-      overrides: Flags that changed it, for people.
       options: Run options that can change a time and are not the default.
       source: Main file within `source`; empty where the recipe is flags alone.
       environment: Versions, device, cores.
+      rival: What the trials were compared with (`rules.rival_of`).
       files: SHA-256 of each other file, by its path.
     """
 
@@ -90,13 +97,13 @@ class Entry:
     track: str
     date: str
     experiment: dict[str, Any]
-    overrides: dict[str, Any]
     options: dict[str, Any]
     source: str
     environment: dict[str, str | int | float | None]
     trials: tuple[Trial, ...]
     rivals: tuple[Trial, ...]
-    claim: Claim
+    rival: str
+    claim: Beside
     files: dict[str, str]
 
 

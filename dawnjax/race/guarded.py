@@ -120,7 +120,8 @@ class Guarded:
             raise LimitError(f"it took more than {self._limits.memory_gib:g} GiB of memory")
         if count > self._limits.processes:
             raise LimitError(f"it had more than {self._limits.processes} processes")
-        if _bytes_in(self._folder) > self._limits.disk_gib * 2**30:
+        said = os.fstat(self._stderr.fileno()).st_size
+        if _bytes_in(self._folder) + said > self._limits.disk_gib * 2**30:
             raise LimitError(f"it saved more than {self._limits.disk_gib:g} GiB")
 
 

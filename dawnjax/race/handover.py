@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,22 +80,40 @@ class Handover:
         folder.mkdir(parents=True)
         records.write_json(folder / DESCRIPTION, records.plain(self._described))
 
+    def shuffle(self) -> None:
+        """Put the examples in an order that nobody knows, for the runs of one round.
+
+        A run that ignores its seed for one of its own choice thus sees other batches than those
+        that the seed was chosen by.
+        """
+        rows = next(iter(self._described.train.values())).shape[0]
+        order = np.random.default_rng(secrets.randbits(128)).permutation(rows)
+        new = self._closed.with_name(secrets.token_hex(8))
+        for name, described in self._described.train.items():
+            file = f"{name}.bin"
+            _write(new / file, _read(self._closed / file, described), order)
+        shutil.rmtree(self._closed)  # runs before keep theirs
+        self._closed = new
+
     def hand_over(self, folder: Path) -> None:
         """Put the examples into a run's folder: a new name of each file, which takes no time."""
         for name in self._described.train:
-            os.link(self._closed / f"{name}.bin", folder / f"{name}.bin")
+            try:
+                os.link(self._closed / f"{name}.bin", folder / f"{name}.bin")
+            except OSError as error:
+                raise RunError(f"cannot hand the data over in {folder}: {error.strerror}") from None
 
-    def remove(self) -> None:
-        shutil.rmtree(self._closed, ignore_errors=True)
 
-
-def _write(path: Path, array: Any) -> None:
+def _write(path: Path, array: Any, order: np.ndarray | None = None) -> None:
+    """Write an array's rows, in an order where one is given."""
     rows = max(1, _CHUNK_BYTES // max(1, array.dtype.itemsize * math.prod(array.shape[1:])))
     try:
         fd = records.open_append(path)
         try:
             for start in range(0, len(array), rows):
-                part = memoryview(np.asarray(array[start : start + rows]).tobytes())
+                span = slice(start, start + rows)
+                chosen = array[span] if order is None else array[order[span]]
+                part = memoryview(np.asarray(chosen).tobytes())
                 while part:
                     part = part[os.write(fd, part) :]
         finally:

@@ -6,6 +6,7 @@ that its weights are saved; at that moment the run is ended, so that nothing cha
 
 import dataclasses
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -21,12 +22,13 @@ from dawnjax.race.rules import Fault
 from dawnjax.race.sandbox import INSIDE, NONE, Bind, Box, environment
 from dawnjax.race.tracks import Track
 from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.runs.summary import FORGED
 
 CLOCK_SLACK_SECONDS = 1.0
 CLOCK_RATIO = 1.25
 """Own time of a run and the judge's time for it differ by less: by pipes and the end of the log."""
 
-PREPARATION_SLACK_SECONDS = 5.0
+PREPARATION_SLACK_SECONDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,7 @@ class Course:
             process.tell(GO)
             saved = process.wait_for(DONE)
             process.end()
+        shutil.rmtree(data, ignore_errors=True)
         return Heat(seed, folder, ready - process.began, saved - given)
 
     def measure(self, side: Side, heats: list[Heat]) -> list[Measured]:
@@ -203,7 +206,7 @@ def log_of(heat: Heat) -> list[Event]:
         return []
     try:
         return read_events(path)[0]
-    except RunError:
+    except (RunError, *FORGED):
         return []
 
 

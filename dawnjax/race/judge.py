@@ -23,7 +23,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page import words
 from dawnjax.race import rules, sandbox, tracks
-from dawnjax.race.entry import SOURCE, VERDICTS, Trial, content_hash, entries_in
+from dawnjax.race.entry import SOURCE, VERDICTS, Beside, Trial, content_hash, entries_in
 from dawnjax.race.guarded import LimitError
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import (
@@ -38,7 +38,6 @@ from dawnjax.race.rules import Fault
 from dawnjax.race.tracks import Track
 from dawnjax.race.verdicts import (
     BASELINE,
-    Beside,
     JudgedEntry,
     SideResult,
     Word,
@@ -94,12 +93,20 @@ def verify(
     fault = rules.first_fault(folder, read, track, tracks.baseline_fields(track))
     if fault is not None:
         raise ConfigError(f"{folder}: {fault}")
-    verdicts = folder.absolute().parent / VERDICTS if verdicts is None else verdicts
+    beside = folder.absolute().parent
+    verdicts = beside / VERDICTS if verdicts is None else verdicts
+    place = next(path for path in (verdicts, *verdicts.absolute().parents) if path.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise ConfigError(f"no verdict can be written in {place}: choose another --verdicts")
     entry_hash, versions = content_hash(read.hashes), installed()
     state = state_of(entry_hash, versions)
     earlier = read_verdict(verdicts, entry.name)
-    if earlier is not None and earlier.state == state and earlier.word != "not_judged":
+    is_judged = earlier is not None and earlier.state == state and earlier.word != "not_judged"
+    if earlier is not None and is_judged and (without_sandbox or earlier.sandbox != sandbox.NONE):
         return earlier, True
+    record, rival_hash = standing_record(
+        beside, verdicts, track, entry.name, trusts=without_sandbox
+    )
 
     def judged(word: Word, **more: Any) -> JudgedEntry:
         return JudgedEntry(
@@ -114,17 +121,19 @@ def verify(
         )
 
     if track.platform == "gpu" and not devices.gpus():
-        why = "its folder, hashes, code and trials hold; its time and weights need one GPU"
-        verdict = judged("not_judged", why=why, not_judged=("time and weights: no GPU is here",))
-        write_verdict(verdicts, verdict)
+        why = "time and weights: no GPU is here; its folder, hashes, code and trials hold"
+        verdict = judged("not_judged", why=why)
+        if earlier is None or earlier.entry_hash != entry_hash:  # a judged one stays
+            write_verdict(verdicts, verdict)
         return verdict, False
     baseline, data, spec = _baseline(track, data_dir)
     own = _side(entry.name, entry.experiment, entry.options, folder, entry.source)
-    record, rival_hash = standing_record(folder.absolute().parent, verdicts, track, entry.name)
     sides = [baseline, own, *([record] if record else [])]
     with _work() as work:
         (work / "try").mkdir()
         kind = sandbox.NONE if without_sandbox else sandbox.choose(work / "try")
+        if data_dir is not None and kind != sandbox.NONE:
+            sandbox.refuse_shown(data_dir)
         handover = Handover.prepare(data, spec, work / "train")
         course = Course(track=track, handover=handover, sandbox=kind, work=work, data_dir=data_dir)
         try:
@@ -171,18 +180,11 @@ def _work() -> Iterator[Path]:
 
 def _baseline(track: Track, data_dir: Path | None) -> tuple[Side, Any, Any]:
     """The baseline, its dataset and the specification of the data, which are the track's."""
-    has_place = hasattr(tracks.baseline_request(track).experiment.data, "data_dir")
-    if has_place and data_dir is None:
-        raise ConfigError(f"--data_dir is missing: where the data of {track.name} lie")
-    if data_dir is not None and not has_place:
-        raise ConfigError(f"--data_dir: the data of {track.name} come with the installation")
-    request = tracks.baseline_request(track, str(data_dir.resolve()) if data_dir else "")
-    data: Any = request.experiment.data
-    spec = data.spec()
+    experiment, spec = tracks.data_at(track, data_dir)
     if why := track.wrong_data(spec):
         raise ConfigError(f"the data are not those of the track {track.name}: {why}")
-    experiment = rules.without_place(to_json(request.experiment))
-    return Side(name=BASELINE, experiment=experiment, options={}), data, spec
+    fields = rules.without_place(to_json(experiment))
+    return Side(name=BASELINE, experiment=fields, options={}), experiment.data, spec
 
 
 def _side(
@@ -193,11 +195,12 @@ def _side(
 
 
 def standing_record(
-    folder: Path, verdicts: Path, track: Track, name: str
+    folder: Path, verdicts: Path, track: Track, name: str, *, trusts: bool
 ) -> tuple[Side | None, str]:
     """Accepted entry of a track that stands first beside another, and its hash.
 
-    None where the baseline is the record.
+    None where the baseline is the record. One that was judged without a sandbox counts only where
+    the judge `trusts` code again.
     """
     accepted: dict[str, JudgedEntry] = {}
     sides: dict[str, Side] = {}
@@ -206,6 +209,8 @@ def standing_record(
             continue
         verdict = read_verdict(verdicts, other)
         if verdict is None or verdict.word != "accepted":
+            continue
+        if verdict.sandbox == sandbox.NONE and not trusts:
             continue
         if content_hash(rules.read(path).hashes) == verdict.entry_hash:
             accepted[other] = verdict
@@ -225,6 +230,7 @@ def _heats(
     seeds = draw.sample(range(2**31), rounds)
     number = 0
     for place, seed in enumerate(seeds, 1):
+        course.handover.shuffle()
         order = [*sides]
         draw.shuffle(order)
         for side in order:
@@ -237,7 +243,9 @@ def _heats(
             if fault is not None:
                 raise _failed(Fault(fault.rule, f"seed {seed}: {fault.why}"), side, own)
             heats[side.name].append(heat)
-        if fault := preparation_fault(course.track, heats[own.name], heats[BASELINE]):
+        # The first runs of a machine read all from a cold disk.
+        fault = preparation_fault(course.track, heats[own.name], heats[BASELINE])
+        if fault is not None and place >= FEWEST_TRIALS:
             raise BrokenRuleError(fault)
         times = ", ".join(f"{s.name} {words.rounded(heats[s.name][-1].seconds)} s" for s in sides)
         tell(f"round {place} of {rounds}, seed {seed}: {times}")
@@ -251,10 +259,18 @@ def _failed(fault: Fault, side: Side, own: Side) -> Exception:
 
 
 def _measured(course: Course, side: Side, heats: list[Heat], own: Side) -> SideResult:
-    trials = []
-    for heat, measured in zip(heats, course.measure(side, heats), strict=True):
+    try:
+        answers = course.measure(side, heats)
+    except RunError as error:  # also of weights that were made to stop the measurement
+        raise _failed(Fault("weights", str(error)), side, own) from None
+    trials, seeds = [], dict[str, int]()
+    for heat, measured in zip(heats, answers, strict=True):
         if measured.fault and measured.fault != NO_WEIGHTS:
             raise _failed(Fault("weights", f"seed {heat.seed}: {measured.fault}"), side, own)
+        other = seeds.setdefault(measured.digest or f"{heat.seed}", heat.seed)
+        if other != heat.seed:
+            why = f"seeds {other} and {heat.seed} gave equal weights: it takes a seed of its own"
+            raise _failed(Fault("seed", why), side, own)
         trials.append(
             Trial(
                 seed=heat.seed,
@@ -273,17 +289,7 @@ def _measured(course: Course, side: Side, heats: list[Heat], own: Side) -> SideR
 def _beside(results: dict[str, SideResult], own: str, other: str) -> Beside:
     found = rules.compared(results[own].trials, results[other].trials)
     assert found is not None  # every heat has a time
-    verdict, p_value = found
-    ratio = verdict.ratio
-    return Beside(
-        word=verdict.word,
-        why=verdict.why,
-        ratio=ratio and ratio.value,
-        low=ratio and ratio.low,
-        high=ratio and ratio.high,
-        ends=ratio.ends if ratio else "",
-        p_value=p_value,
-    )
+    return found
 
 
 def _word(beside: Beside) -> tuple[Word, str]:

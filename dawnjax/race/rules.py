@@ -7,9 +7,9 @@ judge believes neither log nor code (`judge`, `sandbox`, `handover`).
 import ast
 import dataclasses
 import json
-import math
+import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from dawnjax import records
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.config import own_sources
-from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.race.entry import (
     ENTRY_FILE,
@@ -25,7 +24,7 @@ from dawnjax.race.entry import (
     RIVAL,
     RUNS,
     SOURCE,
-    Claim,
+    Beside,
     Entry,
     Trial,
     files_of,
@@ -33,13 +32,14 @@ from dawnjax.race.entry import (
     read_entry,
 )
 from dawnjax.race.tracks import Track, own_choices
+from dawnjax.race.verdicts import BASELINE
 from dawnjax.runs import summary
 from dawnjax.runs.binding import is_changed
-from dawnjax.runs.directory import RunDirectory, hash_of, read_record, texts_of
+from dawnjax.runs.directory import RunDirectory, read_record, texts_of
 from dawnjax.runs.log import log_path
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import Sample
-from dawnjax.statistics.verdict import FASTER, ONLY_SECOND, Verdict, judge, p_different
+from dawnjax.statistics.verdict import FASTER, ONLY_SECOND, judge, p_different
 
 LEVEL = 0.01
 """Chance that an entry as fast as the standing record is found faster or slower."""
@@ -52,11 +52,21 @@ OPTIONS = ("steps_per_call", "data_placement", "keep_freed_memory")
 
 _JUDGES = ("tensorboard", "tracker", "checkpoint.every_seconds", "checkpoint.every_steps")
 
-_OUTSIDE = {
-    *("socket", "ssl", "urllib", "http", "ftplib", "smtplib", "telnetlib", "requests", "httpx"),
-    *("aiohttp", "subprocess", "multiprocessing", "ctypes", "cffi"),
+_LIBRARIES = {
+    *("__future__", "abc", "collections", "dataclasses", "enum", "functools", "itertools", "math"),
+    *("operator", "typing", "flax", "jax", "numpy", "optax"),
 }
-"""Modules that lead out of the process or around it."""
+_OF_DAWNJAX = {"config", "experiments", "input_pipeline", "models", "optim", "tasks"}
+"""Modules that a source may import; a recipe needs no others."""
+
+_OUTSIDE = {
+    *("__builtins__", "__import__", "builtins", "compile", "eval", "exec", "gc", "importlib"),
+    *("delattr", "getattr", "globals", "inspect", "locals", "setattr", "sys", "threading", "vars"),
+    *("ctypes", "ctypeslib", "multiprocessing", "os", "subprocess", "http", "socket", "urllib"),
+    *("DataSource", "fromfile", "genfromtxt", "load", "loadtxt", "memmap"),
+    *("io", "open", "pathlib", "pickle"),
+}
+"""Names that lead to files, to other processes or around the project's code."""
 
 
 class Fault(NamedTuple):
@@ -120,6 +130,8 @@ def first_fault(
 
 def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any]) -> Iterator[Fault]:
     entry = read.entry
+    if track.lacks:
+        yield Fault("data", f"no entry of {track.name} can be judged: {track.lacks}")
     if entry.track != track.name:
         yield Fault("track", f"the entry is for the track {entry.track}, not {track.name}")
     for path in our_runs.find_run_directories(folder / RUNS):
@@ -127,27 +139,35 @@ def _faults(folder: Path, read: Read, track: Track, baseline: Mapping[str, Any])
         yield from _record_faults(path, record, entry)
         yield from _track_faults(path, record, track, baseline)
     for path in our_runs.find_run_directories(folder / RIVAL):
-        yield from _track_faults(path, record_at(path), track, baseline)
+        record = record_at(path)
+        yield from _track_faults(path, record, track, baseline)
+        if rival_of(record, baseline) != entry.rival:
+            yield Fault(
+                "trials", f"{ENTRY_FILE} has {entry.rival} for {rival_of(record, baseline)}"
+            )
     yield from (Fault("code", why) for why in _choice_faults(entry))
     yield from (
-        Fault("code", why) for why in source_faults(_sources(folder), entry.experiment, track)
+        Fault("code", why)
+        for why in source_faults(_sources(folder), [entry.experiment, entry.options], track)
     )
     for runs, trials, what in (
         (read.runs, entry.trials, "trials"),
         (read.rivals, entry.rivals, "rivals"),
     ):
-        yield from (Fault("trials", f"{what}: {why}") for why in trial_faults(runs, track))
+        yield from (
+            Fault("trials", f"{what}: {why}") for why in trial_faults(runs, track, read.runs)
+        )
         if tuple(map(trial_of, runs)) != trials:
             yield Fault("trials", f"{ENTRY_FILE} says other times or seeds than the logs ({what})")
     if read.runs and options_of(read.runs[0]) != entry.options:
         yield Fault("trials", f"{ENTRY_FILE} has other run options than the logs")
     found = compared(entry.trials, entry.rivals)
-    if found is None or found[0].word not in BETTER:
-        why = "no times to compare" if found is None else found[0].why
-        yield Fault("significance", f"not faster than {entry.claim.rival} at p < {LEVEL}: {why}")
-    rival = read.rivals[0].result.experiment if read.rivals else ""
-    if _differ(claim_of(entry.trials, entry.rivals, rival), entry.claim):
-        yield Fault("significance", f"{ENTRY_FILE} claims other figures than its trials give")
+    if found is None or found.word not in BETTER:
+        why = "no times to compare" if found is None else found.why
+        yield Fault("significance", f"not faster than {entry.rival} at p < {LEVEL}: {why}")
+    elif found.text() != entry.claim.text():
+        why = f"{ENTRY_FILE} claims {entry.claim.text()}; the logs say {found.text()}"
+        yield Fault("significance", why)
 
 
 def record_at(path: Path) -> dict[str, Any]:
@@ -162,16 +182,10 @@ def _record_faults(path: Path, record: dict[str, Any], entry: Entry) -> Iterator
     """Yield where a run's record contradicts itself, its log or the source."""
     if is_changed(record, log_path(path, 0)):
         yield Fault("hash", f"{path.name}: the log has another hash of experiment.json")
-    if identity_of(record["identity_fields"]) != record["identity"]:
-        yield Fault("hash", f"{path.name}: experiment.json was changed: its identity is another")
+    for why in own_sources.record_faults(record):
+        yield Fault("hash", f"{path.name}: {why}")
     texts = texts_of(record.get("source"))
-    if any(hash_of(item["text"]) != item["sha256"] for item in texts.values()):
-        yield Fault("hash", f"{path.name}: a kept text has not its own hash")
-    kept = {name: item["text"] for name, item in texts.items()}
-    code = record["identity_fields"].get("code")
-    if code is not None and code != own_sources.code_of(kept):
-        yield Fault("hash", f"{path.name}: the kept texts are not the code that was logged")
-    given = {name: entry.files.get(f"{SOURCE}/{name}") for name in kept}
+    given = {name: entry.files.get(f"{SOURCE}/{name}") for name in texts}
     named = {name for name in entry.files if name.startswith(f"{SOURCE}/")}
     if given != {name: item["sha256"] for name, item in texts.items()} or len(named) > len(given):
         yield Fault("hash", f"{path.name}: the source is not the one that its log was made by")
@@ -210,6 +224,13 @@ def without_place(experiment: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def rival_of(record: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+    """Name of what a run of a rival trains: the baseline, or another recipe."""
+    rival = without_place(record["experiment"])
+    is_baseline = rival == without_place(baseline)
+    return BASELINE if is_baseline else f"{rival['name']}, which is not the baseline"
+
+
 def _choice_faults(entry: Entry) -> Iterator[str]:
     own = own_choices(entry.experiment)
     if own:
@@ -219,68 +240,94 @@ def _choice_faults(entry: Entry) -> Iterator[str]:
         )
 
 
-def _sources(folder: Path) -> dict[str, str]:
+def _sources(folder: Path) -> dict[str, bytes]:
     paths = sorted((folder / SOURCE).rglob("*.py")) if (folder / SOURCE).is_dir() else ()
     return {
-        path.relative_to(folder / SOURCE).as_posix(): records.read_plain(path, MOST_BYTES).decode(
-            errors="replace"
-        )
+        path.relative_to(folder / SOURCE).as_posix(): records.read_plain(path, MOST_BYTES)
         for path in paths
     }
 
 
 def source_faults(
-    sources: Mapping[str, str], experiment: Mapping[str, Any], track: Track
+    sources: Mapping[str, bytes], fields: Sequence[Any], track: Track
 ) -> Iterator[str]:
-    """Yield what the track forbids in Python files, by their names and texts."""
-    texts = [text.encode(errors="replace") for text in sources.values()]
-    size = sum(map(len, texts))
+    """Yield what the track forbids in all that an entry tells a run: Python files and fields."""
+    size = sum(map(len, sources.values()))
     if size > track.limits.source_bytes:
         yield f"the source has {size:,} bytes; at most {track.limits.source_bytes:,} may race"
         return
-    # What can be told in so few bytes is no set of weights, wherever it hides: in a text, a name,
-    # a comment or a field.
-    packed = len(zlib.compress(b"".join([*texts, json.dumps(experiment).encode()]), 9))
+    # What can be told in so few bytes is no set of weights, wherever it hides: in a comment, the
+    # name of a file, a field.
+    told = [*sources.values(), json.dumps([*sources, *fields]).encode()]
+    packed = len(zlib.compress(b"".join(told), 9))
     if packed > track.limits.packed_bytes:
         yield (
             f"source and fields pack to {packed:,} bytes; at most {track.limits.packed_bytes:,} "
             "may race: data and weights must not hide in them"
         )
-    for name, text in sources.items():
+    own = {Path(name).parts[0].removesuffix(".py") for name in sources} - sys.stdlib_module_names
+    for name, content in sources.items():
         try:
-            tree = ast.parse(text)
+            tree = ast.parse(content)  # bytes: their first lines may name an encoding
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             yield f"{name} is no Python"
             continue
         for node in ast.walk(tree):
-            imported: list[str] = []
-            if isinstance(node, ast.Import):
-                imported = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                imported = [node.module or ""]
-            outside = [module for module in imported if module.partition(".")[0] in _OUTSIDE]
-            if outside:
-                line = getattr(node, "lineno", 0)
-                yield (
-                    f"{name}:{line}: imports {outside[0]}, and a run reaches no network and starts "
-                    "no process"
-                )
+            if why := _beyond_a_recipe(node, own):
+                yield f"{name}:{getattr(node, 'lineno', 0)}: {why}"
 
 
-def trial_faults(runs: Sequence[OurRun], track: Track) -> Iterator[str]:
-    """Yield why runs cannot be the trials of one side."""
+def _beyond_a_recipe(node: ast.AST, own: Collection[str]) -> str:
+    """Reason why a part of a source does more than describe a recipe; empty if it does not.
+
+    It shows people what to read. The walls around a run are those of `sandbox`.
+    """
+    modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        modules = [f"{node.module}.{alias.name}" for alias in node.names]
+    for module in modules:
+        root, *parts = module.split(".")
+        is_open = root in own or root in _LIBRARIES
+        if not is_open and not (root == "dawnjax" and parts and parts[0] in _OF_DAWNJAX):
+            known = ", ".join(sorted(_LIBRARIES - {"__future__"}))
+            return f"imports {module}; a recipe has {known}, and dawnjax.experiments and the like"
+    words = [part for module in modules for part in module.split(".")[1:]]
+    if isinstance(node, ast.Attribute):
+        words.append(node.attr)
+    elif isinstance(node, ast.Name):
+        words.append(node.id)
+    if taken := next((word for word in words if word in _OUTSIDE), None):
+        return f"uses {taken}; a recipe reads no file, starts no process and changes no other code"
+    is_own = isinstance(node, ast.Attribute) and _is_own(node.value)
+    private = next((word for word in words if word.startswith("_")), None)
+    if private and not is_own and not isinstance(node, ast.Name):
+        return f"uses {private}, which is private to what it imports"
+    if isinstance(node, ast.Attribute) and not is_own and not isinstance(node.ctx, ast.Load):
+        return f"sets {node.attr} of what is not its own"
+    return ""
+
+
+def _is_own(value: ast.expr) -> bool:
+    """True for `self`, `cls` and `super()`."""
+    called = value.func if isinstance(value, ast.Call) else value
+    names = {"super"} if isinstance(value, ast.Call) else {"self", "cls"}
+    return isinstance(called, ast.Name) and called.id in names
+
+
+def trial_faults(runs: Sequence[OurRun], track: Track, own: Sequence[OurRun]) -> Iterator[str]:
+    """Yield why runs cannot be the trials of one side beside those of the entry."""
     if len(runs) < FEWEST_TRIALS:
         yield f"{len(runs)} are too few; a comparison takes {FEWEST_TRIALS}"
         return
-    first, seeds = runs[0], [run.result.seed for run in runs]
+    first, beside, seeds = runs[0], own[0], [run.result.seed for run in runs]
     if len(set(seeds)) < len(seeds):
         yield "two have one seed"
     for run in runs:
         result = run.result
         if why := run.origin.difference(first.origin):
             yield f"seed {result.seed}: {why}"
-        if run.layout != first.layout or run.machine != first.machine:
-            yield f"seed {result.seed} ran on {run.system}, and another on {first.system}"
+        if run.layout != beside.layout or run.machine != beside.machine:
+            yield f"seed {result.seed} ran on {run.system}, and another on {beside.system}"
         if run.chooses:
             yield f"seed {result.seed} chose the recipe, and so cannot judge it"
         if result.interruptions or run.line_faults:
@@ -334,8 +381,8 @@ def sample_of(trials: Sequence[Trial]) -> Sample | None:
     return sample and dataclasses.replace(sample, in_turn=True)
 
 
-def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> tuple[Verdict, float] | None:
-    """Verdict on trials beside those of a rival, at the race's level, and the p value.
+def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> Beside | None:
+    """Trials beside those of a rival, at the race's level.
 
     None where a side has no trial, or the time of one is not known.
     """
@@ -346,35 +393,14 @@ def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> tuple[Verdict,
         return None
     # Equal within a margin is no verdict here: a record may be small, if it is significant.
     verdict = judge(first, second, alpha=LEVEL, may_be_equivalent=False)
-    return verdict, p_different(first, second)
-
-
-def claim_of(trials: Sequence[Trial], rivals: Sequence[Trial], rival: str) -> Claim | None:
-    """Claim of trials beside those of a rival of a name; None where nothing can be compared."""
-    found = compared(trials, rivals)
-    if found is None:
-        return None
-    verdict, p_value = found
     ratio = verdict.ratio
-    return Claim(
-        rival=rival,
+    return Beside(
         word=verdict.word,
+        why=verdict.why.removesuffix(", and is wider than the margin"),  # the race has none
         ratio=ratio and ratio.value,
         low=ratio and ratio.low,
         high=ratio and ratio.high,
-        p_value=p_value,
+        ends=ratio.ends if ratio else "",
+        p_value=p_different(first, second),
         is_paired=verdict.is_paired,
-    )
-
-
-def _differ(first: Claim | None, second: Claim) -> bool:
-    """True if claims differ beyond the last digits, which are those of a library's version."""
-    if first is None:
-        return True
-    pairs = zip(dataclasses.astuple(first), dataclasses.astuple(second), strict=True)
-    return any(
-        not math.isclose(one, other, rel_tol=1e-6)
-        if isinstance(one, float) and isinstance(other, float)
-        else one != other
-        for one, other in pairs
     )

@@ -31,6 +31,20 @@ _NEEDED = ("unshare", "mount", "chroot", "setpriv", "prlimit", "sh")
 
 _LARGEST_FILE = 8 * 2**30
 
+_MEMORY_FILES = 2**30
+"""Bytes in each folder that lies in memory; a bubblewrap that cannot bound it is not used."""
+
+_FORGET = """
+import ctypes, os, platform, sys
+number = {"x86_64": 250, "aarch64": 219}.get(platform.machine(), -1)
+ctypes.CDLL(None).syscall(number, 1, None)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""First steps inside: a keyring of its own, for keys in the session's would last to the next run.
+
+Source: keyctl(2), KEYCTL_JOIN_SESSION_KEYRING = 1; no namespace parts that keyring.
+"""
+
 _THREADS = 64
 """Of one process; the kernel's limit counts threads."""
 
@@ -76,6 +90,7 @@ class Box:
         ]
         if self.kind == NONE:
             return [*limits, *inner] if shutil.which("prlimit") else [*inner]
+        inner = [sys.executable, "-I", "-S", "-c", _FORGET, *inner]
         if self.kind == BUBBLEWRAP:
             # By its place: the process has another PATH.
             return [shutil.which("bwrap") or "bwrap", *self._bubblewrap(), "--", *limits, *inner]
@@ -90,7 +105,9 @@ class Box:
 
     def _bubblewrap(self) -> Iterator[str]:
         yield from ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
-        yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--tmpfs", "/tmp")
+        yield from ("--proc", "/proc", "--dev", "/dev")
+        for place in ("/dev/shm", "/tmp"):
+            yield from ("--size", str(_MEMORY_FILES), "--tmpfs", place)
         for bind in self._all_binds():
             how = "--bind" if bind.writable else "--ro-bind"
             yield from (how, str(bind.outside), str(bind.inside))
@@ -118,8 +135,10 @@ class Box:
             'mount -t tmpfs -o mode=755,size=16m tmpfs "$R"',
             'mkdir -p "$R/proc" "$R/dev/shm" "$R/tmp"',
             'mount -t proc proc "$R/proc"',
-            'mount -t tmpfs -o size=1g tmpfs "$R/tmp"',
-            'mount -t tmpfs -o size=1g tmpfs "$R/dev/shm"',
+            *(
+                f'mount -t tmpfs -o size={_MEMORY_FILES} tmpfs "$R/{place}"'
+                for place in ("tmp", "dev/shm")
+            ),
             *(f"file /dev/{name} /dev/{name}" for name in _DEVICES),
             *(f"file {device} {device}" for device in map(str, self._gpu_devices())),
         ]
@@ -150,12 +169,13 @@ class Box:
         return sorted(Path("/dev").glob("nvidia*[0-9l]")) if self.platform == "gpu" else []
 
     def _hidden(self) -> list[Path]:
-        # The system has packages that this Python does not import, and conda keeps archives.
-        others = [*Path("/usr/lib").glob("python3*/dist-packages")]
-        others += Path("/usr/local/lib").glob("python3*/*-packages")
+        # Also packages that this Python does not import, and what conda keeps.
+        roots = [Path("/usr"), Path("/usr/local"), Path(sys.prefix), Path(sys.base_prefix)]
+        places = "lib*/python3*/*-packages", "envs/*/lib/python3*/site-packages"
+        others = [path for root in roots for place in places for path in root.glob(place)]
         folders = [path / name for path in (*_packages(), *others) for name in self.hidden]
         if self.hidden:
-            folders += [Path(prefix) / "pkgs" for prefix in (sys.prefix, sys.base_prefix)]
+            folders += [root / "pkgs" for root in roots]
         return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
@@ -207,6 +227,23 @@ def choose(root: Path) -> str:
         "namespaces or install bubblewrap, or trust this entry with all that you may do: "
         "--without_sandbox"
     )
+
+
+def refuse_shown(data_dir: Path) -> None:
+    """Refuse a folder of data that a run would see, or whose files lie elsewhere.
+
+    Raises:
+      ConfigError: Names the folder or the link.
+    """
+    place = data_dir.resolve()
+    shown = next((path for path in _installation() if place.is_relative_to(path)), None)
+    if shown is not None:
+        raise ConfigError(
+            f"{data_dir} lies in {shown}, which a run sees, with the examples to evaluate: move it"
+        )
+    link = next((path for path in sorted(place.iterdir()) if path.is_symlink()), None)
+    if link is not None:
+        raise ConfigError(f"{link} is a link, which leads nowhere inside a sandbox: copy the file")
 
 
 def _packages() -> list[Path]:

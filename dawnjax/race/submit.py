@@ -45,10 +45,10 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             "recipe, and train again"
         )
     own, others = ([rules.trial_of(run) for _, run in side] for side in (runs, rivals))
-    claim = rules.claim_of(own, others, rivals[0][1].result.experiment)
+    claim = rules.compared(own, others)
     if claim is None:
         raise ConfigError("how long a trial ran is not known, so nothing can be compared")
-    made: list[Entry] = []
+    baseline, made = tracks.baseline_fields(of_track), list[Entry]()
 
     def fill(folder: Path) -> None:
         for file, text in texts.items():
@@ -62,7 +62,6 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             track=track,
             date=first.date,
             experiment=rules.without_place(public["experiment"]),
-            overrides=public["overrides"],
             options=rules.options_of(first),
             source=next(iter(texts), ""),
             environment={
@@ -73,13 +72,14 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             },
             trials=tuple(own),
             rivals=tuple(others),
+            rival=rules.rival_of(rules.record_at(rivals[0][0]), baseline),
             claim=claim,
             files=hashes_of(files_of(folder)),
         )
         records.write_json(folder / ENTRY_FILE, records.plain(entry))
         # Read back as the judge will read it, before the folder has its name.
         read = rules.read(folder)
-        fault = rules.first_fault(folder, read, of_track, tracks.baseline_fields(of_track))
+        fault = rules.first_fault(folder, read, of_track, baseline)
         if fault is not None:
             raise ConfigError(f"no entry of {track}: {fault}")
         made.append(read.entry)

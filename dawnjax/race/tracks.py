@@ -20,6 +20,14 @@ from dawnjax.runs.directory import flatten
 
 _FOLDER = Path(__file__).parent
 
+FIXED = (
+    *("task.tag", "task.test_time_augmentation", "task.target_vocabulary", "data", "targets"),
+    *("evaluation.every_epochs", "evaluation.every_steps", "evaluation.first_epoch"),
+    *("evaluation.global_batch_size", "evaluation.stop_at_target"),
+    *("max_seconds", "initialize_from", "initial_state"),
+)
+"""Fields of an experiment, or groups of them, that are as in the baseline."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrackTarget:
@@ -48,10 +56,10 @@ class Limits:
     seconds: float
     memory_gib: float
     disk_gib: float
-    processes: int
-    source_bytes: int
-    packed_bytes: int
-    preparation_ratio: float
+    processes: int = 16
+    source_bytes: int = 60_000
+    packed_bytes: int = 10_000
+    preparation_ratio: float = 1.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +74,6 @@ class Track:
         where it is not known yet.
       data_benchmark: Published set that the data must be recognized as.
       hidden: Folders of installed packages that hold examples to evaluate; a run does not see them.
-      fixed: Fields of the experiment, or groups of them, that are as in the baseline.
       rounds: Rounds of a verification.
       rules: For people.
     """
@@ -76,11 +83,10 @@ class Track:
     platform: Literal["cpu", "gpu"]
     experiment: str
     flags: tuple[str, ...]
-    data_fingerprint: str
+    data_fingerprint: str = ""
     data_benchmark: str = ""
     data_note: str
-    hidden: tuple[str, ...]
-    fixed: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
     rounds: int
     rules: tuple[str, ...]
     target: TrackTarget
@@ -108,17 +114,24 @@ class Track:
     def _is_fixed(self, name: str) -> bool:
         # Where the data lie is the judge's affair.
         is_place = name == "data.data_dir"
-        return not is_place and any(f"{name}.".startswith(f"{prefix}.") for prefix in self.fixed)
+        return not is_place and any(f"{name}.".startswith(f"{prefix}.") for prefix in FIXED)
+
+    @property
+    def lacks(self) -> str:
+        """Reason why no data can be known as the track's; empty where they can."""
+        if self.data_fingerprint or self.data_benchmark:
+            return ""
+        return "the fingerprint of its data is not known yet"
 
     def wrong_data(self, spec: Any) -> str:
         """Reason why data are not the track's; empty where they are."""
+        if self.lacks:
+            return self.lacks
         if self.data_fingerprint:
             if spec.fingerprint == self.data_fingerprint:
                 return ""
             return f"their fingerprint is {spec.fingerprint}, not {self.data_fingerprint}"
         declaration = getattr(spec, "declaration", None)
-        if not self.data_benchmark:
-            return "the fingerprint of the track's data is not known yet"
         if declaration is None or declaration.benchmark != self.data_benchmark:
             why = declaration.evidence if declaration else "they declare nothing"
             return f"they are not {self.data_benchmark}: {why}"
@@ -140,14 +153,38 @@ def read_track(name: str) -> Track:
     return records.convert({"name": name, **tomllib.loads(text)}, Track)
 
 
-def baseline_request(track: Track, data_dir: str = "") -> Any:
+def baseline_request(track: Track, data_dir: Path | None = None) -> Any:
     """Request of the baseline; with the data where they lie here."""
     from dawnjax.config.experiment_flags import parse_request  # loads JAX
 
     argv = [f"--experiment={track.experiment}", *track.flags]
     if data_dir:
-        argv.append(f"--data.data_dir={data_dir}")
+        argv.append(f"--data.data_dir={data_dir.resolve()}")
     return parse_request("race", argv)[0]
+
+
+def data_at(track: Track, data_dir: Path | None) -> tuple[Any, Any]:
+    """Experiment of the baseline with the data in a folder, and their specification.
+
+    Raises:
+      ConfigError: The place is missing, or is given for data that come with the installation.
+    """
+    has_place = hasattr(baseline_request(track).experiment.data, "data_dir")
+    if has_place and data_dir is None:
+        raise ConfigError(f"--data_dir is missing: where the data of {track.name} lie")
+    if data_dir is not None and not has_place:
+        raise ConfigError(f"--data_dir: the data of {track.name} come with the installation")
+    experiment = baseline_request(track, data_dir).experiment
+    return experiment, experiment.data.spec()
+
+
+def data_text(track: Track, data_dir: Path) -> str:
+    """Fingerprint of data in a folder, and whether they are the track's."""
+    _, spec = data_at(track, data_dir)
+    why = track.wrong_data(spec)
+    return f"{data_dir}: fingerprint {spec.fingerprint}; " + (
+        f"not the track's: {why}" if why else "the track's data"
+    )
 
 
 def baseline_fields(track: Track) -> dict[str, Any]:
@@ -187,7 +224,7 @@ def track_text(track: Track) -> str:
             f"baseline: {track.command}",
             f"data: {track.data_note}",
             *(f"rule: {rule}" for rule in track.rules),
-            f"fixed: {', '.join(track.fixed)}",
+            f"fixed: {', '.join(FIXED)}",
             f"limits: {limits.seconds:g} s and {limits.memory_gib:g} GiB a run, "
             f"{limits.source_bytes:,} bytes of source, {limits.packed_bytes:,} compressed",
             f"judged by {track.rounds} rounds on fresh seeds",

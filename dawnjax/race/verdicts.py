@@ -12,7 +12,7 @@ import dawnjax
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
-from dawnjax.race.entry import Trial, content_hash
+from dawnjax.race.entry import Beside, Trial, content_hash
 from dawnjax.runs.directory import names_a_file
 
 SCHEMA_VERSION = 1
@@ -20,26 +20,6 @@ SCHEMA_VERSION = 1
 Word = Literal["accepted", "tie", "slower", "refused", "not_judged"]
 
 BASELINE = "the baseline"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Beside:
-    """An entry beside a rival: ratio of expected times, its interval, and the judge's word."""
-
-    word: str
-    why: str
-    ratio: float | None
-    low: float | None
-    high: float | None
-    ends: str
-    p_value: float
-
-    def text(self) -> str:
-        if self.ratio is None:
-            return self.why
-        has_ends = self.low is not None and self.high is not None
-        ends = f" ({self.ends}: {self.low:.3f} to {self.high:.3f})" if has_ends else ""
-        return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +40,6 @@ class JudgedEntry:
       entry_hash: Of the entry alone.
       word: `accepted`, where it is faster than the standing record.
       rule: Rule that it broke; empty for none.
-      not_judged: What this machine could not judge.
       rival: The standing record's name, or the baseline.
       rival_hash: `entry_hash` of the standing record; empty for the baseline.
       baseline, record: The entry beside both; `record` is None where the baseline is the rival.
@@ -77,7 +56,6 @@ class JudgedEntry:
     word: Word
     rule: str = ""
     why: str = ""
-    not_judged: tuple[str, ...] = ()
     rival: str = BASELINE
     rival_hash: str = ""
     baseline: Beside | None = None
@@ -106,7 +84,6 @@ class JudgedEntry:
         if self.gpu_seconds is not None:
             cost = "" if self.cost_usd is None else f", {words.usd(self.cost_usd)}"
             lines.append(f"{words.rounded(self.gpu_seconds)} GPU-seconds a trial{cost}")
-        lines += [f"not judged: {why}" for why in self.not_judged]
         if self.sandbox == "none":
             lines.append("it ran without a sandbox: the verdict holds only if its code is honest")
         return "\n".join(lines)

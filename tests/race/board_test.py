@@ -5,12 +5,13 @@ import dataclasses
 import pytest
 from made_race import write_entry
 
+from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.race import board, rules
-from dawnjax.race.entry import Trial, content_hash
+from dawnjax.race.entry import Beside, Trial, content_hash
 from dawnjax.race.judge import standing_record
 from dawnjax.race.tracks import read_track
-from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, write_verdict
+from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict, write_verdict
 
 
 def judge(folder, word, ratio, **more):
@@ -19,7 +20,7 @@ def judge(folder, word, ratio, **more):
     trial = Trial(seed=9, reached=True, seconds=10 * ratio, quality=0.99)
     beside = Beside(
         word="faster", why="", ratio=ratio, low=ratio - 0.1, high=ratio + 0.1, ends="99 %",
-        p_value=0.001,
+        p_value=0.001, is_paired=True,
     )  # fmt: skip
     side = SideResult(trials=(trial,), mean_seconds=10 * ratio, preparation_seconds=5.0)
     verdict = JudgedEntry(
@@ -94,7 +95,8 @@ def test_an_entry_that_beat_a_record_stands_before_it(tmp_path):
 
     def record(beside):
         verdicts = tmp_path / "entries" / "verdicts"
-        side, _ = standing_record(tmp_path / "entries", verdicts, read_track("digits"), beside)
+        beside_it = tmp_path / "entries", verdicts, read_track("digits"), beside
+        side, _ = standing_record(*beside_it, trusts=True)
         return side and side.name
 
     assert order() == ["second", "first", "third"]
@@ -106,12 +108,19 @@ def test_an_entry_that_beat_a_record_stands_before_it(tmp_path):
     assert order() == ["third", "first", "second"]
 
 
-def test_a_record_whose_baseline_never_reached_has_no_ratio(tmp_path):
+def test_a_record_beside_a_baseline_that_never_reached_and_words_of_a_run(tmp_path, capsys):
     folder, _ = write_entry(tmp_path)
     judge(folder, "accepted", 0.5)
-    [(entry, verdict)] = board.read_board(tmp_path / "entries")["digits"]
+    verdicts = folder.parent / "verdicts"
+    verdict = read_verdict(verdicts, "mine")
     assert verdict is not None and verdict.baseline is not None
-    beside = dataclasses.replace(verdict.baseline, ratio=None, low=None, high=None, ends="")
-    row = entry, dataclasses.replace(verdict, baseline=beside)
-    page = board.page_of({"digits": [row]})
+    never = {"word": "only_second_reached", "ratio": None, "low": None, "high": None}
+    beside = dataclasses.replace(verdict.baseline, **never)
+    write_verdict(verdicts, dataclasses.replace(verdict, baseline=beside))
+    cheat, _ = write_entry(tmp_path, "cheat")
+    judge(cheat, "refused", 0.5, rule="run", why="it ended: \x1b[2J")
+    page = board.page_of(board.read_board(folder.parent))
     assert "mine is the record; the baseline never reached the target" in page
+    assert main(["race", "board", str(folder.parent)]) == 0
+    shown = capsys.readouterr().out
+    assert "run: it ended: \\u001b[2J" in shown and "\x1b" not in shown

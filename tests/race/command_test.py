@@ -1,8 +1,15 @@
 """`dawnjax race` as a user types it: the tracks, and one line for wrong use."""
 
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.input_pipeline.datasets import token_shards
 
 
 def test_the_tracks_are_listed_and_shown(capsys):
@@ -19,6 +26,8 @@ def test_the_tracks_are_listed_and_shown(capsys):
     [
         (["submitt"], "no part 'submitt'; did you mean 'submit'?"),
         (["tracks", "digit"], "no track 'digit'; did you mean 'digits'?"),
+        (["tracks", "--data_dir=x"], "--data_dir is for one track, and 0 were given"),
+        (["tracks", "digits", "--data_dir=x"], "the data of digits come with the installation"),
         (["submit"], "no run is given; dawnjax race submit RUNS..."),
         (["submit", "runs", "--track=digits"], "--name is missing"),
         (["board", "entries", "--track=digits"], "--track is no flag of `race board`"),
@@ -41,3 +50,40 @@ def test_wrong_use_is_one_line(argv, line, capsys, tmp_path, monkeypatch):
     assert main(["race", *argv]) == 2
     said = capsys.readouterr().err
     assert line in said and said.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_data_are_compared_with_those_of_a_track(tmp_path, capsys):
+    for part in ("train", "val"):
+        shard = token_shards.shard_of(np.arange(600) % 256)
+        (tmp_path / f"text_{part}_0.bin").write_bytes(shard)
+    assert main(["race", "tracks", "wikipedia_bytes", f"--data_dir={tmp_path}"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{tmp_path}: fingerprint ") and "not the track's: " in said
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_taken"),
+    [
+        (r"A\tentries/mine/entry.json\nA\tentries/mine/source/mine.py\n", True),
+        (r"A\tentries/mine/entry.json\nA\tentries/verdicts/mine.json\n", False),
+        (r"A\tentries/mine/entry.json\nM\tentries/record/entry.json\n", False),
+        (r"A\tentries/mine/entry.json\nA\tentries/second/entry.json\n", False),
+        (r"A\tentries/mine/entry.json\nA\tREADME.md\n", False),
+        ("", False),
+    ],
+)
+def test_the_workflow_in_the_guide_takes_one_new_entry_alone(changed, is_taken, tmp_path):
+    guide = Path(__file__).parents[2] / "docs" / "race.md"
+    found = re.search(r"run: \|\n((?: {10}.*\n)+)", guide.read_text())
+    assert found is not None
+    git = tmp_path / "git"
+    git.write_text(f"#!/bin/sh\nprintf '{changed}'\n")
+    git.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-e", "-c", found[1].replace("${{ github.base_ref }}", "main")],
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_ENV": str(tmp_path / "env")},
+    )
+    assert (done.returncode == 0) == is_taken
+    if is_taken:
+        assert (tmp_path / "env").read_text() == "ENTRY=entries/mine\n"

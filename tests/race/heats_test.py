@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from made_race import trial_log
 
+from dawnjax.errors import RunError
 from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.race.handover import Handover, withheld
 from dawnjax.race.heats import Heat, clock_fault, preparation_fault
@@ -46,7 +47,8 @@ def test_a_long_preparation_is_refused(tmp_path):
         return [Heat(0, tmp_path, each, 1.0) for each in seconds]
 
     track = read_track("digits")
-    assert preparation_fault(track, heats(12.0, 14.0), heats(6.0, 6.0)) is None
+    assert preparation_fault(track, heats(11.0, 13.0), heats(6.0, 6.0)) is None
+    assert preparation_fault(track, heats(12.0, 13.0), heats(6.0, 6.0)) is not None
     fault = preparation_fault(track, heats(60.0, 60.0), heats(6.0, 6.0))
     assert fault is not None and fault.rule == "compile"
     assert "it took 60.0 s before its data, and the baseline 6.0 s" in fault.why
@@ -76,3 +78,24 @@ def test_examples_come_when_the_clock_starts_and_those_to_evaluate_never(tmp_pat
         np.testing.assert_array_equal(train[name], array)
     with pytest.raises(ValueError, match="read-only|readonly"):
         train["label"][0] = 1
+
+
+def test_each_round_has_an_order_of_its_own(tmp_path):
+    data = Digits()
+    handover = Handover.prepare(data, data.spec(), tmp_path / "closed")
+    rounds = []
+    for name in ("first", "second"):
+        handover.shuffle()
+        handover.describe(tmp_path / name)
+        handover.hand_over(tmp_path / name)
+        rounds.append(withheld(data, tmp_path / name, lambda: None).load("train"))
+    real = data.load("train")
+
+    def pairs(arrays):
+        images = map(np.ndarray.tobytes, arrays["image"])
+        return list(zip(images, arrays["label"].tolist(), strict=True))
+
+    assert pairs(rounds[0]) != pairs(rounds[1]) != pairs(real)
+    assert sorted(pairs(rounds[0])) == sorted(pairs(rounds[1])) == sorted(pairs(real))
+    with pytest.raises(RunError, match="cannot hand the data over"):
+        handover.hand_over(tmp_path / "second")

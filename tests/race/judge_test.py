@@ -1,6 +1,7 @@
 """The judge's verdicts, with runs and weights that are made: no process is started."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.race import board, judge, sandbox
 from dawnjax.race.guarded import LimitError
 from dawnjax.race.heats import Course, Heat
+from dawnjax.race.verdicts import read_verdict, write_verdict
 from dawnjax.runs.log import encode_line
 
 TIMES = {"the baseline": 10.0, "mine": 6.0, "second": 6.0}
@@ -24,6 +26,7 @@ class Runs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.times, self.count, self.own_clock = dict(TIMES), 0, 1.0
         self.preparation, self.unreached, self.fault = {}, {}, ""
+        self.unmeasured, self.digests = "", {}
         monkeypatch.setattr(sandbox, "choose", lambda root: sandbox.UNSHARE)
         monkeypatch.setattr(Course, "run", lambda course, *given: self.run(course.work, *given))
         monkeypatch.setattr(Course, "measure", lambda course, *given: self.measure(*given))
@@ -41,10 +44,16 @@ class Runs:
         return Heat(seed, folder, self.preparation.get(side.name, 5.0), seconds)
 
     def measure(self, side, ran: list[Heat]) -> list[Measured]:
+        if side.name == self.unmeasured:
+            raise RunError(f"the weights of {side.name} could not be measured: it ended")
         if self.fault and side.name == "mine":
             return [Measured(fault=self.fault) for _ in ran]
         missed = self.unreached.get(side.name, 0)
-        return [Measured(reached=n >= missed, quality=0.99) for n in range(len(ran))]
+        digests = self.digests.get(side.name, [f"{n}" for n in range(len(ran))])
+        return [
+            Measured(reached=n >= missed, quality=0.99, digest=digest if n >= missed else "")
+            for n, digest in enumerate(digests)
+        ]
 
 
 @pytest.fixture
@@ -100,6 +109,8 @@ def test_a_slower_entry_and_one_that_misses_the_target_are_not_accepted(tmp_path
         ({"own_clock": 0.2}, "clock: seed"),
         ({"preparation": {"mine": 90.0}}, "compile: it took 90.0 s before its data"),
         ({"fault": "params/0 is float32[9] in the weights"}, "weights: seed"),
+        ({"unmeasured": "mine"}, "weights: the weights of mine could not be measured"),
+        ({"digests": {"mine": list("123451")}}, "seed: seeds"),
     ],
 )
 def test_a_cheat_in_the_run_is_refused_by_its_rule(tmp_path, runs, cheat, rule):
@@ -113,6 +124,9 @@ def test_a_cheat_in_the_run_is_refused_by_its_rule(tmp_path, runs, cheat, rule):
 def test_a_baseline_that_fails_judges_nothing(tmp_path, runs):
     folder, _ = write_entry(tmp_path)
     runs.times["the baseline"] = 0.0
+    with pytest.raises(RunError, match="the baseline failed, so that nothing is judged"):
+        verified(folder)
+    runs.times, runs.unmeasured = dict(TIMES), "the baseline"
     with pytest.raises(RunError, match="the baseline failed, so that nothing is judged"):
         verified(folder)
     assert not (tmp_path / "entries" / "verdicts").exists()
@@ -139,6 +153,16 @@ def test_what_the_machine_cannot_judge_is_said(tmp_path, runs, monkeypatch):
     verdict, _ = verified(folder)
     assert verdict.word == "not_judged" and runs.count == 0
     assert "not judged: time and weights: no GPU is here" in verdict.text()
+    # A verdict of a machine that has one stays.
+    file = tmp_path / "entries" / "verdicts" / "mine.json"
+    there = dataclasses.replace(verdict, word="accepted", state="of other libraries")
+    write_verdict(file.parent, there)
+    assert verified(folder)[0].word == "not_judged" and read_verdict(file.parent, "mine") == there
+    file.unlink()
+    shutil.copytree(folder, folder.parent / "copy")
+    with pytest.raises(ConfigError, match="two entries are called 'mine'"):
+        verified(folder)
+    assert not file.exists()
 
 
 def test_nothing_runs_without_a_sandbox_unless_asked(tmp_path, runs, monkeypatch):
@@ -153,6 +177,15 @@ def test_nothing_runs_without_a_sandbox_unless_asked(tmp_path, runs, monkeypatch
     assert runs.count == 0 and not (tmp_path / "entries" / "verdicts").exists()
     verdict, _ = verified(folder, without_sandbox=True)
     assert verdict.sandbox == "none" and "without a sandbox" in verdict.text()
+    # It is no record for entries that are judged in one.
+    second, _ = write_entry(tmp_path, "second")
+    monkeypatch.setattr(sandbox, "choose", lambda root: sandbox.UNSHARE)
+    assert verified(second)[0].rival == "the baseline"
+    (tmp_path / "entries" / "verdicts" / "second.json").unlink()
+    assert verified(second, without_sandbox=True)[0].rival == "mine"
+    # Nor does it spare the entry a verdict in one.
+    again, is_earlier = verified(folder)
+    assert again.sandbox == sandbox.UNSHARE and not is_earlier
 
 
 def test_a_machine_without_namespaces_says_why(tmp_path, monkeypatch):
@@ -169,6 +202,14 @@ def test_wrong_data_are_refused(tmp_path, runs, monkeypatch):
     monkeypatch.setattr(judge.rules, "first_fault", lambda *_: None)
     with pytest.raises(ConfigError, match="the data are not those of the track digits: their fing"):
         verified(folder)
+    assert runs.count == 0
+
+
+def test_a_place_where_no_verdict_can_be_written_is_found_first(tmp_path, runs):
+    folder, _ = write_entry(tmp_path)
+    with pytest.raises(ConfigError, match="no verdict can be written in .*entry.json: choose"):
+        verified(folder, verdicts=folder / "entry.json" / "verdicts")
+    assert runs.count == 0
 
 
 def test_the_command_prints_the_verdict_and_its_status(tmp_path, runs, capsys):

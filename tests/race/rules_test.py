@@ -10,11 +10,36 @@ import pytest
 from made_race import RECIPE, baseline, write_entry, write_side, write_trial
 
 from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.race import entry as entries
 from dawnjax.race import rules, submit, tracks
 from dawnjax.race.tracks import read_track
 
 DIGITS = read_track("digits")
+OPTIMIZER = """
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import optax
+import steps
+
+from dawnjax.config.experiment import Sgd
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signs(Sgd):
+    TAG = "signs"
+
+    def build(self, rate):
+        super().__init__()
+        self._rule = functools.partial(optax.sign_sgd, rate * steps.SIZE)
+        return _chained(self._rule)
+
+
+def _chained(rule):
+    return optax.chain(rule(), optax.scale(jnp.float32(1)))
+"""
 WEIGHTS = base64.b64encode(random.Random(0).randbytes(15_000)).decode()
 
 
@@ -58,7 +83,7 @@ def test_names_of_people_and_places_stay_at_home(tmp_path):
         ({"options": {"weight_update_sharding": True}}, "seed 0 ran with weight_update_sharding"),
         ({"seeds": 4}, "4 are too few; a comparison takes 5"),
         ({"fingerprint": "0" * 16}, "its data have the fingerprint 0000000000000000"),
-        ({"mean": 10.0}, "significance: not faster than digits at p < 0.01"),
+        ({"mean": 10.0}, "significance: not faster than the baseline at p < 0.01"),
         ({"source": "import urllib.request\n" + RECIPE}, "imports urllib.request"),
         ({"source": RECIPE + f"# {WEIGHTS}\n"}, "data and weights must not hide in them"),
         ({"changes": {"xla_options": [WEIGHTS]}}, "source and fields pack to 1"),
@@ -107,6 +132,41 @@ def test_a_model_of_ones_own_cannot_be_measured_apart(tmp_path):
         write_entry(tmp_path, changes={"model": model}, source=RECIPE)
 
 
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("import urllib.request", "imports urllib.request"),
+        ("from socket import create_connection", "imports socket.create_connection"),
+        ("import dawnjax.race.handover", "imports dawnjax.race.handover"),
+        ("import dawnjax", "imports dawnjax"),
+        ("from dawnjax.config.own_sources import os", "uses os"),
+        ("from jax._src import api", "uses _src"),
+        ("import dataclasses\ndataclasses.sys.exit()", "uses sys"),
+        ("import numpy as np\nBYTES = np.fromfile('/usr/share/dict/words')", "uses fromfile"),
+        ("__import__('os')", "uses __import__"),
+        ("TEXT = open(__file__).read()", "uses open"),
+        (
+            "from dawnjax import tasks\ntasks.evaluate = None",
+            "sets evaluate of what is not its own",
+        ),
+        ("def f(", "is no Python"),
+    ],
+)
+def test_a_source_that_does_more_than_a_recipe_is_refused(code, line):
+    [fault, *_] = rules.source_faults({"mine.py": code.encode()}, [], DIGITS)
+    assert fault.startswith("mine.py") and line in fault
+
+
+def test_an_optimizer_of_ones_own_and_modules_beside_it_may_race():
+    optimizer = (RECIPE + OPTIMIZER).encode()
+    sources = {"mine.py": optimizer, "steps/__init__.py": b"SIZE = 2\n"}
+    assert not list(rules.source_faults(sources, [], DIGITS))
+    assert list(rules.source_faults({WEIGHTS + ".py": b""}, [], DIGITS))
+    # A name of Python's own library opens no door, nor does another encoding.
+    for text in (b"import os", b"# coding: utf-7\n# +AAo-import os"):
+        assert list(rules.source_faults({"mine.py": text, "os.py": b""}, [], DIGITS))
+
+
 def test_a_source_that_is_not_the_log_s_is_refused(tmp_path):
     folder, entry = write_entry(tmp_path, source=RECIPE)
     other = RECIPE + "print('other')\n"
@@ -123,16 +183,17 @@ def test_a_log_or_a_claim_that_was_changed_is_refused(tmp_path):
     trials = json.loads((folder / "entry.json").read_text())["trials"]
     change(folder, trials=[{**trial, "seconds": 1.0} for trial in trials])
     assert "entry.json says other times or seeds than the logs" in fault_of(folder)
+    change(folder, trials=trials)
+    assert fault_of(folder) == ""
+    claim = json.loads((folder / "entry.json").read_text())["claim"]
+    change(folder, claim={**claim, "ratio": 0.1})
+    assert "entry.json claims 0.100 of the time (99 %" in fault_of(folder)
     folder, entry = write_entry(tmp_path, "second")
     record = folder / "runs" / "seed_0" / "experiment.json"
     record.write_text(record.read_text().replace('"seed": 0', '"seed": 0, "more": 1'))
     digest = hashlib.sha256(record.read_bytes()).hexdigest()
     change(folder, files={**entry.files, "runs/seed_0/experiment.json": digest})
     assert "the log has another hash of experiment.json" in fault_of(folder)
-    folder, _ = write_entry(tmp_path, "third")
-    claim = json.loads((folder / "entry.json").read_text())["claim"]
-    change(folder, claim={**claim, "ratio": 0.1, "p_value": 1e-9})
-    assert "significance: entry.json claims other figures than its trials give" in fault_of(folder)
 
 
 def test_links_and_floods_of_files_are_refused_unread(tmp_path):
@@ -182,8 +243,38 @@ def test_a_track_has_the_target_of_its_baseline_and_fixes_what_it_judges(name):
     assert [dict(vars(track.target))] == fields["targets"]
     assert track.differences(fields, fields) == []
     for field in ("data", "targets", "max_seconds", "initialize_from", "task.tag"):
-        assert field in track.fixed
+        assert field in tracks.FIXED
     for field in fields["evaluation"]:
-        assert (f"evaluation.{field}" in track.fixed) == (field != "weights")
+        assert (f"evaluation.{field}" in tracks.FIXED) == (field != "weights")
     assert not tracks.own_choices(fields)
     assert name in tracks.tracks_table().to_text() and track.command in tracks.track_text(track)
+
+
+def test_no_entry_of_a_track_whose_data_nobody_knows_is_taken(tmp_path):
+    folder, _ = write_entry(tmp_path)
+    track = read_track("fineweb")
+    fault = rules.first_fault(folder, rules.read(folder), track, baseline())
+    assert str(fault) == (
+        "data: no entry of fineweb can be judged: the fingerprint of its data is not known yet"
+    )
+    assert track.wrong_data(Digits().spec()) == track.lacks
+
+
+def test_trials_of_another_machine_than_the_rival_s_are_refused(tmp_path):
+    own = write_side(tmp_path / "own", 6.0, devices={"device_kind": "a faster CPU"})
+    rival = write_side(tmp_path / "rival", 10.0)
+    with pytest.raises(ConfigError, match="rivals: seed 0 ran on 1 x .*, and another on 1 x a fas"):
+        submit.submit([own], rival, track="digits", name="mine", out=tmp_path / "out")
+
+
+def test_a_rival_that_is_not_the_baseline_is_named_so(tmp_path):
+    folder, entry = write_entry(tmp_path)
+    assert entry.rival == "the baseline"
+    rival = write_side(tmp_path / "slow", 30.0, changes={"num_epochs": 60.0})
+    out = tmp_path / "entries" / "second"
+    entry = submit.submit(
+        [tmp_path / "trained" / "mine" / "own"], rival, track="digits", name="second", out=out
+    )
+    assert entry.rival == "digits, which is not the baseline"
+    change(out, rival="the baseline")
+    assert "entry.json has the baseline for digits, which is not the baseline" in fault_of(out)

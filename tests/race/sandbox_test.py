@@ -1,9 +1,11 @@
 """The walls around a stranger's process, tried from inside."""
 
+import ctypes
 import dataclasses
 import importlib.util
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,7 @@ found = {
     "hidden": tried(lambda: os.listdir(hidden)),
     "home": tried(lambda: os.listdir(home)),
     "escaped": tried(lambda: os.chroot("/")),
+    "key": libc.syscall(250, 10, -3, b"user", b"dawnjax_left", 0),
     "processes": len(glob.glob("/proc/[0-9]*")),
     "seen": sorted(os.listdir("/race")),
     "secret": os.environ.get("SECRET"),
@@ -66,7 +69,11 @@ def test_a_process_inside_reaches_nothing(tmp_path, monkeypatch):
     package = Path(dawnjax.__file__).parent
     told = [str(package), str(data), str(tmp_path / "home")]
     command = box.command([sys.executable, "-I", "-S", "-c", ESCAPES, *told], tmp_path / "root")
+    # What a run leaves in the keyring of the session, by Linux's numbers for x86-64.
+    libc = ctypes.CDLL(None)
+    key = libc.syscall(248, b"user", b"dawnjax_left", b"weights", 7, -3)
     done = subprocess.run(command, env=sandbox.environment("cpu"), capture_output=True, text=True)
+    libc.syscall(250, 3, key)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "run" / "found.json").read_text())
     assert found["network"] == "OSError"
@@ -74,6 +81,7 @@ def test_a_process_inside_reaches_nothing(tmp_path, monkeypatch):
     assert found["unmounted"] == -1 and found["hidden"] == "[]"
     assert found["home"] == "FileNotFoundError" and found["escaped"] == "PermissionError"
     assert found["processes"] <= 2 and found["secret"] is None
+    assert found["key"] == -1 or platform.machine() != "x86_64"
     assert found["seen"] == ["data", "run"]
     assert not (package / "x.py").exists() and any(data.iterdir())
 
@@ -102,6 +110,10 @@ LIMITS = Limits(
             "import sys, time; open(sys.argv[2], 'wb').write(bytes(2**24)); time.sleep(100)",
             "it saved more than 0.01 GiB",
         ),
+        (
+            "import sys, time; print('x' * 2**24, file=sys.stderr); time.sleep(60)",
+            "saved more than",
+        ),
         ("import sys; sys.exit('no such thing')", "it ended: no such thing"),
         ("import os, sys; os.write(int(sys.argv[1]), b'?')", "it spoke out of turn"),
     ],
@@ -125,3 +137,26 @@ def test_a_process_is_heard_and_told(tmp_path):
         ready = process.wait_for(b"r")
         process.tell(b"g")
         assert process.began < ready <= process.wait_for(b"d")
+
+
+def test_examples_in_packages_that_python_does_not_import_are_hidden_too(tmp_path, monkeypatch):
+    hidden = read_track("digits").hidden
+    folders = []
+    for place in ("lib/python3.9/site-packages", "envs/old/lib/python3.9/site-packages"):
+        folders.append(tmp_path / place / hidden[0])
+        folders[-1].mkdir(parents=True)
+    (tmp_path / "pkgs").mkdir()
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    box = Box(kind=sandbox.UNSHARE, hidden=hidden, cpu_seconds=1, processes=1)
+    command = " ".join(box.command(["true"], tmp_path / "root"))
+    for folder in (*folders, tmp_path / "pkgs"):
+        assert f'"$R"{folder}' in command
+
+
+def test_data_that_a_run_would_see_or_that_lie_behind_links_are_refused(tmp_path):
+    sandbox.refuse_shown(tmp_path)
+    with pytest.raises(ConfigError, match="which a run sees, with the examples to evaluate"):
+        sandbox.refuse_shown(Path(dawnjax.__file__).parent / "race")
+    (tmp_path / "val.bin").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match="val.bin is a link, which leads nowhere inside"):
+        sandbox.refuse_shown(tmp_path)

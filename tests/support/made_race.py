@@ -59,6 +59,7 @@ def write_trial(
     options: dict[str, Any] | None = None,
     source: str = "",
     fingerprint: str = "",
+    devices: dict[str, Any] | None = None,
 ) -> Path:
     """Write the run directory of one trial of `digits` as the track asks.
 
@@ -104,6 +105,7 @@ def write_trial(
             "num_hosts": 1,
             "mesh": {"data": 1},
             "settings": {"numbers": {}, "others": {}},
+            **(devices or {}),
         },
     }
     (path / "log").mkdir(parents=True)
