@@ -491,7 +491,7 @@ def test_commands_answer_without_a_traceback(capsys):
         (["list", "--json"], 0, '"name": "digits"'),
         (["check", "no_such_directory"], 2, "there is nothing at no_such_directory"),
         (["evaluate"], 2, "one run directory is needed"),
-        (["evaluate", "no_such_directory"], 2, "no experiment.json"),
+        (["evaluate", "no_such_directory"], 2, "there is nothing of that name"),
     ]:
         assert main(argv) == status, argv
         answer = capsys.readouterr()
