@@ -242,7 +242,10 @@ def _study_of_file(name: str) -> Study:
 
     study = getattr(own_files.module_of_file(Path(name)), "STUDY", None)
     if not isinstance(study, Study):
-        raise ConfigError(f"{name} does not define STUDY = Study(...)")
+        raise ConfigError(
+            f"{name} does not define STUDY = Study(...); to study a recipe, write "
+            f"--experiment={name} --seeds=5"
+        )
     return study
 
 

@@ -19,7 +19,20 @@ import pytest
 from dawnjax.official import mlperf_rounds
 from dawnjax.official.importer import import_results
 
-ROUNDS = ("v0.6", "v0.7", "v1.0", "v1.1", "v2.0", "v2.1", "v3.0", "v3.1", "v4.0", "v4.1", "v5.0", "v5.1")
+ROUNDS = (
+    "v0.6",
+    "v0.7",
+    "v1.0",
+    "v1.1",
+    "v2.0",
+    "v2.1",
+    "v3.0",
+    "v3.1",
+    "v4.0",
+    "v4.1",
+    "v5.0",
+    "v5.1",
+)
 
 SUMMARIZER = "mlperf_logging.result_summarizer.result_summarizer"
 
@@ -102,6 +115,8 @@ def test_a_rounds_scores_are_those_of_mlperfs_summarizer(round_name, tmp_path):
         name = folder.relative_to(top).as_posix()
         benchmark = mlperf_rounds.benchmark_of(folder.name)
         score = theirs[folder.parents[2]].get(f"{folder.parent.name}/{benchmark}")
-        if not is_same(ours.get(name), score) and not any(fnmatch.fnmatchcase(name, pattern) for pattern in named):
+        if not is_same(ours.get(name), score) and not any(
+            fnmatch.fnmatchcase(name, pattern) for pattern in named
+        ):
             wrong.append(f"{name}: {ours.get(name, 'no entry')} and {score}")
     assert not wrong, "\n".join(wrong)

@@ -228,6 +228,13 @@ def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
+def test_a_recipe_given_as_a_study_is_named_with_its_flag(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("EXPERIMENT = None\n")
+    assert main(["study", str(file), f"--out={tmp_path / 's'}"]) == 2
+    assert f"write --experiment={file} --seeds=5" in capsys.readouterr().err
+
+
 @pytest.mark.compiles
 @pytest.mark.usefixtures("kept_programs")
 def test_a_study_from_a_file(tmp_path, compile_cache, capsys):
