@@ -11,8 +11,8 @@ network, recipe and evaluations (`benchmarks/pytorch_llama.py`, seeds 1000 and 1
 and 3.082 bits a byte. The target lies just above both: a run reaches it near its end, if at
 all.
 
-Expected: 2 of 2 seeds reached it, at the last step, after 546 and 975 s on 2 cores of an AMD EPYC
-virtual machine, beside much other work.
+Expected: on 2 cores of an AMD EPYC virtual machine seed 0 reached it at the last step, after 83 s
+alone on the machine. Beside much other work 2 of 2 seeds reached it, after 546 and 975 s.
 
 Source: the decoder of `c4_llama31_8b`, at the size of `wikipedia_bytes_small`.
 """
@@ -61,6 +61,15 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=760.3,
             quality=3.0861,
             date="2026-11-25",
+        ),
+        Observation(
+            hardware="2 cores of an AMD EPYC virtual machine",
+            trials=1,
+            reached=1,
+            mean_time_to_accuracy_seconds=82.8,
+            quality=3.0876,
+            date="2026-11-26",
+            epochs_to_target=(0.044,),
         ),
     ),
 )
