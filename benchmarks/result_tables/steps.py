@@ -33,7 +33,9 @@ def pytorch_ways(name: str, record: Record) -> Iterator[list[str]]:
     for way, facts in tried.items():
         cells = [title, way]
         if "failed" in facts:
-            cells.append("failed: " + str(facts["failed"])[:80])
+            words = facts["failed"]
+            words = words if isinstance(words, str) else "; ".join(words)
+            cells.append(f"failed: {words[:80]}")
         elif "seconds_an_epoch" in facts:
             cells.append(f"{facts['seconds_an_epoch']:.3f} s an epoch")
         elif "against" in facts:
