@@ -324,10 +324,10 @@ def trial_faults(runs: Sequence[OurRun], track: Track, own: Sequence[OurRun]) ->
         yield "two have one seed"
     for run in runs:
         result = run.result
-        if why := run.origin.difference(first.origin):
+        # Both sides run on one system; each has its own origin.
+        why = run.origin.difference(first.origin) or run.system.difference(beside.system)
+        if why:
             yield f"seed {result.seed}: {why}"
-        if run.layout != beside.layout or run.machine != beside.machine:
-            yield f"seed {result.seed} ran on {run.system}, and another on {beside.system}"
         if run.chooses:
             yield f"seed {result.seed} chose the recipe, and so cannot judge it"
         if result.interruptions or run.line_faults:

@@ -15,11 +15,11 @@ from typing import Annotated, Literal, NamedTuple, TypedDict
 import numpy as np
 
 from dawnjax import records
-from dawnjax.analysis.origin import Origin
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore, check_fields
+from dawnjax.results.origin import Origin
 from dawnjax.statistics.looks import looks_of
 from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
 

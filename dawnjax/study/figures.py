@@ -194,7 +194,7 @@ def _arm(
             exposed_communication=_mean([_exposed(result) for result in results]),
             verdict=None,
             rows=sorted(told, key=lambda row: row["seed"]),
-            machines=sorted({run.system for run in runs.values()}),
+            machines=sorted({str(run.system) for run in runs.values()}),
         ),
         rows,
     )

@@ -263,7 +263,7 @@ def test_no_entry_of_a_track_whose_data_nobody_knows_is_taken(tmp_path):
 def test_trials_of_another_machine_than_the_rival_s_are_refused(tmp_path):
     own = write_side(tmp_path / "own", 6.0, devices={"device_kind": "a faster CPU"})
     rival = write_side(tmp_path / "rival", 10.0)
-    with pytest.raises(ConfigError, match="rivals: seed 0 ran on 1 x .*, and another on 1 x a fas"):
+    with pytest.raises(ConfigError, match="rivals: seed 0: it ran on 1 x .*, not on 1 x a fas"):
         submit.submit([own], rival, track="digits", name="mine", out=tmp_path / "out")
 
 
