@@ -216,8 +216,8 @@ def _wall_table(runs: Sequence[OurRun]) -> Table:
             for run in runs
         ),
         notes=(
-            "Lost steps: made, and made again because no save held them. Input wait: the devices had "
-            "no work, because an input was not there. Gaps: no process ran.",
+            "Lost steps: made, and made again because no save held them. Input wait: the devices "
+            "had no work, because an input was not there. Gaps: no process ran.",
         ),
     )
 
