@@ -12,7 +12,7 @@ CLOSE_SECONDS = 10.0
 """How long closing waits for an item under way; a thread stuck in a read is left behind."""
 
 POLL_SECONDS = 1e-3
-"""Time between two looks at the devices of a consumer that waits: the most a wait is too long by."""
+"""Time between two looks at a waiting consumer's devices: the most that a wait is too long by."""
 
 
 class Prefetch(Generic[Item]):
