@@ -366,7 +366,8 @@ def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]
         ]
         known = [(at, value) for at, value in places if at is not None and at >= 0]
         if known:
-            strands.append(tuple(sorted(known)))
+            # By place alone, as `learning_curve`: two evaluations of one moment keep their order.
+            strands.append(tuple(sorted(known, key=lambda point: point[0])))
     return strands
 
 
