@@ -36,14 +36,3 @@ def test_runs_that_differ_in_more_than_their_seed_are_never_pooled(tmp_path, fir
     assert not alike and why in differ
     assert sorted(len(entry.trials) for entry in entries_of(runs)) == [1, 2]
     assert sorted(len(group) for _, group in pooled(runs)) == [1, 2]
-
-
-def test_what_changes_no_time_does_not_part_trials(tmp_path):
-    options = {"run_dir": "elsewhere", "profile": {"after_run": False}, "price_per_hour_usd": 3.0}
-    runs = [
-        our_runs.read_run(write_run(tmp_path / str(seed), seed=seed, options=chosen, cores=cores))
-        for seed, (chosen, cores) in enumerate([(None, 96), (options, 48)])
-    ]
-    assert runs[0].made == runs[1].made
-    [entry] = entries_of(runs)
-    assert "the hosts of the trials had 48 or 96 CPU cores" in entry.warnings
