@@ -278,9 +278,7 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
         "its run options differ: keep_freed_memory=True": told(
             "experiment", run_options={"keep_freed_memory": True}
         ),
-        "its run options differ: jax_default_matmul_precision=highest": told(
-            "devices", settings=settings
-        ),
+        "jax_default_matmul_precision=highest; the trials": told("devices", settings=settings),
         "it ran with jax 0.0.1, not with python ": told("attempt_start", versions={"jax": "0.0.1"}),
     }
     argv = ["--format=mlperf", str(trained), "--submitter=L", f"--out={tmp_path / 'out'}"]
