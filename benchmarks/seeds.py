@@ -97,7 +97,8 @@ def run_trial(
         "train_seconds": result["train_seconds"],
         "eval_seconds": result["phases"]["eval"],
         "compile_seconds": result["compile_seconds"],
-        "run_seconds": last.get("seconds_since_run_start"),
+        # A trial that diverged before an evaluation took all its time: 0 would flatter the mean.
+        "run_seconds": last.get("seconds_since_run_start") or result["total_seconds"],
         "epochs": result["epochs"],
         "best": result["best"].get(metric),
         "last": last.get(metric),
@@ -119,7 +120,7 @@ def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
     """Summary of all trials; spreads are population deviations."""
     times = [t["time_to_accuracy_seconds"] for t in trials if t["reached"]]
     last = [t["last"] for t in trials if t.get("last") is not None]
-    spent = [t.get("run_seconds") or 0.0 for t in trials]
+    spent = [t["run_seconds"] for t in trials]
     return {
         "num_trials": len(trials),
         "num_reached": len(times),

@@ -83,6 +83,11 @@ class CallQueue:
         while len(calls) > self._limit:
             self._end_oldest(self._devices_may_wait and calls[0][0].losses.is_ready())
 
+    def is_busy(self) -> bool:
+        """True while the devices work: the newest call has not ended."""
+        calls = self._calls
+        return bool(calls) and not calls[-1][0].losses.is_ready()
+
     def pending_seconds(self) -> float:
         """Seconds that the calls in flight need, at the mean pace so far; inf before one ended."""
         if not self._calls:

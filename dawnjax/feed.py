@@ -7,7 +7,7 @@ thread. A batch depends on the seed and the step alone, not on the number of pro
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import jax
@@ -115,7 +115,8 @@ class TrainFeed:
 
     Attributes:
       resident: The split on the device; empty if it stays on the host.
-      wait_seconds: Time that the caller has waited for inputs in all.
+      wait_seconds: Time that the devices were without work because an input was not there. What the
+        host waited while they still worked is not in it, nor is the transfer of an input.
     """
 
     def __init__(
@@ -155,19 +156,27 @@ class TrainFeed:
         if not self.resident:
             self._prefetch = Prefetch((self._read(*call) for call in calls), PREFETCHED_CALLS)
 
-    def inputs(self, first_step: int, num_steps: int) -> Arrays:
-        """Inputs of the next call: arrays [steps_per_call, global batch, ...]."""
-        started = time.perf_counter()
+    def inputs(
+        self, first_step: int, num_steps: int, is_busy: Callable[[], bool] = lambda: False
+    ) -> Arrays:
+        """Inputs of the next call: arrays [steps_per_call, global batch, ...].
+
+        `is_busy` says whether the devices still work on earlier calls.
+        """
         if self._prefetch is not None:
-            arrays = next(self._prefetch)
-        else:
-            indices, _ = self._indices(first_step, num_steps)
-            local = {
-                "index": self._whole_call(indices.index),
-                "epoch": self._whole_call(indices.epoch),
-            }
-            arrays = place(local, self._sharding)
-        self.wait_seconds += time.perf_counter() - started
+            before = self._prefetch.wait_seconds
+            arrays = self._prefetch.get(is_busy)
+            self.wait_seconds += self._prefetch.wait_seconds - before
+            return arrays
+        started = time.perf_counter()
+        indices, _ = self._indices(first_step, num_steps)
+        local = {
+            "index": self._whole_call(indices.index),
+            "epoch": self._whole_call(indices.epoch),
+        }
+        arrays = place(local, self._sharding)
+        if not is_busy():
+            self.wait_seconds += time.perf_counter() - started
         return arrays
 
     def close(self) -> None:

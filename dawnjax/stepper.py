@@ -57,11 +57,11 @@ class Stepper:
             get_inputs = annotate(get_inputs, name=INPUT_SPAN)
             call = annotate(call, name=CALL_SPAN)
         resident, counts, root_key = self.feed.resident, self.counts, self.root_key
-        queue, watchdog = self.queue, self.watchdog
+        queue, watchdog, is_busy = self.queue, self.watchdog, self.queue.is_busy
         queue.start()
         call_steps = call_steps or self.programs.steps_per_call
         for first, num_steps in calls_between(self.step, [stop], call_steps):
-            inputs = get_inputs(first, num_steps)
+            inputs = get_inputs(first, num_steps, is_busy)
             # Before the call: a host that is stuck, here or above, is behind the other hosts.
             watchdog.step = self.step = first + num_steps
             self.state, metrics = call(self.state, resident, inputs, counts[num_steps], root_key)

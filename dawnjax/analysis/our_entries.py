@@ -1,8 +1,6 @@
 """Our runs as entries: the trials of one experiment on one system, seeds apart.
 
-Trials are one entry when they agree in their origin (the experiment's identity and every run option
-that can change the time) and in the system (kind and number of devices, hosts, mesh, and the cores
-where the devices are a CPU's). Nothing else is ever mixed.
+Trials are one entry when `results.origin` finds no difference between them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +16,7 @@ from dawnjax.results.entries import (
     set_apart,
     summary_of,
 )
+from dawnjax.results.origin import Made
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import declared_metrics
@@ -59,11 +58,9 @@ rules of its MLPerf benchmark begin so."""
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
     """Group runs, copies once, into entries by experiment, identity and system, sorted by name."""
-    groups: dict[tuple[Any, ...], list[OurRun]] = {}
+    groups: dict[tuple[str, Made], list[OurRun]] = {}
     for run in with_swept(distinct(runs)):
-        result = run.result
-        key = (result.experiment, run.origin, *run.layout.values(), *run.machine)
-        groups.setdefault(key, []).append(run)
+        groups.setdefault((run.result.experiment, run.made), []).append(run)
     return _unique_sources(
         [
             _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)))
@@ -90,16 +87,16 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
     versions = sorted({run.result.versions.get("jax", "") for run in runs})
     variant = ", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items()))
     entry = Entry(
-        source="/".join(filter(None, [first.experiment, variant, system])),
+        source="/".join(filter(None, [first.experiment, variant, str(system)])),
         suite="dawnjax",
         # No board has a run that began with another's parameters beside one that did not.
         benchmark=first.experiment + beginning,
-        system=system,
-        hardware=runs[0].hardware,
+        system=str(system),
+        hardware=system.hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
         # The devices of a CPU are simulated.
         num_accelerators=0 if first.platform == "cpu" else first.num_devices,
-        num_hosts=runs[0].num_hosts,
+        num_hosts=system.num_hosts,
         framework=" or ".join(f"JAX {version}".strip() for version in versions),
         framework_family="JAX",
         model=runs[0].model,
@@ -151,9 +148,10 @@ def _published(result: RunResult) -> str:
 
 def _distinctions(run: OurRun) -> list[str]:
     """Remaining differences, in words, between trials of one experiment on the same hardware."""
-    words = [f"mesh.{axis}={size}" for axis, size in run.mesh if axis != "data" and size > 1]
-    if run.result.num_processes != run.num_hosts:
-        words.append(f"{run.result.num_processes} processes")
+    system = run.system
+    words = [f"mesh.{axis}={size}" for axis, size in system.mesh if axis != "data" and size > 1]
+    if system.num_processes != system.num_hosts:
+        words.append(f"{system.num_processes} processes")
     return words + [f"{name}={value}" for name, value in run.options]
 
 

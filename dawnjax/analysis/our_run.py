@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dawnjax.analysis.origin import Origin, origin_of, timed_options
 from dawnjax.results.entries import day_of
+from dawnjax.results.origin import (
+    Made,
+    Origin,
+    System,
+    cores_of,
+    made_of,
+    options_of,
+    timed_options,
+)
 from dawnjax.runs import summary
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.logged_run import begins_by_the_rules, chooses
@@ -31,7 +39,7 @@ class OurRun(NamedTuple):
       cores: Cores open to process 0 in the newest attempt; None if unknown.
       options: The newest attempt's options that can change the time, and settings of JAX and XLA
         that can change the numbers, which are not the default.
-      origin: What made the run; runs of different ones are never pooled.
+      made: What made the run, and on what; runs of different ones are never pooled.
       fields: Fields of its experiment, by dotted name; of runs read together those that a flag
         changed in any of them (`our_entries.with_swept`).
       losses: Its training loss by step, as means over stretches (`loss_curve.averaged`).
@@ -46,13 +54,11 @@ class OurRun(NamedTuple):
     result: RunResult
     spent: Spent
     date: str
-    num_hosts: int
-    mesh: tuple[tuple[str, int], ...]
     model: str
     unit: str
     systems: int
     line_faults: tuple[LineFault, ...]
-    origin: Origin
+    made: Made
     cores: int | None = None
     official: str = ""
     options: tuple[tuple[str, Any], ...] = ()
@@ -66,31 +72,12 @@ class OurRun(NamedTuple):
     fields: Mapping[str, Any] = {}
 
     @property
-    def layout(self) -> dict[str, Any]:
-        """Division of the run among devices, by name, whatever machines they are in."""
-        result, mesh = self.result, " x ".join(f"{size} {axis}" for axis, size in self.mesh)
-        return {"devices": result.num_devices, "processes": result.num_processes, "mesh": mesh}
+    def origin(self) -> Origin:
+        return self.made.origin
 
     @property
-    def machine(self) -> tuple[Any, ...]:
-        """Kind of the devices and number of hosts, with the cores where the devices are a CPU's."""
-        result = self.result
-        cores = self.cores if result.platform == "cpu" else None
-        return (result.platform, result.device_kind, self.num_hosts, cores)
-
-    @property
-    def hardware(self) -> str:
-        """Kind of the devices, with a CPU's cores where they are known."""
-        if self.result.platform != "cpu" or self.cores is None:
-            return self.result.device_kind
-        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
-        return f"{self.result.device_kind} ({cores}{' a host' if self.num_hosts > 1 else ''})"
-
-    @property
-    def system(self) -> str:
-        """Number and kind of the devices, and the hosts."""
-        hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
-        return f"{self.result.num_devices} x {self.hardware}{hosts}"
+    def system(self) -> System:
+        return self.made.system
 
 
 def run_of(
@@ -104,11 +91,7 @@ def run_of(
     all_devices = [event for event in events if event["event"] == "devices"]
     records = [event for event in events if event["event"] == "experiment"]
     options = [timed_options(event["run_options"]) for event in records]
-    cores = {
-        event["attempt"]: event["cores"]
-        for event in events
-        if event["event"] == "host_sample" and isinstance(event.get("cores"), int)
-    }
+    cores = cores_of(events)
     is_cpu = result.platform == "cpu"
     systems = {
         (
@@ -119,7 +102,6 @@ def run_of(
         )
         for event in all_devices
     }
-    newest = all_devices[-1]
     experiment = records[-1]["experiment"]
     official = experiment.get("mlperf_benchmark")
     tags = {
@@ -131,16 +113,14 @@ def run_of(
         result=result,
         spent=spent(events),
         date=day_of(events[0].get("unix_seconds")),
-        num_hosts=newest["num_hosts"],
-        mesh=tuple(sorted(newest["mesh"].items())),
         model=tags["model"],
         unit=result.example_unit,
         systems=len(systems),
         line_faults=tuple(line_faults),
-        origin=origin_of(record, {**options[-1], **_settings(newest)}),
+        made=made_of(record["identity"], events),
         official=official if isinstance(official, str) else "",
         cores=cores[max(cores)] if cores else None,
-        options=tuple(sorted({**options[-1], **_settings(newest)}.items())),
+        options=tuple(sorted(options_of(events).items())),
         changed_options=_different(options),
         losses=tuple(averaged(loss_curve(events), MOST_LOSSES)),
         chooses=chooses(events),
@@ -150,12 +130,6 @@ def run_of(
             "d", (event["t"] for event in events if event["event"] not in CONDENSED)
         ).tobytes(),
     )
-
-
-def _settings(devices: dict[str, Any]) -> dict[str, Any]:
-    settings = devices.get("settings")
-    numbers = settings.get("numbers") if isinstance(settings, dict) else None
-    return numbers if isinstance(numbers, dict) else {}
 
 
 def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:

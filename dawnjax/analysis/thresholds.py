@@ -106,7 +106,7 @@ def threshold_table(entries: Iterable[Entry], thresholds: Sequence[float]) -> Ta
         rows=tuple(rows),
         notes=(
             "The end of the first evaluation that reaches the threshold, mean over the trials; no "
-            "mean where not all trials reached it.",
+            "mean where not all trials reached it. Of a target with several metrics, the first.",
         ),
     )
 

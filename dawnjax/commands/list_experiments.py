@@ -77,7 +77,9 @@ def _observation(observation: Observation, experiment: Experiment) -> str:
     metric = find_metric(experiment.task, experiment.targets[0].metric)
     quality = f"{observation.quality:g}" if metric is None else metric.text(observation.quality)
     mean = observation.mean_time_to_accuracy_seconds
-    time = "never reached" if mean is None else f"mean TTA {mean:,.{1 if mean < 100 else 0}f} s"
+    of = "" if observation.reached == observation.trials else " of those"
+    digits = 1 if mean is not None and mean < 100 else 0
+    time = "never reached" if mean is None else f"mean TTA{of} {mean:,.{digits}f} s"
     return (
         f"{observation.hardware}, {observation.date}: {observation.reached} of "
         f"{observation.trials} reached, {time}, final quality {quality}"

@@ -31,7 +31,7 @@ from dawnjax.study.design import (
 )
 
 if TYPE_CHECKING:
-    from dawnjax.analysis.origin import Origin
+    from dawnjax.results.origin import Origin
     from dawnjax.study.figures import ArmFigures
     from dawnjax.study.search import SearchFigures
     from dawnjax.study.trials import Ran, TrialRunner

@@ -146,7 +146,6 @@ def _training_entry(run: ExportedRun) -> _Entry:
     _check_threshold(best, task, run.path)
     prices = spent(run.events).hourly_prices
     price = prices[0] if len(prices) == 1 else None  # an entry has one price for all its hours
-    hosts = f" on {run.num_hosts} hosts" if run.num_hosts > 1 else ""
     misc = {
         "experiment": printable(result.experiment, 80),
         dawnbench.OUR_DATA: result.data["benchmark"],
@@ -164,7 +163,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
             "framework": run.framework,
             "model": printable(str(experiment["model"].get("tag", "")), 80),
         },
-        hardware=f"{result.num_devices} x {result.device_kind}{hosts}",
+        hardware=str(run.made.system),
         measured={
             "timestamp": run.date,
             **({} if price is None else {"costPerHour": price}),

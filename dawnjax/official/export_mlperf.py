@@ -130,19 +130,25 @@ def _check_alike(runs: Sequence[ExportedRun]) -> None:
     first = runs[0]
     seeds: dict[int, Path] = {}
     for run in runs:
-        for field in ("experiment", "identity", "num_devices", "num_processes", "device_kind"):
-            expected, value = getattr(first.result, field), getattr(run.result, field)
-            if value != expected:
-                raise ConfigError(
-                    f"{run.path}: {field} is {value!r}, but {expected!r} in {first.path}; the "
-                    "trials of a result differ in their seed only"
-                )
+        why = run.made.difference(first.made)
+        if not why and run.software != first.software:
+            # The folder has one description of the system for all trials.
+            why = f"it ran with {_words(run.software)}, not with {_words(first.software)}"
+        if why:
+            raise ConfigError(
+                f"{run.path} is no trial beside {first.path}: {why}; the trials of a result differ "
+                "in their seed only"
+            )
         if run.result.seed in seeds:
             raise ConfigError(
                 f"{run.path} has the seed {run.result.seed} of {seeds[run.result.seed]}; each "
                 "trial needs its own"
             )
         seeds[run.result.seed] = run.path
+
+
+def _words(software: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in software.items())
 
 
 def _check_clock(run: ExportedRun, form: Exported) -> None:
@@ -287,10 +293,6 @@ def _description(run: ExportedRun, submitter: str, system: str, status: str) -> 
         "accelerators_per_node": "0" if on_cpu else str(result.num_devices // hosts),
         "accelerator_model_name": "N/A" if on_cpu else printable(result.device_kind, 120),
         "framework": run.framework,
-        "other_software_stack": {
-            printable(name, 40): printable(str(version), 40)
-            for name, version in result.versions.items()
-            if name in ("python", "jax", "jaxlib", "flax", "optax", "numpy")
-        },
+        "other_software_stack": run.software,
         "sw_notes": "host_processors_per_node is not measured",
     }

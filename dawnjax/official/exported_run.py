@@ -15,6 +15,7 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
+from dawnjax.results.origin import Made, made_of
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import read_existing
@@ -66,6 +67,19 @@ class ExportedRun:
             f"{name} {versions[name]}" for name in ("jax", "flax", "optax") if name in versions
         ]
         return printable(f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})".strip(), 120)
+
+    @property
+    def software(self) -> dict[str, str]:
+        """Versions of Python and of the libraries that compute."""
+        return {
+            name: printable(str(version), 40)
+            for name, version in self.result.versions.items()
+            if name in ("python", "jax", "jaxlib", "flax", "optax", "numpy")
+        }
+
+    @property
+    def made(self) -> Made:
+        return made_of(self.result.identity, self.events)
 
     def of(self, name: str) -> list[Event]:
         return [event for event in self.events if event["event"] == name]

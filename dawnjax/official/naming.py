@@ -36,7 +36,7 @@ _GPU = re.compile(
 )
 _CPU = re.compile(r"xeon|epyc|\bcpu|vcpu|\bc[45]\.\d*x|n1-standard|platinum|skylake", re.I)
 
-_MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTM]\d{1,3}|GTX|RTX|2080|TPU)"
+_MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTMABH]\d{1,3}|GTX|RTX|2080|TPU)"
 
 
 @functools.cache
@@ -89,7 +89,7 @@ def machine_counts(hardware: str) -> tuple[int | None, int | None]:
 
 
 def _hosts(hardware: str) -> int | None:
-    if match := re.search(r"\b(\d+) (?:nodes|machines)\b", hardware):
+    if match := re.search(r"\b(\d+) (?:nodes|machines|hosts)\b", hardware):
         return int(match[1])
     if match := re.match(r"(\d+) (?:ecs\.|p[23]\.)", hardware):
         return int(match[1])

@@ -67,7 +67,7 @@ def _axis_table(profiles: Sequence[HostProfile]) -> Table:
             rows.append(
                 [
                     *(str(profile.capture["process_index"]), axis or "none"),
-                    *(_milliseconds(row[name] or 0.0) for name in names),
+                    *(_milliseconds(row[name]) for name in names),
                     "-" if num_bytes is None else f"{num_bytes / 1e6:.3g}",
                     f"{row['runs_per_step']:.3g}",
                 ]

@@ -287,7 +287,7 @@ def _measured(course: Course, side: Side, heats: list[Heat], own: Side) -> SideR
 
 
 def _beside(results: dict[str, SideResult], own: str, other: str) -> Beside:
-    found = rules.compared(results[own].trials, results[other].trials)
+    found = rules.compared(results[own].trials, results[other].trials, in_turn=True)
     assert found is not None  # every heat has a time
     return found
 

@@ -324,10 +324,10 @@ def trial_faults(runs: Sequence[OurRun], track: Track, own: Sequence[OurRun]) ->
         yield "two have one seed"
     for run in runs:
         result = run.result
-        if why := run.origin.difference(first.origin):
+        # Both sides run on one system; each has its own origin.
+        why = run.origin.difference(first.origin) or run.system.difference(beside.system)
+        if why:
             yield f"seed {result.seed}: {why}"
-        if run.layout != beside.layout or run.machine != beside.machine:
-            yield f"seed {result.seed} ran on {run.system}, and another on {beside.system}"
         if run.chooses:
             yield f"seed {result.seed} chose the recipe, and so cannot judge it"
         if result.interruptions or run.line_faults:
@@ -374,21 +374,24 @@ def options_of(run: OurRun) -> dict[str, Any]:
     return {name: value for name, value in run.options if name in OPTIONS}
 
 
-def sample_of(trials: Sequence[Trial]) -> Sample | None:
-    """Sample of trials that ran in turn with those of another side, seed by seed."""
+def sample_of(trials: Sequence[Trial], *, in_turn: bool) -> Sample | None:
     times = [trial.seconds if trial.reached else None for trial in trials]
     sample = Sample.of(times, [t.seconds for t in trials], [t.seed for t in trials])
-    return sample and dataclasses.replace(sample, in_turn=True)
+    return sample and dataclasses.replace(sample, in_turn=in_turn)
 
 
-def compared(trials: Sequence[Trial], rivals: Sequence[Trial]) -> Beside | None:
+def compared(
+    trials: Sequence[Trial], rivals: Sequence[Trial], *, in_turn: bool = False
+) -> Beside | None:
     """Trials beside those of a rival, at the race's level.
 
-    None where a side has no trial, or the time of one is not known.
+    None where a side has no trial, or the time of one is not known. Equal seeds are pairs where the
+    judge ran both sides `in_turn`. Two studies that ran one after the other are no pairs: a machine
+    may have been slower in one of them.
     """
     if not trials or not rivals:
         return None
-    first, second = sample_of(rivals), sample_of(trials)
+    first, second = (sample_of(side, in_turn=in_turn) for side in (rivals, trials))
     if first is None or second is None:
         return None
     # Equal within a margin is no verdict here: a record may be small, if it is significant.

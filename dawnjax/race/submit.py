@@ -66,7 +66,7 @@ def submit(paths: Sequence[Path], against: Path, *, track: str, name: str, out: 
             source=next(iter(texts), ""),
             environment={
                 **first.result.versions,
-                "device": first.hardware,
+                "device": first.system.hardware,
                 "platform": first.result.platform,
                 "devices": first.result.num_devices,
             },

@@ -167,7 +167,11 @@ _UNITS = {"fraction": "%", "percent": "%", "bleu": "BLEU", "1": ""}
 
 
 def target_label(target: EntryTarget) -> str:
-    """A target in words, such as its metric and value."""
+    """A target in words: its metric's value, and what else must hold at the same evaluation."""
+    return " and ".join(filter(None, [_level_label(target), target.others]))
+
+
+def _level_label(target: EntryTarget) -> str:
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
@@ -199,7 +203,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         return None
     lines, x = placed_along(lines, against)
     y = _quality_axis(target)
-    reference = None if target.value is None else (target.value, target_label(target))
+    reference = None if target.value is None else (target.value, _level_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
     return Figure(
@@ -283,13 +287,14 @@ def _threshold_figure(
     x = quality_axis._replace(label=f"threshold, {quality_axis.label}", name="threshold")
     y = svg.Axis("time to it", words.duration, svg.time_ticks, log=True)
     more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
+    alone = f" Times are to {metric_name(target)} alone." if target.others else ""
     return Figure(
         name=name,
         title=f"{title}: time to other thresholds",
         summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
         caption=(
-            f"{more}The {target_label(target)}. A line ends at the last threshold that all trials "
-            "reached."
+            f"{more}The {target_label(target)}.{alone} A line ends at the last threshold that all "
+            "trials reached."
         ),
         draw=lambda width: plots.draw_lines(lines, x, y, width),
         left_out=tuple(left_out),
@@ -318,7 +323,9 @@ def _threshold_view(
         rows.append(tuple(cells))
     heads = [HeadView("entry")]
     for time in times[0]:
-        small = "target" if time.threshold == target.value else ""
+        # A time to the first of several targets is no time to accuracy.
+        is_target = time.threshold == target.value and not target.others
+        small = "target" if is_target else ""
         heads.append(HeadView(_tick(time.threshold, target), small, number=True))
     if compiled:
         heads.append(COMPILATION_HEAD)
@@ -359,7 +366,8 @@ def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]
         ]
         known = [(at, value) for at, value in places if at is not None and at >= 0]
         if known:
-            strands.append(tuple(sorted(known)))
+            # By place alone, as `learning_curve`: two evaluations of one moment keep their order.
+            strands.append(tuple(sorted(known, key=lambda point: point[0])))
     return strands
 
 

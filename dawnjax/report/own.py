@@ -11,6 +11,7 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.page.view import CellView, Naming, view
 from dawnjax.report.curves import quality
+from dawnjax.results.origin import Made
 from dawnjax.runs.clock import GENERATION_PHASES, PHASES
 from dawnjax.runs.goodput import PARTS, share
 
@@ -155,6 +156,7 @@ def _result_row(run: OurRun) -> tuple[Cell, ...]:
         epochs_to_target=_to_accuracy(run, result.epochs_to_target),
         compile_cache=result.compiled or "not known",
         total_seconds_to_accuracy=_to_accuracy(run, result.total_seconds_to_accuracy),
+        system=str(run.system),
         epochs=float(result.epochs),
         best="none" if best is None else quality(best, target),
         best_value=best,
@@ -214,7 +216,8 @@ def _wall_table(runs: Sequence[OurRun]) -> Table:
             for run in runs
         ),
         notes=(
-            "Lost steps: made, and made again because no save held them. Gaps: no process ran.",
+            "Lost steps: made, and made again because no save held them. Input wait: the devices "
+            "had no work, because an input was not there. Gaps: no process ran.",
         ),
     )
 
@@ -262,17 +265,14 @@ def _changed(run: OurRun) -> str:
 
 def pooled(runs: Sequence[OurRun]) -> list[tuple[str, list[OurRun]]]:
     """Runs of one origin on one system, by a name that has what sets them apart."""
-    names: dict[str, dict[tuple[str, ...], list[OurRun]]] = {}
+    names: dict[str, dict[Made, list[OurRun]]] = {}
     for run in runs:
-        mesh = " x ".join(f"{size} {axis}" for axis, size in run.mesh)
-        apart = (run.system, mesh, f"{run.result.num_processes} processes")
-        apart += (*run.origin.options, f"identity {run.result.identity}")
-        names.setdefault(_changed(run), {}).setdefault(apart, []).append(run)
+        names.setdefault(_changed(run), {}).setdefault(run.made, []).append(run)
     pooled = []
     for name, groups in names.items():
-        common = set.intersection(*map(set, groups))
-        for apart, group in groups.items():
-            differs = ", ".join(word for word in apart if word not in common)
+        common = set.intersection(*(set(made.words) for made in groups))
+        for made, group in groups.items():
+            differs = ", ".join(word for word in made.words if word not in common)
             pooled.append((f"{name} ({differs})" if differs else name, group))
     return pooled
 

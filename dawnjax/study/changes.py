@@ -137,7 +137,11 @@ def changes(first: Side, second: Side) -> list[Change]:
         ("checkpoints, s", lambda run: run.phases.get("checkpoint")),
     ]
     if not first.runs or not second.runs:
-        figures = [[trial.epochs for trial in side.entry.trials] for side in (first, second)]
+        # Those of a trial that did not reach end with its budget.
+        figures = [
+            [trial.epochs for trial in side.entry.trials if trial.reached]
+            for side in (first, second)
+        ]
         return [_change("epochs to the target", *figures)]
     return [
         _change(name, *([of_run(run) for run in side.results] for side in (first, second)))

@@ -15,11 +15,11 @@ from typing import Annotated, Literal, NamedTuple, TypedDict
 import numpy as np
 
 from dawnjax import records
-from dawnjax.analysis.origin import Origin
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore, check_fields
+from dawnjax.results.origin import Origin
 from dawnjax.statistics.looks import looks_of
 from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
 
@@ -52,7 +52,7 @@ class Study:
       trials: Trials that a search chooses by; those that judge its winner come on top.
       techniques: Names of those that a lesion or factor study changes; empty takes all that the
         experiment declares.
-      thresholds: Values of the target's metric at which the trials are read; they are trained to
+      thresholds: Values of the first target's metric at which trials are read; they are trained to
         the hardest.
       devices: Numbers of devices of a scaling study. On a CPU they are simulated and share its
         cores.

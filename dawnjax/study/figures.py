@@ -175,10 +175,13 @@ def _arm(
         }
         for (trial, run), second in zip(runs.items(), seconds, strict=True)
     ]
-    metric = results[0].target[0]["metric"] if results else "target"
+    targets = results[0].target if results else []
+    metric = targets[0]["metric"] if targets else "target"
+    # The others of several targets are not asked for.
+    alone = " alone" if len(targets) > 1 else ""
     return (
         ArmFigures(
-            arm=arm.name if threshold is None else f"{metric} {threshold:g}",
+            arm=arm.name if threshold is None else f"{metric} {threshold:g}{alone}",
             flags=list(arm.flags),
             planned=study.seeds,
             trials=len(results),
@@ -194,7 +197,7 @@ def _arm(
             exposed_communication=_mean([_exposed(result) for result in results]),
             verdict=None,
             rows=sorted(told, key=lambda row: row["seed"]),
-            machines=sorted({run.system for run in runs.values()}),
+            machines=sorted({str(run.system) for run in runs.values()}),
         ),
         rows,
     )

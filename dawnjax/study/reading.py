@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dawnjax.analysis import our_runs
-from dawnjax.analysis.origin import Origin
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
+from dawnjax.results.origin import Origin
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import OlderFormatError, PlannedTrial, StudyFolder, StudyRecord
@@ -59,8 +59,9 @@ def refuse_strangers(
         expected = known.setdefault(trial.arm.name, run.origin)
         why = run.origin.difference(expected)
         devices = run.result.num_devices
-        layout = layouts.setdefault(trial.arm.name, run.layout)
-        other = [name for name, value in run.layout.items() if value != layout[name]]
+        layout = run.system.layout
+        first_layout = layouts.setdefault(trial.arm.name, layout)
+        other = [name for name, value in layout.items() if value != first_layout[name]]
         if run.result.seed != trial.seed:
             why = f"its seed is {run.result.seed}"
         elif trial.arm.devices and devices != trial.arm.devices:
@@ -69,8 +70,8 @@ def refuse_strangers(
             why = "it chose a recipe" if run.chooses else "it is not marked as one that chooses"
         elif other and not why:
             name = other[0]
-            why = f"it ran with {name}={run.layout[name]}, and another trial of the arm with "
-            why += f"{layout[name]}"
+            why = f"it ran with {name}={layout[name]}, and another trial of the arm with "
+            why += f"{first_layout[name]}"
         first = by_id.setdefault(run.result.run_id, trial)
         if first is not trial:
             why = why or f"it is a copy of {_place(first)}"

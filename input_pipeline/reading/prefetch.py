@@ -3,13 +3,16 @@
 import collections
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
 CLOSE_SECONDS = 10.0
 """How long closing waits for an item under way; a thread stuck in a read is left behind."""
+
+POLL_SECONDS = 1e-3
+"""Time between two looks at a waiting consumer's devices: the most that a wait is too long by."""
 
 
 class Prefetch(Generic[Item]):
@@ -18,7 +21,7 @@ class Prefetch(Generic[Item]):
     Let the iterable make device arrays, so that the transfer runs ahead too.
 
     Attributes:
-      wait_seconds: Time that the consumer has waited for items so far.
+      wait_seconds: Time that the consumer has waited for items so far, without other work (`get`).
 
     Example:
       parts = (host_batch(examples, order.steps(*call), rows) for call in calls)
@@ -48,11 +51,19 @@ class Prefetch(Generic[Item]):
 
     def __next__(self) -> Item:
         """Next item; an error of the iterable is raised here, after its last item."""
+        return self.get()
+
+    def get(self, is_busy: Callable[[], bool] = lambda: False) -> Item:
+        """Next item, as `next` gives it.
+
+        Args:
+          is_busy: Whether the consumer's devices still have work. Such a wait costs nothing, and is
+            no part of `wait_seconds`. It is asked once every `POLL_SECONDS` of a wait, and not
+            where an item is ready.
+        """
         with self._changed:
-            if not self._ready and not self._made_all and not self._closed:
-                start = time.perf_counter()
-                self._changed.wait_for(lambda: self._ready or self._made_all or self._closed)
-                self.wait_seconds += time.perf_counter() - start
+            if not self._has_more():
+                self._wait(is_busy)
             if self._ready:
                 item = self._ready.popleft()
                 self._changed.notify_all()
@@ -62,6 +73,19 @@ class Prefetch(Generic[Item]):
         if error is not None:
             raise error
         raise StopIteration
+
+    def _has_more(self) -> bool:
+        return bool(self._ready) or self._made_all or self._closed
+
+    def _wait(self, is_busy: Callable[[], bool]) -> None:
+        idle_since, is_there = time.perf_counter(), False
+        while not is_there and is_busy():
+            idle_since = time.perf_counter()
+            is_there = self._changed.wait_for(self._has_more, POLL_SECONDS)
+        if not is_there:
+            self._changed.wait_for(self._has_more)
+        if not is_busy():
+            self.wait_seconds += time.perf_counter() - idle_since
 
     def close(self) -> None:
         """End the thread and drop the ready items; later `next` calls end the iteration."""

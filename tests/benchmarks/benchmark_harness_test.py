@@ -1,5 +1,6 @@
 """The benchmarks' harness: statistics by hand, checks that can fail, processes that end."""
 
+import contextlib
 import functools
 import json
 import sys
@@ -7,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import harness, workers
+from benchmarks import harness, seeds, workers
 
 
 def test_the_ratio_is_the_geometric_mean_of_the_rounds_ratios():
@@ -155,3 +156,31 @@ def test_results_are_on_disk_as_they_come(tmp_path, monkeypatch):
 
 def test_a_table_is_aligned():
     assert harness.table([["", "ours"], ["a step", "1.5"]]) == "        ours\na step   1.5"
+
+
+def test_a_trial_without_an_evaluation_took_all_its_time(tmp_path, monkeypatch):
+    result = {
+        "status": "diverged",
+        "reached": False,
+        "target": [{"metric": "top_1_accuracy"}],
+        "evaluations": [],
+        "phases": {"eval": 0.0},
+        "best": {},
+        "num_devices": 1,
+        "device_kind": "cpu",
+        "total_seconds": 12.0,
+    } | dict.fromkeys(
+        ("time_to_accuracy_seconds", "total_seconds_to_accuracy", "train_seconds")
+        + ("compile_seconds", "epochs", "examples_per_second")
+    )
+
+    def train(command, **_):
+        folder = tmp_path / "digits_0"
+        folder.mkdir()
+        (folder / "result.json").write_text(json.dumps(result))
+
+    monkeypatch.setattr(seeds.subprocess, "run", train)
+    monkeypatch.setattr(seeds.machine_load, "watched", lambda: contextlib.nullcontext({}))
+    missed = seeds.run_trial("digits", 0, [], tmp_path)
+    reached = {**missed, "reached": True, "time_to_accuracy_seconds": 3.0, "run_seconds": 3.0}
+    assert seeds.summary([missed, reached])["expected_time_to_accuracy_seconds"] == 15.0

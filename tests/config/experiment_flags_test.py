@@ -246,6 +246,8 @@ def test_list_never_cuts_a_name(capsys, monkeypatch, tmp_path):
     digits = next(line for line in lines if line.startswith("digits\t"))
     assert "\ttask: classification\t" in digits and "top_1_accuracy >= 0.9915" in digits
     assert "20 of 20 reached" in digits and "final quality 0.99" in digits
+    squad = next(line for line in lines if line.startswith("squad_small\t"))
+    assert "4 of 5 reached, mean TTA of those 186 s" in squad
     assert list_experiments.main([derived(tmp_path / "mine.py", num_epochs="3.0")]) == 0
     assert "not yet measured" in capsys.readouterr().out
     monkeypatch.setenv("COLUMNS", "80")

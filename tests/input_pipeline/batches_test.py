@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
-from dawnjax.input_pipeline.reading.prefetch import Prefetch
+from dawnjax.input_pipeline.reading.prefetch import POLL_SECONDS, Prefetch
 
 
 def philox4x64(key: tuple[int, int], counter: int) -> list[int]:
@@ -263,6 +263,37 @@ def test_prefetch_measures_the_wait() -> None:
         assert made.wait(60)
         assert next(prefetch) == 0
         assert prefetch.wait_seconds == 0
+
+
+def test_a_wait_counts_from_when_the_devices_have_no_work() -> None:
+    gate = threading.Event()
+
+    def items():
+        for item in range(2):
+            assert gate.wait(60)
+            gate.clear()
+            yield item
+
+    looks: list[float] = []
+
+    def ends_at(look: int, opens_at: int):
+        def is_busy() -> bool:
+            looks.append(time.perf_counter())
+            if len(looks) == opens_at:
+                gate.set()
+            return len(looks) < look
+
+        return is_busy
+
+    with Prefetch(items(), depth=1) as prefetch:
+        # The item comes while the devices work: nothing waited for it.
+        assert prefetch.get(ends_at(1000, opens_at=5)) == 0
+        assert prefetch.wait_seconds == 0
+        looks.clear()
+        assert prefetch.get(ends_at(5, opens_at=5)) == 1
+        # They were last seen at work at the fourth look.
+        assert 0 < prefetch.wait_seconds <= time.perf_counter() - looks[3]
+        assert looks[4] - looks[0] >= 3 * POLL_SECONDS
 
 
 def test_prefetch_needs_room() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable
 
@@ -25,6 +26,8 @@ def test_dawnbench_entries_follow_the_rules_of_their_repository(dawnbench):
     needed = ["version", "author", "authorEmail", "framework", "model", "hardware", "timestamp"]
     assert [name for name in needed if name not in record] == []
     assert (record["version"], record["author"]) == ("v1.0", "A. Person")
+    # Simulated devices share the cores that stand beside them.
+    assert re.fullmatch(r"\d+ x cpu \(\d+ cores?\)", record["hardware"])
     rows = [line.split("\t") for line in (place / "person_resnet_cpu_jax.tsv").open()]
     assert [cell.strip() for cell in rows[0]] == ["epoch", "hours", "top1Accuracy"]
     assert max(float(row[2]) for row in rows[1:]) >= 94

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from retold_runs import Event, cifar10, error_of, export, on_data, only_entry, result_of, retold
@@ -261,16 +262,29 @@ def test_only_a_benchmark_s_own_data_are_exported(made_up, tmp_path, capsys, for
 
 
 def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_path, capsys):
-    def other_devices(events: list[Event]) -> list[Event]:
-        for event in events:
-            if event["event"] == "devices":
-                event["num_devices"] = 7
-        return events
+    def told(name: str, **fields: Any) -> Callable[[list[Event]], list[Event]]:
+        def change(events: list[Event]) -> list[Event]:
+            for event in events:
+                if event["event"] == name:
+                    event |= fields
+            return events
 
-    on_seven = retold(trained, tmp_path / "other", 8, other_devices)
-    out = f"--out={tmp_path / 'out'}"
-    argv = ["--format=mlperf", str(trained), "--submitter=L", out]
-    assert "num_devices is 7" in error_of(capsys, *argv, str(on_seven))
+        return change
+
+    settings = {"numbers": {"jax_default_matmul_precision": "highest"}, "others": {}}
+    changes = {
+        "it ran on 7 x ": told("devices", num_devices=7),
+        "it ran with mesh=4 fsdp, not ": told("devices", mesh={"fsdp": 4}),
+        "its run options differ: keep_freed_memory=True": told(
+            "experiment", run_options={"keep_freed_memory": True}
+        ),
+        "jax_default_matmul_precision=highest; the trials": told("devices", settings=settings),
+        "it ran with jax 0.0.1, not with python ": told("attempt_start", versions={"jax": "0.0.1"}),
+    }
+    argv = ["--format=mlperf", str(trained), "--submitter=L", f"--out={tmp_path / 'out'}"]
+    for number, (why, change) in enumerate(changes.items()):
+        other = retold(trained, tmp_path / str(number), 8, change)
+        assert why in error_of(capsys, *argv, str(other))
     again = retold(trained, tmp_path / "again", 3)
     assert "has the seed 3" in error_of(capsys, *argv, str(again))
 

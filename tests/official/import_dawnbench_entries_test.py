@@ -209,6 +209,10 @@ def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, argv, message):
         ("1/4 of a TPUv2 Pod", "TPU", (None, None)),
         ("GCP n1-standard-2, Cloud TPU", "TPU", (1, 1)),
         ("Alibaba Cloud Npu", "", (None, None)),
+        # As an export of ours has them.
+        ("16 x TPU v4 on 2 hosts", "TPU", (16, 2)),
+        ("16 x NVIDIA H100 80GB HBM3 on 2 hosts", "GPU", (16, 2)),
+        ("8 x cpu (2 cores a host) on 2 hosts", "CPU", (0, 2)),
         ("a big machine", "", (None, None)),
     ],
 )

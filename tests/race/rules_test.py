@@ -63,7 +63,8 @@ def test_an_entry_is_made_of_runs_and_read_back(tmp_path):
     assert entry.source == "mine.py" and (folder / "source/mine.py").read_text() == RECIPE
     assert [trial.seed for trial in entry.trials] == list(range(6))
     assert entry.claim.ratio == pytest.approx(0.6) and entry.claim.p_value < 0.01
-    assert entry.claim.is_paired and entry.claim.word == "faster"
+    # The runs of two studies are not known to have run in turn.
+    assert not entry.claim.is_paired and entry.claim.word == "faster"
 
 
 def test_names_of_people_and_places_stay_at_home(tmp_path):
@@ -263,7 +264,7 @@ def test_no_entry_of_a_track_whose_data_nobody_knows_is_taken(tmp_path):
 def test_trials_of_another_machine_than_the_rival_s_are_refused(tmp_path):
     own = write_side(tmp_path / "own", 6.0, devices={"device_kind": "a faster CPU"})
     rival = write_side(tmp_path / "rival", 10.0)
-    with pytest.raises(ConfigError, match="rivals: seed 0 ran on 1 x .*, and another on 1 x a fas"):
+    with pytest.raises(ConfigError, match="rivals: seed 0: it ran on 1 x .*, not on 1 x a fas"):
         submit.submit([own], rival, track="digits", name="mine", out=tmp_path / "out")
 
 
@@ -278,3 +279,17 @@ def test_a_rival_that_is_not_the_baseline_is_named_so(tmp_path):
     assert entry.rival == "digits, which is not the baseline"
     change(out, rival="the baseline")
     assert "entry.json has the baseline for digits, which is not the baseline" in fault_of(out)
+
+
+def test_equal_seeds_are_pairs_only_where_the_judge_ran_them_in_turn():
+    """A machine that slows down hides between pairs, and not between two studies."""
+    rivals, own = (
+        [
+            entries.Trial(seed=n, reached=True, seconds=share * (10.0 + n), quality=1.0)
+            for n in range(8)
+        ]
+        for share in (1.0, 0.97)
+    )
+    studies, judged = (rules.compared(own, rivals, in_turn=turn) for turn in (False, True))
+    assert studies is not None and studies.word == "undecided" and studies.p_value > 0.5
+    assert judged is not None and judged.word == "faster" and judged.p_value < rules.LEVEL

@@ -4,10 +4,13 @@ import dataclasses
 import re
 
 import pytest
+from made_entries import make_entry, make_trial
 from made_reports import Page, entry, some_entries
 from made_runs import write_run
 
 from dawnjax.analysis.leaderboard import RULE
+from dawnjax.page.section import Figure
+from dawnjax.page.view import TableView
 from dawnjax.report import boards, contents, curves, inputs
 from dawnjax.report.labels import labels_apart
 from dawnjax.results.entries import Entry, EntryTarget, write_entries
@@ -67,12 +70,31 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
             "0.2898",
             "target 25",
         ),
+        (
+            EntryTarget(metric="ap", value=0.25, unit="fraction", others="mask_ap at least 0.2"),
+            "ap (%)",
+            "28.98%",
+            "target 25% and mask_ap at least 0.2",
+        ),
     ],
 )
 def test_a_metric_has_its_declared_words(target, label, value, line):
     assert curves.metric_label(target) == label
     assert curves.quality(0.28975, target) == value
     assert curves.target_label(target) == line
+
+
+def test_a_time_to_the_first_of_several_targets_is_no_time_to_the_target():
+    one = EntryTarget(metric="box_ap", value=0.3, unit="fraction", title="box AP")
+    several = dataclasses.replace(one, others="mask_ap at least 0.2")
+    trials = [make_trial(15.0, curve=[(1, 5.0, 0.28), (2, 10.0, 0.31), (3, 15.0, 0.32)])]
+    for target, small, said in ((one, "target", ""), (several, "", " Times are to box AP alone.")):
+        section = curves.thresholds_section([make_entry(trials, target=target)])
+        assert section is not None
+        figure, table = section.blocks
+        assert isinstance(figure, Figure) and isinstance(table, TableView)
+        assert f"The {curves.target_label(target)}.{said} A line" in figure.caption
+        assert [head.small for head in table.heads if head.text == "30%"] == [small]
 
 
 def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():

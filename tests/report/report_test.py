@@ -257,13 +257,14 @@ def test_the_figure_of_the_wall_time_has_the_goodput_of_the_result(tmp_path):
 
 def test_mean_wall_times_are_of_one_system_and_one_set_of_options(tmp_path):
     (run,) = inputs.read([write_run(tmp_path / "a")]).runs
-    other = run._replace(result=dataclasses.replace(run.result, num_devices=64))
-    options = run._replace(origin=run.origin._replace(options=("prefetch=1",)))
+    other = run._replace(made=run.made._replace(system=run.system._replace(num_devices=64)))
+    origin = run.origin._replace(options=("prefetch=1",))
+    options = run._replace(made=run.made._replace(origin=origin))
     section = own.runs_section([run] * own.MOST_BARS + [other, options])
     assert section is not None
     figure = section.blocks[1]
     assert isinstance(figure, Figure)
-    for words in (run.system, other.system, "prefetch=1"):
+    for words in (str(run.system), str(other.system), "prefetch=1"):
         assert words in figure.summary
     assert len(figure.summary.split("; ")) == 3
 

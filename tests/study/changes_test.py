@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from made_entries import make_entry, make_trial
 from made_runs import write_run
 
 from dawnjax.errors import RunError
@@ -46,6 +47,15 @@ def test_a_run_without_a_throughput_has_no_time_of_a_step(tmp_path):
 
 
 RATES = {"a": 100.0, "b": None}
+
+
+def test_epochs_of_an_entry_to_its_target_leave_out_trials_that_missed_it():
+    trials = [make_trial(10.0, epochs=4.0), make_trial(None, epochs=90.0, total=300.0)]
+    entry = make_entry(trials)
+    assert entry.sample is not None
+    side = Side(given="official", entry=entry, sample=entry.sample)
+    [change] = changes.changes(side, side)
+    assert (change.name, change.first, change.second) == ("epochs to the target", 4.0, 4.0)
 
 
 @pytest.mark.parametrize("seconds", ["nan", "-1", "inf", "soon"])

@@ -9,6 +9,7 @@ from made_studies import DIGITS, made_study
 
 import dawnjax
 from dawnjax.__main__ import main
+from dawnjax.analysis import our_runs
 from dawnjax.errors import ExitStatus, RunError
 from dawnjax.report.inputs import ReadStudy
 from dawnjax.report.studies import studies_sections
@@ -109,3 +110,18 @@ def test_reading_other_trials_is_no_set_up_of_the_first(tmp_path, monkeypatch):
     runner = trials.TrialRunner(study, tmp_path, {}, lambda name: None)
     list(trials.run_all(study, of_arms, ordered, runner))
     assert ages == [7.0, 7.0]  # of the imports
+
+
+def test_a_threshold_is_of_the_first_of_several_targets_and_says_so(tmp_path):
+    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
+    of_arms = arms_of(study, (), DIGITS)
+    (trial,) = trials_of(study, of_arms)
+    run = our_runs.read_run(write_run(trial.directory(tmp_path), seconds=15.0))
+    first = run.result.target[0]
+    both = [first, {**first, "metric": "top_5_accuracy", "value": 0.99}]
+    two = run._replace(result=dataclasses.replace(run.result, target=both))
+    names = [
+        [row.arm for row in figures(study, of_arms, {trial: of}, tmp_path)] for of in (run, two)
+    ]
+    assert names[0] == ["top_1_accuracy 0.4", "top_1_accuracy 0.95"]
+    assert names[1] == ["top_1_accuracy 0.4 alone", "top_1_accuracy 0.95 alone"]

@@ -16,12 +16,12 @@ from made_studies import DIGITS, made_study
 import dawnjax
 from dawnjax import api
 from dawnjax.__main__ import main
-from dawnjax.analysis.origin import Origin
 from dawnjax.cluster import children
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment, load_techniques
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.results.origin import Origin
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, log_path
 from dawnjax.runs.summary import summarize

@@ -100,7 +100,7 @@ def test_a_budget_of_time_ends_within_a_call(device, call_seconds, limit_seconds
         watchdog=SimpleNamespace(step=0),
         preemption=Preemption(),
     )
-    feed = SimpleNamespace(inputs=lambda first, num_steps: None, resident=None, wait_seconds=0)
+    feed = SimpleNamespace(inputs=lambda *call: None, resident=None, wait_seconds=0)
     programs = SimpleNamespace(train=call, steps_per_call=1)
     queue = CallQueue(4)
     held: Any = (None, programs, feed, None, 0, None, [None, None], queue, attempt.watchdog)
@@ -109,6 +109,16 @@ def test_a_budget_of_time_ends_within_a_call(device, call_seconds, limit_seconds
     queue.drain()
     assert (stepper.step, stopped) == (steps, limit_seconds < math.inf)
     assert device.now <= limit_seconds + call_seconds
+
+
+def test_devices_are_busy_until_the_newest_call_ends(device):
+    queue = CallQueue(4)
+    assert not queue.is_busy()
+    run(queue, device, [1.0, 1.0])
+    device.now = 1.5
+    assert queue.is_busy()
+    device.now = 2.0
+    assert not queue.is_busy()
 
 
 def test_times_steps_and_losses_are_those_of_the_calls(device):
