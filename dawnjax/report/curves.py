@@ -171,7 +171,13 @@ def target_label(target: EntryTarget) -> str:
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
-    return f"target {word}{_tick(target.value, target)}{_unit_after(target)}"
+    others = "".join(f", and {other}" for other in target.others)
+    return f"target {word}{_tick(target.value, target)}{_unit_after(target)}{others}"
+
+
+def _alone(target: EntryTarget) -> str:
+    """Words for a figure of one metric, where the target has several."""
+    return f" of {metric_name(target)} alone" if target.others else ""
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
@@ -285,7 +291,7 @@ def _threshold_figure(
     more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
     return Figure(
         name=name,
-        title=f"{title}: time to other thresholds",
+        title=f"{title}: time to other thresholds{_alone(target)}",
         summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
         caption=(
             f"{more}The {target_label(target)}. A line ends at the last threshold that all trials "
@@ -318,13 +324,14 @@ def _threshold_view(
         rows.append(tuple(cells))
     heads = [HeadView("entry")]
     for time in times[0]:
-        small = "target" if time.threshold == target.value else ""
+        is_target = time.threshold == target.value and not target.others
+        small = "target" if is_target else ""
         heads.append(HeadView(_tick(time.threshold, target), small, number=True))
     if compiled:
         heads.append(COMPILATION_HEAD)
     return TableView(
         name="thresholds",
-        caption=f"{title}: time to each threshold",
+        caption=f"{title}: time to each threshold{_alone(target)}",
         heads=tuple(heads),
         rows=tuple(rows),
         total=len(group),

@@ -8,9 +8,10 @@ from made_reports import Page, entry, some_entries
 from made_runs import write_run
 
 from dawnjax.analysis.leaderboard import RULE
+from dawnjax.page.view import TableView
 from dawnjax.report import boards, contents, curves, inputs
 from dawnjax.report.labels import labels_apart
-from dawnjax.results.entries import Entry, EntryTarget, write_entries
+from dawnjax.results.entries import Entry, EntryTarget, FurtherTarget, write_entries
 
 
 def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
@@ -241,6 +242,49 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
     boards_of_ssd = boards.boards([official, ours, tuned])
     [board] = [b for b in boards_of_ssd if b.title.startswith("MLPerf")]
     assert [row["source"] for row in board.by_time.records()] == [ours.source, official.source]
+
+
+def test_a_run_stands_among_entries_with_two_targets_if_it_has_both():
+    both = EntryTarget(
+        metric="BBOX",
+        value=0.377,
+        unit="fraction",
+        others=(FurtherTarget(metric="SEGM", value=0.339),),
+    )
+    fields = {"suite": "mlperf_training", "round": "v3.1", "benchmark": "maskrcnn"}
+    official = entry("fast", [100.0] * 5, **fields, source="x/maskrcnn", target=both)
+    assert official.summary is not None
+    scored = dataclasses.replace(official.summary, score_seconds=100.0)
+    official = dataclasses.replace(official, summary=scored)
+    mask = FurtherTarget(metric="mask_ap", value=0.339)
+    ours_both = EntryTarget(metric="box_ap", value=0.377, unit="fraction", others=(mask,))
+    fields = {"suite": "dawnjax", "round": "", "benchmark": "x", "official": "maskrcnn"}
+    ours = entry("gpu", [50.0], **fields, source="ours", target=ours_both, published="COCO 2017")
+    [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
+    assert [row["source"] for row in board.by_time.records()] == [ours.source, official.source]
+    shown = {row["target"] for row in board.by_time.records()}
+    assert shown == {"BBOX at least 0.377 and SEGM at least 0.339"}
+    for others in ((), (dataclasses.replace(mask, value=0.3),), (mask, mask)):
+        less = dataclasses.replace(ours, target=dataclasses.replace(ours_both, others=others))
+        [board] = [b for b in boards.boards([official, less]) if b.title.startswith("MLPerf")]
+        assert [row["source"] for row in board.by_time.records()] == [official.source]
+
+
+def test_a_time_to_one_of_two_targets_is_not_called_the_target():
+    mask = FurtherTarget(metric="mask_ap", value=0.339)
+    target = EntryTarget(metric="box_ap", value=0.377, unit="fraction", title="box AP")
+    for others, label, small in (
+        ((), "target 37.7%", {"target"}),
+        ((mask,), "target 37.7%, and mask_ap at least 0.339", {""}),
+    ):
+        asked = dataclasses.replace(target, others=others)
+        fields = {"suite": "dawnjax", "round": "", "benchmark": "x", "target": asked}
+        section = curves.thresholds_section([entry("gpu", [50.0], **fields)])
+        assert curves.target_label(asked) == label
+        assert section is not None
+        [view] = [block for block in section.blocks if isinstance(block, TableView)]
+        assert {head.small for head in view.heads} - {""} == small - {""}
+        assert view.caption.endswith(" of box AP alone") == bool(others)
 
 
 def board_sources(entries: list[Entry]) -> list:
