@@ -328,11 +328,12 @@ def _of_one_metric(
     named = [(words(record.metadata.get("metric"), 40), record) for record in records]
     names = list(dict.fromkeys(name for name, _ in named))
     metric = mlperf_rounds.curve_metric(benchmark) or next(filter(None, names), "")
+    # An object without a name may hold all metrics, as a list of box and mask does.
+    whole = dict | list if metric == "BBOX" else dict
     kept = [
         record
         for name, record in named
-        # An object or a list without a name may hold all metrics.
-        if name.lower() == metric.lower() or (not name and isinstance(record.value, dict | list))
+        if name.lower() == metric.lower() or (not name and isinstance(record.value, whole))
     ]
     if len(kept) < len(records):
         others = ", ".join(name or "no name" for name in names if name.lower() != metric.lower())
