@@ -82,7 +82,7 @@ def trial(benchmark: str, round_name: str, records: list[str]) -> TrialLog:
 @pytest.mark.parametrize("source,benchmark,round_name,labels,begun,expected", LABELLED)
 def test_epochs_by_the_benchmarks_rule(source, benchmark, round_name, labels, begun, expected):
     # A benchmark of two metrics has no number without a name.
-    value = {"BBOX": 0.4, "SEGM": 0.3} if benchmark == "maskrcnn" else 0.5
+    value = {"maskrcnn": {"BBOX": 0.4, "SEGM": 0.3}, "mask": [0.4, 0.3]}.get(benchmark, 0.5)
     read = trial(benchmark, round_name, [*begun, *evaluations(labels, value)])
     if expected is NONE:
         assert read.epochs is None and read.epoch_reason, source
