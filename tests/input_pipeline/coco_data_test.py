@@ -254,9 +254,10 @@ def test_an_area_that_is_not_given_is_that_of_the_mask(tmp_path):
         del annotation["area"]
         annotation["bbox"] = [10, 2, 15, 8]
     source = write_source(tmp_path / "source", None, evaluated)
-    for flags, area in (((), 40.0), (("--masks=false", "--overwrite"), 120.0)):
-        assert prepare(source, tmp_path / "out", *flags) == 0
-        assert cells(tmp_path / "out").evaluated_objects().areas.tolist() == [area] * 3
+    for flags, area in (((), 40.0), (("--masks=false",), 120.0)):
+        out = tmp_path / str(area)
+        assert prepare(source, out, *flags) == 0
+        assert cells(out).evaluated_objects().areas.tolist() == [area] * 3
 
 
 def test_images_of_one_name_in_many_folders_are_found_at_once():
