@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 
 from dawnjax.config.experiment import Target
 from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
+from dawnjax.input_pipeline.reading.batches import kinds_of
 from dawnjax.input_pipeline.reading.prefetch import Prefetch
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.machine.mesh import batch_sharding, local_rows, place, place_local, replicated
@@ -29,38 +30,41 @@ class EvaluationFeed:
         """Upload the split, or keep it to be read at each evaluation."""
         self._sharding = batch_sharding(mesh, 0)
         self._examples = examples
-        self._num_examples = shapes.spec.num_eval_examples
         self._rows = shapes.eval_batch_size
+        count, kinds = shapes.spec.num_eval_examples, kinds_of(examples)
+        parts = [np.arange(count)] if kinds is None else map(np.flatnonzero, (~kinds, kinds))
+        self._batches = [
+            part[start : start + self._rows]
+            for part in parts
+            for start in range(0, len(part), self._rows)
+        ]
         on_device = shapes.placement == "device"
         self.resident: Arrays = (
             {name: place(np.asarray(array), replicated(mesh)) for name, array in examples.items()}
             if on_device
             else {}
         )
-        self._placed = [self._place(start) for start in self._starts()] if on_device else None
+        self._placed = [self._place(rows) for rows in self._batches] if on_device else None
 
     def __iter__(self):
         if self._placed is not None:
             yield from self._placed
         else:
-            placed = (self._place(start) for start in self._starts())
+            placed = (self._place(rows) for rows in self._batches)
             with Prefetch(placed, PREFETCHED_CALLS) as batches:
                 yield from batches
 
-    def _starts(self) -> range:
-        return range(0, self._num_examples, self._rows)
-
-    def _place(self, start: int) -> Arrays:
-        index = np.arange(start, start + self._rows, dtype=np.int32)
-        mask = index < self._num_examples
-        # Padding reads example 0, which is there; the mask keeps it out of every metric.
-        index = np.where(mask, index, 0).astype(np.int32)
+    def _place(self, rows: np.ndarray) -> Arrays:
+        mask = np.arange(self._rows) < len(rows)
+        # Padding reads an example that is there; the mask keeps it out of every metric.
+        missing = (0, self._rows - len(rows))
+        index = np.pad(rows, missing, constant_values=rows[0]).astype(np.int32)
         arrays = {"index": place(index, self._sharding), "mask": place(mask, self._sharding)}
         if not self.resident:
             local = local_rows(self._sharding, self._rows)
             for name, examples in self._examples.items():
-                rows = np.ascontiguousarray(examples[index[local]])
-                arrays[name] = place_local(rows, self._sharding, (self._rows, *rows.shape[1:]))
+                part = np.ascontiguousarray(examples[index[local]])
+                arrays[name] = place_local(part, self._sharding, (self._rows, *part.shape[1:]))
         return arrays
 
 

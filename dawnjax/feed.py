@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
-from dawnjax.input_pipeline.reading.batches import BatchIndices, ExampleOrder, host_batch
+from dawnjax.input_pipeline.reading.batches import BatchIndices, ExampleOrder, host_batch, kinds_of
 from dawnjax.input_pipeline.reading.dataset import AnySpec, Split, num_bytes
 from dawnjax.input_pipeline.reading.prefetch import Prefetch
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
@@ -129,7 +129,11 @@ class TrainFeed:
         spans: Sequence[Span] = (),
     ):
         """Upload the split, or prepare to read it: arrays or rows on demand, [n, ...]."""
-        self._order = ExampleOrder(seed=seed, num_train_examples=shapes.spec.num_train_examples)
+        self._order = ExampleOrder(
+            seed=seed,
+            num_train_examples=shapes.spec.num_train_examples,
+            kinds=kinds_of(examples),
+        )
         self._spans = spans or shapes.experiment.spans(shapes.spec)
         self._steps_per_call = steps_per_call
         self._sharding = batch_sharding(mesh, 1)

@@ -25,7 +25,7 @@ from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
 from dawnjax.feed import Arrays, InputShapes, input_shapes
-from dawnjax.input_pipeline.reading.batches import ExampleOrder
+from dawnjax.input_pipeline.reading.batches import APART, ExampleOrder
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine.mesh import batch_sharding, place, replicated
 from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
@@ -217,6 +217,8 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         raise ConfigError(
             "record mode is for runs of one stage; --stages.boundary_epochs= leaves one"
         )
+    if APART in spec.example_shapes("train"):
+        raise ConfigError(f"record mode takes no data whose batches are kept apart by {APART}")
     for name in ("weight_update_sharding", "gradient_norm"):
         if getattr(options, name):
             raise ConfigError(f"record mode does not take {name}")

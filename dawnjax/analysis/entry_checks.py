@@ -47,8 +47,9 @@ def check(entry: Entry) -> None:
         raise _damage(entry, str(error)) from None
     for where, value in _leaves(plain, ""):
         fault = ""
-        if where in _CHOICES and value not in _CHOICES[where]:
-            fault = f"choose {' or '.join(_CHOICES[where])}"
+        choices = _CHOICES.get(re.sub(r"others\[\d+\]\.", "", where))
+        if choices and value not in choices:
+            fault = f"choose {' or '.join(choices)}"
         elif where == "scaling_factor" and not 1 <= value <= MAX_SCALING_FACTOR:
             fault = f"it must be from 1 to {MAX_SCALING_FACTOR:g}"
         elif isinstance(value, int | float) and not abs(value) < _LARGEST:  # nor is NaN below it

@@ -58,7 +58,7 @@ def target_words(target: EntryTarget) -> str:
     """Target in words, such as `top_1_accuracy at least 0.93`."""
     value = "a value not known" if target.value is None else f"{target.value:g}"
     words = f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
-    return f"{words} and {target.others}" if target.others else words
+    return " and ".join([words, *map(str, target.others)])
 
 
 def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:

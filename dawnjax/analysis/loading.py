@@ -282,8 +282,9 @@ def _flat(entry: Entry) -> dict[str, Any]:
         value = getattr(entry, field.name)
         if field.name in ("target", "summary", "inference"):
             if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                for name, cell in dataclasses.asdict(value).items():
-                    row[f"{field.name}_{name}"] = cell
+                for name, cell in vars(value).items():
+                    in_words = name == "others"
+                    row[f"{field.name}_{name}"] = " and ".join(map(str, cell)) if in_words else cell
         elif field.name == "warnings":
             row["warnings"] = "; ".join(value)
         elif field.name == "reasons":

@@ -6,10 +6,12 @@ Trials are one entry when `results.origin` finds no difference between them.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dawnjax.analysis.leaderboard import target_words
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.results.entries import (
     Entry,
     EntryTarget,
+    FurtherTarget,
     Scalar,
     TimedEvaluation,
     Trial,
@@ -108,7 +110,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         cost_per_hour_usd=price,
         trials=trials,
         summary=summary_of(trials),
-        warnings=(*_target_warnings(first), *_warnings(runs)),
+        warnings=(*_target_warnings(first, target), *_warnings(runs)),
         reasons=reasons,
         data=data_name(first),
         published=_published(first),
@@ -188,7 +190,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 
 def target_of(result: RunResult) -> EntryTarget:
-    """Target of a run with its metric's declaration: the first, and any others in words."""
+    """Target of a run with its metric's declaration: the first, and any others beside it."""
     if not result.target:
         return EntryTarget(metric="", value=None)
     first = result.target[0]
@@ -198,26 +200,19 @@ def target_of(result: RunResult) -> EntryTarget:
         metric=first["metric"],
         value=first["value"],
         direction=first["direction"],
-        others=_in_words(result.target[1:]),
+        others=tuple(
+            FurtherTarget(metric=part["metric"], value=part["value"], direction=part["direction"])
+            for part in result.target[1:]
+        ),
         **declared,
     )
 
 
-def _in_words(targets: Sequence[dict[str, Any]]) -> str:
-    return " and ".join(
-        f"{part['metric']} {part['direction'].replace('_', ' ')} {part['value']}"
-        for part in targets
-    )
-
-
-def _target_warnings(result: RunResult) -> list[str]:
-    parts = result.target
+def _target_warnings(result: RunResult, target: EntryTarget) -> list[str]:
     warnings = []
-    if len(parts) > 1:
-        warnings.append(
-            f"the target is {_in_words(parts)}; the evaluations here are of "
-            f"{parts[0]['metric']} alone"
-        )
+    if target.others:
+        words, metric = target_words(target), target.metric
+        warnings.append(f"the target is {words}; the evaluations here are of {metric} alone")
     if result.initialized_from:
         warnings.append(
             f"the training began with the parameters of {result.initialized_from}; what that took "

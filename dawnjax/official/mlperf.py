@@ -11,6 +11,7 @@ later  <submitter>/systems/<system>.json
 import dataclasses
 import re
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.official import mlperf_rounds, naming
@@ -21,6 +22,7 @@ from dawnjax.results.entries import (
     MAX_SCALING_FACTOR,
     Entry,
     EntryTarget,
+    FurtherTarget,
     Trial,
     day_of,
     reaches,
@@ -77,7 +79,7 @@ def read_entry(
     if not mlperf_rounds.is_known(benchmark):
         warnings.append(f"benchmark {quoted(benchmark)} is unknown: no target, unit or trial count")
     round_name = _round(versions[0], context, reasons)
-    target = _target(benchmark, round_name, versions[0], logs, warnings, reasons)
+    target = target_of(benchmark, round_name, [log for _, log in logs], warnings, reasons)
     trials = tuple(_trial(file, log) for file, log in logs)
     _note_trials(benchmark, round_name, logs, target, warnings)
     machine = _machine(versions[0], logs, system, reasons)
@@ -172,37 +174,44 @@ def _round(version: str, context: str, reasons: dict[str, str]) -> str:
     return name
 
 
-def _target(
+def target_of(
     benchmark: str,
     round_name: str,
-    version: str,
-    logs: list[tuple[str, TrialLog]],
+    trials: Sequence[TrialLog],
     warnings: list[str],
     reasons: dict[str, str],
 ) -> EntryTarget:
-    logged = sorted({value for _, log in logs for value in log.targets})
-    if version != "v0.5" and logs[0][1].descriptions.get("submission_division") == "open":
-        # The open division trains to a target of its own, which the rules do not know.
-        own = mlperf_rounds.target(benchmark, round_name, None)
-        value = logged[0] if len(logged) == 1 else None
-        if value is None:
-            whose = "the open division's target is the submitter's own; not logged"
-            reasons["target.value"] = whose
-        return dataclasses.replace(own, value=value)
-    if version != "v0.5":
-        values = [e.value for _, log in logs for e in log.evaluations]
+    """Target by the rules, or by the trials' logs in v0.5 and in the open division."""
+    is_v05 = trials[0].version == "v0.5"
+    if not is_v05 and trials[0].descriptions.get("submission_division") != "open":
+        values = [e.value for trial in trials for e in trial.evaluations]
         target = mlperf_rounds.target(benchmark, round_name, max(values, default=None))
         if target.value is None:
-            whole = mlperf_rounds.whole_target(benchmark)
-            reasons["target.value"] = whole or "not one number of the rules that is known here"
+            reasons["target.value"] = "not one number of the rules that is known here"
         return target
-    unit = mlperf_rounds.unit_in_v05(benchmark)
-    if len(logged) != 1:
-        shown = ", ".join(f"{value:g}" for value in logged) or "nothing"
-        reasons["target.value"] = f"eval_target says {shown}"
-        warnings.append(f"eval_target says {shown}: no target")
-        return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
-    return EntryTarget(metric="eval_accuracy", value=logged[0], unit=unit)
+    # The rules tell the metrics and their directions alone.
+    own = mlperf_rounds.target(benchmark, "", None)
+    if is_v05:
+        own = dataclasses.replace(own, unit=mlperf_rounds.unit_in_v05(benchmark))
+    logged = sorted({asked for trial in trials for asked in trial.targets})
+    numbers = {name.upper(): value for name, value in logged[0]} if len(logged) == 1 else {}
+    names = [own.metric if own.others else "", *(other.metric for other in own.others)]
+    if numbers.keys() == set(names):
+        first, *further = (numbers[name] for name in names)
+        others = tuple(map(_with_value, own.others, further))
+        return dataclasses.replace(own, value=first, others=others)
+    shown = " or ".join(" and ".join(f"{n} {v:g}".strip() for n, v in asked) for asked in logged)
+    if is_v05:
+        reasons["target.value"] = f"eval_target says {shown or 'nothing'}"
+        warnings.append(f"eval_target says {shown or 'nothing'}: no target")
+    else:
+        how = f"logged as {shown}" if shown else "not logged"
+        reasons["target.value"] = f"the open division's target is the submitter's own; {how}"
+    return dataclasses.replace(own, value=None, others=())
+
+
+def _with_value(target: FurtherTarget, value: float) -> FurtherTarget:
+    return dataclasses.replace(target, value=value)
 
 
 def _note_trials(

@@ -1,9 +1,9 @@
 """Rules of the rounds of MLPerf Training by benchmark: quality, number of trials, drops, epochs.
 
 v0.5 writes its targets into the logs; later rounds have them in their rules alone. The numbers are
-in `mlperf_benchmarks.csv` and `mlperf_targets.csv`. A benchmark without a target there has two
-targets at once, or one that the log does not hold. `mlperf_epochs.csv` has the unit of the labels
-of evaluations.
+in `mlperf_benchmarks.csv` and `mlperf_targets.csv`. A benchmark with several metrics has a row
+there for each; all must be reached at once. `mlperf_epochs.csv` has the unit of the labels of
+evaluations.
 
 Source: mlcommons/logging 4.1.68, as each row says; mlcommons/training_results_v0.5 for v0.5.
 """
@@ -14,19 +14,13 @@ import re
 from pathlib import Path
 
 from dawnjax.machine import data_tables
-from dawnjax.results.entries import EntryTarget
+from dawnjax.results.entries import EntryTarget, FurtherTarget
 
 _ALIASES = {"mask": "maskrcnn"}
 """Names of a benchmark in some logs. Google's of v0.6 say `mask`, as MLPerf's summarizer knows."""
 
 _FIRST_RETINANET = (2, 0)
 """Round from which `ssd` is RetinaNet on OpenImages; v5.0 renamed it `retinanet`."""
-
-_CURVES = {
-    "stable_diffusion": ("FID", "at_most", "two at once: FID at most 90 and CLIP at least 0.15"),
-}
-"""By benchmark with several metrics: the metric shown, its direction, and the whole target.
-Source: mlcommons/logging 4.1.68, compliance_checker/training_5.0.0/closed_stable_diffusion.yaml."""
 
 
 @functools.cache
@@ -89,13 +83,8 @@ def benchmark_of(logged: str) -> str:
 
 
 def curve_metric(benchmark: str) -> str:
-    """Metric shown of a benchmark that logs several; empty for all others."""
-    return _CURVES[benchmark][0] if benchmark in _CURVES else ""
-
-
-def whole_target(benchmark: str) -> str:
-    """Target in words of a benchmark that has several at once; empty for all others."""
-    return _CURVES[benchmark][2] if benchmark in _CURVES else ""
+    """Metric shown of a benchmark that logs several, the first of its target; empty for others."""
+    return next((row["metric"] for row in _targets() if row["benchmark"] == benchmark), "")
 
 
 def model(benchmark: str, round_name: str = "") -> str:
@@ -117,19 +106,25 @@ def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarge
     An empty round is enough for a target that never changed. `largest`, the largest evaluation,
     shows if the logs hold BLEU or its hundredth.
     """
-    unit = unit_in_v05(benchmark)
-    if benchmark in _CURVES:
-        metric, direction, _ = _CURVES[benchmark]
-        return EntryTarget(metric=metric, value=None, direction=direction, unit=unit)
-    rows = in_round([row for row in _targets() if row["benchmark"] == benchmark], round_name)
-    if len(rows) != 1:
-        unit = "" if unit == "bleu" else unit
-        return EntryTarget(metric="eval_accuracy", value=None, unit=unit)
-    value, direction = float(rows[0]["value"]), rows[0]["direction"]
+    every = [row for row in _targets() if row["benchmark"] == benchmark]
+    rows, unit = in_round(every, round_name), unit_in_v05(benchmark)
+    unknown = EntryTarget(
+        metric=curve_metric(benchmark) or "eval_accuracy",
+        value=None,
+        direction=every[0]["direction"] if every else "at_least",
+        unit="" if unit == "bleu" else unit,
+    )
+    if not rows or len({row["metric"] for row in rows}) < len(rows):  # or of several rounds
+        return unknown
+    value = float(rows[0]["value"])
     if unit == "bleu":
         in_points = largest is not None and largest > 1
         value, unit = (100 * value, "bleu") if in_points else (value, "fraction")
-    return EntryTarget(metric="eval_accuracy", value=value, direction=direction, unit=unit)
+    others = tuple(
+        FurtherTarget(metric=row["metric"], value=float(row["value"]), direction=row["direction"])
+        for row in rows[1:]
+    )
+    return dataclasses.replace(unknown, value=value, unit=unit, others=others)
 
 
 def unit_in_v05(benchmark: str) -> str:

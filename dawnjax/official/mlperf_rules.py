@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from dawnjax.machine import data_tables
 from dawnjax.official import mlperf, mlperf_rounds, sources
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
-from dawnjax.official.mlperf_trial import TrialLog, read_trial
+from dawnjax.official.mlperf_trial import TrialLog, read_trial, values_of
 from dawnjax.official.outcome import Refused, SourceRefused, quoted
 from dawnjax.official.text import finite
-from dawnjax.results.entries import reaches
+from dawnjax.results.entries import EntryTarget, FurtherTarget, reaches
 
 ONCE = ("submission_benchmark", "submission_division", "init_stop", "run_start", "run_stop")
 ONCE_SINCE_V07 = ("train_samples", "eval_samples")
@@ -277,20 +277,16 @@ def _of_trial(
             f"the trial did not reach its target ({trial.status}): it counts as the slowest"
         )
     division = trial.descriptions.get("submission_division", "")
-    target = mlperf_rounds.target(
-        benchmark, round_name, max((e.value for e in trial.evaluations), default=None)
-    )
-    value = trial.targets[0] if len(trial.targets) == 1 else None
-    value = target.value if trial.version != "v0.5" and division == "closed" else value
-    reached = [e for e in trial.evaluations if value and reaches(e.value, value, target.direction)]
-    if trial.reached and value is not None and not reached:
-        best = (max if target.direction == "at_least" else min)(
-            (e.value for e in trial.evaluations), default=None
-        )
-        shown = "there is no evaluation" if best is None else f"the best evaluation is {best:.9g}"
-        stop = by_key["run_stop"][-1]
-        reason = f"run_stop says success, and {shown}; the target is {value:g}"
-        broken.append(Broken("target", reason, line_of(data, stop.offset)))
+    if trial.reached:
+        target = mlperf.target_of(benchmark, round_name, [trial], [], {})
+        parts: list[tuple[EntryTarget | FurtherTarget, list[float], str]]
+        parts = [(target, [e.value for e in trial.evaluations], "evaluation")]
+        for other in target.others:
+            values = values_of(by_key.get("eval_accuracy", []), other.metric)
+            parts += [(other, values, other.metric)] if values else []
+        line = line_of(data, by_key["run_stop"][-1].offset)
+        shorts = (_short_of(*part) for part in parts)
+        broken += [Broken("target", reason, line) for reason in shorts if reason]
     if division != "closed" or trial.version in ("v0.5", "v0.6"):
         return broken
     row = _keys(benchmark, round_name)
@@ -307,6 +303,16 @@ def _of_trial(
         for each in _once(asked, by_key, data, notes)
     ]
     return broken + list(_outside(row["bounds"], by_key, data))
+
+
+def _short_of(target: EntryTarget | FurtherTarget, values: Sequence[float], name: str) -> str:
+    """Reason why a trial that says success did not reach a target; empty if it did."""
+    wanted, direction = target.value, target.direction
+    if wanted is None or any(reaches(value, wanted, direction) for value in values):
+        return ""
+    best = (max if direction == "at_least" else min)(values, default=None)
+    shown = "there is no evaluation" if best is None else f"the best {name} is {best:.9g}"
+    return f"run_stop says success, and {shown}; the target is {wanted:g}"
 
 
 BOUND = re.compile(r"(\w+)(?: \+ (\w+))? (=|>=|>) (.+)")

@@ -58,7 +58,8 @@ class TrialLog:
       status: The log's word for the end.
       epochs: Epochs up to the last evaluation; None if unknown, for `epoch_reason`.
       metric: Name of the metric, where evaluations carry one; else empty.
-      targets: Distinct values of `eval_target` or `target_accuracy`.
+      targets: Distinct values of `eval_target` or `target_accuracy`, each as the names of its
+        metrics with their numbers; the name of a plain number is empty.
       batch_sizes: Distinct values of `input_batch_size`, ascending.
       iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
       num_cache_clears: Number of `run_clear_caches` or `cache_clear` lines.
@@ -77,7 +78,7 @@ class TrialLog:
     epoch_reason: str
     metric: str
     evaluations: tuple[TimedEvaluation, ...]
-    targets: tuple[float, ...]
+    targets: tuple[tuple[tuple[str, float], ...], ...]
     batch_sizes: tuple[int, ...]
     global_batch_size: int | None
     iterations_per_epoch: int | None
@@ -132,7 +133,6 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         reason = f"{epochs:g} is no number of epochs"
         epochs, rule = None, mlperf_epochs.NONE
     asked = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
-    targets = [finite(_number_in(record.value)) for record in asked]
     cleared = by_key.get("run_clear_caches", []) + by_key.get("cache_clear", [])
     return TrialLog(
         version=log.version,
@@ -146,7 +146,7 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         epoch_reason=reason,
         metric=metric,
         evaluations=evaluations,
-        targets=tuple(dict.fromkeys(value for value in targets if value is not None)),
+        targets=tuple(dict.fromkeys(filter(None, (_by_metric(record.value) for record in asked)))),
         batch_sizes=_sizes(by_key.get("input_batch_size", ())),
         global_batch_size=_single(by_key, "global_batch_size", warnings),
         iterations_per_epoch=_iterations(by_key),
@@ -328,11 +328,12 @@ def _of_one_metric(
     named = [(words(record.metadata.get("metric"), 40), record) for record in records]
     names = list(dict.fromkeys(name for name, _ in named))
     metric = mlperf_rounds.curve_metric(benchmark) or next(filter(None, names), "")
+    # An object without a name may hold all metrics, as a list of box and mask does.
+    whole = dict | list if metric == "BBOX" else dict
     kept = [
         record
         for name, record in named
-        # An object without a name may hold all metrics by their names.
-        if name.lower() == metric.lower() or (not name and isinstance(record.value, dict))
+        if name.lower() == metric.lower() or (not name and isinstance(record.value, whole))
     ]
     if len(kept) < len(records):
         others = ", ".join(name or "no name" for name in names if name.lower() != metric.lower())
@@ -370,20 +371,50 @@ def _labelled(record: Record, metric: str) -> tuple[float | None, float | None, 
 def _number_in(value: Any, metric: str = "") -> Any:
     """Number in a value that may be a string, a list or an object.
 
-    Of several numbers (box and mask) the first, `BBOX` or `bbox`, is enough: `run_stop` decides
-    success. v0.6 has `{"accuracy": {"BBOX": ...}}`.
+    Of a list it is the first (v0.6 has box and mask), of an object that of `metric` or the boxes.
     """
     if isinstance(value, str):
         return number_of(value.strip())
     if isinstance(value, list) and value:
         return _number_in(value[0]) if not isinstance(value[0], list | dict) else None
     if isinstance(value, dict):
-        inner = value.get("accuracy")
-        for key, item in (inner if isinstance(inner, dict) else value).items():
-            if str(key).lower() in ("bbox", "box", metric.lower() or "bbox"):
+        names = ("bbox", "box") if metric in ("", "BBOX") else (metric.lower(),)
+        for key, item in _metrics_in(value).items():
+            if str(key).lower() in names:
                 return _number_in(item) if not isinstance(item, dict | list) else None
         return None
     return value
+
+
+def _metrics_in(value: dict[str, Any]) -> dict[str, Any]:
+    """Metrics of an object by name; v0.6 has `{"accuracy": {"BBOX": ...}}`."""
+    inner = value.get("accuracy")
+    return inner if isinstance(inner, dict) else value
+
+
+def _by_metric(value: Any) -> tuple[tuple[str, float], ...]:
+    """Names of metrics with the numbers of a logged target; empty if any is no number."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    given = _metrics_in(value) if isinstance(value, dict) else {"": value}
+    # A list is no number here: which metrics it holds is not told.
+    numbers = {
+        words(name, 40): None if isinstance(item, dict | list) else finite(_number_in(item))
+        for name, item in given.items()
+    }
+    known = [(name, number) for name, number in numbers.items() if number is not None]
+    return tuple(sorted(known)) if len(known) == len(given) else ()
+
+
+def values_of(evaluations: Sequence[Record], metric: str) -> list[float]:
+    """Values of one metric, in records of `eval_accuracy` that name several."""
+    named = [(words(record.metadata.get("metric"), 40), record.value) for record in evaluations]
+    of_it = [
+        finite(_number_in(value, metric))
+        for name, value in named
+        if name.lower() == metric.lower() or (not name and isinstance(value, dict))
+    ]
+    return [number for number in of_it if number is not None]
 
 
 def _counts(records: Any) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
 from dawnjax.page.view import CellView, HeadView, Reasons, TableView, number_cell, view
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, hardware, label
-from dawnjax.results.entries import Entry, EntryTarget
+from dawnjax.results.entries import Entry, EntryTarget, FurtherTarget
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 SUITE_NAMES = {"dawnbench": "DAWNBench", "mlperf_training": "MLPerf Training", "dawnjax": "DawnJAX"}
@@ -84,6 +84,7 @@ _DATA = {
     "SQuAD": "SQuAD",
     "resnet": "ImageNet",
     "ssd": "COCO 2017",
+    "maskrcnn": "COCO 2017",
 }
 """By official benchmark, the published set that its entries train on, where a run can show it."""
 
@@ -102,26 +103,12 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
     benchmark, is_mlperf = official[0].benchmark, official[0].suite == "mlperf_training"
     ours = []
     for target in ranking.targets(official):
-        scale = 100.0 if target.unit == "percent" else 1.0
-        known = KNOWN_METRICS.get(target.metric)
         for entry in entries:
             has_data = bool(entry.published) and entry.published == _DATA.get(benchmark)
             is_of = entry.official == benchmark if is_mlperf else has_data
             is_fresh = not entry.benchmark.endswith(FINE_TUNED) or benchmark in _BEGIN_TRAINED
-            has_metric = known is not None and entry.target.metric == known.name
-            is_same = (
-                entry.suite == "dawnjax"
-                and is_of
-                and is_fresh
-                and (is_mlperf or has_metric)
-                and entry.target.direction == target.direction
-                and entry.target.others == target.others
-                and entry.target.value is not None
-                and target.value is not None
-                # A fraction times 100 is seldom exact in binary.
-                and abs(entry.target.value * scale - target.value) < 1e-6
-            )
-            if is_same:
+            is_same = _is_same(entry.target, target, is_mlperf)
+            if entry.suite == "dawnjax" and is_of and is_fresh and is_same:
                 named = " ".join(filter(None, ["own run:", entry.benchmark, entry.variant]))
                 unknown = f"nothing shows that its data, {entry.data}, are the benchmark's"
                 ours.append(
@@ -136,6 +123,32 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
                     )
                 )
     return ours
+
+
+def _is_same(ours: EntryTarget, official: EntryTarget, is_mlperf: bool) -> bool:
+    """True if a run's target is an official one, its first metric and all others.
+
+    A benchmark of MLPerf with one metric has no name for it.
+    """
+    wanted = [_part(official), *sorted(map(_part, official.others))]
+    given = [(ours.metric, ours.direction, ours.value)]
+    given += sorted((other.metric, other.direction, other.value) for other in ours.others)
+    scale = 100.0 if official.unit == "percent" else 1.0
+    return len(given) == len(wanted) and all(
+        (metric == name or (is_mlperf and not name))
+        and direction == asked
+        and value is not None
+        and limit is not None
+        # A fraction times 100 is seldom exact in binary.
+        and abs(value * scale - limit) < 1e-6
+        for (metric, direction, value), (name, asked, limit) in zip(given, wanted, strict=True)
+    )
+
+
+def _part(target: EntryTarget | FurtherTarget) -> tuple[str, str, float | None]:
+    """Our name for an official metric, empty without one; direction and value."""
+    known = KNOWN_METRICS.get(target.metric)
+    return known.name if known else "", target.direction, target.value
 
 
 def inference_section(all_boards: Sequence[Board]) -> Section | None:

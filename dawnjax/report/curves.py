@@ -168,7 +168,7 @@ _UNITS = {"fraction": "%", "percent": "%", "bleu": "BLEU", "1": ""}
 
 def target_label(target: EntryTarget) -> str:
     """A target in words: its metric's value, and what else must hold at the same evaluation."""
-    return " and ".join(filter(None, [_level_label(target), target.others]))
+    return " and ".join([_level_label(target), *map(str, target.others)])
 
 
 def _level_label(target: EntryTarget) -> str:
@@ -176,6 +176,11 @@ def _level_label(target: EntryTarget) -> str:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
     return f"target {word}{_tick(target.value, target)}{_unit_after(target)}"
+
+
+def _alone(target: EntryTarget) -> str:
+    """Words for a figure of one metric, where the target has several."""
+    return f" of {metric_name(target)} alone" if target.others else ""
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
@@ -287,14 +292,13 @@ def _threshold_figure(
     x = quality_axis._replace(label=f"threshold, {quality_axis.label}", name="threshold")
     y = svg.Axis("time to it", words.duration, svg.time_ticks, log=True)
     more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
-    alone = f" Times are to {metric_name(target)} alone." if target.others else ""
     return Figure(
         name=name,
-        title=f"{title}: time to other thresholds",
+        title=f"{title}: time to other thresholds{_alone(target)}",
         summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
         caption=(
-            f"{more}The {target_label(target)}.{alone} A line ends at the last threshold that all "
-            "trials reached."
+            f"{more}The {target_label(target)}. A line ends at the last threshold that all trials "
+            "reached."
         ),
         draw=lambda width: plots.draw_lines(lines, x, y, width),
         left_out=tuple(left_out),
@@ -331,7 +335,7 @@ def _threshold_view(
         heads.append(COMPILATION_HEAD)
     return TableView(
         name="thresholds",
-        caption=f"{title}: time to each threshold",
+        caption=f"{title}: time to each threshold{_alone(target)}",
         heads=tuple(heads),
         rows=tuple(rows),
         total=len(group),

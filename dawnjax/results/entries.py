@@ -20,7 +20,7 @@ from dawnjax.errors import RunError
 from dawnjax.results.trial_summary import Summary, summarize_trials
 from dawnjax.statistics.sample import Sample
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _MOST_BYTES = 512 * 2**20
 _MOST_LINE_BYTES = 64 * 2**20
@@ -36,6 +36,18 @@ SUITES = ("dawnbench", "mlperf_training", "dawnjax")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FurtherTarget:
+    """A quality to reach beside an entry's first one, in the same evaluation."""
+
+    metric: str
+    value: float
+    direction: str = "at_least"
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.direction.replace('_', ' ')} {self.value:g}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EntryTarget:
     """The quality to reach.
 
@@ -47,7 +59,7 @@ class EntryTarget:
         does not say.
       title: The metric's name on a page, as our run declares it; empty for official entries. It
         tells no targets apart.
-      others: Further targets of the same evaluation, in words; empty where there is one target.
+      others: Further targets that the same evaluation must reach.
     """
 
     metric: str
@@ -55,7 +67,7 @@ class EntryTarget:
     direction: str = "at_least"
     unit: str = ""
     title: str = dataclasses.field(default="", compare=False)
-    others: str = ""
+    others: tuple[FurtherTarget, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,8 +16,10 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.datasets.coco import Coco, padded, resized
+from dawnjax.input_pipeline.datasets import coco
+from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.input_pipeline.reading import own_inputs
+from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.image_files import decode_upright
 from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
@@ -149,27 +151,38 @@ class Detection(Task):
         data, shape = setting.data, setting.spec.image_shape
         names = tuple(data.classes())
         sizes: dict[int, tuple[int, ...]] = {}
+        fits_as = data if isinstance(data, Coco) else Coco(corpus="")
 
-        def fitted(position: int) -> list[int]:
-            if not isinstance(data, Coco):
-                return list(shape[:2])
-            return data.fitted(np.array([sizes[position]]), shape)[0].tolist()
+        def fitted(position: int) -> np.ndarray:
+            return fits_as.fitted(size_of(position), shape)
+
+        def is_turned(position: int) -> np.ndarray:
+            return fits_as.is_turned(size_of(position))
 
         def fit(content: bytes, position: int) -> np.ndarray:
             image = decode_upright(content)
             sizes[position] = image.shape[:2]
-            return padded(resized(image, fitted(position)), shape)
+            turns = bool(is_turned(position)[0])
+            return coco.placed(image, fitted(position)[0].tolist(), shape, is_turned=turns)
 
         images = own_inputs.images(files, shape, fit)
 
-        def covered(position: int) -> np.ndarray:
+        def size_of(position: int) -> np.ndarray:
             if position not in sizes:
                 images[np.array([position])]  # decodes it, which says its size
-            return np.array(fitted(position), np.float32) / shape[:2]
+            return np.array([sizes[position]])
+
+        def covered(position: int) -> np.ndarray:
+            return coco.covered(fitted(position), shape, is_turned(position))[0]
+
+        def on_demand(row_shape: tuple[int, ...], dtype: str, row: Any) -> RowsOnDemand:
+            return RowsOnDemand(len(files), row_shape, dtype, row, num_threads=1)
 
         examples = {"image": images}
         if setting.spec.mask_side:
-            examples["covered"] = RowsOnDemand(len(files), (2,), "float32", covered, num_threads=1)
+            examples["covered"] = on_demand((2,), "float32", covered)
+        if setting.spec.turns_tall:
+            examples[APART] = on_demand((), "bool", lambda at: is_turned(at)[0])
         return OwnInputs(
             spec=setting.spec,
             examples=examples,

@@ -5,7 +5,7 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870); mlcommons/training v0.5
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading import mask_augmentation
+from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.object_augmentation import Flip
 from dawnjax.input_pipeline.reading.objects import BACKGROUND, Objects
 from dawnjax.models import boxes as box_geometry
@@ -77,7 +78,6 @@ class InstanceSegmentation(Detection):
         *coco_scores.metrics_of_kind("mask"),
     )
     arrays: ClassVar = ("image", "covered", "boxes", "classes", "masks")
-    inputs: ClassVar = ("image", "covered")
     scored_on_host: ClassVar[str] = "masks in whole images and the figures of COCO"
 
     search: Search = Search(most=100)
@@ -102,16 +102,28 @@ class InstanceSegmentation(Detection):
                 f"accumulation_steps={experiment.accumulation_steps} would change the losses of "
                 f"task={self.TAG}, which are means over the batch's regions; give 1"
             )
+        sizes = {span.global_batch_size for span in experiment.spans(setting.spec)}
+        if setting.spec.turns_tall and len(sizes) > 1:
+            raise ConfigError("data.turns_tall=true needs batches of one size in all stages")
 
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, jax.Array | int]:
         """Losses of images, whose mean is the sum of the five losses' means over the batch."""
-        index, spec = batch["index"], setting.spec
-        keys = moment.keys(AUGMENTATION, index)
+        keys = moment.keys(AUGMENTATION, batch["index"])
+
+        def losses(images: jax.Array, setting: Setting) -> jax.Array:
+            return self._losses(module, images, batch, keys, setting)
+
+        return _upright(losses, batch, setting), len(batch["index"])
+
+    def _losses(
+        self, module: Any, images: jax.Array, batch: Arrays, keys: jax.Array, setting: Setting
+    ) -> jax.Array:
+        spec = setting.spec
         images, boxes, masks = mask_augmentation.mirrored(
             self.flip,
-            batch["image"],
+            images,
             batch["boxes"],
             batch["masks"],
             batch["covered"],
@@ -131,7 +143,7 @@ class InstanceSegmentation(Detection):
             *jax.lax.stop_gradient(first[1:]), *truth, *draws
         )
         parts = self._parts(module, first, chosen, setting)
-        return region_losses.image_losses(parts), len(index)
+        return region_losses.image_losses(parts)
 
     def _chosen(
         self, setting, scores, codes, boxes, classes, masks, covered, anchor_draws, region_draws
@@ -216,12 +228,19 @@ class InstanceSegmentation(Detection):
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Arrays:
         """Detections, and the probability of each one's mask in its box, from 0 to 255."""
+
+        def found(images: jax.Array, setting: Setting) -> Arrays:
+            return self._found(module, images, inputs["covered"], setting)
+
+        return _upright(found, inputs, setting)
+
+    def _found(
+        self, module: Any, images: jax.Array, covered: jax.Array, setting: Setting
+    ) -> Arrays:
         spec, model = setting.spec, setting.model
-        images = mask_augmentation.normalized(
-            inputs["image"], inputs["covered"], spec.mean, spec.std
-        )
+        images = mask_augmentation.normalized(images, covered, spec.mean, spec.std)
         first = module(images, **mode_arguments(module, False))
-        extents = mask_augmentation.extents(inputs["covered"], spec.image_shape[:2])
+        extents = mask_augmentation.extents(covered, spec.image_shape[:2])
 
         def propose(scores: Any, codes: Any, extent: jax.Array) -> region_proposals.Proposals:
             return self._proposals(setting, scores, codes, extent, self.regions.scored_evaluated)
@@ -261,6 +280,8 @@ class InstanceSegmentation(Detection):
     ) -> np.ndarray:
         found, squares = answer["detections"], answer["masks"]
         image, covered = example["image"][0], example["covered"][0]
+        if APART in example and example[APART][0]:
+            image = image.swapaxes(0, 1)
         height, width = np.round(covered * image.shape[:2]).astype(int).tolist()
         sizes = np.array([[height, width]])
         masks = next(mask_pasting.masks_of_images(found, squares, sizes))
@@ -305,6 +326,24 @@ class InstanceSegmentation(Detection):
             for function in (forward, frozen)
         )
         return TRAINING_FACTOR * total - (TRAINING_FACTOR - 1) * held
+
+
+def _upright(
+    function: Callable[[jax.Array, Setting], Any], arrays: Arrays, setting: Setting
+) -> Any:
+    """Result of a function of upright images and the setting with their shape.
+
+    Where tall images are turned, a batch has those alone or none, and both shapes are compiled.
+    """
+    images, spec = arrays["image"], setting.spec
+    if not spec.turns_tall:
+        return function(images, setting)
+    tall = dataclasses.replace(setting, spec=spec.upright)
+    return jax.lax.cond(
+        arrays[APART].any(),
+        lambda: function(images.swapaxes(1, 2), tall),
+        lambda: function(images, setting),
+    )
 
 
 def _features(setting: Setting, maps: list[jax.Array], corners: jax.Array, cells: int) -> jax.Array:

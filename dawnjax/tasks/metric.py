@@ -138,8 +138,10 @@ KNOWN_METRICS = {
     "top1Accuracy": TOP_1_ACCURACY,
     "top5Accuracy": TOP_5_ACCURACY,
     "f1Score": Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0),
+    "BBOX": Metric(name="box_ap", title="box AP", unit="fraction", least=0.0, most=1.0),
+    "SEGM": Metric(name="mask_ap", title="mask AP", unit="fraction", least=0.0, most=1.0),
 }
-"""Metrics of results that declare none, by their names there, such as DAWNBench's entries."""
+"""Metrics of results that declare none, by their names there, such as official entries."""
 
 
 def declared_metrics(declarations: Iterable[dict[str, Any]]) -> Mapping[str, Metric]:

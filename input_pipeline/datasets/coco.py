@@ -19,6 +19,7 @@ import numpy as np
 
 from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.reading import mask_crops
+from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
@@ -130,6 +131,8 @@ class Coco:
         longer one would have more than `long_side`, and black pixels follow below and on the right.
         0 stretches images to `height` and `width`.
       long_side: The most pixels of the longer side; `height` and `width` hold as many or more.
+      turns_tall: Whether tall images lie on their side, in batches of their own, which the device
+        sets upright: both kinds have `height` x `width` pixels, with less padding.
       mask_side: Of the square that each mask is cut to, in its box; 0 reads no masks.
       trains_crowd: Whether crowd regions are trained on as objects.
       evaluates_empty: Whether images without objects are evaluated, where each detection is wrong.
@@ -146,6 +149,7 @@ class Coco:
     train_width: NonNegative[int] = 0
     short_side: NonNegative[int] = 0
     long_side: NonNegative[int] = 0
+    turns_tall: bool = False
     mask_side: Annotated[int, Limit(lambda value: 0 <= value <= 256, "lie in 0 to 256")] = 0
     trains_crowd: bool = True
     evaluates_empty: bool = True
@@ -157,9 +161,14 @@ class Coco:
             # Tasks that take no masks would take padding for a part of the image.
             name = f"{prefix}mask_side"
             require(bool(self.mask_side), name, 0, f"be above 0 with {prefix}short_side={short}")
-            most = min(self.height, self.width)
-            rule = f"lie between {prefix}short_side={short} and {most}, the image's smaller side"
+            most = self.width if self.turns_tall else min(self.height, self.width)
+            which = "width" if self.turns_tall else "smaller side"
+            rule = f"lie between {prefix}short_side={short} and {most}, the image's {which}"
             require(short <= long <= most, f"{prefix}long_side", long, rule)
+        if self.turns_tall:
+            rule = f"lie between {prefix}short_side={short}, above 0, and {prefix}width with turns_tall"
+            fits = 0 < short <= self.height <= self.width
+            require(fits, f"{prefix}height", self.height, rule)
         for name in ("train_height", "train_width"):
             rule = f"be 0 with {prefix}short_side={short} or {prefix}mask_side={self.mask_side}"
             value = getattr(self, name)
@@ -241,20 +250,22 @@ class Coco:
         starts, lengths, sizes = (
             read[f"{split}_{part}"] for part in ("starts", "lengths", "sizes")
         )
-        fitted = self.fitted(sizes, shape)
+        fitted, is_turned = self.fitted(sizes, shape), self.is_turned(sizes)
 
         def image(place: int) -> np.ndarray:
             row = rows[place]
             content = files[starts[row] : starts[row] + lengths[row]].tobytes()
             try:
                 decoded = decode_image(content, *sizes[row].tolist())
-                return padded(resized(decoded, fitted[row].tolist()), shape)
+                return placed(decoded, fitted[row].tolist(), shape, is_turned=is_turned[row])
             except DataError as error:
                 raise DataError(f"{directory / name}: image {row} {error}") from None
 
         arrays: dict[str, Any] = {"image": RowsOnDemand(len(rows), shape, "uint8", image)}
         if self.mask_side:
-            arrays["covered"] = (fitted[rows] / shape[:2]).astype(np.float32)
+            arrays["covered"] = covered(fitted[rows], shape, is_turned[rows])
+        if self.turns_tall:
+            arrays[APART] = is_turned[rows]
         if split == "eval":
             return arrays
         objects, most = self._trained().of_images(rows), spec.most_objects
@@ -278,6 +289,10 @@ class Coco:
         factors = np.minimum(self.short_side / sizes.min(1), self.long_side / sizes.max(1))
         return np.maximum((sizes * factors[:, None] + 1e-6).astype(np.int64), 1)
 
+    def is_turned(self, sizes: np.ndarray) -> np.ndarray:
+        """Images of `sizes` [images, 2] that lie on their side: bool [images]."""
+        return (sizes[:, 0] > sizes[:, 1]) & self.turns_tall
+
     def _spec(
         self,
         num_train: int,
@@ -298,6 +313,7 @@ class Coco:
             mean=MEAN,
             std=STD,
             mask_side=self.mask_side,
+            turns_tall=self.turns_tall,
             fingerprint=fingerprint,
             declaration=declaration,
         )
@@ -334,8 +350,18 @@ def resized(image: np.ndarray, size: list[int]) -> np.ndarray:
     return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=method)
 
 
-def padded(image: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
-    """Image with black pixels below and on its right."""
+def covered(fitted: np.ndarray, shape: tuple[int, int, int], is_turned: np.ndarray) -> np.ndarray:
+    """Heights and widths [images, 2] as fractions of the array, of images as they stand."""
+    wholes = np.where(is_turned[:, None], shape[1::-1], shape[:2])
+    return (fitted / wholes).astype(np.float32)
+
+
+def placed(
+    image: np.ndarray, size: list[int], shape: tuple[int, int, int], *, is_turned: bool
+) -> np.ndarray:
+    """Image of another size, on its side or not, with black pixels below and on its right."""
+    image = resized(image, size)
+    image = image.swapaxes(0, 1) if is_turned else image
     missing = [(0, whole - part) for whole, part in zip(shape, image.shape, strict=True)]
     return np.pad(image, missing) if any(after for _, after in missing) else image
 

@@ -33,6 +33,9 @@ _MOST_SIDE = 2**16
 _LARGEST = 1e6
 """Of a coordinate, in pixels."""
 
+_LONGEST = 1e6
+"""Of a polygon's outline, in pixels: filling it takes memory for each of them."""
+
 
 @dataclasses.dataclass
 class Image:
@@ -136,7 +139,7 @@ def _ordered(
 ) -> Annotations:
     flat = [(image, *pair) for image, _ in images for pair in objects[image.id]]
     boxes = np.array([a.bbox for _, a, _ in flat], np.float64).reshape(-1, 4)
-    areas = [a.bbox[2] * a.bbox[3] if a.area is None else a.area for _, a, _ in flat]
+    areas = [_area(annotation, mask) for _, annotation, mask in flat]
     sizes = np.array([(image.height, image.width) for image, _ in images], np.int32)
     limits = np.array([(i.width, i.height) for i, _, _ in flat], np.float64).reshape(-1, 2)
     over = (boxes[:, :2] < 0) | (boxes[:, :2] + boxes[:, 2:] > limits)
@@ -166,6 +169,15 @@ def _ordered(
             "over_border": int(over.any(axis=1).sum()),
         },
     )
+
+
+def _area(annotation: Annotation, mask: bytes) -> float:
+    """Area as annotated, else of the mask, else of the box."""
+    if annotation.area is not None:
+        return annotation.area
+    if mask:
+        return float(run_lengths.counts_of(mask)[1::2].sum())
+    return annotation.bbox[2] * annotation.bbox[3]
 
 
 def _parsed(name: str, content: bytes) -> _File:
@@ -238,10 +250,18 @@ def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
             raise DataError(f"{where}: a polygon has {len(polygon)} numbers; 3 points have 6")
         if not all(math.isfinite(value) and abs(value) < _LARGEST for value in polygon):
             raise DataError(f"{where}: a polygon has a coordinate that is no number of pixels")
+        # Few numbers of this size need no sum.
+        if len(polygon) * max(map(abs, polygon)) > _LONGEST and _outline(polygon) > _LONGEST:
+            raise DataError(f"{where}: a polygon's outline is longer than {_LONGEST:,.0f} pixels")
     masks = _hotcoco().mask
     parts = masks.frPyObjects([[float(v) for v in polygon] for polygon in given], height, width)
     counts = masks.merge(parts)["counts"]
     return counts if isinstance(counts, bytes) else counts.encode()
+
+
+def _outline(polygon: list[float]) -> float:
+    points = np.array(polygon, np.float64).reshape(-1, 2)
+    return float(np.abs(points - np.roll(points, 1, axis=0)).max(axis=1).sum())
 
 
 def _run_lengths(given: dict[str, Any], height: int, width: int) -> bytes:
@@ -250,7 +270,9 @@ def _run_lengths(given: dict[str, Any], height: int, width: int) -> bytes:
     counts = given.get("counts")
     if isinstance(counts, str):
         values = run_lengths.counts_of(counts.encode())
-    elif isinstance(counts, list) and all(type(v) is int and 0 <= v < 2**40 for v in counts):
+    elif isinstance(counts, list) and all(
+        type(v) is int and 0 <= v < run_lengths.MOST_PIXELS for v in counts
+    ):
         values = np.array(counts, np.int64)
     else:
         raise ValueError("the mask's counts are no run lengths")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import pathlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dawnjax.input_pipeline.datasets import images
 from dawnjax.input_pipeline.datasets.coco import SPLITS
@@ -88,15 +88,15 @@ def _places(
     path: pathlib.Path, annotations: dict[Split, Annotations], sizes: dict[str, int]
 ) -> dict[str, list[Place]]:
     """Images that each file is, by its name; every image has one."""
-    by_base: dict[str, list[str]] = defaultdict(list)
-    for name in sizes:
-        by_base[name.rpartition("/")[2]].append(name)
+    by_end: dict[int, dict[str, list[str]]] = {}
     places: dict[str, list[Place]] = defaultdict(list)
     for split, part in annotations.items():
         for row, (image, where) in enumerate(zip(part.images, part.where, strict=True)):
             about = f"{where}: image {image.id} ({image.file_name[-80:]})"
-            base = image.file_name.rpartition("/")[2]
-            found = [n for n in by_base.get(base, ()) if _ends_with(n, image.file_name)]
+            parts = image.file_name.count("/") + 1
+            if parts not in by_end:
+                by_end[parts] = _by_end(sizes, parts)
+            found = by_end[parts].get(image.file_name)
             if not found:
                 raise DataError(f"{about}: its file is missing in {path}")
             if len(found) > 1:
@@ -105,6 +105,14 @@ def _places(
                 raise DataError(f"{about}: its file has {sizes[found[0]]:,} bytes")
             places[found[0]].append((split, row))
     return dict(places)
+
+
+def _by_end(names: Iterable[str], parts: int) -> dict[str, list[str]]:
+    """Names by their last parts; a file of the same name can be in each of many folders."""
+    ends: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        ends["/".join(name.split("/")[-parts:])].append(name)
+    return ends
 
 
 def _prepare(request: Request) -> str:

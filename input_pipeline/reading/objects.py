@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.dataset import Shapes, Spec, Split
 
 BACKGROUND = 0
@@ -26,6 +27,8 @@ class ObjectsSpec(Spec):
     each split also has `covered`, float32 [.., 2]: height and width of the image as fractions of
     the array, whose rest, below and on the right, is padding. To train on, `masks` are uint8
     [.., most_objects, mask_side, mask_side], the coverage of each object from 0 to 255 in its box.
+    With `turns_tall` each split also has `is_turned`, bool [..]: a tall image lies on its side, its
+    rows and columns exchanged; boxes, masks and `covered` are of the image as it stands.
 
     Attributes:
       image_shape: Height, width and channels that a network sees.
@@ -34,6 +37,7 @@ class ObjectsSpec(Spec):
       most_objects: Places for the objects of an image.
       mean: Per channel, of pixel / 255; `std` likewise.
       mask_side: Of the squares of masks; 0 for data without masks.
+      turns_tall: Whether tall images lie on their side, in batches of their own.
     """
 
     image_shape: tuple[int, int, int]
@@ -43,9 +47,11 @@ class ObjectsSpec(Spec):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     mask_side: int = 0
+    turns_tall: bool = False
 
     def example_shapes(self, split: Split) -> Shapes:
         covered: Shapes = {"covered": ((2,), "float32")} if self.mask_side else {}
+        covered |= {APART: ((), "bool")} if self.turns_tall else {}
         if split == "eval":
             return {"image": (self.image_shape, "uint8"), **covered}
         places, side = (self.most_objects,), self.mask_side
@@ -58,6 +64,13 @@ class ObjectsSpec(Spec):
             **masks,
             **covered,
         }
+
+    @property
+    def upright(self) -> "ObjectsSpec":
+        """Spec of the tall images as they stand."""
+        height, width, channels = self.image_shape
+        tall = (width, height, channels)
+        return dataclasses.replace(self, image_shape=tall, train_image_shape=tall)
 
     def batch_elements(self, batch_size: int) -> int:
         largest = max(math.prod(self.image_shape), math.prod(self.train_image_shape))

@@ -12,6 +12,9 @@ import numpy as np
 MOST_RUNS = 1_000_000
 """Of a mask; a checkerboard of a thousand pixels a side has as many."""
 
+MOST_PIXELS = 2**40
+"""Of a run: so many runs cannot sum to more than an int64 holds."""
+
 
 def counts_of(packed: bytes) -> np.ndarray:
     """Counts int64 [runs] of a packed mask; a ValueError says what is wrong with it."""
@@ -33,8 +36,8 @@ def counts_of(packed: bytes) -> np.ndarray:
                 break
         if len(counts) > 2:
             value += counts[-2]
-        if value < 0:
-            raise ValueError("a run length is negative")
+        if not 0 <= value < MOST_PIXELS:
+            raise ValueError(f"a run length is {'negative' if value < 0 else 'endless'}")
         counts.append(value)
         if len(counts) > MOST_RUNS:
             raise ValueError(f"there are more than {MOST_RUNS:,} run lengths")
@@ -85,6 +88,8 @@ def unpack(packed: bytes, height: int, width: int) -> np.ndarray:
 
 
 def check_sum(counts: np.ndarray, height: int, width: int) -> None:
+    if len(counts) > MOST_RUNS:
+        raise ValueError(f"there are more than {MOST_RUNS:,} run lengths")
     if counts.sum() != height * width:
         raise ValueError(
             f"the run lengths sum to {counts.sum():,}, and {width}x{height} pixels are "

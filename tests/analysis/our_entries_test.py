@@ -8,6 +8,7 @@ from made_runs import write_run
 from dawnjax.analysis import our_entries, our_runs
 from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.errors import ConfigError
+from dawnjax.results.entries import FurtherTarget
 
 
 def test_a_run_that_diverges_in_its_first_steps_is_a_trial(tmp_path):
@@ -33,6 +34,7 @@ def test_a_second_target_is_part_of_what_was_reached(tmp_path):
     both = [first, {**first, "metric": "top_5_accuracy", "value": 0.99}]
     two = two._replace(result=dataclasses.replace(two.result, target=both))
     entries = our_entries.entries_of([one, two])
-    assert [entry.target.others for entry in entries] == ["", "top_5_accuracy at least 0.99"]
+    second = FurtherTarget(metric="top_5_accuracy", value=0.99)
+    assert [entry.target.others for entry in entries] == [(), (second,)]
     with pytest.raises(ConfigError, match=r"0.9 and top_5_accuracy at least 0.99.* not to be ran"):
         leaderboard(entries, "x")

@@ -78,6 +78,42 @@ def test_every_epoch_has_every_example_once_and_nothing_is_dropped() -> None:
     assert indices.epoch.reshape(-1).tolist() == [0] * 10 + [1] * 10
 
 
+def test_examples_of_two_kinds_are_kept_apart_and_nothing_is_dropped() -> None:
+    kinds = np.arange(23) % 4 == 1
+
+    def order() -> ExampleOrder:
+        return ExampleOrder(seed=3, num_train_examples=23, kinds=kinds)
+
+    whole = order().steps(0, 60, 4)
+    assert all(len(set(kinds[row])) == 1 for row in whole.index)
+    is_second = kinds[whole.index[:, 0]]
+    for count in range(1, 61):  # each kind has had its share
+        assert abs(is_second[:count].sum() - count * 6 / 23) <= 0.5
+    for kind, size in ((True, 6), (False, 17)):
+        index, epochs = (part[is_second == kind].reshape(-1) for part in whole)
+        np.testing.assert_array_equal(epochs, np.arange(len(epochs)) // size)
+        for epoch in range(len(index) // size):
+            every = np.sort(index[epochs == epoch])
+            np.testing.assert_array_equal(every, np.flatnonzero(kinds == kind))
+    # A batch follows from its step alone.
+    again = order()
+    for start, count in ((40, 5), (3, 2), (17, 1)):
+        steps = again.steps(start, count, 4)
+        for part, wanted in zip(steps, whole, strict=True):
+            np.testing.assert_array_equal(part, wanted[start : start + count])
+    with pytest.raises(ValueError, match="need batches of one size"):
+        again.batches(2, 1, 4)
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_one_kind_alone_has_the_order_of_all_examples(second: bool) -> None:
+    kinds = np.full(10, second)
+    plain = ExampleOrder(seed=1, num_train_examples=10).steps(0, 7, 4)
+    apart = ExampleOrder(seed=1, num_train_examples=10, kinds=kinds).steps(0, 7, 4)
+    np.testing.assert_array_equal(apart.index, plain.index)
+    np.testing.assert_array_equal(apart.epoch, plain.epoch)
+
+
 @pytest.mark.parametrize(("num_examples", "batch_size"), [(10, 4), (1, 1), (3, 8), (64, 64)])
 def test_any_step_can_be_made_alone(num_examples: int, batch_size: int) -> None:
     def order() -> ExampleOrder:

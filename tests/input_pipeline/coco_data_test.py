@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tarfile
+import time
 import types
 import zipfile
 from pathlib import Path
@@ -20,7 +21,8 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets import coco
 from dawnjax.input_pipeline.datasets.coco import KIND, Coco
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
-from dawnjax.input_pipeline.preparation import coco_writer
+from dawnjax.input_pipeline.preparation import coco_sources, coco_writer
+from dawnjax.input_pipeline.preparation.coco_annotations import Image
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.tasks.object_detection import ObjectDetection
@@ -200,6 +202,14 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
             changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": "2\u00e9"}),
             "byte 1 of the run lengths is none",
         ),
+        (
+            changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": "oooooooooo?"}),
+            f"{ABOUT}: a run length is endless",
+        ),
+        (
+            changed((*OBJECT, "segmentation"), [[0, 0, 9e5, 9e5, 0, 9e5]]),
+            f"{ABOUT}: a polygon's outline is longer than 1,000,000 pixels",
+        ),
         (changed(("images", 1, "height"), 0), "image 2 (002.png) has 30x0 pixels"),
         (changed(("images", 1, "height"), 10**9), "has 30x1000000000 pixels"),
         (changed(("images", 1, "file_name"), "no.png"), "image 2 (no.png): its file is missing"),
@@ -236,6 +246,30 @@ def test_damaged_images_and_absent_files_are_one_line(tmp_path, capsys):
     shutil.copytree(source / "images", source / "other")
     assert prepare(source, tmp_path / "out") == 1
     assert "may be images/001.png or other/001.png" in capsys.readouterr().err
+
+
+def test_an_area_that_is_not_given_is_that_of_the_mask(tmp_path):
+    evaluated = body(11)
+    for annotation in evaluated["annotations"]:
+        del annotation["area"]
+        annotation["bbox"] = [10, 2, 15, 8]
+    source = write_source(tmp_path / "source", None, evaluated)
+    for flags, area in (((), 40.0), (("--masks=false",), 120.0)):
+        out = tmp_path / str(area)
+        assert prepare(source, out, *flags) == 0
+        assert cells(out).evaluated_objects().areas.tolist() == [area] * 3
+
+
+def test_images_of_one_name_in_many_folders_are_found_at_once():
+    """Not by comparing each with each: 20,000 of them would take a minute."""
+    count = 20_000
+    named = [Image(n, f"{n}/image.png", 20, 30) for n in range(count)]
+    part: Any = types.SimpleNamespace(images=named, where=["a.json"] * count)
+    sizes = {f"all/{n}/image.png": 1 for n in range(count)}
+    started = time.process_time()
+    places = coco_sources._places(Path("x"), {"train": part}, sizes)
+    assert places["all/7/image.png"] == [("train", 7)] and len(places) == count
+    assert time.process_time() - started < 5
 
 
 def test_an_image_of_one_pixel_is_read(tmp_path):

@@ -2,11 +2,12 @@
 
 import dataclasses
 
+import cv2
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from coco_sources import cells, prepare, write_source
+from coco_sources import body, cells, prepare, write_source
 
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.reading import mask_augmentation, run_lengths
@@ -69,6 +70,35 @@ def test_images_keep_their_aspect_and_are_padded(tmp_path):
     np.testing.assert_allclose(train["boxes"][0, 0], [1 / 3, 0.1, 2 / 3, 0.3], rtol=1e-6)
 
 
+def test_tall_images_lie_on_their_side(tmp_path):
+    content = body()
+    content["images"][1] |= {"height": 30, "width": 20, "file_name": "tall.png"}
+    pixels = np.zeros((30, 20, 3), np.uint8)
+    pixels[:10] = 200
+    content["annotations"][1] |= {
+        "bbox": [2, 10, 4, 10],
+        "segmentation": [[2, 10, 6, 10, 6, 20, 2, 20]],
+    }
+    picture = cv2.imencode(".png", pixels)[1].tobytes()
+    source = write_source(tmp_path / "source", content, damaged=[("images/tall.png", picture)])
+    assert prepare(source, tmp_path / "out") == 0
+    fields = {"short_side": 20, "long_side": 40, "mask_side": 8, "turns_tall": True}
+    data = dataclasses.replace(cells(tmp_path / "out"), height=32, width=48, **fields)
+    check_fields(data, "data.")
+    train, spec = data.load("train"), data.spec()
+    assert train["is_turned"].tolist() == [False, True, False]
+    assert set(train) == set(spec.example_shapes("train"))
+    assert spec.upright.image_shape == (48, 32, 3)
+    images = train["image"][np.arange(3)]
+    assert images.shape == (3, 32, 48, 3)
+    # 30 rows of 20 pixels became 20 rows of 30; the boxes stand.
+    assert (images[1, :20, :10] == 200).all() and not images[1, :, 10:].any()
+    wide, tall = (20 / 32, 30 / 48), (30 / 48, 20 / 32)
+    np.testing.assert_allclose(train["covered"], [wide, tall, wide])
+    np.testing.assert_allclose(train["boxes"][1, 0], [0.1, 1 / 3, 0.3, 2 / 3], rtol=1e-6)
+    assert data.load("eval")["is_turned"].tolist() == [False] * 3
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -77,6 +107,7 @@ def test_images_keep_their_aspect_and_are_padded(tmp_path):
         ({"short_side": 16, "mask_side": 8}, "data.long_side=0"),
         ({"mask_side": 8, "train_height": 40}, "data.train_height=40 must be 0"),
         ({"mask_side": 300}, "data.mask_side=300 must lie in 0 to 256"),
+        ({"turns_tall": True}, "data.height=20 must lie between data.short_side=0, above 0, and"),
     ],
 )
 def test_fields_that_do_not_fit_are_named(fields, named, tmp_path):

@@ -11,16 +11,19 @@ from made_runs import write_run
 from retold_runs import Event, error_of, export, only_entry, retold
 
 from dawnjax.analysis import loading
+from dawnjax.analysis.leaderboard import target_words
 from dawnjax.models.mask_rcnn import MaskRCNN
 from dawnjax.models.ssd import SSD
-from dawnjax.official import export_mlperf
+from dawnjax.official import export_mlperf, mlperf_rules
 from dawnjax.runs.logged_run import BACKBONE
 from dawnjax.tasks import coco_scores
+from dawnjax.tasks.metric import KNOWN_METRICS
 
 DECLARED = [
     metric.to_json() for kind in ("box", "mask") for metric in coco_scores.metrics_of_kind(kind)
 ]
 TARGETS = {"ssd": {"box_ap": 0.23}, "maskrcnn": {"box_ap": 0.377, "mask_ap": 0.339}}
+BOTH = "BBOX at least 0.377 and SEGM at least 0.339"
 VALUES = {"box_ap": (0.1, 0.38), "mask_ap": (0.09, 0.345)}
 TAKEN = ["params/stem/kernel", "params/blocks/stage_1_block_1/conv_1/kernel"]
 
@@ -94,12 +97,14 @@ def test_it_comes_back_as_the_same_result(exported, capsys):
     assert entry.summary.score_seconds is not None
     boxes = [evaluation.value for evaluation in entry.trials[0].evaluations]
     assert boxes[-1] == 0.38 and set(boxes) <= set(VALUES["box_ap"])
-    # A log of two targets names none, so that half of it is never taken for the whole.
-    assert entry.target.value == (0.23 if benchmark == "ssd" else None)
+    words = "eval_accuracy at least 0.23" if benchmark == "ssd" else BOTH
+    assert target_words(entry.target) == words
     log = (out / "results" / "box_1" / benchmark / "result_0.txt").read_text()
     lines = [json.loads(line.split(" ", 1)[1]) for line in log.splitlines()]
     [*_, last] = [line["value"] for line in lines if line["key"] == "eval_accuracy"]
     assert last == (0.38 if benchmark == "ssd" else {"BBOX": 0.38, "SEGM": 0.345})
+    [checked, *_] = mlperf_rules.check(out)
+    assert checked.broken == []
 
 
 @pytest.mark.parametrize(
@@ -137,6 +142,11 @@ def test_a_board_names_the_beginning(run, tmp_path):
         assert entry.benchmark == f"x, {words}"
         assert (entry.official, entry.published) == ("ssd", "COCO 2017")
         assert any("began with the parameters of" in warning for warning in entry.warnings)
+
+
+def test_official_names_of_the_metrics_are_ours():
+    for kind, name in (("box", "BBOX"), ("mask", "SEGM")):
+        assert KNOWN_METRICS[name] == coco_scores.metrics_of_kind(kind)[0]
 
 
 def test_the_backbone_is_what_detectors_take():

@@ -3,15 +3,20 @@
 Values are those of logs of mlcommons/training_results_<round>, whose folder each case names.
 """
 
+import dataclasses
 import json
 
 import pytest
 from later_logs import evaluations, log_of, record, write_round
 
+from dawnjax.analysis.leaderboard import target_words
+from dawnjax.analysis.loading import Entries
 from dawnjax.official import mlperf_rounds
 from dawnjax.official.importer import import_results
+from dawnjax.official.mlperf import target_of
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
 from dawnjax.report.boards import boards
+from dawnjax.results.entries import FurtherTarget
 
 NONE = None
 
@@ -76,7 +81,9 @@ def trial(benchmark: str, round_name: str, records: list[str]) -> TrialLog:
 
 @pytest.mark.parametrize("source,benchmark,round_name,labels,begun,expected", LABELLED)
 def test_epochs_by_the_benchmarks_rule(source, benchmark, round_name, labels, begun, expected):
-    read = trial(benchmark, round_name, [*begun, *evaluations(labels)])
+    # A benchmark of two metrics has no number without a name.
+    value = {"maskrcnn": {"BBOX": 0.4, "SEGM": 0.3}, "mask": [0.4, 0.3]}.get(benchmark, 0.5)
+    read = trial(benchmark, round_name, [*begun, *evaluations(labels, value)])
     if expected is NONE:
         assert read.epochs is None and read.epoch_reason, source
         assert all(e.epoch is None for e in read.evaluations)
@@ -155,13 +162,16 @@ def test_two_metrics_of_one_key_are_two_series():
     assert trial("stable_diffusion", "v5.0", bare).evaluations == ()
 
 
-def test_the_target_of_two_metrics_is_said_in_words(tmp_path):
+def test_a_target_of_two_metrics_has_both(tmp_path):
     evaluated = record("eval_accuracy", 9, 80.0, samples_count=2_048_000, metric="FID")
     write_round(tmp_path, "v5.0", "stable_diffusion", [log_of("stable_diffusion", evaluated)])
     (entry,) = import_results([tmp_path]).entries
     target = entry.target
-    assert (target.metric, target.value, target.direction) == ("FID", None, "at_most")
-    assert "CLIP at least 0.15" in entry.reasons["target.value"]
+    assert (target.metric, target.value, target.direction) == ("FID", 90.0, "at_most")
+    assert target.others == (FurtherTarget(metric="CLIP", value=0.15),)
+    assert target_words(target) == "FID at most 90 and CLIP at least 0.15"
+    [row] = Entries([entry]).records()
+    assert row["target_others"] == "CLIP at least 0.15"
 
 
 def test_metrics_of_another_benchmark_are_not_mixed_either():
@@ -210,8 +220,34 @@ def test_googles_mask_is_maskrcnn_and_both_forms_of_its_accuracy_are_read(tmp_pa
     values = {entry.trials[0].evaluations[0].value for entry in entries}
     assert values == {NVIDIA_VALUE["accuracy"]["BBOX"], GOOGLE_VALUE[0]}
     assert not any("unknown" in w for entry in entries for w in entry.warnings)
+    assert {target_words(entry.target) for entry in entries} == {BOTH}
     (board,) = boards(entries)
     assert len(board.by_time.rows) == 2 and "maskrcnn" in board.title
+
+
+BOTH = "BBOX at least 0.377 and SEGM at least 0.339"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"BBOX": 0.377, "SEGM": 0.339}, BOTH),
+        ({"BBOX": 0.3, "SEGM": 0.2}, "BBOX at least 0.3 and SEGM at least 0.2"),
+        (0.377, "BBOX at least a value not known"),
+        ({"BBOX": 0.377}, "BBOX at least a value not known"),
+        ([0.377, 0.339], "BBOX at least a value not known"),
+    ],
+)
+def test_half_of_a_logged_target_is_never_taken_for_the_whole(asked, words):
+    """In v0.5 and in the open division the log tells the target."""
+    open_log = trial("maskrcnn", "v3.1", [record("target_accuracy", -1, asked)])
+    open_log.descriptions["submission_division"] = "open"
+    v05 = dataclasses.replace(open_log, version="v0.5", descriptions={})
+    for log in (open_log, v05):
+        reasons: dict[str, str] = {}
+        target = target_of("maskrcnn", "v3.1", [log], [], reasons)
+        assert target_words(target) == words
+        assert ("target.value" in reasons) == (target.value is None)
 
 
 def test_ssd_is_another_model_from_v2_on():

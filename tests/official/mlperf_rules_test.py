@@ -199,6 +199,19 @@ def test_oddities_that_the_compliance_checker_lets_pass_are_notes(change, words)
     assert not found and len(notes) == 1 and words in notes[0], (found, notes)
 
 
+def test_each_of_two_targets_must_be_reached():
+    events = changed("submission_benchmark", value="maskrcnn")(lines())
+    for box, mask, said in (
+        (0.378, 0.34, ""),
+        (0.37, 0.34, "the best evaluation is 0.37; the target is 0.377"),
+        (0.378, 0.33, "the best SEGM is 0.33; the target is 0.339"),
+    ):
+        log = changed("eval_accuracy", value={"BBOX": box, "SEGM": mask})(events)
+        found = broken(log, "training_results_v3.1/Org/results/x/maskrcnn")
+        reasons = [reason for rule, _, reason in found if rule == "target"]
+        assert reasons == ([f"run_stop says success, and {said}"] if said else [])
+
+
 def test_a_key_that_a_benchmark_or_a_round_frees_is_not_asked_for():
     """`closed_minigo.yaml` lifts four rules of `common.yaml`; v3.1 took steps for labels."""
     events = changed("submission_benchmark", value="minigo")(

@@ -101,7 +101,7 @@ def test_a_link_out_of_the_directory_is_refused(report, tmp_path):
     [
         b"{not json\n",
         b"[1, 2]\n",
-        b'{"schema_version": 2}\n',
+        b'{"schema_version": 3}\n',
         b"[" * 100_000,
         b"\xff\xfe\x00",
         "nan",

@@ -30,7 +30,7 @@ def log_of(benchmark: str, *records: str, seconds: float = 100.0, status: str = 
     return ("\n".join(lines) + "\n").encode()
 
 
-def evaluations(labels: list[float], value: float = 0.5) -> list[str]:
+def evaluations(labels: list[float], value: Any = 0.5) -> list[str]:
     """Records of evaluations at 1, 2, ... seconds, each with its label."""
     return [
         record("eval_accuracy", second, value, epoch_num=label)

@@ -85,28 +85,31 @@ def test_biases_learn_at_twice_the_rate_and_without_decay():
 
 
 def mask_rcnn_multiply_adds() -> tuple[int, int]:
-    """Multiply-adds of one image of 1,344 x 1,344 pixels, and of the part that is not trained.
+    """Multiply-adds of one image of 832 x 1,344 pixels, and of the part that is not trained.
 
     Padding is multiplied by nothing: along a side of n a window of three meets 3n - 2 pixels, and
     3n/2 - 1 if it moves by two.
     """
-    total = frozen = (7 * 672 - 6) ** 2 * 3 * 64
-    side, width, stages = 336, 64, []
+
+    def of_windows(sides: tuple[int, int], stride: int = 1) -> int:
+        return math.prod(3 * n // 2 - 1 if stride == 2 else 3 * n - 2 for n in sides)
+
+    total = frozen = (7 * 416 - 6) * (7 * 672 - 6) * 3 * 64
+    sides, width, stages = (208, 336), 64, []
     for blocks, inner in ((3, 64), (4, 128), (6, 256), (3, 512)):
         for block in range(blocks):
-            strides = block == 0 and inner > 64
-            total += side**2 * width * inner
-            total += (3 * side // 2 - 1 if strides else 3 * side - 2) ** 2 * inner * inner
-            side //= 2 if strides else 1
-            total += side**2 * inner * 4 * inner
-            total += side**2 * width * 4 * inner if block == 0 else 0
+            stride = 2 if block == 0 and inner > 64 else 1
+            total += math.prod(sides) * width * inner + of_windows(sides, stride) * inner * inner
+            sides = (sides[0] // stride, sides[1] // stride)
+            total += math.prod(sides) * inner * 4 * inner
+            total += math.prod(sides) * width * 4 * inner if block == 0 else 0
             width = 4 * inner
         frozen = total if inner == 64 else frozen
-        stages.append((side, width))
-    for side, width in stages:
-        total += side**2 * width * 256 + (3 * side - 2) ** 2 * 256 * 256
-    for side in (336, 168, 84, 42, 21):
-        total += (3 * side - 2) ** 2 * 256 * 256 + side**2 * 256 * (3 + 12)
+        stages.append((sides, width))
+    for sides, width in stages:
+        total += math.prod(sides) * width * 256 + of_windows(sides) * 256 * 256
+    for sides in ((208, 336), (104, 168), (52, 84), (26, 42), (13, 21)):
+        total += of_windows(sides) * 256 * 256 + math.prod(sides) * 256 * (3 + 12)
     total += 512 * (7 * 7 * 256 * 1024 + 1024 * 1024 + 1024 * 81 + 1024 * 4 * 81)
     of_mask = 4 * (3 * 14 - 2) ** 2 * 256 * 256 + 14**2 * 256 * 4 * 256 + 28**2 * 256 * 81
     return total + 128 * of_mask, frozen

@@ -1,0 +1,82 @@
+"""Tall images on their side: in batches of their own, and learnt from as they stand."""
+
+import dataclasses
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dawnjax.config.run_options import MeshShape
+from dawnjax.errors import ConfigError
+from dawnjax.evaluation import EvaluationFeed
+from dawnjax.experiments.coco_mask_rcnn_resnet50 import EXPERIMENT, TINY_MODEL, TINY_TASK
+from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+from dawnjax.input_pipeline.reading.batches import APART
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.execution import Execution
+from dawnjax.tasks.task import Moment, Setting, make_model
+
+
+def test_an_evaluation_has_batches_of_one_kind():
+    kinds = np.array([0, 1, 0, 0, 1, 0, 1], bool)
+    spec = types.SimpleNamespace(num_eval_examples=7)
+    shapes: Any = types.SimpleNamespace(eval_batch_size=3, placement="host", spec=spec)
+    feed = EvaluationFeed(shapes, make_mesh(MeshShape(), jax.devices()[:1]), {APART: kinds})
+    batches = [jax.device_get(batch) for batch in feed]
+    assert [b["index"][b["mask"]].tolist() for b in batches] == [[0, 2, 3], [5], [1, 4, 6]]
+    # Padding is of the same kind.
+    assert [set(batch[APART].tolist()) for batch in batches] == [{False}, {False}, {True}]
+
+
+@pytest.mark.compiles
+def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
+    data = SyntheticObjects(num_train_examples=3, height=48, width=32, mask_side=14)
+    batch = {name: np.asarray(array) for name, array in data.load("train").items()}
+    batch["covered"][0] = 40 / 48, 24 / 32
+    batch |= {"index": np.arange(3), APART: np.ones(3, bool)}
+    upright = data.spec()
+    turned = dataclasses.replace(upright, image_shape=(32, 48, 3), turns_tall=True)
+    assert turned.upright.image_shape == upright.image_shape
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    setting = Setting(model=TINY_MODEL, data=data, spec=upright, execution=execution)
+    model = make_model(TINY_TASK, setting)
+    params, stats = model.init(jax.random.key(0))
+    moment = Moment(jax.random.key(2), jnp.int32(0), jnp.float32(0))
+
+    def results(spec: Any, batch: dict[str, Any]) -> tuple[Any, ...]:
+        of_spec = dataclasses.replace(setting, spec=spec)
+
+        @jax.jit
+        def run(params, batch):
+            module = model.bind(params, stats, jax.random.key(1))
+            losses, _ = TINY_TASK.loss(module, batch, moment, of_spec)
+            return losses, TINY_TASK.answer(module, batch, of_spec)
+
+        return run(params, batch)
+
+    wanted, answer = results(upright, batch)
+    losses, turned_answer = results(turned, {**batch, "image": batch["image"].swapaxes(1, 2)})
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    assert np.ptp(wanted) > 0
+    for name in answer:
+        np.testing.assert_allclose(turned_answer[name], answer[name], atol=1e-4)
+    image = {name: array[:1] for name, array in batch.items()}
+    side = {**image, "image": image["image"].swapaxes(1, 2)}
+    truth = data.evaluated_objects().of_images(np.array([0]))
+    first = {name: np.asarray(array[:1]) for name, array in answer.items()}
+    pictures = [
+        TINY_TASK.shown(truth, first, example)
+        for example in ({**image, APART: np.zeros(1, bool)}, side)
+    ]
+    np.testing.assert_array_equal(*pictures)
+
+
+def test_batches_that_change_their_size_are_refused():
+    spec: Any = types.SimpleNamespace(turns_tall=True)
+    spans = [types.SimpleNamespace(global_batch_size=size) for size in (8, 16)]
+    experiment = types.SimpleNamespace(accumulation_steps=1, spans=lambda spec: spans)
+    with pytest.raises(ConfigError, match="batches of one size in all stages"):
+        EXPERIMENT.task.refuse_setting(experiment, types.SimpleNamespace(spec=spec))
