@@ -53,6 +53,11 @@ class Accelerator:
     source: str
 
     @property
+    def has_fused_attention(self) -> bool:
+        """True for GPUs of capability 8.0 on, which have cuDNN's attention, and bfloat16."""
+        return self.device.platform == "gpu" and self.device.peak("bfloat16") is not None
+
+    @property
     def domain_bytes_per_second(self) -> float:
         """Network out of a domain, one direction."""
         return self.network_bytes_per_second * self.domain / self.devices_per_host
