@@ -148,7 +148,7 @@ def parse_system(text: str) -> System:
         near = closest(name.lower(), list(accelerators()))
         hint = f"did you mean {near}?" if near else f"there are {', '.join(accelerators())}"
         raise ConfigError(f"--on={text}: no system {name!r}; {hint}")
-    if re.fullmatch(r"\d{1,4}", size) and int(size):
+    if re.fullmatch(r"\d{1,5}", size) and int(size):
         return System(accelerator=accelerator, shape=_shape(accelerator, int(size)))
     if not re.fullmatch(r"\d{1,3}(x\d{1,3}){1,2}", size) or accelerator.device.platform != "tpu":
         raise ConfigError(
