@@ -143,7 +143,7 @@ def _too_large(row: Fit) -> str:
 
 _MORE = {
     "gathered": "gathered",
-    "data": "data set",
+    "data": "data",
     "made": "examples made",
     "call": "a call that makes them",
 }

@@ -9,7 +9,7 @@ import jax
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
-from dawnjax.feed import LARGEST_RESIDENT_BYTES
+from dawnjax.feed import LARGEST_RESIDENT_BYTES, PREFETCHED_CALLS
 from dawnjax.input_pipeline.reading.dataset import num_bytes
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
@@ -37,7 +37,7 @@ class Memory:
 
     Attributes:
       stage: Of the run, from 0.
-      data: The data set, where a run puts it on each device.
+      data: The data set where a run puts it on each device, or else the batches sent ahead.
       results: Results of ops at the peak: activations that the backward pass reads, and gradients.
       gathered: Weights of a decoder that are whole on the device, and tokens that its experts take
         from others, by formulas.
@@ -120,6 +120,7 @@ def _memory_of_stage(
         "made": state.made,
     }
     batch = _batch(local)
+    inputs = sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
     peak = _peak(local, batch, split)
     found = [
@@ -132,9 +133,9 @@ def _memory_of_stage(
             name: sum(tensor.num_bytes for tensor in split.tensors(name, tree))
             for name, tree in parts.items()
         },
-        inputs=sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values()),
+        inputs=inputs,
         results=peak.num_bytes,
-        data=_resident_bytes(spec),
+        data=_resident_bytes(spec) or PREFETCHED_CALLS * inputs,
         gathered=_gathered(local, MeshShape(**sizes)),
         call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),
