@@ -8,6 +8,9 @@ The program's order is JAX's, and XLA's fusion is modelled by three rules:
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
+Devices sum their gradients once all are there: until then each lies in memory, and those that are
+summed at one time are packed. A GPU's convolution takes its kernel in another layout.
+
 A loop carries its values in one place from round to round. A slice of a stack is computed where it
 is read, unless an op needs it in memory. Arguments are left out: they lie there all the time.
 """
@@ -20,10 +23,19 @@ from typing import Any
 _SUMS = ("reduce_", "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax")
 """Beginnings of primitives whose result lies in memory, while their operand may be computed."""
 
+SUMMED = "gradient"
+"""Name (`checkpoint_name`) of a gradient that devices sum."""
+
+_SUMMED = "summed"
+
+PACKED_BYTES = 30 * 2**20
+"""Gradients that are summed at one time. Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
+"""
+
 _WHOLE = (
     "conv_general_dilated", "dot_general", "ragged_dot", "gather", "scatter", "sort", "top_k",
     "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
-    "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call",
+    "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call", _SUMMED,
 )  # fmt: skip
 """Beginnings of primitives whose result and operands lie in memory."""
 
@@ -31,8 +43,9 @@ _WHOLE = (
 _SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint", "optimization_barrier")
 """Primitives whose result is their operand, in the same place."""
 
-_SLICE = "slice_of_stack"
-"""An op of our own: the part of a stack that a loop's body takes in one round."""
+_COPY = "copy_of_argument"
+"""An op of our own: the part of a stack that a loop takes in one round, or a kernel laid out anew.
+"""
 
 
 @dataclasses.dataclass
@@ -74,24 +87,26 @@ Size = Callable[[tuple[int, ...], Any], float]
 """Bytes of an array of a shape and dtype on one device."""
 
 
-def peak_of(closed: Any, size: Size, expands_groups: bool = False) -> Peak:
+def peak_of(closed: Any, size: Size, on_gpu: bool = False) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`.
 
-    With `expands_groups` a `ragged_dot` makes an array of all rows for each group, as XLA does on a
-    GPU.
+    On a GPU a `ragged_dot` makes an array of all rows for each group.
     """
-    return _Program(size, expands_groups).peak(closed.jaxpr)
+    return _Program(size, on_gpu).peak(closed.jaxpr)
 
 
 class _Program:
-    def __init__(self, size: Size, expands_groups: bool):
-        self._size, self._expands_groups = size, expands_groups
+    def __init__(self, size: Size, on_gpu: bool):
+        self._size, self._on_gpu = size, on_gpu
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
+        self._kernels: dict[int, int] = {}
 
     def peak(self, jaxpr: Any) -> Peak:
         names, arguments = self._arguments(jaxpr)
+        self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
+        self._pack()
         return self._sweep(self._buffers(arguments, outputs))
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
@@ -102,9 +117,7 @@ class _Program:
         """
         names, arguments = self._arguments(jaxpr)
         for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
-            part = self._new(var.aval)
-            self._ops.append(_Op(_SLICE, [names[var]], [part], "slice", Peak(0.0, [])))
-            names[var] = part
+            names[var] = self._copy(names[var], "slice")
         results = self._inlined(jaxpr, names)
         carried = {name for name in results[:num_carried] if name is not None}
         return self._sweep(self._buffers(arguments, (), carried))
@@ -112,6 +125,20 @@ class _Program:
     def _arguments(self, jaxpr: Any) -> tuple[dict[Any, int], set[int]]:
         names = {var: self._new(var.aval) for var in (*jaxpr.constvars, *jaxpr.invars)}
         return names, set(names.values())
+
+    def _copy(self, name: int, label: str) -> int:
+        """An array made of another, where it is first read."""
+        copy = self._new(self._avals[name])
+        self._ops.append(_Op(_COPY, [name], [copy], label, Peak(0.0, [])))
+        return copy
+
+    def _pack(self) -> None:
+        """Add the memory in which gradients are packed, beside the one that is read last."""
+        summed = [op for op in self._ops if op.primitive == _SUMMED]
+        sizes = [self._buffer(op.outputs[0], 0, 0, "").num_bytes for op in summed]
+        for op, size in zip(summed, sizes, strict=True):
+            packed = min(sum(sizes), PACKED_BYTES) - size
+            op.inner = Peak(max(0.0, packed), [])
 
     def _new(self, aval: Any) -> int:
         self._avals.append(aval)
@@ -141,6 +168,12 @@ class _Program:
                 for var, result in zip(eqn.outvars, results, strict=True):
                     names[var] = self._new(var.aval) if result is None else result
                 continue
+            if primitive == "name" and eqn.params["name"] == SUMMED:
+                primitive = _SUMMED
+            if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
+                kernel = known_operands[-1]
+                self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
+                known_operands[-1] = self._kernels[kernel]
             outputs = [self._new(var.aval) for var in eqn.outvars]
             names.update(zip(eqn.outvars, outputs, strict=True))
             where = str(eqn.source_info.name_stack)
@@ -152,7 +185,7 @@ class _Program:
 
     def _inside(self, eqn: Any) -> Peak:
         """Peak of one round of a loop, or of a branch, by itself."""
-        if self._expands_groups and eqn.primitive.name.startswith("ragged_dot"):
+        if self._on_gpu and eqn.primitive.name.startswith("ragged_dot"):
             return self._expanded(eqn)
         params, num_carried = eqn.params, len(_carried(eqn))
         bodies: Iterable[Any] = ()
@@ -165,9 +198,7 @@ class _Program:
         elif eqn.primitive.name == "cond":
             bodies = params["branches"]
         peaks = (
-            _Program(self._size, self._expands_groups).peak_of_round(
-                body.jaxpr, num_slices, num_carried
-            )
+            _Program(self._size, self._on_gpu).peak_of_round(body.jaxpr, num_slices, num_carried)
             for body in bodies
         )
         return max(peaks, key=lambda peak: peak.num_bytes, default=Peak(0.0, []))
@@ -229,7 +260,7 @@ class _Program:
         for name, (place, op) in maker.items():
             if name in kept:
                 # Slices are numbered before all other ops, and made where they are read.
-                born = readers.get(name, place) if op.primitive == _SLICE else place
+                born = readers.get(name, place) if op.primitive == _COPY else place
                 last = max(born, dies.get(name, born))
                 found.append(self._buffer(name, born, last, op.name or op.primitive))
         return found

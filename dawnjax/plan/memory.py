@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
@@ -14,11 +15,12 @@ from dawnjax.input_pipeline.reading.dataset import num_bytes
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.pure_model import Tree
 from dawnjax.plan.decoder_memory import gathered_bytes, other_rows_bytes
-from dawnjax.plan.liveness import Peak, bytes_of, peak_of
+from dawnjax.plan.liveness import SUMMED, Peak, bytes_of, peak_of
 from dawnjax.plan.systems import System
 from dawnjax.programs import state_shapes
-from dawnjax.train_step import Recipe, key_shape, make_recipe
+from dawnjax.train_step import Recipe, TrainState, key_shape, make_recipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _memory_of_stage(
     batch = _batch(local)
     inputs = sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
-    peak = _peak(local, batch, split)
+    peak = _peak(local, batch, split, shards)
     found = [
         Tensor(_short(buffer.name), buffer.shape, buffer.dtype, buffer.num_bytes)
         for buffer in peak.buffers
@@ -217,9 +219,20 @@ def _batch(recipe: Recipe) -> dict[str, jax.ShapeDtypeStruct]:
     return {n: jax.ShapeDtypeStruct((rows, *s), d) for n, (s, d) in shapes.items()}
 
 
-def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
+class _Summing(Recipe):
+    """A recipe whose gradients have the name of those that devices sum."""
+
+    def updated(
+        self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
+    ) -> tuple[TrainState, jax.Array]:
+        named = jax.tree.map(lambda leaf: checkpoint_name(leaf, SUMMED), gradients)
+        return super().updated(state, named, loss, batch_stats)
+
+
+def _peak(recipe: Recipe, batch: Any, split: _Split, shards: int) -> Peak:
+    if shards > 1:
+        recipe = _Summing(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)})
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
-    # XLA expands them on a GPU alone.
     return peak_of(traced, split.size, recipe.setting.execution.platform == "gpu")
 
 

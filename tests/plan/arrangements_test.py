@@ -153,21 +153,21 @@ def test_keys_in_a_ring_are_priced_as_permutes_and_hold_one_part_of_the_scores()
         decoder_step.arrangement_of(LLAMA, SPEC, system, 64, "none", shape, keys)
         for keys in ("gather", "ring")
     )
-    exchanges = dict.fromkeys((gather, ring))
-    for one in exchanges:
-        [found] = [
-            e
-            for name, e in decoder_terms.exchanges(LLAMA.model, one)
-            if name == decoder_terms.LAYERS and e.group_size == 4
+    [of_gather], [of_ring] = (
+        [
+            exchange
+            for name, exchange in decoder_terms.exchanges(LLAMA.model, one)
+            if name == decoder_terms.LAYERS and exchange.group_size == 4
         ]
-        exchanges[one] = (found.kind, found.num_bytes)
+        for one in (gather, ring)
+    )
     # Of a device's quarter: 4 rows of 2,048 tokens, 8 heads of 128 channels, keys and values.
     keys = 2 * 4 * 2048 * 8 * 128 * 2
     # Three turns in each pass; sums of gradients in float32 make four.
-    assert exchanges[ring] == ("collective-permute", 32 * keys * (2 * 3 + 2 * 4))
-    assert exchanges[gather][0] == "all-gather"
-    memory = {a: decoder_memory(LLAMA.model, a, LLAMA.optimizer) for a in (gather, ring)}
-    assert memory[ring].kept < memory[gather].kept / 4
+    assert of_ring.kind == "collective-permute" and of_gather.kind == "all-gather"
+    assert of_ring.num_bytes == 32 * keys * (2 * 3 + 2 * 4)
+    kept = [decoder_memory(LLAMA.model, a, LLAMA.optimizer).kept for a in (gather, ring)]
+    assert kept[1] < kept[0] / 4
     flops = [decoder_terms.model_flops(LLAMA.model, a) for a in (gather, ring)]
     assert flops[0] == flops[1]
 
