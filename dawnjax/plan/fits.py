@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dawnjax.plan.memory import Memory
 
 ERROR = 1.25
-"""Factor between these bytes and XLA's for the same step: 0.99 to 1.01 for five of ResNet-50's and
-Transformer's steps on GPUs, at most 1.18 on TPUs (`docs/plan.md`)."""
+"""Factor that these bytes and XLA's for the same step may differ by: more than of any compiled step
+that was compared (`benchmarks/plan_memory.py`), 1.18 on TPUs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,10 +117,10 @@ def text(rows: Sequence[Fit]) -> str:
         )
         lines.append(
             "a train step, of the stage that needs most, traced from shapes and not compiled, "
-            f"without evaluation. `close` is within a factor of {ERROR:g} of the device: XLA needed 0.85 "
-            "to 1.11 times as much for ResNet-50 and a Transformer, and nothing else was compared; "
-            "on a TPU it pads arrays of few channels to tiles of 8 x 128. "
-            "Where the mesh splits layers or texts, activations count whole"
+            "without evaluation. `close` is within a factor of "
+            f"{ERROR:g} of the device; docs/plan.md has the steps that were compared. On a TPU arrays "
+            "of few channels are padded to tiles of 8 x 128. Where the mesh splits layers or texts, "
+            "activations count whole"
         )
         if makes:
             lines.append(
