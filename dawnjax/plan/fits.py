@@ -117,9 +117,10 @@ def text(rows: Sequence[Fit]) -> str:
         )
         lines.append(
             "a train step of the stage that needs most, traced from shapes and not compiled, "
-            f"without evaluation. `close` is within a factor of {ERROR:g} of the device: see the steps "
-            "compared in docs/plan.md. On a TPU arrays of few channels are padded to tiles of 8 x 128. "
-            "Where the mesh splits layers or texts, activations count whole"
+            f"without evaluation. `close` is within a factor of {ERROR:g} of the device: "
+            "docs/plan.md has the steps that were compared. On a TPU arrays of few channels are "
+            "padded to tiles of 8 x 128. Where the mesh splits layers or texts, activations count "
+            "whole"
         )
         if makes:
             lines.append(
