@@ -301,7 +301,8 @@ def text(rows: Sequence[Found]) -> str:
         "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
         f"another order. `close`: the memory is within a factor of {ERROR:g} of the device's. On a "
         "TPU, and with mesh.context, attention is made of products, and experts drop no token, as "
-        "in no published step"
+        "in no published step. Gradients are priced as sums scattered along fsdp: where XLA sums "
+        "them whole, twice their bytes travel"
     )
     return "\n".join(lines)
 

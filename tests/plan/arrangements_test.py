@@ -196,6 +196,7 @@ def test_the_first_that_surely_fits_is_named():
     surely = text.split("surely fits: ")[1].splitlines()[0]
     assert surely.endswith("--global_batch_size=128 --model.remat=" + row.remat)
     assert "surely" not in arrangements.text([half, full])
+    assert "scattered along fsdp" in text
 
 
 def test_arithmetic_that_a_chip_lacks_and_parts_of_a_batch_are_refused():
