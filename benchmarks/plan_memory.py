@@ -4,8 +4,8 @@
 
 It needs `pip install -e '.[plan]'` and no accelerator. Each experiment's step, of the stage that
 needs most, is compiled for devices that are not here. Experiments whose data are neither here nor
-published, and those that the compiler refuses, get a row with the reason. Rows of other experiments
-stay in the file. `--predict_only` keeps XLA's figures and predicts anew.
+published, and those that the compiler refuses, get a row with the reason. Rows that the file has of
+other experiments stay. `--predict_only` keeps XLA's figures and predicts anew.
 """
 
 import argparse
@@ -49,12 +49,14 @@ def main() -> int:
         print(json.dumps(_compiled(**json.loads(arguments.compile))), flush=True)
         return 0
     name = f"plan_memory_{arguments.on}"
-    rows = _earlier(name)
+    rows = {known: {"experiment": known, "system": "", "flags": []} for known in experiment_names()}
+    rows |= _earlier(name)
     results = harness.Results(name, packages=_versions())
     for experiment in arguments.experiments or experiment_names():
         row = _row(experiment, arguments.on)
         if arguments.predict_only:
-            row = {**row, "xla": rows.get(experiment, {}).get("xla")}
+            earlier = rows[experiment]
+            row["xla"] = earlier.get("xla") if earlier.get("stage") == row.get("stage") else None
         elif "reason" not in row:
             row |= _of_compiler(row, arguments.limit_seconds)
         rows[experiment] = row
