@@ -29,6 +29,7 @@ from benchmarks.result_tables.programs import (
     moved_bytes,
     plan_coverage,
     plan_decoders,
+    plan_memory,
     plan_outside,
     plan_validation,
 )
@@ -145,6 +146,10 @@ TABLES = {
     "plan_coverage": Table((), plan_coverage),
     "plan_decoders": Table((), plan_decoders),
     "plan_outside": Table((), plan_outside),
+    "plan_memory": Table(
+        ("plan_memory_*.json",),
+        each("experiment | system | flags | from shapes | compiled | ratio", plan_memory),
+    ),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

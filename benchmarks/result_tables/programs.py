@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.result_tables.cells import when
 from benchmarks.result_tables.result_files import Record, Rows
+from dawnjax.page import words
 
 if TYPE_CHECKING:
     from dawnjax.plan.checks import Check
@@ -51,6 +52,26 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
             f"{row['peak_bytes'] / 1e9:.2f}",
             when(record, "jax"),
         ]
+
+
+def plan_memory(_: str, record: Record) -> Iterator[list[str]]:
+    """Row of each experiment's step, and counts of those that are near."""
+    yield from map(plan_memory_cells, record["rows"])
+    both = [row for row in record["rows"] if row.get("predicted") and row.get("xla")]
+    ratios = [row["predicted"]["num_bytes"] / row["xla"]["num_bytes"] for row in both]
+    for bound in (0.05, 0.15):
+        near = sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios)
+        yield [f"within {100 * bound:.0f} %", "", "", "", "", f"{near} of {len(ratios)}"]
+
+
+def plan_memory_cells(row: Record) -> list[str]:
+    """Memory of an experiment's step from shapes, XLA's, and their ratio or why there is none."""
+    sides = [row.get(side) or {} for side in ("predicted", "xla")]
+    sizes = [words.scaled(side["num_bytes"], "B") if side else "" for side in sides]
+    last = f"not compiled: {row.get('reason', 'not tried')}"
+    if all(sides):
+        last = f"{sides[0]['num_bytes'] / sides[1]['num_bytes']:.2f}"
+    return [f"`{row['experiment']}`", row["system"], " ".join(row["flags"]), *sizes, last]
 
 
 def plan_validation(_: list[tuple[str, Record]]) -> Rows:

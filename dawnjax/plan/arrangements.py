@@ -25,6 +25,7 @@ from dawnjax.plan.prices import system_price
 from dawnjax.plan.systems import System, parse_system
 
 if TYPE_CHECKING:
+    from dawnjax.models.execution import ContextKeys
     from dawnjax.plan.epochs import Epochs
 
 MOST = 5
@@ -42,6 +43,7 @@ class Found:
 
     Attributes:
       remat: Of `model.remat`.
+      context_keys: Of `--context_keys`.
       parts: Seconds of a step, by term.
       mfu: Model FLOPs over time and peak.
       seconds: To the target; None where the epochs are not known.
@@ -54,6 +56,7 @@ class Found:
     mesh: MeshShape
     global_batch: int
     remat: str
+    context_keys: "ContextKeys"
     memory: DecoderMemory
     limit_bytes: int
     parts: dict[str, float]
@@ -110,19 +113,20 @@ def search(
     model = experiment.model
     if reason := why_unfit(experiment, spec):
         raise ConfigError(f"--search=mesh: {reason}")
+    _refuse_dtype(experiment.compute_dtype, system)
     factors = fitted(system.accelerator)
-    shapes = list(meshes(model, spec, system.num_devices))
+    ways = [(s, keys) for s in meshes(model, spec, system.num_devices) for keys in _ways(s)]
     found: list[Found] = []
     smallest: DecoderMemory | None = None
-    for batch, remat, shape in itertools.product(batches, RECOMPUTED, shapes):
+    for batch, remat, (shape, keys) in itertools.product(batches, RECOMPUTED, ways):
         if batch % (shape.data * shape.fsdp * shape.expert):
             continue
-        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape)
-        memory = decoder_memory(model, arrangement, experiment.optimizer)
+        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape, keys)
+        memory = _memory_of(experiment, arrangement)
         if smallest is None or memory.num_bytes < smallest.num_bytes:
             smallest = memory
         if memory.num_bytes <= system.accelerator.device.memory_bytes:
-            found.append(_found(experiment, spec, arrangement, remat, memory, factors))
+            found.append(_found(experiment, spec, arrangement, (remat, keys), memory, factors))
     if not found:
         raise ConfigError(_nothing(experiment, spec, system, batches, smallest))
     priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
@@ -133,16 +137,35 @@ def search(
     return [best[0], *(_explained(row, above) for above, row in itertools.pairwise(best))]
 
 
+def _memory_of(experiment: Experiment, arrangement: Arrangement) -> DecoderMemory:
+    keeps = bool(experiment.ema_decay)
+    return decoder_memory(experiment.model, arrangement, experiment.optimizer, keeps)
+
+
+def _ways(shape: MeshShape) -> "tuple[ContextKeys, ...]":
+    return ("gather", "ring") if shape.context > 1 else ("gather",)
+
+
+def _refuse_dtype(dtype: str, system: System) -> None:
+    peaks = system.accelerator.device.peak_flops_per_second
+    if dtype not in peaks:
+        known = "float16" if "float16" in peaks else "bfloat16"
+        name = system.accelerator.device.name
+        raise ConfigError(
+            f"--search=mesh: {name} has no products of {dtype}: give --compute_dtype={known}"
+        )
+
+
 def _found(
     experiment: Experiment,
     spec: Any,
     arrangement: Arrangement,
-    remat: str,
+    way: "tuple[str, ContextKeys]",
     memory: DecoderMemory,
     factors: Factors,
 ) -> Found:
     device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
-    step = factors.step(experiment.model, arrangement)
+    step, (remat, keys) = factors.step(experiment.model, arrangement), way
     peak = device.peak("bfloat16") or device.peak("float16")
     assert peak is not None  # `terms` needs one
     return Found(
@@ -151,6 +174,7 @@ def _found(
         mesh=arrangement.mesh,
         global_batch=arrangement.rows,
         remat=remat,
+        context_keys=keys,
         memory=memory,
         limit_bytes=device.memory_bytes,
         parts=factors.parts(terms(experiment.model, arrangement)),
@@ -190,7 +214,7 @@ def _priced(
 
 
 def _distinct(rows: Sequence[Found]) -> list[Found]:
-    """Rows but for those of the same mesh and batch with another `remat` that is slower."""
+    """Rows but for those of the same mesh and batch that are slower in another way."""
     seen: dict[tuple[MeshShape, int], Found] = {}
     for row in rows:
         seen.setdefault((row.mesh, row.global_batch), row)
@@ -240,9 +264,8 @@ def _nothing(
     def holds(rows: int, shape: MeshShape) -> bool:
         if rows % (shape.data * shape.fsdp * shape.expert):
             return False
-        arranged = arrangement_of(experiment, spec, system, rows, "full", shape)
-        memory = decoder_memory(experiment.model, arranged, experiment.optimizer)
-        return memory.num_bytes <= limit
+        arranged = arrangement_of(experiment, spec, system, rows, "full", shape, _ways(shape)[-1])
+        return _memory_of(experiment, arranged).num_bytes <= limit
 
     sizes = [2**power for power in range(30) if 2**power < max(batches)]
     largest = max((n for n in sizes if any(holds(n, shape) for shape in shapes)), default=0)
@@ -264,11 +287,11 @@ def text(rows: Sequence[Found]) -> str:
     firsts = {row.system: row for row in reversed(rows)}
     for row in rows:
         if firsts[row.system] is row:
-            flags = " ".join(f"--mesh.{part}" for part in _mesh_words(row.mesh).split())
-            lines.append(
-                f"{row.system}: {flags} --global_batch_size={row.global_batch} "
-                f"--model.remat={row.remat}"
-            )
+            lines.append(f"{row.system}: {_flags(row)}")
+            own = (r for r in rows if r.system == row.system)
+            surely = next((r for r in own if _fits(r) == "yes"), None)
+            if surely is not None and surely is not row:
+                lines.append(f"{row.system}: the first that surely fits: {_flags(surely)}")
             if row.price_basis:
                 lines.append(f"{row.system}: price: {row.price_basis}")
             device = parse_system(row.system).accelerator.device
@@ -278,9 +301,22 @@ def text(rows: Sequence[Found]) -> str:
         "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
         f"another order. `close`: the memory is within a factor of {ERROR:g} of the device's. On a "
         "TPU, and with mesh.context, attention is made of products, and experts drop no token, as "
-        "in no published step"
+        "in no published step. Gradients are priced as sums scattered along fsdp: where XLA sums "
+        "them whole, twice their bytes travel"
     )
     return "\n".join(lines)
+
+
+def _flags(row: Found) -> str:
+    """Flags of `dawnjax train` for an arrangement."""
+    flags = [f"--mesh.{part}" for part in _mesh_words(row.mesh).split()]
+    flags += [f"--global_batch_size={row.global_batch}", f"--model.remat={row.remat}"]
+    flags += ["--context_keys=ring"] if row.context_keys == "ring" else []
+    return " ".join(flags)
+
+
+def _fits(row: Found) -> str:
+    return "yes" if row.memory.num_bytes * ERROR <= row.limit_bytes else "close"
 
 
 def _mesh_words(mesh: MeshShape) -> str:
@@ -293,11 +329,11 @@ def _cells(row: Found) -> list[str]:
     ends = f"{words.about(row.step.low)} to {words.about(row.step.high)}"
     return [
         row.system,
-        _mesh_words(row.mesh),
+        _mesh_words(row.mesh) + (", keys in a ring" if row.context_keys == "ring" else ""),
         f"{row.global_batch:,}",
         row.remat,
         f"{words.rounded(needs / 1e9, 3)} of {words.rounded(row.limit_bytes / 1e9, 3)}",
-        "yes" if needs * ERROR <= row.limit_bytes else "close",
+        _fits(row),
         words.about(row.step.value),
         ends,
         f"{words.rounded(100 * row.mfu, 2)} %",

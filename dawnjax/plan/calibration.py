@@ -64,6 +64,10 @@ def calibration_of(
     system = _system_of(path, run, systems)
     if run.global_batch_size is None:
         raise ConfigError(f"--calibrate={path}: its batch changes in the run")
+    if request.experiment.stages.boundary_epochs:
+        raise ConfigError(
+            f"--calibrate={path}: its steps change from stage to stage, and its median is of all"
+        )
     medians = [host["step_seconds"]["p50"] for host in run.hosts if host.get("step_seconds")]
     if not medians or not min(medians) > 0:
         raise ConfigError(f"--calibrate={path}: its log does not say how long a step took")

@@ -36,7 +36,7 @@ class DecoderMemory:
     """Bytes on one device.
 
     Attributes:
-      state: Parameters and the optimizer's means.
+      state: Parameters, their averages and the optimizer's means.
       gradients: Of all layers, until the update.
       gathered: Weights that are whole on the device, as `gathered_bytes` counts them.
       kept: Results of the forward pass that the backward pass reads.
@@ -78,8 +78,14 @@ def other_rows_bytes(model: "Llama", mesh: MeshShape, tokens: float) -> float:
     return WITHIN * COMPUTED * rows * 2 * (model.mlp_width / mesh.model + model.width)
 
 
-def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> DecoderMemory:
-    """Memory of a step with an experiment's optimizer (`config.optimizers`)."""
+def decoder_memory(
+    model: "Llama", arrangement: Arrangement, optimizer: Any, averages: bool = False
+) -> DecoderMemory:
+    """Memory of a step with an experiment's optimizer (`config.optimizers`).
+
+    Args:
+      averages: Whether the run keeps a moving average of the parameters.
+    """
     mesh, tokens = arrangement.mesh, arrangement.tokens * arrangement.mesh.model
     table = model.width * arrangement.vocabulary_size
     share = sum(held_parameters(model, arrangement)) / mesh.fsdp
@@ -108,6 +114,8 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
         pairs = seen_pairs(model, arrangement) * model.num_heads
         scores = SCORE_BYTES * pairs * arrangement.tokens
     kept_scores = model.num_layers * scores if remat == "none" else 0.0
+    if arrangement.passes_keys:  # scores of one part of the keys at a time, none of them kept
+        scores, kept_scores = scores / mesh.context, 0.0
     length = arrangement.sequence_length / mesh.context
     logits = (
         tokens / length * (model.loss_chunk or length) * arrangement.vocabulary_size / mesh.model
@@ -118,7 +126,7 @@ def decoder_memory(model: "Llama", arrangement: Arrangement, optimizer: Any) -> 
         factor = max(model.width, model.mlp_width / mesh.model)
         within += 2 * COMPUTED * tokens * rows * factor * model.experts.count / mesh.expert
     return DecoderMemory(
-        state=share * (each + means),
+        state=share * (each + means + (SIZES["float32"] if averages else 0)),
         gradients=0.0 if model.lora.rank else 4 * share,
         gathered=gathered_bytes(model, mesh, arrangement.vocabulary_size, remat),
         kept=COMPUTED * tokens * model.num_layers * (between + kept[remat]) + kept_scores,

@@ -30,6 +30,7 @@ from dawnjax.plan.interval import Interval, around
 from dawnjax.plan.systems import Accelerator, System, parse_system
 
 if TYPE_CHECKING:
+    from dawnjax.models.execution import ContextKeys
     from dawnjax.models.llama import Llama
 
 _PRIORS = dict(
@@ -239,6 +240,8 @@ def why_unfit(experiment: Experiment, spec: Any) -> str:
         return f"steps of decoders of the Llama family are known, and none of model={model.TAG}"
     if experiment.compute_dtype == "float32":
         return "published steps multiply in 16 bits or fewer: give --compute_dtype=bfloat16"
+    if experiment.accumulation_steps > 1:
+        return "published steps compute a batch at once: leave out --accumulation_steps"
     count = parameters(model, spec.vocabulary_size)
     if count < SMALLEST:
         return f"decoders of a billion parameters and more are known; this one has {count:,}"
@@ -246,7 +249,13 @@ def why_unfit(experiment: Experiment, spec: Any) -> str:
 
 
 def arrangement_of(
-    experiment: Experiment, spec: Any, system: System, batch: int, remat: str, mesh: MeshShape
+    experiment: Experiment,
+    spec: Any,
+    system: System,
+    batch: int,
+    remat: str,
+    mesh: MeshShape,
+    context_keys: "ContextKeys" = "gather",
 ) -> Arrangement:
     others = mesh.fsdp * mesh.expert * mesh.context * mesh.model
     return Arrangement(
@@ -256,6 +265,7 @@ def arrangement_of(
         vocabulary_size=spec.vocabulary_size,
         mesh=dataclasses.replace(mesh, data=mesh.data or system.num_devices // others),
         recomputed=RECOMPUTED[remat],
+        passes_keys=context_keys == "ring",
         is_fused=_is_fused(experiment.model, system, mesh),
         is_expanded=system.accelerator.device.platform == "gpu",
     )
@@ -269,9 +279,7 @@ def _is_published(model: Any, arrangement: Arrangement) -> bool:
 def _is_fused(model: Any, system: System, mesh: MeshShape) -> bool:
     """True where `models.fused_attention` gives attention to cuDNN."""
     is_taken = not (model.has_sinks or model.masks_documents) and model.head_width in FUSED_WIDTHS
-    device = system.accelerator.device
-    has_cudnn = device.platform == "gpu" and device.peak("bfloat16") is not None
-    return has_cudnn and mesh.context == 1 and is_taken
+    return system.accelerator.has_fused_attention and mesh.context == 1 and is_taken
 
 
 def scaled(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
@@ -12,12 +12,11 @@ from dawnjax.plan.systems import System, parse_system
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment_flags import Request
-    from dawnjax.models.execution import Platform
     from dawnjax.plan.memory import Memory
 
 ERROR = 1.25
-"""Factor between these bytes and XLA's for the same step: 0.99 to 1.01 for five of ResNet-50's and
-Transformer's steps on GPUs, at most 1.18 on TPUs (`docs/plan.md`)."""
+"""Factor that these bytes and XLA's for the same step may differ by: more than of any compiled step
+that was compared (`benchmarks/plan_memory.py`), 1.18 on TPUs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,18 +54,16 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
     shards_update = request.options.weight_update_sharding
     rows = []
     for system in systems:
-        device = system.accelerator.device
+        limit = system.accelerator.device.memory_bytes
         for batch in batches:
             experiment = dataclasses.replace(request.experiment, global_batch_size=batch)
             memory, reason, largest = None, "", None
             try:
                 experiment.validate(spec)
-                place = (request.options.mesh, system.num_devices)
-                step = (experiment, spec, *place, cast("Platform", device.platform))
-                memory = step_memory(*step, shards_update)
-                limit = device.memory_bytes
+                step = (experiment, spec, request.options.mesh, system, shards_update)
+                memory = step_memory(*step)
                 if memory.num_bytes > limit and not experiment.stages.boundary_epochs:
-                    largest = largest_batch(*step, shards_update, limit, memory)
+                    largest = largest_batch(*step, limit, memory)
             # One system that the mesh does not fit must not cost the rows of the others.
             except ConfigError as error:
                 reason = str(error)
@@ -75,7 +72,7 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
                     system=system.name,
                     num_devices=system.num_devices,
                     global_batch=batch,
-                    limit_bytes=device.memory_bytes,
+                    limit_bytes=limit,
                     memory=memory,
                     reason=reason,
                     largest_batch=largest,
@@ -99,11 +96,10 @@ def text(rows: Sequence[Fit]) -> str:
     if known:
         head = ["system", "batch", "fits", "needs", "of", "left", "parameters",
                 "optimizer", "averages", "inputs", "results at the peak"]  # fmt: skip
-        if splits := any(memory.gathered for _, memory in known):
-            head += ["gathered"]
-        if makes := any(memory.made for _, memory in known):
-            head += ["examples made", "a call that makes them"]
-        cells = (_cells(row, memory, splits, makes) for row, memory in known)
+        makes = any(memory.made for _, memory in known)
+        more = [name for name in _MORE if any(getattr(memory, name) for _, memory in known)]
+        head += [_MORE[name] for name in more]
+        cells = (_cells(row, memory, more) for row, memory in known)
         lines += [of_words(head, cells).to_text(), ""]
         fullest, memory = max(known, key=lambda pair: pair[1].num_bytes / pair[0].limit_bytes)
         title = f"largest arrays, {fullest.system} batch {fullest.global_batch:,}"
@@ -120,11 +116,11 @@ def text(rows: Sequence[Fit]) -> str:
             of_words([title, "shape", "dtype", "size"], largest, texts=(0, 1, 2)).to_text()
         )
         lines.append(
-            "a train step of the last stage, traced from shapes and not compiled, without "
-            f"evaluation. `close` is within a factor of {ERROR:g} of the device: XLA needed 0.85 "
-            "to 1.11 times as much for ResNet-50 and a Transformer, and nothing else was compared; "
-            "on a TPU it pads arrays of few channels to tiles of 8 x 128. "
-            "Where the mesh splits layers or texts, activations count whole"
+            "a train step of the stage that needs most, traced from shapes and not compiled, "
+            f"without evaluation. `close` is within a factor of {ERROR:g} of the device: "
+            "docs/plan.md has the steps that were compared. On a TPU arrays of few channels are "
+            "padded to tiles of 8 x 128. Where the mesh splits layers or texts, activations count "
+            "whole"
         )
         if makes:
             lines.append(
@@ -141,14 +137,22 @@ def text(rows: Sequence[Fit]) -> str:
 
 def _too_large(row: Fit) -> str:
     batch = row.largest_batch
-    fits = f"about {batch:,} does" if batch else "nor does one example a device"
+    fits = f"about {batch:,} does" if batch else "nor does the smallest"
     return f"{row.system} batch {row.global_batch:,}: it does not fit, {fits}"
 
 
-def _cells(row: Fit, memory: "Memory", splits: bool, makes: bool) -> list[str]:
+_MORE = {
+    "gathered": "gathered",
+    "data": "data",
+    "made": "examples made",
+    "call": "a call that makes them",
+}
+"""Parts of a memory that most experiments do not have, and the heads of their columns."""
+
+
+def _cells(row: Fit, memory: "Memory", more: Sequence[str]) -> list[str]:
     parts = [memory.parameters, memory.optimizer, memory.averages, memory.inputs, memory.results]
-    parts += [memory.gathered] if splits else []
-    parts += [memory.made, memory.call] if makes else []
+    parts += [getattr(memory, name) for name in more]
     left = row.limit_bytes - memory.num_bytes
     totals = (memory.num_bytes, row.limit_bytes, left)
     return [

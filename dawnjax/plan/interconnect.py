@@ -112,4 +112,6 @@ def _torus_axes(group_size: int, system: System) -> tuple[tuple[int, ...], bool]
         return (1,) * system.accelerator.topology_axes, False
     chosen = min(choices, key=lambda axes: (math.prod(axes) != chips, len(axes), math.prod(axes)))
     is_whole = math.prod(chosen) == chips
+    if len(chosen) == 1:  # a part of the axis
+        chosen = (chips,)
     return chosen, is_whole and all(axis >= system.accelerator.wraps_from for axis in chosen)

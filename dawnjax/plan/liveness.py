@@ -8,27 +8,44 @@ The program's order is JAX's, and XLA's fusion is modelled by three rules:
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
-Arguments are left out: they lie in memory all the time.
+Devices sum their gradients once all are there: until then each lies in memory, and those that are
+summed at one time are packed. A GPU's convolution takes its kernel in another layout.
+
+A loop carries its values in one place from round to round. A slice of a stack is computed where it
+is read, unless an op needs it in memory. Arguments are left out: they lie there all the time.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 _SUMS = ("reduce_", "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax")
 """Beginnings of primitives whose result lies in memory, while their operand may be computed."""
 
+SUMMED = "gradient"
+"""Name (`checkpoint_name`) of a gradient that devices sum."""
+
+_SUMMED = "summed"
+
+PACKED_BYTES = 30 * 2**20
+"""Gradients that are summed at one time. Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
+"""
+
 _WHOLE = (
     "conv_general_dilated", "dot_general", "ragged_dot", "gather", "scatter", "sort", "top_k",
     "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
-    "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call",
+    "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call", _SUMMED,
 )  # fmt: skip
 """Beginnings of primitives whose result and operands lie in memory."""
 
 
 _SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint", "optimization_barrier")
 """Primitives whose result is their operand, in the same place."""
+
+_COPY = "copy_of_argument"
+"""An op of our own: the part of a stack that a loop takes in one round, or a kernel laid out anew.
+"""
 
 
 @dataclasses.dataclass
@@ -63,36 +80,65 @@ class _Op:
     outputs: list[int]
     name: str
     inner: Peak
+    carried: frozenset[int] = frozenset()  # operands of a loop
 
 
 Size = Callable[[tuple[int, ...], Any], float]
 """Bytes of an array of a shape and dtype on one device."""
 
 
-def peak_of(closed: Any, size: Size, expands_groups: bool = False) -> Peak:
+def peak_of(closed: Any, size: Size, on_gpu: bool = False) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`.
 
-    With `expands_groups` a `ragged_dot` makes an array of all rows for each group, as XLA does on a
-    GPU.
+    On a GPU a `ragged_dot` makes an array of all rows for each group.
     """
-    return _Program(size, expands_groups).peak(closed.jaxpr)
+    return _Program(size, on_gpu).peak(closed.jaxpr)
 
 
 class _Program:
-    def __init__(self, size: Size, expands_groups: bool):
-        self._size, self._expands_groups = size, expands_groups
+    def __init__(self, size: Size, on_gpu: bool):
+        self._size, self._on_gpu = size, on_gpu
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
+        self._kernels: dict[int, int] = {}
 
-    def peak(self, jaxpr: Any, counts_arguments: bool = False) -> Peak:
-        arguments = [self._new(var.aval) for var in (*jaxpr.constvars, *jaxpr.invars)]
-        names = dict(zip((*jaxpr.constvars, *jaxpr.invars), arguments, strict=True))
+    def peak(self, jaxpr: Any) -> Peak:
+        names, arguments = self._arguments(jaxpr)
+        self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
-        buffers = self._buffers(set(arguments), outputs)
-        if counts_arguments:
-            last = len(self._ops)
-            buffers += [self._buffer(argument, 0, last, "argument") for argument in arguments]
-        return self._sweep(buffers)
+        self._pack()
+        return self._sweep(self._buffers(arguments, outputs))
+
+    def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
+        """Peak of a loop's body, or of a branch; its last arguments are slices of stacks.
+
+        The loop has the memory of what is carried. A product needs its own besides, since it cannot
+        be made in the place of its operand.
+        """
+        names, arguments = self._arguments(jaxpr)
+        for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
+            names[var] = self._copy(names[var], "slice")
+        results = self._inlined(jaxpr, names)
+        carried = {name for name in results[:num_carried] if name is not None}
+        return self._sweep(self._buffers(arguments, (), carried))
+
+    def _arguments(self, jaxpr: Any) -> tuple[dict[Any, int], set[int]]:
+        names = {var: self._new(var.aval) for var in (*jaxpr.constvars, *jaxpr.invars)}
+        return names, set(names.values())
+
+    def _copy(self, name: int, label: str) -> int:
+        """An array made of another, where it is first read."""
+        copy = self._new(self._avals[name])
+        self._ops.append(_Op(_COPY, [name], [copy], label, Peak(0.0, [])))
+        return copy
+
+    def _pack(self) -> None:
+        """Add the memory in which gradients are packed, beside the one that is read last."""
+        summed = [op for op in self._ops if op.primitive == _SUMMED]
+        sizes = [self._buffer(op.outputs[0], 0, 0, "").num_bytes for op in summed]
+        for op, size in zip(summed, sizes, strict=True):
+            packed = min(sum(sizes), PACKED_BYTES) - size
+            op.inner = Peak(max(0.0, packed), [])
 
     def _new(self, aval: Any) -> int:
         self._avals.append(aval)
@@ -122,29 +168,40 @@ class _Program:
                 for var, result in zip(eqn.outvars, results, strict=True):
                     names[var] = self._new(var.aval) if result is None else result
                 continue
+            if primitive == "name" and eqn.params["name"] == SUMMED:
+                primitive = _SUMMED
+            if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
+                kernel = known_operands[-1]
+                self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
+                known_operands[-1] = self._kernels[kernel]
             outputs = [self._new(var.aval) for var in eqn.outvars]
             names.update(zip(eqn.outvars, outputs, strict=True))
             where = str(eqn.source_info.name_stack)
-            self._ops.append(_Op(primitive, known_operands, outputs, where, self._inside(eqn)))
+            carried = (operands[place] for place in _carried(eqn))
+            moved = frozenset(name for name in carried if name is not None)
+            op = _Op(primitive, known_operands, outputs, where, self._inside(eqn), moved)
+            self._ops.append(op)
         return [known(var) for var in jaxpr.outvars]
 
     def _inside(self, eqn: Any) -> Peak:
         """Peak of one round of a loop, or of a branch, by itself."""
-        if self._expands_groups and eqn.primitive.name.startswith("ragged_dot"):
+        if self._on_gpu and eqn.primitive.name.startswith("ragged_dot"):
             return self._expanded(eqn)
+        params, num_carried = eqn.params, len(_carried(eqn))
         bodies: Iterable[Any] = ()
-        if eqn.primitive.name in ("scan", "while", "cond"):
-            params = eqn.params
-            bodies = params.get("branches") or [params.get("jaxpr") or params["body_jaxpr"]]
-        return max(
-            (
-                # A round's slices of stacked arrays are arguments of the body.
-                _Program(self._size, self._expands_groups).peak(body.jaxpr, counts_arguments=True)
-                for body in bodies
-            ),
-            key=lambda peak: peak.num_bytes,
-            default=Peak(0.0, []),
+        num_slices = 0
+        if eqn.primitive.name == "scan":
+            bodies = [params["jaxpr"]]
+            num_slices = len(eqn.invars) - params["num_consts"] - num_carried
+        elif eqn.primitive.name == "while":
+            bodies = [params["body_jaxpr"]]
+        elif eqn.primitive.name == "cond":
+            bodies = params["branches"]
+        peaks = (
+            _Program(self._size, self._on_gpu).peak_of_round(body.jaxpr, num_slices, num_carried)
+            for body in bodies
         )
+        return max(peaks, key=lambda peak: peak.num_bytes, default=Peak(0.0, []))
 
     def _expanded(self, eqn: Any) -> Peak:
         """The rows of a product once for each group, with zeros for those of other groups."""
@@ -156,7 +213,9 @@ class _Program:
         label = str(eqn.source_info.name_stack) or eqn.primitive.name
         return Peak(sum(size for *_, size in sizes), [Buffer(*s, label, 0, 0) for s in sizes])
 
-    def _buffers(self, arguments: set[int], outputs: Sequence[int]) -> list[Buffer]:
+    def _buffers(
+        self, arguments: set[int], outputs: Sequence[int], carried: Collection[int] = ()
+    ) -> list[Buffer]:
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
         stored = set(arguments)
         for op in self._ops:
@@ -172,7 +231,10 @@ class _Program:
             return roots[name]
 
         dies: dict[int, int] = {}
+        readers: dict[int, int] = {}
         for place, op in enumerate(self._ops):
+            for name in op.inputs:
+                readers.setdefault(name, place)
             read = frozenset().union(*(roots_of(name) for name in op.inputs))
             roots |= dict.fromkeys(op.outputs, read)
             if any(name in stored for name in op.outputs):
@@ -188,12 +250,20 @@ class _Program:
             born = max((maker[root][0] for root in made_of if root in maker), default=0)
             for root in made_of:
                 dies[root] = max(dies.get(root, 0), born)
+        for name in stored.intersection(carried):
+            dies[name] = len(self._ops)
+        for place, op in enumerate(self._ops):
+            # A loop takes over the memory of what nothing reads after it.
+            dies |= {name: place - 1 for name in op.carried if dies.get(name) == place}
         kept = stored - free - arguments - set(outputs)
-        return [
-            self._buffer(name, place, max(place, dies.get(name, place)), op.name or op.primitive)
-            for name, (place, op) in maker.items()
-            if name in kept
-        ]
+        found = []
+        for name, (place, op) in maker.items():
+            if name in kept:
+                # Slices are numbered before all other ops, and made where they are read.
+                born = readers.get(name, place) if op.primitive == _COPY else place
+                last = max(born, dies.get(name, born))
+                found.append(self._buffer(name, born, last, op.name or op.primitive))
+        return found
 
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
         aval = self._avals[name]
@@ -213,6 +283,16 @@ class _Program:
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
         there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
+
+
+def _carried(eqn: Any) -> range:
+    """Places of the operands that a loop carries from round to round; empty for other ops."""
+    params, count = eqn.params, len(eqn.invars)
+    if eqn.primitive.name == "scan":
+        return range(params["num_consts"], params["num_consts"] + params["num_carry"])
+    if eqn.primitive.name == "while":
+        return range(params["cond_nconsts"] + params["body_nconsts"], count)
+    return range(0)
 
 
 def _called(eqn: Any) -> Any:

@@ -3,19 +3,24 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
+from dawnjax.feed import LARGEST_RESIDENT_BYTES, PREFETCHED_CALLS
+from dawnjax.input_pipeline.reading.dataset import num_bytes
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.pure_model import Tree
 from dawnjax.plan.decoder_memory import gathered_bytes, other_rows_bytes
-from dawnjax.plan.liveness import Peak, bytes_of, peak_of
+from dawnjax.plan.liveness import SUMMED, Peak, bytes_of, peak_of
+from dawnjax.plan.systems import System
 from dawnjax.programs import state_shapes
-from dawnjax.train_step import Recipe, key_shape, make_recipe
+from dawnjax.train_step import Recipe, TrainState, key_shape, make_recipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Memory:
     """Bytes of a train step on one device, by what they hold.
 
     Attributes:
+      stage: Of the run, from 0.
+      data: The data set where a run puts it on each device, or else the batches sent ahead.
       results: Results of ops at the peak: activations that the backward pass reads, and gradients.
       gathered: Weights of a decoder that are whole on the device, and tokens that its experts take
         from others, by formulas.
@@ -48,6 +55,8 @@ class Memory:
     inputs: float
     results: float
     tensors: tuple[Tensor, ...]
+    stage: int = 0
+    data: float = 0.0
     gathered: float = 0.0
     made: float = 0.0
     call: float = 0.0
@@ -55,7 +64,7 @@ class Memory:
     @property
     def num_bytes(self) -> float:
         state = self.parameters + self.optimizer + self.averages + self.made
-        return state + max(self.inputs + self.results + self.gathered, self.call)
+        return self.data + state + max(self.inputs + self.results + self.gathered, self.call)
 
 
 NUM_TENSORS = 10
@@ -65,23 +74,41 @@ def step_memory(
     experiment: Experiment,
     spec: Any,
     shape: MeshShape,
-    num_devices: int,
-    platform: Platform,
+    system: System,
     shards_update: bool = False,
 ) -> Memory:
-    """Memory of a step of the last stage.
+    """Memory of a step of the stage that needs most.
 
     Activations are traced at a device's share of the batch. Axes of the mesh that split layers or
     texts are not seen there: activations count whole. The state is split as a run splits it.
     """
-    stage = experiment.in_stage(experiment.spans(spec)[-1].index)
-    sizes = _mesh_sizes(shape, num_devices)
-    shards = shape.batch_shards(num_devices)
+    stages: list[Experiment] = []
+    found: list[Memory] = []
+    for span in experiment.spans(spec):
+        stage = experiment.in_stage(span.index)
+        if stage not in stages:
+            memory = _memory_of_stage(stage, spec, shape, system, shards_update)
+            stages.append(stage)
+            found.append(dataclasses.replace(memory, stage=span.index))
+    return max(found, key=lambda memory: memory.num_bytes)
+
+
+def _memory_of_stage(
+    stage: Experiment, spec: Any, shape: MeshShape, system: System, shards_update: bool
+) -> Memory:
+    sizes = _mesh_sizes(shape, system.num_devices)
+    shards = shape.batch_shards(system.num_devices)
     if stage.global_batch_size % shards:
         raise ConfigError(
             f"global_batch_size={stage.global_batch_size} is no multiple of {shards} devices"
         )
-    local = _local_recipe(stage, spec, stage.global_batch_size // shards, platform)
+    rows, parts = stage.global_batch_size // shards, stage.accumulation_steps
+    if rows % parts:
+        raise ConfigError(
+            f"memory is not known where accumulation_steps={parts} does not divide the {rows} "
+            "examples of a device"
+        )
+    local = _local_recipe(stage, spec, rows, system)
     mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
     split_recipe = dataclasses.replace(local, mesh=mesh, shards_update=shards_update)
     # The same shapes on another mesh: a large model traces for seconds.
@@ -95,8 +122,9 @@ def step_memory(
         "made": state.made,
     }
     batch = _batch(local)
+    inputs = sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
-    peak = _peak(local, batch, split)
+    peak = _peak(local, batch, split, shards)
     found = [
         Tensor(_short(buffer.name), buffer.shape, buffer.dtype, buffer.num_bytes)
         for buffer in peak.buffers
@@ -107,27 +135,38 @@ def step_memory(
             name: sum(tensor.num_bytes for tensor in split.tensors(name, tree))
             for name, tree in parts.items()
         },
-        inputs=sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values()),
+        inputs=inputs,
         results=peak.num_bytes,
+        data=_resident_bytes(spec) or PREFETCHED_CALLS * inputs,
         gathered=_gathered(local, MeshShape(**sizes)),
         call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),
     )
 
 
+def _resident_bytes(spec: Any) -> float:
+    """Bytes of the data set on each device; 0 where a run sends each batch."""
+    size = num_bytes(spec)
+    return float(size) if size <= LARGEST_RESIDENT_BYTES else 0.0
+
+
 class _Split:
-    """Sizes of arrays on one device of a mesh; remembers how parameters of a shape are split."""
+    """Sizes of arrays on one device of a mesh; remembers into how many parts parameters are split.
+
+    A gradient may lie transposed, or its layers in groups, so that its elements alone tell which
+    parameter it is of.
+    """
 
     def __init__(self, sizes: Mapping[str, int]):
         self._sizes = sizes
-        self._parts: dict[tuple[int, ...], int] = {}
+        self._parts: dict[int, int] = {}
 
     def tensors(self, kind: str, tree: Any) -> list[Tensor]:
         found = []
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             named = [axis for axes in leaf.sharding.spec for axis in _names(axes)]
             parts = math.prod(self._sizes[axis] for axis in named)
-            self._parts.setdefault(_sides(leaf.shape), parts)
+            self._parts.setdefault(math.prod(leaf.shape), parts)
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             size = bytes_of(leaf.shape, leaf.dtype) / parts
             found.append(Tensor(f"{kind}/{name}", leaf.shape, str(leaf.dtype), size))
@@ -135,12 +174,7 @@ class _Split:
 
     def size(self, shape: tuple[int, ...], dtype: Any) -> float:
         """Bytes of a result: a gradient is split as its parameter is."""
-        return bytes_of(shape, dtype) / self._parts.get(_sides(shape), 1)
-
-
-def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Sides of an array but for those of 1, sorted: a gradient may lie transposed."""
-    return tuple(sorted(side for side in shape if side > 1))
+        return bytes_of(shape, dtype) / self._parts.get(math.prod(shape), 1)
 
 
 def _names(axes: Any) -> tuple[str, ...]:
@@ -161,18 +195,19 @@ def _mesh_sizes(shape: MeshShape, num_devices: int) -> dict[str, int]:
     return sizes
 
 
-def _local_recipe(experiment: Experiment, spec: Any, batch: int, platform: Platform) -> Recipe:
+def _local_recipe(experiment: Experiment, spec: Any, batch: int, system: System) -> Recipe:
     """Recipe of one device with its share of the batch, as its platform computes it."""
-    group = experiment.batch_norm_group_size
-    if group and batch % group:
-        group = batch  # a group that straddles devices
+    group, part = experiment.batch_norm_group_size, batch // experiment.accumulation_steps
+    if group and part % group:
+        group = part  # a group that straddles devices
     experiment = dataclasses.replace(
         experiment, global_batch_size=batch, batch_norm_group_size=group
     )
     execution = Execution(
-        platform=platform,
+        platform=cast(Platform, system.accelerator.device.platform),
         compute_dtype=experiment.compute_dtype,
         batch_norm_group_size=group,
+        attention="shapes" if system.accelerator.has_fused_attention else "products",
     )
     mesh = make_mesh(MeshShape(data=1), jax.devices()[:1])
     return make_recipe(experiment, spec, mesh, execution=execution)
@@ -184,9 +219,20 @@ def _batch(recipe: Recipe) -> dict[str, jax.ShapeDtypeStruct]:
     return {n: jax.ShapeDtypeStruct((rows, *s), d) for n, (s, d) in shapes.items()}
 
 
-def _peak(recipe: Recipe, batch: Any, split: _Split) -> Peak:
+class _Summing(Recipe):
+    """A recipe whose gradients have the name of those that devices sum."""
+
+    def updated(
+        self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
+    ) -> tuple[TrainState, jax.Array]:
+        named = jax.tree.map(lambda leaf: checkpoint_name(leaf, SUMMED), gradients)
+        return super().updated(state, named, loss, batch_stats)
+
+
+def _peak(recipe: Recipe, batch: Any, split: _Split, shards: int) -> Peak:
+    if shards > 1:
+        recipe = _Summing(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)})
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
-    # XLA expands them on a GPU alone.
     return peak_of(traced, split.size, recipe.setting.execution.platform == "gpu")
 
 
@@ -208,8 +254,7 @@ def largest_batch(
     experiment: Experiment,
     spec: Any,
     shape: MeshShape,
-    num_devices: int,
-    platform: Platform,
+    system: System,
     shards_update: bool,
     limit_bytes: float,
     needs: Memory,
@@ -219,11 +264,11 @@ def largest_batch(
     Args:
       needs: Memory of the experiment's own batch, of one stage.
     """
-    shards = shape.batch_shards(num_devices)
-    small = dataclasses.replace(experiment, global_batch_size=shards)
-    one = step_memory(small, spec, shape, num_devices, platform, shards_update).num_bytes
-    share = experiment.global_batch_size // shards
+    smallest = shape.batch_shards(system.num_devices) * experiment.accumulation_steps
+    small = dataclasses.replace(experiment, global_batch_size=smallest)
+    one = step_memory(small, spec, shape, system, shards_update).num_bytes
+    share = experiment.global_batch_size // smallest
     if one > limit_bytes or share == 1:
         return 0
     each = (needs.num_bytes - one) / (share - 1)
-    return shards * int(1 + (limit_bytes - one) // each)
+    return smallest * int(1 + (limit_bytes - one) // each)

@@ -53,6 +53,11 @@ class Accelerator:
     source: str
 
     @property
+    def has_fused_attention(self) -> bool:
+        """True for GPUs of capability 8.0 on, which have cuDNN's attention, and bfloat16."""
+        return self.device.platform == "gpu" and self.device.peak("bfloat16") is not None
+
+    @property
     def domain_bytes_per_second(self) -> float:
         """Network out of a domain, one direction."""
         return self.network_bytes_per_second * self.domain / self.devices_per_host
@@ -143,7 +148,7 @@ def parse_system(text: str) -> System:
         near = closest(name.lower(), list(accelerators()))
         hint = f"did you mean {near}?" if near else f"there are {', '.join(accelerators())}"
         raise ConfigError(f"--on={text}: no system {name!r}; {hint}")
-    if re.fullmatch(r"\d{1,4}", size) and int(size):
+    if re.fullmatch(r"\d{1,5}", size) and int(size):
         return System(accelerator=accelerator, shape=_shape(accelerator, int(size)))
     if not re.fullmatch(r"\d{1,3}(x\d{1,3}){1,2}", size) or accelerator.device.platform != "tpu":
         raise ConfigError(

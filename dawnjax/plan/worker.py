@@ -9,7 +9,7 @@ examples, or with a `reason`.
 
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
@@ -17,6 +17,9 @@ from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.extract import extract_of
 from dawnjax.plan.predict import does_not_fit
 from dawnjax.plan.systems import System, parse_system
+
+if TYPE_CHECKING:
+    from dawnjax.train_step import Recipe
 
 
 def main() -> int:
@@ -50,12 +53,9 @@ def reason_of(message: str) -> str:
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
-    """JSON fields of `compiled.Programs`, or of `generating.Answer`."""
-    import jax
-
+def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, str]:
+    """Recipe of each stage on a system, examples of an evaluation batch, source of the counts."""
     from dawnjax.config.experiment_flags import parse_request
-    from dawnjax.feed import InputShapes
     from dawnjax.machine import jax_settings
     from dawnjax.machine.mesh import batch_shards, make_mesh
     from dawnjax.plan.compiled import spec_of
@@ -72,9 +72,7 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
     shards = batch_shards(mesh)
     # Rounded up as a run does it: every device takes an equal share.
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards
-    stages = []
     options = request.options
-    spans = experiment.spans(spec)
     recipes = [
         make_recipe(
             experiment,
@@ -84,19 +82,32 @@ def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
             options.weight_update_sharding,
             context_keys=options.context_keys,
         )
-        for span in spans
+        for span in experiment.spans(spec)
     ]
-    if experiment.task.makes_examples:
+    return recipes, batch, note
+
+
+def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
+    """JSON fields of `compiled.Programs`, or of `generating.Answer`."""
+    import jax
+
+    from dawnjax.feed import InputShapes
+    from dawnjax.machine.mesh import batch_shards
+
+    recipes, batch, note = recipes_of(argv, system)
+    spec, shards = recipes[0].spec, batch_shards(recipes[0].mesh)
+    if recipes[0].experiment.task.makes_examples:
         shapes = InputShapes(recipes[0].experiment, spec, "host", batch)
         return {"memory_bytes": _memory_of_each(recipes[0], shapes)}
-    for span, recipe in zip(spans, recipes, strict=True):
+    stages = []
+    for recipe in recipes:
         rows = recipe.experiment.global_batch_size
         if rows % shards:
             raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
         shapes = InputShapes(recipe.experiment, spec, "host", batch)
         stages.append(
             {
-                "steps": span.last_step - span.first_step,
+                "steps": recipe.span.last_step - recipe.span.first_step,
                 "examples_per_step": rows,
                 "train": _train(recipe, shapes),
             }
@@ -136,17 +147,18 @@ def _memory_of_each(recipe: Any, shapes: Any) -> dict[str, int]:
 
     programs = {
         **compile_generation(recipe, lambda *_: None),
-        "train": _train_program(recipe, shapes),
+        "train": train_program(recipe, shapes),
         "evaluation": _evaluation_program(recipe, shapes),
     }
-    return {name: _memory_bytes(program) for name, program in programs.items()}
+    return {name: memory_bytes(program) for name, program in programs.items()}
 
 
 def _train(recipe: Any, shapes: Any) -> dict[str, Any]:
-    return _extract(_train_program(recipe, shapes), 1)
+    return _extract(train_program(recipe, shapes), 1)
 
 
-def _train_program(recipe: Any, shapes: Any) -> Any:
+def train_program(recipe: Any, shapes: Any) -> Any:
+    """Compiled train step of a recipe, without any other step in its call."""
     import jax
     import jax.numpy as jnp
 
@@ -187,10 +199,11 @@ def _extract(program: Any, rounds: int) -> dict[str, Any]:
     from dawnjax.profile.hlo import analyze
 
     work = analyze(program.as_text() or "", rounds)
-    return records.plain(extract_of(work, _memory_bytes(program)))
+    return records.plain(extract_of(work, memory_bytes(program)))
 
 
-def _memory_bytes(program: Any) -> int:
+def memory_bytes(program: Any) -> int:
+    """Bytes of a device that a compiled program needs at its peak, by XLA's own count."""
     memory = program.memory_analysis()
     peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
     peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes

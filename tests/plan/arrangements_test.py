@@ -10,7 +10,7 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.llama import SIZES
-from dawnjax.plan import arrangements, decoder_step
+from dawnjax.plan import arrangements, decoder_step, decoder_terms
 from dawnjax.plan.arrangements import meshes, search
 from dawnjax.plan.decoder_memory import (
     DecoderMemory,
@@ -145,6 +145,77 @@ def test_a_cost_names_its_seller_and_day_and_memory_what_jax_takes():
     text = arrangements.text([dataclasses.replace(row, memory=full)])
     assert "h100:64: JAX takes 75 % of a GPU's memory, and this needs" in text
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95" in text
+
+
+def test_keys_in_a_ring_are_priced_as_permutes_and_hold_one_part_of_the_scores():
+    system, shape = parse_system("v6e:64"), MeshShape(data=1, fsdp=16, context=4)
+    gather, ring = (
+        decoder_step.arrangement_of(LLAMA, SPEC, system, 64, "none", shape, keys)
+        for keys in ("gather", "ring")
+    )
+    [of_gather], [of_ring] = (
+        [
+            exchange
+            for name, exchange in decoder_terms.exchanges(LLAMA.model, one)
+            if name == decoder_terms.LAYERS and exchange.group_size == 4
+        ]
+        for one in (gather, ring)
+    )
+    # Of a device's quarter: 4 rows of 2,048 tokens, 8 heads of 128 channels, keys and values.
+    keys = 2 * 4 * 2048 * 8 * 128 * 2
+    # Three turns in each pass; sums of gradients in float32 make four.
+    assert of_ring.kind == "collective-permute" and of_gather.kind == "all-gather"
+    assert of_ring.num_bytes == 32 * keys * (2 * 3 + 2 * 4)
+    kept = [decoder_memory(LLAMA.model, a, LLAMA.optimizer).kept for a in (gather, ring)]
+    assert kept[1] < kept[0] / 4
+    flops = [decoder_terms.model_flops(LLAMA.model, a) for a in (gather, ring)]
+    assert flops[0] == flops[1]
+
+
+def test_a_row_with_keys_in_a_ring_names_the_flag():
+    [row, *_] = found("v6e:64")
+    ring = dataclasses.replace(
+        row, mesh=dataclasses.replace(row.mesh, context=2), context_keys="ring"
+    )
+    text = arrangements.text([ring])
+    assert "context=2" in text and ", keys in a ring" in text and "--context_keys=ring" in text
+
+
+def test_the_first_that_surely_fits_is_named():
+    [row, *_] = found()
+    parts = dataclasses.asdict(row.memory) | dict.fromkeys(("gathered", "kept", "working"), 0.0)
+    full, half = (
+        dataclasses.replace(
+            row,
+            memory=DecoderMemory(**{**parts, "gradients": 0.0, "state": share * row.limit_bytes}),
+            global_batch=batch,
+        )
+        for share, batch in ((0.98, 64), (0.5, 128))
+    )
+    text = arrangements.text([full, half])
+    surely = text.split("surely fits: ")[1].splitlines()[0]
+    assert surely.endswith("--global_batch_size=128 --model.remat=" + row.remat)
+    assert "surely" not in arrangements.text([half, full])
+    assert "scattered along fsdp" in text
+
+
+def test_arithmetic_that_a_chip_lacks_and_parts_of_a_batch_are_refused():
+    with pytest.raises(ConfigError, match="V100.* no products of bfloat16: give --compute_dtype"):
+        found("v100:64")
+    parts = dataclasses.replace(LLAMA, accumulation_steps=4)
+    with pytest.raises(ConfigError, match="leave out --accumulation_steps"):
+        found(experiment=parts)
+
+
+def test_a_moving_average_takes_memory():
+    system, shape = parse_system("h100:64"), MeshShape(data=1, fsdp=64)
+    arranged = decoder_step.arrangement_of(LLAMA, SPEC, system, 64, "full", shape)
+    with_average, without = (
+        decoder_memory(LLAMA.model, arranged, LLAMA.optimizer, averages)
+        for averages in (True, False)
+    )
+    count = parameters(LLAMA.model, SPEC.vocabulary_size)
+    assert with_average.state - without.state == pytest.approx(4 * count / 64)
 
 
 def test_memory_of_experts_and_of_weights_that_are_kept():

@@ -19,6 +19,7 @@ from dawnjax.plan.observations import observed_programs
 from dawnjax.plan.predict import step_parts
 from dawnjax.plan.systems import parse_system
 from dawnjax.runs.log import log_path
+from dawnjax.runs.stages import Stages
 
 RESNET = load_experiment("imagenet_resnet50")
 REQUEST = SimpleNamespace(experiment=RESNET, options=RunOptions())
@@ -95,6 +96,14 @@ def test_another_program_is_named_and_another_batch_or_rate_is_not_one(run):
     same = dataclasses.replace(RESNET, optimizer=rate, global_batch_size=1024)
     run.record["experiment"] = to_json(same)
     assert calibrated().chip == "h200"
+
+
+def test_a_run_of_several_stages_has_no_one_step(run, monkeypatch):
+    staged = dataclasses.replace(RESNET, stages=Stages(boundary_epochs=(1.0,)))
+    run.record["experiment"] = to_json(staged)
+    monkeypatch.setattr(REQUEST, "experiment", staged)
+    with pytest.raises(ConfigError, match="its steps change from stage to stage"):
+        calibrated()
 
 
 def test_steps_from_one_result_of_their_kind_lie_inside():

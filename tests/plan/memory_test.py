@@ -1,6 +1,7 @@
 """Memory from shapes: by hand, beside XLA's own figure, and as the command tells it."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -9,11 +10,18 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.execution import Execution
+from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, Fit
 from dawnjax.plan.liveness import bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
+from dawnjax.plan.systems import parse_system
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
 SIZE = 256 * 256 * 4
@@ -89,8 +97,7 @@ def test_a_step_of_resnet_50_needs_what_xla_says():
     row = next(row for row in observations() if row.name == "80 x DGX-1 resnet")
     request, _ = parse_request("plan", row.argv)
     spec, _ = spec_of(request.experiment.data)
-    devices = row.system.num_devices
-    found = step_memory(request.experiment, spec, request.options.mesh, devices, "gpu")
+    found = step_memory(request.experiment, spec, request.options.mesh, row.system)
     train = observed_programs()[row.name].stages[-1].train
     assert found.num_bytes == pytest.approx(train.memory_bytes, rel=0.05)
     assert found.parameters == 4 * observed_programs()[row.name].parameters
@@ -104,7 +111,7 @@ def test_fsdp_splits_the_state():
     request, _ = parse_request("plan", flags)
     spec, _ = spec_of(request.experiment.data)
     whole, split = (
-        step_memory(request.experiment, spec, mesh, 4, "tpu")
+        step_memory(request.experiment, spec, mesh, parse_system("v5e:4"))
         for mesh in (type(request.options.mesh)(), request.options.mesh)
     )
     assert split.parameters < 0.5 * whole.parameters and split.optimizer < 0.5 * whole.optimizer
@@ -140,7 +147,7 @@ def test_the_command_says_whether_it_fits_and_what_fills_it(capsys):
     assert main([*command[:3], "--on=h100:8", "--json"]) == 0
     [small] = json.loads(capsys.readouterr().out)["rows"]
     assert small["fits"] == "yes"
-    parts = ("parameters", "optimizer", "averages", "inputs", "results")
+    parts = ("parameters", "optimizer", "averages", "inputs", "results", "data")
     assert small["memory"]["num_bytes"] == sum(small["memory"][part] for part in parts)
 
 
@@ -148,7 +155,7 @@ def test_the_command_says_whether_it_fits_and_what_fills_it(capsys):
 def test_a_batch_that_does_not_fit_names_about_the_largest_that_does():
     request, _ = parse_request("plan", ["--experiment=digits"])
     spec, _ = spec_of(request.experiment.data)
-    step = (spec, request.options.mesh, 8, "gpu")
+    step = (spec, request.options.mesh, parse_system("h100:8"))
     large = dataclasses.replace(request.experiment, global_batch_size=512)
     needs = step_memory(large, *step)
     half = step_memory(dataclasses.replace(large, global_batch_size=256), *step)
@@ -184,3 +191,63 @@ def test_the_window_and_the_trees_of_a_search_count(capsys):
     # A node of each of 64 trees has six numbers for each of 7 moves, and the position.
     assert one["call"] > 64 * 33 * 4 * 6 * 7
     assert one["num_bytes"] >= one["made"] + max(one["inputs"] + one["results"], one["call"])
+
+
+def test_a_loop_holds_what_it_carries_once_and_slices_where_a_product_reads_them():
+    stack = jax.ShapeDtypeStruct((6, 256, 256), jnp.float32)
+
+    def summed(x, stack):
+        # The first value of the loop is a product that nothing else reads.
+        found = jax.lax.scan(lambda carry, part: (carry + jnp.sin(part), None), x @ x, stack)
+        return jnp.sum(found[0])
+
+    assert peak(summed, MATRIX, stack) == pytest.approx(SIZE, abs=8)
+
+    def multiplied(x, stack):
+        found = jax.lax.scan(lambda carry, part: (carry @ part, None), x, stack)
+        return jnp.sum(found[0])
+
+    # What the loop carries, its next value, and the slice that a product reads.
+    assert peak(multiplied, MATRIX, stack) == pytest.approx(3 * SIZE, abs=8)
+
+
+def test_attention_by_shapes_keeps_no_scores():
+    execution = Execution(
+        platform="gpu", compute_dtype="bfloat16", batch_norm_group_size=0, attention="shapes"
+    )
+    heads = jax.ShapeDtypeStruct((2, 256, 4, 64), jnp.bfloat16)
+
+    def loss(attention, *heads):
+        how = dataclasses.replace(execution, attention=attention)
+        return jnp.square(causal_attention(*heads, None, 0, how)).sum()
+
+    def needed(attention):
+        gradient = jax.grad(functools.partial(loss, attention), argnums=(0, 1, 2))
+        return peak(gradient, heads, heads, heads)
+
+    each, sums = 2 * 256 * 4 * 64 * 2, 2 * 4 * 256 * 4
+    # The result, its gradient, the sums of the softmax; gradients are outputs.
+    assert needed("shapes") == pytest.approx(2 * each + sums, rel=0.01)
+    assert needed("products") > 2 * needed("shapes")
+
+
+def test_the_fullest_stage_and_the_parts_of_a_batch_count(monkeypatch):
+    experiment = load_experiment("imagenet_resnet50_progressive", is_tiny=True)
+    spec, _ = spec_of(experiment.data)
+    seen = []
+
+    def of_stage(stage, *_):
+        seen.append(stage.global_batch_size)
+        sizes = dict.fromkeys(("parameters", "optimizer", "averages", "inputs"), 0.0)
+        return Memory(**sizes, results=float(stage.global_batch_size), tensors=())
+
+    monkeypatch.setattr(memory_module, "_memory_of_stage", of_stage)
+    found = step_memory(experiment, spec, MeshShape(), parse_system("h100:8"))
+    assert len(seen) == 2 and found.num_bytes == max(seen) and found.stage == seen.index(max(seen))
+
+
+def test_parts_that_do_not_divide_a_device_are_refused():
+    experiment = dataclasses.replace(load_experiment("digits"), accumulation_steps=4)
+    spec, _ = spec_of(experiment.data)
+    with pytest.raises(ConfigError, match="accumulation_steps=4 does not divide the 1 examples"):
+        step_memory(experiment, spec, MeshShape(), parse_system("v5e:64"))

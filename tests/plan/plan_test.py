@@ -64,7 +64,8 @@ def test_a_size_counts_devices_and_gives_the_torus(text, num_devices, num_hosts,
         ("h100:12", "hosts of 8 devices are whole"),
         ("h100:2x4", "number of devices"),
         ("h100:0", "number of devices"),
-        ("v5e:99999", "number of devices"),
+        ("v5e:99999", "1 to 256 devices"),
+        ("v5e:999999", "number of devices"),
     ],
 )
 def test_a_system_that_there_is_not_gets_one_line(text, says):
@@ -106,7 +107,10 @@ def test_an_axis_of_the_mesh_has_the_links_of_its_own_axis_of_the_torus():
         assert seconds == pytest.approx(wire + 2 * hops * 1e-6), group
     # Two of four chips in a row are no ring: half of the row's two links.
     seconds = exchange_seconds(all_reduce(2, 1e9), parse_system("v5p:64"))
-    assert seconds == pytest.approx(2 * 1 / 2 * 1e9 / 80e9 + 2 * 3e-6)
+    assert seconds == pytest.approx(2 * 1 / 2 * 1e9 / 80e9 + 2 * 1e-6)
+    # Four in a row of 16: a quarter of four hops for each byte of an all-to-all.
+    among = exchange_seconds(Exchange("all-to-all", 4, 1e9, 1, 1), parse_system("v6e:256"))
+    assert among == pytest.approx(3 / 4 * 1e9 / (800e9 / 2 * 0.8 / 2 / 2) + 3e-6)
 
 
 def test_hosts_of_gpus_share_their_network():

@@ -1,0 +1,156 @@
+"""Memory of a train step from shapes alone, beside XLA's own figure for the compiled program.
+
+    DAWNJAX_DATA=data python -m benchmarks plan_memory [--on=h100] [EXPERIMENT ...]
+
+It needs `pip install -e '.[plan]'` and no accelerator. Each experiment's step, of the stage that
+needs most, is compiled for devices that are not here. Experiments whose data are neither here nor
+published, and those that the compiler refuses, get a row with the reason. Rows that the file has of
+other experiments stay. `--predict_only` keeps XLA's figures and predicts anew.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import sys
+from typing import Any
+
+from benchmarks import harness, workers
+from benchmarks.result_tables.programs import plan_memory_cells
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.experiment_modules import experiment_names
+from dawnjax.errors import RunError
+from dawnjax.plan import compilers, worker
+from dawnjax.plan.compiled import spec_of
+from dawnjax.plan.systems import parse_system
+
+DEVICES = 8
+ARRANGED = {
+    "c4_llama31_8b": (64, ("--mesh.fsdp=64", "--global_batch_size=64")),
+    "gpt_oss_20b": (64, ("--mesh.fsdp=16", "--mesh.expert=4", "--global_batch_size=64")),
+    "imagenet_resnet50_mlperf": (64, ()),
+    "llama2_70b_lora": (8, ("--mesh.fsdp=8",)),
+    "nuclei_mask_rcnn_small": (1, ()),  # 5 images
+}
+"""Devices and flags of experiments that 8 devices, or a mesh of data alone, do not hold."""
+
+PACKAGES = ("jax", "libtpu", "jax-cuda12-plugin")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
+    parser.add_argument("--on", default="h100", help="accelerator, as of dawnjax plan")
+    parser.add_argument("--limit_seconds", type=float, default=600, help="of one compilation")
+    parser.add_argument("--predict_only", action="store_true")
+    parser.add_argument("--compile", metavar="REQUEST", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.compile:
+        print(json.dumps(_compiled(**json.loads(arguments.compile))), flush=True)
+        return 0
+    name = f"plan_memory_{arguments.on}"
+    rows = {known: {"experiment": known, "system": "", "flags": []} for known in experiment_names()}
+    rows |= _earlier(name)
+    results = harness.Results(name, packages=_versions())
+    for experiment in arguments.experiments or experiment_names():
+        row = _row(experiment, arguments.on)
+        if arguments.predict_only:
+            earlier = rows[experiment]
+            row["xla"] = earlier.get("xla") if earlier.get("stage") == row.get("stage") else None
+        elif "reason" not in row:
+            row |= _of_compiler(row, arguments.limit_seconds)
+        rows[experiment] = row
+        results.add(rows=[rows[known] for known in sorted(rows)])
+        print(*plan_memory_cells(row), sep="  ", flush=True)
+    print(results.path)
+    return 0
+
+
+def _earlier(name: str) -> dict[str, dict[str, Any]]:
+    """Rows of the result file by experiment; none where other versions compiled them."""
+    path = harness.folder() / f"{name}.json"
+    if not path.exists():
+        return {}
+    record = json.loads(path.read_text())
+    rows = record["rows"] if record["packages"] == _versions() else []
+    return {row["experiment"]: row for row in rows}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _row(experiment: str, accelerator: str) -> dict[str, Any]:
+    """What is predicted of an experiment's step, or why nothing is."""
+    from dawnjax.plan.memory import step_memory
+
+    devices, flags = ARRANGED.get(experiment, (DEVICES, ()))
+    system = parse_system(f"{accelerator}:{devices}")
+    argv = [f"--experiment={experiment}", *flags]
+    row = {"experiment": experiment, "system": system.name, "flags": list(flags)}
+    try:
+        request, _ = parse_request("plan", argv)
+        spec, _ = spec_of(request.experiment.data)
+        memory = step_memory(request.experiment, spec, request.options.mesh, system)
+    # Whatever ends one experiment must not cost the rows of the others.
+    except (RunError, ValueError, ImportError) as error:
+        return {**row, "reason": str(error)}
+    stage = request.experiment.in_stage(memory.stage)
+    # The step alone: no data set beside it, and no call that makes examples.
+    parts = {
+        "state": memory.parameters + memory.optimizer + memory.averages + memory.made,
+        "inputs": memory.inputs,
+        "results": memory.results,
+        "gathered": memory.gathered,
+    }
+    predicted = {"num_bytes": sum(parts.values()), **parts}
+    return {
+        **row,
+        "global_batch_size": stage.global_batch_size,
+        "stage": memory.stage,
+        "predicted": predicted,
+    }
+
+
+def _of_compiler(row: dict[str, Any], limit_seconds: float) -> dict[str, Any]:
+    """XLA's figures, from a process with the compiler's environment; or the reason for none."""
+    request = {
+        "argv": [f"--experiment={row['experiment']}", *row["flags"]],
+        "system": row["system"],
+        "stage": row["stage"],
+    }
+    command = [sys.executable, "-m", "benchmarks.plan_memory", f"--compile={json.dumps(request)}"]
+    environment = compilers.environment(parse_system(row["system"]).accelerator.device.platform)
+    try:
+        started = workers.Worker(command, limit_seconds=limit_seconds, environment=environment)
+    except workers.SideFailed as failure:
+        return {"reason": worker.reason_of(str(failure))}
+    started.close()
+    return {"xla": started.ready}
+
+
+def _compiled(argv: list[str], system: str, stage: int) -> dict[str, int]:
+    """Bytes that XLA says that a step needs on a device."""
+    from dawnjax.feed import InputShapes
+
+    recipes, batch, _ = worker.recipes_of(argv, parse_system(system))
+    recipe = recipes[stage]
+    shapes = InputShapes(recipe.experiment, recipe.spec, "host", batch)
+    program = worker.train_program(recipe, shapes)
+    memory = program.memory_analysis()
+    return {
+        "num_bytes": worker.memory_bytes(program),
+        "arguments": memory.argument_size_in_bytes,
+        "outputs": memory.output_size_in_bytes,
+        "shared": memory.alias_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "code": memory.generated_code_size_in_bytes,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

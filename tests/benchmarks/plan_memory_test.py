@@ -1,0 +1,43 @@
+"""The table of predicted memory beside XLA's: ratios, reasons, and which rows count."""
+
+import json
+
+from benchmarks import harness, plan_memory
+from benchmarks.result_tables.programs import plan_memory as rows_of
+
+
+def row(name, predicted=None, xla=None, **more):
+    sides = {"predicted": predicted, "xla": xla}
+    sizes = {side: size and {"num_bytes": size} for side, size in sides.items()}
+    return {"experiment": name, "system": "h100:8", "flags": [], **sizes, **more}
+
+
+def test_a_row_without_a_compiled_step_says_why_and_counts_nowhere():
+    record = {
+        "rows": [
+            row("a", 1.02e9, 1e9),
+            row("b", 0.5e9, 1e9),
+            row("c", 1e9, reason="no compiler"),
+            row("d", reason="no data"),
+        ]
+    }
+    cells = list(rows_of("plan_memory_h100", record))
+    assert cells[0] == ["`a`", "h100:8", "", "1.02 GB", "1 GB", "1.02"]
+    assert [line[-1] for line in cells[1:]] == [
+        "0.50",
+        "not compiled: no compiler",
+        "not compiled: no data",
+        "1 of 2",
+        "1 of 2",
+    ]
+
+
+def test_rows_of_other_versions_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv(harness.RESULTS_VARIABLE, str(tmp_path))
+    file = tmp_path / "plan_memory_h100.json"
+    assert plan_memory._earlier(file.stem) == {}
+    record = {"packages": plan_memory._versions(), "rows": [row("a", 1, 1)]}
+    file.write_text(json.dumps(record))
+    assert plan_memory._earlier(file.stem)["a"]["xla"] == {"num_bytes": 1}
+    file.write_text(json.dumps({**record, "packages": {"jax": "0.0"}}))
+    assert plan_memory._earlier(file.stem) == {}
