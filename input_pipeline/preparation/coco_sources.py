@@ -94,7 +94,7 @@ def _places(
     places: dict[str, list[Place]] = defaultdict(list)
     for split, part in annotations.items():
         for row, (image, where) in enumerate(zip(part.images, part.where, strict=True)):
-            about = f"{where}: image {image.id} ({image.file_name[-80:]})"
+            about = f"{where}: image {image.id} ({coco_annotations.short_name(image)})"
             base = image.file_name.rpartition("/")[2]
             found = [n for n in by_base.get(base, ()) if _ends_with(n, image.file_name)]
             if not found:

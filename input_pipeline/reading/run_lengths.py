@@ -12,6 +12,9 @@ import numpy as np
 MOST_RUNS = 1_000_000
 """Of a mask; a checkerboard of a thousand pixels a side has as many."""
 
+LARGEST = 2**40
+"""Of a run; the sum of `MOST_RUNS` of them fits into 64 bits."""
+
 
 def counts_of(packed: bytes) -> np.ndarray:
     """Counts int64 [runs] of a packed mask; a ValueError says what is wrong with it."""
@@ -33,8 +36,8 @@ def counts_of(packed: bytes) -> np.ndarray:
                 break
         if len(counts) > 2:
             value += counts[-2]
-        if value < 0:
-            raise ValueError("a run length is negative")
+        if not 0 <= value <= LARGEST:
+            raise ValueError("a run length is negative or too large")
         counts.append(value)
         if len(counts) > MOST_RUNS:
             raise ValueError(f"there are more than {MOST_RUNS:,} run lengths")
