@@ -145,7 +145,7 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
     entries: list[Entry] = []
     runs: list[our_run.OurRun] = []
     problems: list[str] = []
-    files: dict[int, str] = {}  # of the entries read from a file of entries, by their place
+    files: dict[int, Path] = {}  # of the entries read from a file of entries, by their place
     for path in map(Path, paths):
         if not path.exists():
             raise ConfigError(f"there is nothing at {path}")
@@ -153,7 +153,7 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
         if path.suffix == ".jsonl" and path.is_file():
             begin = len(entries)
             entries += read_entries(path)
-            files |= dict.fromkeys(range(begin, len(entries)), path.name)
+            files |= dict.fromkeys(range(begin, len(entries)), path)
         elif directories:
             for directory in directories:
                 try:
@@ -172,14 +172,17 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
     origins: list[str] = []
     seen: set[bytes] = set()
     for place, entry in enumerate(entries):
-        check(entry)
+        try:
+            check(entry)
+        except RunError as error:
+            raise RunError(f"{files[place]}: {error}" if place in files else str(error)) from None
         entry = with_summary_of_trials(entry)
         if (digest := _digest(entry)) not in seen:
             seen.add(digest)
             unique.append(entry)
             # Entries of runs and official files have no origin, so that they keep their source's
             # name.
-            origins.append(files.get(place, ""))
+            origins.append(files[place].name if place in files else "")
     if len(unique) < len(entries):
         problems.append(
             f"{len(entries) - len(unique)} entries were given more than once; each counts once"

@@ -4,7 +4,6 @@ Trials are one entry when `results.origin` finds no difference between them.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from dawnjax.analysis.leaderboard import target_words
 from dawnjax.analysis.our_run import OurRun

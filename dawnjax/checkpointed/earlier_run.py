@@ -21,6 +21,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, changed_texts, read_existing
 from dawnjax.runs.log import log_path
+from dawnjax.runs.summary import FORGED
 from dawnjax.tasks.task import Setting
 from dawnjax.text import escaped
 
@@ -67,7 +68,10 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     """
     directory, record = read_directory(path)
     classes = classes_of_file(experiment_file) if experiment_file else {}
-    experiment = from_json(Experiment, record["experiment"], classes)
+    try:
+        experiment = from_json(Experiment, record["experiment"], classes)
+    except ConfigError as error:
+        raise ConfigError(f"{directory.experiment_file}: {error}") from None
     if data_dir and not hasattr(experiment.data, "data_dir"):
         raise ConfigError(f"--data_dir: {experiment.data.TAG} is read from no directory")
     if data_dir:
@@ -79,7 +83,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
         try:
             spec = experiment.data.spec()
             identity = experiment.identity(spec)
-        except (TypeError, AttributeError, LookupError) as error:
+        except FORGED as error:
             if classes:  # a class of the user's own says itself where it fails
                 raise
             raise ConfigError(

@@ -20,6 +20,7 @@ from dawnjax.errors import RunError
 from dawnjax.machine import jax_settings
 from dawnjax.machine.hardware import MOST_OTHER_WORK, STEADY_SPREAD
 from dawnjax.machine.hosts import OtherWork, processor_name, visible_cores
+from dawnjax.records.bounds import Amount, Rate
 
 DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
 
@@ -45,11 +46,11 @@ class MeasuredPeaks:
     """
 
     key: str
-    flops_per_second: float
-    bytes_per_second: float
-    spread: float
+    flops_per_second: Rate
+    bytes_per_second: Rate
+    spread: Amount
     measured_unix_seconds: float
-    other_work: float
+    other_work: Amount
 
     @property
     def is_steady(self) -> bool:
@@ -76,7 +77,7 @@ def measured_peaks(
     known_by.append(str(jax_settings.recorded()["numbers"].get("XLA_FLAGS", "")))
     key = "|".join([*known_by, dtype, _METHOD])
     path = None if cache == "none" else Path(cache or DEFAULT_CACHE).expanduser()
-    old = _read(path).get(key)
+    old = read_kept(path).get(key)
     if old is not None and old.is_steady and old.flops_per_second >= at_least:
         return old
     # Other work on the machine can only lower a figure: measure unsteady ones again, keep the best.
@@ -134,18 +135,19 @@ def _best(run: Callable[[], Any]) -> tuple[float, float]:
     return best, float(np.median(times)) / best - 1
 
 
-def _read(path: Path | None) -> dict[str, MeasuredPeaks]:
+def read_kept(path: Path | None) -> dict[str, MeasuredPeaks]:
+    """Read the cache, by key; empty where it is absent, damaged or of another version."""
     if path is None:
         return {}
     try:
         return records.read_json(path, dict[str, MeasuredPeaks])
     except (OSError, ValueError):
-        return {}  # none was measured, the file is damaged, or another version wrote it
+        return {}
 
 
 def _write(path: Path | None, key: str, peaks: MeasuredPeaks) -> None:
     if path is None:
         return
-    kept = {**_read(path), key: peaks}
+    kept = {**read_kept(path), key: peaks}
     with contextlib.suppress(RunError):  # costs a measurement the next time
         records.write_json(path, records.plain(kept), indent=1)

@@ -78,9 +78,9 @@ def parse_date(text: str) -> date | None:
 def _price(row: dict[str, str], where: str) -> Price:
     def number(column: str) -> float:
         text = row.get(column, "") or "0"
-        # float() alone would take "nan", "inf" and digits of other scripts.
-        if not re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
-            raise ConfigError(f"{where}: {column} is {text!r}, not a number")
+        # float() alone would take "nan", "inf" and digits of other scripts; more make infinity.
+        if not re.fullmatch(r"\d{1,20}(\.\d{1,20})?", text, re.ASCII):
+            raise ConfigError(f"{where}: {column} is {text[:40]!r}, not a number")
         return float(text)
 
     terms, day_of = row.get("terms", "") or ON_DEMAND, row.get("day_of", "") or "list"

@@ -22,6 +22,7 @@ from dawnjax.official.exported_run import (
     naming_faults,
 )
 from dawnjax.official.outcome import printable
+from dawnjax.records.bounds import Amount, Count, StepSeconds
 from dawnjax.runs.spent import spent
 from dawnjax.tasks.metric import KNOWN_METRICS
 
@@ -174,15 +175,15 @@ def _training_entry(run: ExportedRun) -> _Entry:
 
 
 class _Device(TypedDict):
-    used: int
+    used: Count
     kind: str
     processor: str
 
 
 class _Latency(TypedDict):
-    mean: float
-    p50: float | None
-    p99: float | None
+    mean: StepSeconds
+    p50: StepSeconds | None
+    p99: StepSeconds | None
 
 
 class _Measurement(TypedDict):
@@ -190,15 +191,15 @@ class _Measurement(TypedDict):
     device: _Device
     versions: dict[str, str]
     latency_seconds: _Latency
-    cost_of_10000_usd: float | None
-    price_per_hour_usd: float | None
+    cost_of_10000_usd: Amount | None
+    price_per_hour_usd: Amount | None
     quality: dict[str, Any]
     reached: bool | None
     metrics: list[dict[str, Any]]
     experiment: str
     model: str
     compute_dtype: str
-    examples: int
+    examples: Count
     timed: str
     date: str
 

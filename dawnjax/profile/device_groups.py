@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+_MOST_DEVICES = 10**6
+"""Of a group; a stranger's program may say any number."""
+
 
 def group_size(text: str, num_devices: int) -> int:
     """Number of devices in one group of a collective; all devices where no group is listed.
@@ -44,12 +47,12 @@ def passed_along(pairs: str) -> list[int]:
     """
     found = [(int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", pairs)]
     following = dict(found)
-    order: list[int] = []
+    order: dict[int, None] = {}
     device = next((a for a, b in found if a != b), None)
     while device is not None and device not in order:
-        order.append(device)
+        order[device] = None
         device = following.get(device)
-    return order
+    return list(order)
 
 
 def mesh_axes(groups: str, pairs: str, mesh: Mapping[str, int]) -> str:
@@ -70,7 +73,7 @@ def mesh_axes(groups: str, pairs: str, mesh: Mapping[str, int]) -> str:
 def _first_group(text: str) -> list[int]:
     tiled = re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     if tiled:
-        devices = np.arange(int(tiled[1]) * int(tiled[2]))
+        devices = _numbered(int(tiled[1]) * int(tiled[2]))
         # XLA's iota form: number, reshape, transpose, then cut into groups.
         devices = devices.reshape([int(size) for size in tiled[3].split(",")])
         order = [int(axis) for axis in (tiled[4] or "").split(",") if axis]
@@ -82,8 +85,14 @@ def _first_group(text: str) -> list[int]:
         axes = re.findall(r"'([^']*)'=(\d+)", mesh[1])
         along = set(re.findall(r"'([^']*)'", mesh[2]))
         sizes = [int(size) for _, size in axes]
-        devices = np.arange(math.prod(sizes)).reshape(sizes)
+        devices = _numbered(math.prod(sizes)).reshape(sizes)
         place = tuple(slice(None) if name in along else 0 for name, _ in axes)
         return devices[place].reshape(-1).tolist()
     listed = re.search(r"\{([\d,\s]+)\}", text)
     return [int(device) for device in listed[1].split(",")] if listed else []
+
+
+def _numbered(devices: int) -> np.ndarray:
+    if devices > _MOST_DEVICES:
+        raise ValueError(f"a collective has {devices} devices")
+    return np.arange(devices)

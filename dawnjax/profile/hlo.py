@@ -58,6 +58,12 @@ _CONVOLUTION_CALLS = {
 
 _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
 
+_MOST_WALKED = 2_000_000
+"""Instructions with those of what they call; of calls inside each other there may be 2**n."""
+
+_LARGEST = 10**30
+"""Of FLOPs and bytes in all runs; a sum of as many stays finite."""
+
 
 def analyze(text: str, unknown_rounds: int = 1) -> Program:
     """Count a program's `compiled.as_text()`; an uncounted loop runs `unknown_rounds` times."""
@@ -80,6 +86,7 @@ class _Counter:
         self._ops: dict[str, Op] = {}
         self._collectives: dict[str, Collective] = {}
         self._branches: dict[str, frozenset[str]] = {}
+        self._walked = 0
 
     def count(self) -> Program:
         self._walk(self._module.entry, 1)
@@ -96,6 +103,9 @@ class _Counter:
         if computation is None:
             return
         for instruction in computation.instructions.values():
+            self._walked += 1
+            if self._walked > _MOST_WALKED:
+                raise ValueError(f"its calls lead to more than {_MOST_WALKED:,} instructions")
             match instruction.opcode:
                 case opcode if opcode in _FREE or opcode.endswith("-done"):
                     continue
@@ -162,6 +172,8 @@ class _Counter:
                 scope = _producer_scope(outer, given[index])
             scope = scope or scope_of(instruction.op_name)
             scope_bytes[scope] = scope_bytes.get(scope, 0) + operand.num_bytes * factor
+        if sum(scope_bytes.values()) * max(1, runs) > _LARGEST:
+            raise ValueError(f"{named.name} exchanges more than any collective")
         self._collectives[named.name] = Collective(
             named.name,
             kind,
@@ -216,12 +228,15 @@ class _Counter:
 
     def _add_op(self, computation: Computation, instruction: Instruction, runs: int) -> None:
         flops = self._instruction_flops(computation, instruction)
+        num_bytes = self._bytes(computation, instruction)
+        if max(flops.product, flops.other, num_bytes, 1) * runs > _LARGEST:
+            raise ValueError(f"{instruction.name} has more work than an op of any program")
         self._ops[instruction.name] = Op(
             name=instruction.name,
             opcode=instruction.opcode,
             product_flops=flops.product,
             other_flops=flops.other,
-            num_bytes=self._bytes(computation, instruction),
+            num_bytes=num_bytes,
             runs=runs,
             product_dtype=flops.dtype,
             passes=flops.passes,
@@ -295,10 +310,11 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
     updates = [result for result in results if result.opcode == "dynamic-update-slice"]
     # An update in place neither reads nor writes the rest of its array.
     updated = {update.operands[0] for update in updates if update.operands}
+    known: dict[str, int | None] = {}
     for instruction in inner.instructions.values():
         if instruction.opcode != "parameter" or instruction.name in updated:
             continue
-        sliced = _sliced_elements(inner, instruction)
+        sliced = _sliced_elements(inner, instruction, known)
         if sliced is None or sliced > instruction.size:
             total += instruction.num_bytes
         else:
@@ -312,14 +328,28 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
     return total or fusion.num_bytes
 
 
-def _sliced_elements(inner: Computation, value: Instruction) -> int | None:
-    """Elements of a value that slices take; None where anything else reads it."""
+def _sliced_elements(
+    inner: Computation, value: Instruction, known: dict[str, int | None]
+) -> int | None:
+    """Elements of a value that slices take; None where anything else reads it.
+
+    `known` has those of values that were asked for: a value is asked for once, whatever the graph.
+    """
+    if value.name not in known:
+        known[value.name] = None  # also ends a cycle in a damaged program
+        known[value.name] = _elements_of_slices(inner, value, known)
+    return known[value.name]
+
+
+def _elements_of_slices(
+    inner: Computation, value: Instruction, known: dict[str, int | None]
+) -> int | None:
     elements = 0
     for user in inner.users[value.name]:
         if user.opcode in ("slice", "dynamic-slice", "gather"):
             elements += user.size
         elif user.opcode in _ELEMENT_WISE and user.size == value.size and user is not inner.root:
-            behind = _sliced_elements(inner, user)
+            behind = _sliced_elements(inner, user, known)
             if behind is None:
                 return None
             elements += behind
@@ -387,8 +417,9 @@ def _producer_scope(computation: Computation, instruction: Instruction) -> str:
 
 
 def _literal(computation: Computation, instruction: Instruction) -> int | None:
-    while instruction.opcode == "copy":
-        instruction = computation.operands(instruction)[0]
+    for _ in range(16):  # as in `_producer_scope`
+        if instruction.opcode == "copy":
+            instruction = computation.operands(instruction)[0]
     text = instruction.attribute("literal") if instruction.opcode == "constant" else ""
     return int(text) if re.fullmatch(r"-?\d+", text) else None
 

@@ -21,10 +21,11 @@ _BITS = {
 }
 # fmt: on
 
-_ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
+# From the start of a word to the next bracket: no long word and no row of brackets takes long.
+_ARRAY = re.compile(r"(?<!\w)([a-z]\w*+)\[([^\[\]]*+)\]")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([^\s=]+) = (.*)$")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\{\s*$")
-_COMMENT = re.compile(r"/\*.*?\*/")
+_COMMENT = re.compile(r"/\*.{0,200}?\*/")
 _TABLE_ROW = re.compile(r"^(\d+) (.*)$")
 _MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[{}()\[\], ]')
 

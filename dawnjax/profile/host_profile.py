@@ -25,7 +25,8 @@ from dawnjax.profile.hlo import analyze
 from dawnjax.profile.program import Program
 from dawnjax.profile.straggler import NO_TRACE, Straggler, find_straggler
 from dawnjax.profile.trace import Interval, Trace
-from dawnjax.profile.windows import read_files
+from dawnjax.profile.windows import PROGRAM_FILE, read_files
+from dawnjax.runs.summary import FORGED
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which the two methods may differ before the result says so."""
@@ -377,8 +378,9 @@ def read_profile(folder: Path) -> HostProfile:
     capture, text = read_files(folder)
     try:
         program = analyze(text)
-    except ValueError as error:
-        raise ConfigError(f"{folder} holds no whole profile: {error}") from None
+    except (RunError, *FORGED) as error:
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ConfigError(f"{folder} holds no whole profile: {PROGRAM_FILE}: {why}") from None
     return build_profile(folder, capture, program)
 
 

@@ -28,6 +28,9 @@ _COLLECTIVES = (*COLLECTIVES, "ncclDevKernel")
 _HOST_STRIDE = 10_000
 """Between the process numbers of two hosts in the file: a host has a few, one a device."""
 
+_MOST_MICROSECONDS = 1e18
+"""Of a time; now is 1.8e15 since 1970."""
+
 
 class _Events(TypedDict):
     traceEvents: list[Any]
@@ -94,6 +97,11 @@ def _is_kept(event: Any) -> bool:
         return False
     times = [event[name] for name in ("ts", "dur") if name in event]
     if any(isinstance(time, bool) or not isinstance(time, int | float) for time in times):
+        return False
+    # A number that overflows in a sum would be written as no JSON.
+    if any(abs(time) > _MOST_MICROSECONDS for time in times):
+        return False
+    if not isinstance(event.get("pid"), int | str | None):
         return False
     return not event["name"].startswith(_NOISE)
 

@@ -8,6 +8,7 @@ a line of ops and one of asynchronous ops; FLOPs, bytes and categories stand in 
 import bisect
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -132,7 +133,7 @@ def read_trace(path: Path) -> Trace:
         if num_events > MOST_EVENTS:
             raise TraceError(f"{path} holds more than {MOST_EVENTS:,} events; profile fewer steps")
         if plane.name == _ENVIRONMENT_PLANE:
-            start_unix_ns = int(plane.stats(plane.proto).get("profile_start_time") or 0)
+            start_unix_ns = _whole(plane.stats(plane.proto).get("profile_start_time"))
             continue
         if plane.name == "/host:CPU":
             spans += _host_spans(plane)
@@ -164,7 +165,7 @@ def collective_kind(name: str) -> str:
     return match[1] if match else ""
 
 
-_DEVICE_PLANE = re.compile(r"^/device:(TPU|GPU):\d+$")
+_DEVICE_PLANE = re.compile(r"^/device:(TPU|GPU):\d{1,9}$")
 _ENVIRONMENT_PLANE = "Task Environment"
 
 
@@ -282,8 +283,13 @@ def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
     # The long name is the instruction's text.
     long_name = metadata.name.removeprefix("%").split(" = ", 1)[0]
     category = str(stats.get("hlo_category") or "")
-    flops, num_bytes = stats.get("flops") or 0, stats.get("bytes_accessed") or 0
-    return metadata.display_name or long_name, category, int(flops), int(num_bytes)
+    flops, num_bytes = _whole(stats.get("flops")), _whole(stats.get("bytes_accessed"))
+    return metadata.display_name or long_name, category, flops, num_bytes
+
+
+def _whole(stat: Any) -> int:
+    """Number in a stat; 0 for any other value, of which a stranger's file may have each."""
+    return int(stat) if isinstance(stat, int | float) and math.isfinite(stat) else 0
 
 
 class _Modules:

@@ -3,12 +3,20 @@
 import math
 import zlib
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
-
-from msgspec import Meta
+from typing import Any, NotRequired, TypedDict
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
+from dawnjax.records.bounds import (
+    Amount,
+    Count,
+    Place,
+    Rate,
+    Seconds,
+    Step,
+    StepSeconds,
+    Text,
+)
 
 PROGRAM_FILE = "train_program.txt.gz"
 CAPTURE_FILE = "capture.json"
@@ -18,50 +26,39 @@ _MOST_CAPTURE_BYTES = 2**26
 """Limits for the program's text (of ResNet-50: some MB) and for `capture.json`."""
 
 
-# Bounds keep a sum, a ratio or a loop over hosts of a stranger's numbers finite.
-_Text = Annotated[str, Meta(max_length=1000)]
-_Count = Annotated[int, Meta(ge=1, le=10**6)]
-_Place = Annotated[int, Meta(ge=0, le=10**5)]
-_Step = Annotated[int, Meta(ge=0, lt=2**31)]
-_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-_StepSeconds = Annotated[float, Meta(ge=1e-9, le=1e9)]
-_Amount = Annotated[float, Meta(ge=0, le=1e30)]
-_Rate = Annotated[float, Meta(ge=1, le=1e30)]
-
-
 class _Peaks(TypedDict):
-    flops_per_second: _Rate
-    bytes_per_second: _Rate
-    spread: _Seconds
+    flops_per_second: Rate
+    bytes_per_second: Rate
+    spread: Seconds
 
 
 class _Capture(TypedDict):
     """Fields of `capture.json` that a profile reads; steps are `(first, last)`."""
 
-    process_index: _Place
-    platform: _Text
-    device_kind: _Text
-    num_devices: _Count
-    mesh: NotRequired[dict[str, _Count]]
-    machine_devices: _Count
-    machine_processes: NotRequired[_Count]
-    machine_cores: _Count
-    module: _Text
-    steps: tuple[_Step, _Step]
+    process_index: Place
+    platform: Text
+    device_kind: Text
+    num_devices: Count
+    mesh: NotRequired[dict[str, Count]]
+    machine_devices: Count
+    machine_processes: NotRequired[Count]
+    machine_cores: Count
+    module: Text
+    steps: tuple[Step, Step]
     stage: NotRequired[dict[str, Any] | None]
-    step_seconds: _StepSeconds
-    model_flops_per_step: _Amount | None
-    model_flops_reason: _Text
-    executed_dtype: _Text
+    step_seconds: StepSeconds
+    model_flops_per_step: Amount | None
+    model_flops_reason: Text
+    executed_dtype: Text
     measured_peaks: _Peaks | None
     in_run: NotRequired[bool]
-    real_step_seconds: NotRequired[list[_StepSeconds]]
-    slowest_twin_step_seconds: NotRequired[list[_StepSeconds]]
-    traced_slowest_twin_step_seconds: NotRequired[_StepSeconds | None]
-    twin_reason: NotRequired[_Text]
+    real_step_seconds: NotRequired[list[StepSeconds]]
+    slowest_twin_step_seconds: NotRequired[list[StepSeconds]]
+    traced_slowest_twin_step_seconds: NotRequired[StepSeconds | None]
+    twin_reason: NotRequired[Text]
     shortest_runs: dict[str, list[int]]
     neighbours: NotRequired[list[list[tuple[int, int]]]]
-    least_wait_seconds_per_step: NotRequired[_Seconds | None]
+    least_wait_seconds_per_step: NotRequired[Seconds | None]
 
 
 def read_files(folder: Path) -> tuple[dict[str, Any], str]:

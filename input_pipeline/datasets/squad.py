@@ -256,6 +256,8 @@ def _read_texts(directory: pathlib.Path, selection: Selection) -> EvaluatedTexts
     wanted = [len(encoded["eval_context_ends"])] + 3 * [len(encoded["eval_passage"])]
     if [len(getattr(texts, field.name)) for field in dataclasses.fields(Texts)] != wanted:
         raise DataError(f"{directory / TEXTS_FILE}: damaged (other counts than the arrays)")
+    if not all(texts.answers):
+        raise DataError(f"{directory / TEXTS_FILE}: damaged (a question has no reference answer)")
     return texts_of(texts.contexts, texts.questions, texts.answers, encoded, selection)
 
 

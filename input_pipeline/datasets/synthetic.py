@@ -25,6 +25,9 @@ STD = (2 * (128**2 - 1) / 12) ** 0.5 / 255
 _PATTERN_STREAM = 2**63
 _NOISE_STREAMS: dict[Split, int] = {"train": 2**63 + 1, "eval": 2**63 + 2}
 
+_MOST_CHANNELS = 2**16
+"""Each has a mean and a deviation in the specification, which an `experiment.json` asks for."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Synthetic:
@@ -55,6 +58,10 @@ class Synthetic:
             if getattr(self, field.name) < least:
                 value = getattr(self, field.name)
                 raise ValueError(f"data.{field.name}={value} must be {least} or more")
+        if self.image_channels > _MOST_CHANNELS:
+            raise ValueError(
+                f"data.image_channels={self.image_channels} is above {_MOST_CHANNELS:,}"
+            )
         return DatasetSpec(
             num_train_examples=self.num_train_examples,
             num_eval_examples=self.num_eval_examples,

@@ -102,7 +102,7 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
             _check_image(name, image)
             for is_there in (image.id in images, image.file_name in paths):
                 if is_there:
-                    raise DataError(f"{name}: image {image.id} ({_short(image)}) is there twice")
+                    raise DataError(f"{_about(name, image)} is there twice")
             images[image.id], paths[image.file_name] = (image, name), image.id
     if not images:
         raise DataError(f"{first_name}: holds no images")
@@ -118,7 +118,7 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
             if annotation.image_id not in images:
                 raise DataError(f"{where} is of image {annotation.image_id}, which is not there")
             image, _ = images[annotation.image_id]
-            where = f"{where} of image {image.id} ({_short(image)})"
+            where = f"{where} of image {image.id} ({short_name(image)})"
             if annotation.category_id not in numbers:
                 raise DataError(f"{where} is of category {annotation.category_id}, which is none")
             _check_box(where, annotation, image)
@@ -211,7 +211,7 @@ def _check_image(name: str, image: Image) -> None:
     fits = all(0 < side <= _MOST_SIDE for side in sides)
     if not fits or image.height * image.width > LARGEST_PIXELS:
         raise DataError(
-            f"{name}: image {image.id} ({_short(image)}) has {image.width}x{image.height} pixels; "
+            f"{_about(name, image)} has {image.width}x{image.height} pixels; "
             f"1 to {LARGEST_PIXELS:,} are read"
         )
     if not image.file_name:
@@ -280,8 +280,13 @@ def _run_lengths(given: dict[str, Any], height: int, width: int) -> bytes:
     return run_lengths.packed_counts(values)
 
 
-def _short(image: Image) -> str:
-    name = image.file_name
+def _about(name: str, image: Image) -> str:
+    return f"{name}: image {image.id} ({short_name(image)})"
+
+
+def short_name(image: Image) -> str:
+    """Name of an image in a message: one line."""
+    name = " ".join(image.file_name.split())
     return name if len(name) <= 80 else f"...{name[-77:]}"
 
 

@@ -92,7 +92,7 @@ def _places(
     places: dict[str, list[Place]] = defaultdict(list)
     for split, part in annotations.items():
         for row, (image, where) in enumerate(zip(part.images, part.where, strict=True)):
-            about = f"{where}: image {image.id} ({image.file_name[-80:]})"
+            about = f"{where}: image {image.id} ({coco_annotations.short_name(image)})"
             parts = image.file_name.count("/") + 1
             if parts not in by_end:
                 by_end[parts] = _by_end(sizes, parts)

@@ -157,13 +157,15 @@ def _copy_images(directory: pathlib.Path, source: Source, progress: Callable[[in
     """Check and copy all images; returns where each lies."""
     done, spans = _begin_or_resume(directory, source)
     wanted = (member for member in source.members() if member.name in source.places)
-    parts = itertools.islice(wanted, done, None)
+    places = [p for member in itertools.islice(wanted, done) for p in source.places[member.name]]
+    if sorted(places) != sorted((split, row) for split in SPLITS for row in spans[split]):
+        raise DataError(f"{directory / JOURNAL_FILE}: is damaged; remove it, and prepare again")
     files = {s: os.fdopen(records.open_append(path), "ab") for s, path in _paths(directory).items()}
     threads = concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1)
     journal = os.fdopen(records.open_append(directory / JOURNAL_FILE), "a")
     with files["train"], files["eval"], threads, journal:
         # A tar is read in its order; what is decoded at once was read before.
-        while contents := [(m, m.read()) for m in itertools.islice(parts, FILES_AT_ONCE)]:
+        while contents := [(m, m.read()) for m in itertools.islice(wanted, FILES_AT_ONCE)]:
             jobs = [threads.submit(check_image, source, member, data) for member, data in contents]
             for job in jobs:
                 job.result()
@@ -207,10 +209,10 @@ def _begin_or_resume(directory: pathlib.Path, source: Source) -> tuple[int, Span
     header = json.dumps({"listing": source.listing})
     paths, journal = _paths(directory), directory / JOURNAL_FILE
     lines = list(whole_lines(journal))
-    there = _spans_of(lines[1:]) if lines[:1] == [header] else None
+    there = _spans_of(lines[1:], source) if lines[:1] == [header] else None
     if there is not None:
         done, spans = there
-        ends = {s: max((sum(span) for span in spans[s].values()), default=0) for s in SPLITS}
+        ends = {s: sum(length for _, length in spans[s].values()) for s in SPLITS}
         if all(_holds(paths[split], ends[split]) for split in SPLITS):
             for split in SPLITS:  # a kill can leave bytes that no line vouches for
                 os.truncate(paths[split], ends[split])
@@ -222,18 +224,25 @@ def _begin_or_resume(directory: pathlib.Path, source: Source) -> tuple[int, Span
     return 0, {split: {} for split in SPLITS}
 
 
-def _spans_of(lines: list[str]) -> tuple[int, Spans] | None:
+def _spans_of(lines: list[str], source: Source) -> tuple[int, Spans] | None:
     """Files and spans that the lines of a journal vouch for; None if one is damaged."""
     done = 0
     spans: Spans = {split: {} for split in SPLITS}
+    ends = dict.fromkeys(SPLITS, 0)
     for line in lines:
         try:
             part = records.decode(line, _Part)
         except ValueError:
             return None
+        if not done < part.files <= len(source.places):
+            return None
         done = part.files
         for split, row, start, length in part.images:
+            rows = range(len(source.annotations[split].images))
+            if row not in rows or row in spans[split] or start != ends[split] or length < 1:
+                return None
             spans[split][row] = (start, length)
+            ends[split] += length
     return done, spans
 
 

@@ -94,7 +94,10 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
                 record = records.decode(line, _Part)
             except ValueError:
                 break
-            if record.split not in source.splits or record.rows < 1:
+            if record.split not in source.splits:
+                break
+            # More rows than there are would leave images that nobody wrote.
+            if not 1 <= record.rows <= len(source.splits[record.split].labels):
                 break
             done[record.split] = record.rows
     else:

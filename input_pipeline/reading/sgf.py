@@ -34,7 +34,8 @@ def read_moves(path: pathlib.Path, side: int, most_moves: int) -> list[int]:
     moves: list[int] = []
     game, has_size = _Board(side), False
     for name, values in _properties(path):
-        where = f"{path}: {name}[{values[0][:20]}]"
+        shown = " ".join(values[0].split())[:20]
+        where = f"{path}: {name[:20]}[{shown}]"
         if name == "SZ":
             has_size = True
             if values != [str(side)]:
@@ -43,7 +44,7 @@ def read_moves(path: pathlib.Path, side: int, most_moves: int) -> list[int]:
             reason = _SETUP.get(name, "gives a handicap")
             raise DataError(f"{where}: {reason}; a game must begin on the empty board")
         elif name in ("B", "W"):
-            where = f"{path}: move {len(moves) + 1}, {name}[{values[0][:20]}]"
+            where = f"{path}: move {len(moves) + 1}, {name}[{shown}]"
             if not has_size:
                 raise DataError(f"{where}: comes before SZ[{side}], the size of the board")
             if len(moves) == most_moves:

@@ -35,6 +35,7 @@ def test_there_and_back_as_pycocotools(share):
         (b"2\x00", "byte 1 of the run lengths is none"),
         (b"oooooooooooooo", "byte 11 of the run lengths is none"),
         (b"1O", "a run length is negative"),
+        (run_lengths.packed_counts(np.array([2**50])), "a run length is endless"),
     ],
 )
 def test_damage_is_named(packed, message):

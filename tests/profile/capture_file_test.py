@@ -5,41 +5,16 @@ import gzip
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forged import forge, places, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import CAPTURE
 
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.profile.windows import CAPTURE_FILE, PROGRAM_FILE, read_files
-
-CAPTURE: dict[str, Any] = {
-    "process_index": 0,
-    "platform": "cpu",
-    "device_kind": "cpu",
-    "executed_dtype": "float32",
-    "num_devices": 2,
-    "machine_cores": 8,
-    "machine_devices": 2,
-    "machine_processes": 1,
-    "module": "jit_train",
-    "steps": [10, 14],
-    "step_seconds": 1e-4,
-    "model_flops_per_step": 5e5,
-    "model_flops_reason": "",
-    "shortest_runs": {"all-reduce.1": [100, 200]},
-    "neighbours": [[[0, 10], [20, 30]]],
-    "measured_peaks": {"flops_per_second": 1e12, "bytes_per_second": 1e11, "spread": 0.1},
-    "in_run": True,
-    "real_step_seconds": [1e-4],
-    "slowest_twin_step_seconds": [9e-5],
-    "traced_slowest_twin_step_seconds": None,
-    "twin_reason": "",
-    "least_wait_seconds_per_step": 1e-6,
-}
 
 
 @pytest.fixture(scope="module")

@@ -146,3 +146,13 @@ def test_intervals_are_sets_of_moments(first, second):
     assert moments(subtract(first_union, second_union)) == moments(first) - moments(second)
     assert moments(intersect(first_union, second_union)) == moments(first) & moments(second)
     assert all(a[1] < b[0] for a, b in zip(first_union, first_union[1:], strict=False))
+
+
+def test_a_start_that_is_no_number_is_not_known(tmp_path):
+    file = gpu_trace(tmp_path)
+    space = new_space()
+    plane = space.planes.add(name="Task Environment")
+    plane.stat_metadata[1].name = "profile_start_time"
+    plane.stats.add(metadata_id=1).str_value = "soon"
+    file.write_bytes(file.read_bytes() + space.SerializeToString())
+    assert read_trace(file).start_unix_ns == 0

@@ -8,6 +8,31 @@ from dawnjax.profile.xplane import message
 US = 10**6
 """Picoseconds in a microsecond, the unit of the fixtures' times."""
 
+CAPTURE: dict[str, Any] = {
+    "process_index": 0,
+    "platform": "cpu",
+    "device_kind": "cpu",
+    "executed_dtype": "float32",
+    "num_devices": 2,
+    "machine_cores": 8,
+    "machine_devices": 2,
+    "machine_processes": 1,
+    "module": "jit_train",
+    "steps": [10, 14],
+    "step_seconds": 1e-4,
+    "model_flops_per_step": 5e5,
+    "model_flops_reason": "",
+    "shortest_runs": {"all-reduce.1": [100, 200]},
+    "neighbours": [[[0, 10], [20, 30]]],
+    "measured_peaks": {"flops_per_second": 1e12, "bytes_per_second": 1e11, "spread": 0.1},
+    "in_run": True,
+    "real_step_seconds": [1e-4],
+    "slowest_twin_step_seconds": [9e-5],
+    "traced_slowest_twin_step_seconds": None,
+    "twin_reason": "",
+    "least_wait_seconds_per_step": 1e-6,
+}
+
 
 class PlaneMaker:
     """Builds one plane of a trace."""

@@ -1,0 +1,464 @@
+"""Records that the package reads: an honest file of each, its reader and its refusal.
+
+Data, run logs, manifests of checkpoints, official files, plans and users' files have campaigns of
+their own. Left out is what one of our processes writes for another that it has started.
+"""
+
+import csv
+import dataclasses
+import gzip
+import io
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import hostile_makers
+import traces
+from fuzzed import Record, in_lines, of
+from fuzzed_data import encoded
+from made_entries import entry_of
+from made_logs import METRICS
+from made_runs import write_run
+
+from dawnjax import records
+from dawnjax.analysis import counts, loading
+from dawnjax.analysis.origin import Origin
+from dawnjax.checkpointed import earlier_run
+from dawnjax.checkpointed.exported_weights import (
+    KEY,
+    DescribedExperiment,
+    Description,
+    exported,
+)
+from dawnjax.checkpointed.published_weights import INDEX, PublishedWeights
+from dawnjax.cluster import launched
+from dawnjax.commands import check
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.machine import measured_peaks, prices
+from dawnjax.models.published_llama import Published
+from dawnjax.official import export_dawnbench, importer
+from dawnjax.profile import host_profile, timeline, trace, windows
+from dawnjax.race.entry import Beside, Entry, Trial, read_entry
+from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict
+from dawnjax.results.entries import write_entries
+from dawnjax.runs import directory, kept_pictures
+from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.summary import summarize_log
+from dawnjax.study import changes
+from dawnjax.study.design import Arm, Look, Study, StudyFolder
+from dawnjax.study.reading import read_study
+from dawnjax.study.sides import read_side
+
+# Studies, races and results.
+
+
+def study(path: Path) -> bytes:
+    axes = ("num_epochs=1,2", "optimizer.base_learning_rate=log(0.01,1)")
+    made = Study(experiment="digits", kind="grid", axes=axes, seeds=10, looks=2)
+    arms = (Arm("a", ("--num_epochs=1",)), Arm("b", ("--num_epochs=2",), 2))
+    origins = {"a": Origin("identity", ("steps_per_call=2",))}
+    StudyFolder(path.parent).write(made, arms, [Look(5, 0.01)], origins)
+    return path.read_bytes()
+
+
+TRIAL = Trial(seed=1, reached=True, seconds=5.5, quality=0.99)
+BESIDE = Beside(
+    word="faster",
+    why="",
+    ratio=0.6,
+    low=0.5,
+    high=0.7,
+    ends="99 %",
+    p_value=0.001,
+    is_paired=True,
+)
+ENTRY = Entry(
+    schema_version=1,
+    name="mine",
+    track="digits",
+    date="2026-01-02",
+    experiment={"name": "digits", "num_epochs": 2.0},
+    options={"steps_per_call": 2},
+    source="mine.py",
+    environment={"jax": "0.10.2", "cores": 2, "price": None},
+    trials=(TRIAL,),
+    rivals=(TRIAL, TRIAL),
+    rival="the baseline",
+    claim=BESIDE,
+    files={"source/mine.py": "0" * 64},
+)
+VERDICT = JudgedEntry(
+    name="mine",
+    track="digits",
+    state="state",
+    entry_hash="0" * 64,
+    date="2026-01-02",
+    word="accepted",
+    baseline=BESIDE,
+    sides={"mine": SideResult(trials=(TRIAL,), mean_seconds=6.0, preparation_seconds=5.0)},
+    versions={"jax": "0.10.2"},
+    gpu_seconds=6.0,
+    cost_usd=0.01,
+)
+
+
+def verdict(path: Path) -> object:
+    read = read_verdict(path.parent, "mine")
+    if read is not None:
+        in_lines(read.text().split("\n"))
+    return read
+
+
+def entries(path: Path) -> bytes:
+    made = entry_of([10.0, 12.5, None], total=20.0, warnings=("odd",), config={"num_epochs": 2.0})
+    write_entries(path, [made])
+    return path.read_bytes()
+
+
+def loaded(path: Path) -> object:
+    found, _ = loading.load_with_runs(path)
+    in_lines(found.problems)
+    return list(found), found.records()
+
+
+def result(path: Path) -> bytes:
+    write_run(path.parent, interrupted=True)
+    events, _ = read_events(log_path(path.parent, 0))
+    return json.dumps(summarize_log(events).to_json()).encode()
+
+
+def checked(path: Path) -> None:
+    faults, notes = check.check_run(path.parent)
+    in_lines([*faults, *notes])
+
+
+def experiment(path: Path) -> bytes:
+    made = load_experiment("synthetic_image")
+    spec = made.data.spec()
+    return json.dumps(
+        {
+            "schema_version": 1,
+            "run_id": "r",
+            "seed": 0,
+            "identity": made.identity(spec),
+            "identity_fields": made.identity_fields(spec),
+            "overrides": {},
+            "source": None,
+            "experiment": to_json(made),
+            "settings": {"numbers": {}, "others": {}},
+        }
+    ).encode()
+
+
+MEASUREMENT = {
+    "data": {"name": "CIFAR-10", "benchmark": "CIFAR-10", "evidence": ""},
+    "device": {"used": 1, "kind": "cpu", "processor": "a CPU"},
+    "versions": {"jax": "0.10.2", "flax": "0.12.0", "dawnjax": "0.1.0"},
+    "latency_seconds": {"mean": 0.002, "p50": 0.002, "p99": None},
+    "cost_of_10000_usd": 0.01,
+    "price_per_hour_usd": 3.6,
+    "quality": {"top_1_accuracy": 0.945},
+    "reached": True,
+    "metrics": [metric.to_json() for metric in METRICS],
+    "experiment": "cifar10_resnet18",
+    "model": "resnet",
+    "compute_dtype": "float32",
+    "examples": 1000,
+    "timed": "from the host and back",
+    "date": "2026-01-02",
+}
+
+
+def measurement(path: Path) -> object:
+    out = path.parent / "out"
+    try:
+        [file] = export_dawnbench.export([path], out, author="A")
+        told = json.loads(file.read_text())
+        assert min(told["latency"], told.get("cost", 0), told.get("costPerHour", 0)) >= 0, told
+        return told
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+# Profiles.
+
+PROGRAM = """\
+HloModule jit_train, num_partitions=2
+
+FileNames
+1 "model.py"
+
+FileLocations
+1 {file_name_id=1 line=12}
+
+StackFrames
+1 {file_location_id=1}
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%body (p: (s32[], f32[8,16])) -> (s32[], f32[8,16]) {
+  %p = (s32[], f32[8,16]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %v = f32[8,16]{1,0} get-tuple-element(%p), index=1
+  ROOT %both = (s32[], f32[8,16]) tuple(%next, %v)
+}
+
+%condition (p: (s32[], f32[8,16])) -> pred[] {
+  %p = (s32[], f32[8,16]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %four = s32[] constant(4)
+  ROOT %less = pred[] compare(%i, %four), direction=LT
+}
+
+ENTRY %main () -> f32[8,16] {
+  %x = f32[8,32]{1,0} parameter(0)
+  %y = f32[32,16]{1,0} parameter(1)
+  %image = f32[2,8,8,3]{3,2,1,0} parameter(2)
+  %kernel = f32[3,3,3,4]{3,2,1,0} parameter(3)
+  %convolution.1 = f32[2,8,8,4]{3,2,1,0} convolution(%image, %kernel), window={size=3x3 \
+pad=1_1x1_1}, dim_labels=b01f_01io->b01f, metadata={op_name="jit(f)/stem/conv" stack_frame_id=1}
+  %dot.1 = f32[8,16]{1,0} dot(%x, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %attention = f32[2,4,8,16]{3,2,1,0} custom-call(%image), custom_call_target="__cudnn$fmhaSoftmax\
+", backend_config={"intermediate_tensor_shape":{"dimensions":["2","4","8","8"]},\
+"mask_type":"CAUSAL"}
+  %zero = s32[] constant(0)
+  %init = (s32[], f32[8,16]) tuple(%zero, %dot.1)
+  %while.1 = (s32[], f32[8,16]) while(%init), condition=%condition, body=%body
+  ROOT %all-reduce.1 = f32[8,16]{1,0} all-reduce(%dot.1), replica_groups=[1,2]<=[2], to_apply=%add
+}
+"""
+
+
+def window(path: Path) -> bytes:
+    packed(path.parent / windows.PROGRAM_FILE, PROGRAM.encode())
+    return of(traces.CAPTURE)(path)
+
+
+def program(path: Path) -> bytes:
+    (path.parent / windows.CAPTURE_FILE).write_bytes(of(traces.CAPTURE)(path))
+    return PROGRAM.encode()
+
+
+def packed(path: Path, content: bytes) -> None:
+    path.write_bytes(gzip.compress(content, 1, mtime=0))
+
+
+def host(path: Path) -> bytes:
+    """Trace of a second host, beside that of the first."""
+    times = range(1000, 7000, 1000)
+    made = [{"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "/host:CPU"}}]
+    made += [{"ph": "X", "pid": 7, "tid": 1, "name": "dawnjax.window", "ts": 0.0, "dur": 1e4}]
+    made += [{"ph": "X", "pid": 7, "name": "all-reduce.1", "ts": t, "dur": 9.5} for t in times]
+    first = path.parents[4] / "0" / path.relative_to(path.parents[4] / "1")
+    first.parent.mkdir(parents=True)
+    packed(first, json.dumps({"traceEvents": made}).encode())
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": made}).encode()
+
+
+def merged(path: Path) -> object:
+    both = path.parents[4]
+    made = timeline.merged([both / "0", both / "1"])
+    timeline.write(made, both / "timeline.json")
+    return made
+
+
+def ops(path: Path) -> bytes:
+    write_run(path.parents[3])
+    return b"name,scope,seconds\nfusion.1,stem,0.25\ndot.7,,0.5\nfusion.2,stem,1e-3\n"
+
+
+def op_changes(path: Path) -> object:
+    side = read_side(str(path.parents[3]))
+    [(run, read)] = side.runs
+    hosts = [{"utilization": {"window": path.parent.name}}]
+    changed = dataclasses.replace(side, runs=((run, dataclasses.replace(read, hosts=hosts)),))
+    other = path.parents[4] / "other"
+    if not other.exists():
+        shutil.copytree(run, other)
+        table = other / path.relative_to(run)
+        table.write_bytes(b"name,scope,seconds\nfusion.1,stem,0.125\n")
+    against = dataclasses.replace(side, runs=((other, dataclasses.replace(read, hosts=hosts)),))
+    return changes.op_changes(changed, against)
+
+
+PEAKS = measured_peaks.MeasuredPeaks(
+    key="cpu",
+    flops_per_second=1e12,
+    bytes_per_second=1e11,
+    spread=0.05,
+    measured_unix_seconds=1.8e9,
+    other_work=0.01,
+)
+
+
+def kept_peaks(path: Path) -> object:
+    kept = measured_peaks.read_kept(path)
+    for peaks in kept.values():
+        assert min(peaks.flops_per_second, peaks.bytes_per_second) > 1, peaks
+    return kept
+
+
+def pictures(path: Path) -> None:
+    found, problems = kept_pictures.read(path.parents[2])
+    assert len(found) + len(problems) == 1
+    in_lines(problems)
+
+
+# Tables, archives and weights.
+
+PRICES = b"""\
+name,usd_per_hour,unit,date,source,day_of,terms,seller,device,accelerators,network_gb_per_second
+p5.48xlarge,55.04,host,2026-11-09,a page,list,on demand,Amazon,H100 SXM5,8,400
+"""
+
+
+def listed(path: Path) -> bytes:
+    names = [field.name for field in dataclasses.fields(counts.ListedEntry)]
+    stream = io.StringIO()
+    csv.writer(stream, delimiter="\t").writerows([names, [f"a {name}" for name in names]])
+    return stream.getvalue().encode()
+
+
+def imported(path: Path) -> object:
+    found = importer.import_results([path])
+    in_lines([*found.rejections, *found.other_files])
+    return found.entries
+
+
+LOG = hostile_makers.START + hostile_makers.EVALUATION % (75, 100) + hostile_makers.STOP
+
+
+DESCRIPTION = Description(
+    run_id="r",
+    identity="i",
+    seed=0,
+    step=7,
+    weights="raw",
+    experiment=DescribedExperiment(
+        name="x", task={"tag": "a"}, model={}, data={}, evaluation={}, compute_dtype="float32"
+    ),
+    versions={"jax": "0.10.2"},
+)
+HEADER = {
+    "__metadata__": {"format": "np", KEY: json.dumps(records.plain(DESCRIPTION))},
+    "params/0/kernel": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+    "params/0/bias": {"dtype": "BF16", "shape": [3], "data_offsets": [24, 30]},
+    "batch_stats/count": {"dtype": "I32", "shape": [], "data_offsets": [30, 34]},
+}
+
+HALVES = json.loads(json.dumps(HEADER).replace("BF16", "F16"))
+"""The library's reader of whole files knows no bfloat16."""
+
+
+def tensors(path: Path, header: bytes) -> None:
+    header += b" " * (-len(header) % 8)
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(34))
+
+
+def described(path: Path, description: bytes) -> None:
+    told = {"format": "np", KEY: description.decode(errors="replace")}
+    tensors(path, json.dumps({**HEADER, "__metadata__": told}).encode())
+
+
+def weights(path: Path) -> object:
+    read = PublishedWeights(path.parent)
+    with warnings.catch_warnings(action="ignore"):  # of the library
+        for name, tensor in read.tensors.items():
+            read.read(Published(name), name, [range(size) for size in tensor.shape])
+    made = exported(read)
+    return read.state, made and (made.description, made.signatures)
+
+
+def index(path: Path) -> bytes:
+    tensors(path.parent / "a.safetensors", of(HEADER)(path))
+    return json.dumps({"metadata": {}, "weight_map": {"a": "a.safetensors"}}).encode()
+
+
+def opponent(path: Path) -> object:
+    with warnings.catch_warnings(action="ignore"):
+        return list(PgxOpponent(data_dir=str(path.parent)).opponent())
+
+
+RECORDS: dict[str, Record] = {
+    "study": Record("study.json", study, lambda path: read_study(path.parent), RunError),
+    "entry of a race": Record(
+        "entry.json", of(ENTRY), lambda path: read_entry(path.parent), ConfigError
+    ),
+    "verdict of a race": Record("mine.json", of(VERDICT), verdict, ConfigError),
+    "entries": Record("a.jsonl", entries, loaded, (ConfigError, RunError)),
+    "result": Record("run/result.json", result, checked),
+    "experiment": Record(
+        "run/experiment.json",
+        experiment,
+        lambda path: earlier_run.read_run(path.parent),
+        (ConfigError, RunError),
+        above=1,
+    ),
+    "record mode": Record(
+        "record.json", of({"record_type": directory.RECORD_TYPE}), directory.is_record_file
+    ),
+    "measurement": Record("a.json", of(MEASUREMENT), measurement, (ConfigError, RunError)),
+    "capture": Record(
+        windows.CAPTURE_FILE,
+        window,
+        lambda path: windows.read_files(path.parent),
+        ConfigError,
+        above=1,
+    ),
+    "program": Record(
+        windows.PROGRAM_FILE,
+        program,
+        lambda path: host_profile.read_profile(path.parent).program,
+        ConfigError,
+        packed,
+        above=1,
+    ),
+    "timeline": Record("1/plugins/profile/now/a.trace.json.gz", host, merged, RunError, packed),
+    "trace of a GPU": Record(
+        "host.xplane.pb",
+        lambda path: traces.gpu_trace(path.parent).read_bytes(),
+        trace.read_trace,
+        RunError,
+    ),
+    "trace of a TPU": Record(
+        "host.xplane.pb",
+        lambda path: traces.tpu_trace(path.parent).read_bytes(),
+        trace.read_trace,
+        RunError,
+    ),
+    "table of ops": Record("run/profile/process_00000/after/ops.csv", ops, op_changes, RunError),
+    "peaks": Record("peaks.json", of({"cpu": PEAKS}), kept_peaks),
+    "progress": Record(
+        "0.json",
+        of(launched.Status(step=3, phase="train", resume_command="dawnjax train")),
+        lambda path: launched.read_status(path.parent, 0),
+    ),
+    "killed": Record(
+        "killed.json",
+        of([1, "was killed by signal 9"]),
+        lambda path: launched.read_killed({launched.STATUS_DIR: str(path.parent)}),
+    ),
+    "picture": Record("inference/cpu-step20/7.jpg", of(encoded(".jpg")), pictures),
+    "prices": Record("prices.csv", of(PRICES), prices.read_prices, ConfigError),
+    "list of entries": Record("a.tsv", listed, counts.read_entry_list, RunError),
+    "archive of results": Record(
+        "a.tgz", of(hostile_makers.log_archive(LOG)), imported, (ConfigError, RunError)
+    ),
+    "weights": Record("model.safetensors", of(HEADER), weights, ConfigError, tensors, above=1),
+    "description of weights": Record(
+        "model.safetensors", of(DESCRIPTION), weights, ConfigError, described, above=1
+    ),
+    "index of weights": Record(INDEX, index, weights, ConfigError, above=1),
+    "opponent": Record("model.safetensors", of(HALVES), opponent, DataError, tensors),
+}
