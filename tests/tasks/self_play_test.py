@@ -3,11 +3,13 @@
 import dataclasses
 import functools
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
@@ -140,6 +142,28 @@ def test_a_game_is_searched_alike_alone_and_beside_others(method):
     assert int(together.action[2]) == int(alone.action[0])
     np.testing.assert_allclose(together.weights[2], alone.weights[0], atol=1e-6)
     assert len({tuple(np.asarray(row)) for row in together.weights}) > 1  # each by its own key
+
+
+class Shapes(nnx.Module):
+    """A network that keeps the shape of each batch."""
+
+    seen: ClassVar = set()
+
+    def __call__(self, observations):
+        self.seen.add(observations.shape)
+        return fixed_network(observations, None)
+
+
+def test_a_network_evaluates_the_positions_of_all_games_at_once():
+    rules, keys = TIC_TAC_TOE.rules(), keys_of(4)
+    evaluate = game_search.evaluator(Shapes(), TIC_TAC_TOE.symmetries())
+    jax.eval_shape(
+        lambda keys: game_search.search(
+            GameSearch(simulations=2), rules, evaluate, jax.vmap(rules.init)(keys), keys
+        ),
+        keys,
+    )
+    assert (4, 3, 3, 2) in Shapes.seen
 
 
 @pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four", "go_5x5"])
@@ -281,7 +305,7 @@ def test_a_match_of_two_games_or_of_one_game_is_refused():
         network_match.refuse_other_game(go, go, dataclasses.replace(search, opening_moves=0))
 
 
-class KnownMoves:
+class KnownMoves(nnx.Module):
     """A network that plays point n on a board of n stones, shifted by some points."""
 
     def __init__(self, shift):
