@@ -19,7 +19,7 @@ def test_processor_time_is_that_between_the_phases_beginnings():
         event("host_sample", 6.0, cpu_seconds=8.5),
         event("attempt_end", 6.0),
     ]
-    assert seeds.cpu_seconds(events) == {"self_play": 4 + 0.5 + 2, "train": 0.5}
+    assert seeds.cpu_seconds(events) == {"self_play": 4.25 + 2.0, "train": 0.25}
 
 
 def test_the_expected_time_counts_trials_that_did_not_reach():
