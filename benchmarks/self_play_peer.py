@@ -1,6 +1,6 @@
 """CPU seconds of one move of all games: our program against a plain loop of mctx and pgx.
 
-    python -m benchmarks self_play_peer [--games=64] [--simulations=32] [--rounds=12]
+    python -m benchmarks self_play_peer [--rounds=12] [-- --FLAG=VALUE...]
 
 Both sides play `connect_four_selfplay` with the same network and the same search. The plain loop is
 that of pgx's AlphaZero example: one key for all games, `auto_reset`, and no window; ours gives each
@@ -29,28 +29,24 @@ from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_rec
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--games", type=int, default=64, help="side by side")
-    parser.add_argument("--simulations", type=int, default=32, help="of a move")
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
     arguments = parser.parse_args()
     compilation.configure("")
-    flags = (
-        f"--task.games={arguments.games}",
-        f"--task.search.simulations={arguments.simulations}",
-    )
-    request = parse_request("train", ["--experiment=connect_four_selfplay", *flags])[0]
-    experiment: Any = request.experiment
+    flags = ["--experiment=connect_four_selfplay", *arguments.flags]
+    experiment: Any = parse_request("train", flags)[0].experiment
     spec = experiment.data.spec()
     experiment.validate(spec)
     recipe = make_recipe(experiment, spec, make_mesh(MeshShape(data=1), jax.devices()[:1]))
+    task = experiment.task
+    results = harness.Results(
+        "self_play_peer", games=task.games, simulations=task.search.simulations
+    )
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
     state = jax.jit(recipe.initial_state)(key)
     theirs = _timed(plain_loop(recipe, state))
     ours = _timed(our_calls(recipe, state, key))
     rounds = harness.alternate(ours, theirs, arguments.rounds, 2, "CPU s a move of all games")
-    results = harness.Results(
-        "self_play_peer", games=arguments.games, simulations=arguments.simulations
-    )
     results.add(move=rounds.to_json())
     print(harness.table([harness.head("DawnJAX", "plain loop"), rounds.row("a move")]))
     print(results.path)
