@@ -119,10 +119,11 @@ def run_trial(
 
 def cpu_seconds(events: list[Event]) -> dict[str, float]:
     """CPU seconds of each phase of one attempt, all threads; samples are a second apart."""
-    samples = [(e["t"], e["cpu_seconds"]) for e in events if e["event"] == "host_sample"]
+    samples = [e for e in events if e["event"] == "host_sample"]
     phases = [(e["t"], e["name"]) for e in events if e["event"] == "phase"]
     edges = [*(begin for begin, _ in phases), events[-1]["t"]]
-    used = np.interp(edges, *zip(*samples, strict=True))
+    times, counted = ([e[name] for e in samples] for name in ("t", "cpu_seconds"))
+    used = np.interp(edges, times, counted)
     seconds = dict.fromkeys((name for _, name in phases), 0.0)
     for (_, name), begin, end in zip(phases, used, used[1:], strict=False):
         seconds[name] += end - begin

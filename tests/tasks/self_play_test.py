@@ -204,7 +204,7 @@ def test_positions_have_the_outcome_of_their_game_for_the_player_to_move():
         )
         return {**after, CALLS: made[CALLS] + 1}
 
-    games = 0.0
+    games, figures = 0.0, dict[str, float]()
     for _ in range(3):
         for _ in range(task.moves):
             made = call(made)
