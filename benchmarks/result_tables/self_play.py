@@ -45,7 +45,7 @@ def phases(name: str, record: Record) -> Iterator[list[str]]:
     }
     for phase, seconds in cpu.items():
         wall = _mean([trial["phases"].get(phase, 0.0) for trial in trials])
-        if wall:
+        if wall >= 0.05:
             share = f"{100 * seconds / sum(cpu.values()):.0f} %"
             words = phase.replace("_", "-")
             yield [words, f"{wall:.1f}", f"{seconds:.1f}", share, notes.get(phase, "")]
