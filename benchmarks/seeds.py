@@ -19,6 +19,8 @@ import numpy as np
 
 from benchmarks import harness, machine_load
 from dawnjax import records
+from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.past import Event
 
 
 def main() -> int:
@@ -86,6 +88,7 @@ def run_trial(
                 "error": done.stderr.strip().splitlines()[-1:],
             }
         result = json.loads(result_file.read_text())
+        events, _ = read_events(log_path(run_dir, 0))
     metric = result["target"][0]["metric"]
     last = result["evaluations"][-1] if result["evaluations"] else {}
     return {
@@ -97,9 +100,12 @@ def run_trial(
         "train_seconds": result["train_seconds"],
         "eval_seconds": result["phases"]["eval"],
         "compile_seconds": result["compile_seconds"],
+        "phases": result["phases"],
+        "cpu_seconds": cpu_seconds(events),
         # A trial that diverged before an evaluation took all its time: 0 would flatter the mean.
         "run_seconds": last.get("seconds_since_run_start") or result["total_seconds"],
         "epochs": result["epochs"],
+        "steps": result["steps"],
         "best": result["best"].get(metric),
         "last": last.get(metric),
         "examples_per_second": result["examples_per_second"],
@@ -109,7 +115,27 @@ def run_trial(
             [row["epoch"], row[metric], row["seconds_since_run_start"]]
             for row in result["evaluations"]
         ],
-    }
+    } | _made(result["generations"])
+
+
+def cpu_seconds(events: list[Event]) -> dict[str, float]:
+    """CPU seconds of each phase of one attempt, all threads; samples are a second apart."""
+    samples = [e for e in events if e["event"] == "host_sample"]
+    phases = [(e["t"], e["name"]) for e in events if e["event"] == "phase"]
+    edges = [*(begin for begin, _ in phases), events[-1]["t"]]
+    times, counted = ([e[name] for e in samples] for name in ("t", "cpu_seconds"))
+    used = np.interp(edges, times, counted)
+    seconds = dict.fromkeys((name for _, name in phases), 0.0)
+    for (_, name), begin, end in zip(phases, used, used[1:], strict=False):
+        seconds[name] += end - begin
+    return {name: round(float(value), 3) for name, value in seconds.items()}
+
+
+def _made(generations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Totals of a task that makes its examples."""
+    names = ("games", "positions", "simulations")
+    totals = {name: sum(row[name] for row in generations if name in row) for name in names}
+    return {"made": totals} if generations else {}
 
 
 def _run_dir(folder: Path, experiment: str, seed: int) -> Path:

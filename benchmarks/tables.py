@@ -34,6 +34,7 @@ from benchmarks.result_tables.programs import (
     plan_validation,
 )
 from benchmarks.result_tables.result_files import RESULTS, Table, each
+from benchmarks.result_tables.self_play import peer, phases, trials_by_simulations
 from benchmarks.result_tables.steps import STEPS_HEAD, pytorch_ways, steps
 from benchmarks.result_tables.studies import (
     evaluation_negatives,
@@ -101,6 +102,7 @@ _COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
 _WHERE = "hardware | date; versions"
 _NOTES = ("notes.json",)
 _COMPILED = "flagship_compile_"
+_SELF_PLAY = "seeds_connect_four_selfplay.json"
 _TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad")
 """Benchmarks of trials to a target against PyTorch."""
 
@@ -184,6 +186,19 @@ TABLES = {
     "image_input": Table(("image_input.json",), each(f"work | {_COMPARED}", image_input)),
     "import_logs": Table(("import_logs.json",), each(f"work | {_COMPARED}", import_logs)),
     "start_up": Table(("start_up.json",), each(f"process | {_COMPARED}", start_up)),
+    "self_play_trials": Table(
+        (_SELF_PLAY, "simulations_connect_four_*.json"),
+        each(
+            "simulations a move | reached | generations to the target | CPU s to it | "
+            f"wall s to it | expected CPU s | {_WHERE}",
+            trials_by_simulations,
+        ),
+    ),
+    "self_play_phases": Table(
+        (_SELF_PLAY,),
+        each("phase | wall s a trial | CPU s a trial | share of the CPU time | made", phases),
+    ),
+    "self_play_peer": Table(("self_play_peer*.json",), each(f"a move of | {_COMPARED}", peer)),
     "compilation": Table(
         tuple(f"{_COMPILED}{target}.json" for target in ("tpu_v5e", "tpu_v4", "h100")),
         each(

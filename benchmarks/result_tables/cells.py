@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.harness import Rounds
 from benchmarks.result_tables.result_files import Record
+from dawnjax.page import words
 from dawnjax.statistics import interval as statistic_interval
 
 
@@ -24,7 +25,7 @@ def machine(name: str, record: Record) -> str:
         return f"{len(accelerators)} x {accelerators[0].split(',')[0]}{before}"
     processor = facts["processor"].replace("(R)", "").removesuffix(" Processor")
     processor += " (Zen 5)" if name.endswith("_zen5") else ""
-    return f"{facts['cores']} cores of {processor}{before}"
+    return f"{words.count(facts['cores'], 'core')} of {processor}{before}"
 
 
 def when(record: Record, *names: str) -> str:

@@ -80,18 +80,42 @@ class Found(NamedTuple):
 
 def evaluator(module: Any, symmetries: tuple[np.ndarray, np.ndarray] | None) -> Evaluate:
     """Network as a search calls it; with `symmetries`, as `PgxGame.symmetries`, in a random one."""
+    network = _of_all_games(module)
 
     def evaluate(observations: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         if symmetries is None:
-            return module(observations, **mode_arguments(module, False))
+            return network(observations)
         cells, back = jnp.asarray(symmetries[0]), jnp.asarray(np.argsort(symmetries[1], axis=1))
         which = jax.random.randint(key, (), 0, len(cells))
         rows, planes = len(observations), observations.shape[-1]
         turned = observations.reshape(rows, -1, planes)[:, cells[which]]
-        logits, values = module(turned.reshape(observations.shape), **mode_arguments(module, False))
+        logits, values = network(turned.reshape(observations.shape))
         return logits[:, back[which]], values
 
     return evaluate
+
+
+def _of_all_games(module: Any) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+    """Network that sees the positions of games searched one by one as a single batch.
+
+    `jax.vmap` alone would keep a batch of one for each game, and XLA then turns the axes of every
+    layer's products.
+    """
+    arrays, made_of = split_module(module)
+
+    @jax.custom_batching.custom_vmap
+    def network(arrays: Any, observations: jax.Array) -> tuple[jax.Array, jax.Array]:
+        module = made_of(arrays)
+        return module(observations, **mode_arguments(module, False))
+
+    @network.def_vmap
+    def of_batches(games: int, _: Any, arrays: Any, observations: jax.Array) -> Any:
+        # The games share the parameters, so that the observations alone are mapped.
+        logits, values = network(arrays, observations.reshape(-1, *observations.shape[2:]))
+        of_each = logits.reshape(games, -1, logits.shape[-1]), values.reshape(games, -1)
+        return of_each, (True, True)
+
+    return functools.partial(network, arrays)
 
 
 def game_keys(key: jax.Array, games: int) -> jax.Array:

@@ -143,6 +143,7 @@ class Playing(GeneratingTask):
             "policy": jnp.zeros((rows, spec.num_actions), jnp.float32),
             "value": jnp.zeros(rows, jnp.float32),
             "has_value": jnp.zeros(rows, jnp.bool_),
+            "mover": jnp.zeros(rows, jnp.int8),
         }
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
@@ -153,15 +154,13 @@ class Playing(GeneratingTask):
     def start(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
         rules = setting.data.rules()
         keys = game_keys(jax.random.key(_START), self.games)
-        # Of each game: its first move in this generation, and who moved since.
+        # Of each game under way: the moves of the run before its first.
         began = jnp.zeros(self.games, jnp.int32)
-        movers = jnp.zeros((self.moves, self.games), jnp.int8)
         best = {"params": params, "batch_stats": batch_stats} if self.gating_games else {}
         games = to_tree(jax.vmap(rules.init)(keys))
         return {
             "games": games,
             "began": began,
-            "movers": movers,
             "window": self._empty_window(setting),
             "best": best,
             FIGURES: _no_figures(bool(self.gating_games)),
@@ -225,44 +224,47 @@ class Playing(GeneratingTask):
             one_move, setting, module, (states, index), data
         )
 
-        # Rows of this move, and of this generation so far.
-        block = generation % self.window_generations * self.made_positions
-        row = block + move * self.games
+        # The window holds the positions of the last moves in rows, one move after the other.
+        moves_in_window = self.window_generations * self.moves
+        moves_before = generation * self.moves + move
+        here = moves_before % moves_in_window
 
         def written(name: str, rows: jax.Array) -> jax.Array:
-            return jax.lax.dynamic_update_slice_in_dim(window[name], rows, row, 0)
+            return jax.lax.dynamic_update_slice_in_dim(window[name], rows, here * self.games, 0)
 
         window = {
             "observation": written("observation", _packed(states.observation)),
             "policy": written("policy", found.weights),
             "value": written("value", jnp.zeros(self.games)),
             "has_value": written("has_value", jnp.zeros(self.games, jnp.bool_)),
+            "mover": written("mover", states.current_player.astype(jnp.int8)),
         }
-        movers = made["movers"].at[move].set(states.current_player.astype(jnp.int8))
-        began = jnp.where(move == 0, 0, made["began"])
-        moves = jnp.arange(self.moves)[:, None]
-        of_ended = ended & (moves >= began) & (moves <= move)
-        outcome = jnp.take_along_axis(rewards.T, movers.astype(jnp.int32), axis=0)
+        # A game that ends gives the outcome to all its positions, those of earlier generations too.
+        moves_ago = (here - jnp.arange(moves_in_window)[:, None]) % moves_in_window
+        of_ended = ended & (moves_before - moves_ago >= made["began"])
+        mover = window["mover"].reshape(of_ended.shape).astype(jnp.int32)
+        outcome = jnp.take_along_axis(rewards.T, mover, axis=0)
         for name, values in (("value", outcome), ("has_value", of_ended)):
-            old = jax.lax.dynamic_slice_in_dim(window[name], block, self.made_positions)
-            new = jnp.where(of_ended, values, old.reshape(self.moves, self.games)).reshape(-1)
-            window[name] = jax.lax.dynamic_update_slice_in_dim(window[name], new, block, 0)
+            old = window[name].reshape(of_ended.shape)
+            window[name] = jnp.where(of_ended, values, old).reshape(-1)
 
         counts = {
             "games": ended.sum(dtype=jnp.int32),
             "moves_of_games": jnp.where(ended, lengths, 0).sum(dtype=jnp.int32),
             "draws": (ended & (rewards[:, 0] == 0)).sum(dtype=jnp.int32),
-            "positions_with_outcome": of_ended.sum(dtype=jnp.int32),
         }
         before = {name: jnp.where(move == 0, 0, figures[name]) for name in counts}
         counts = jax.tree.map(jnp.add, counts, before)
+        of_window = {
+            "positions_in_window": jnp.minimum(moves_before + 1, moves_in_window) * self.games,
+            "positions_with_outcome": window["has_value"].sum(dtype=jnp.int32),
+        }
         return {
             **made,
             "games": to_tree(following),
-            "began": jnp.where(ended, move + 1, began),
-            "movers": movers,
+            "began": jnp.where(ended, moves_before + 1, made["began"]),
             "window": window,
-            FIGURES: {**figures, **counts},
+            FIGURES: {**figures, **counts, **of_window},
         }
 
     def evaluator(self, module: Any, setting: Setting) -> game_search.Evaluate:
@@ -298,8 +300,8 @@ class Playing(GeneratingTask):
         """Counts of a generation; `simulations` are evaluations of positions in the searches."""
         values = {name: float(count) for name, count in counts.items()}
         moves = values.pop("moves_of_games")
-        # Positions whose game did not end in this generation train the policy alone.
-        known = values.pop("positions_with_outcome") / self.made_positions
+        # Positions whose game has not ended train the policy alone.
+        known = values.pop("positions_with_outcome") / values.pop("positions_in_window")
         return {
             **values,
             "mean_moves": round(moves / values["games"], 4) if values["games"] else 0.0,
@@ -435,7 +437,8 @@ def _packed(observations: jax.Array) -> jax.Array:
 
 
 def _no_figures(has_gating: bool) -> Arrays:
-    names = ("games", "moves_of_games", "draws", "positions_with_outcome")
+    of_window = ("positions_in_window", "positions_with_outcome")
+    names = ("games", "moves_of_games", "draws", *of_window)
     counts = {name: jnp.int32(0) for name in names}
     gating = {"gating_score": jnp.float32(0), "is_new": jnp.int32(0)} if has_gating else {}
     return {**counts, **gating}

@@ -183,13 +183,14 @@ def test_the_window_and_the_trees_of_a_search_count(capsys):
     pytest.importorskip("pgx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
     assert main(["plan", "connect_four_selfplay", "--memory", "--on=h100:1,h100:8", "--json"]) == 0
     one, eight = (row["memory"] for row in json.loads(capsys.readouterr().out)["rows"])
-    # 8 x 2,048 positions, each of 84 bits, 7 probabilities, a value and a flag; the rest is games.
-    window = 8 * 2048 * (11 + 4 * 7 + 4 + 1)
+    # 8 x 2,048 positions, each of 84 bits, 7 probabilities, a value, a flag and a player. The rest
+    # is games.
+    window = 8 * 2048 * (11 + 4 * 7 + 4 + 1 + 1)
     assert window < one["made"] < 1.1 * window
     assert eight["made"] == one["made"]
     assert one["call"] == pytest.approx(8 * eight["call"])
-    # A node of each of 64 trees has six numbers for each of 7 moves, and the position.
-    assert one["call"] > 64 * 33 * 4 * 6 * 7
+    # A node of each of 128 trees has six numbers for each of 7 moves, and the position.
+    assert one["call"] > 128 * 17 * 4 * 6 * 7
     assert one["num_bytes"] >= one["made"] + max(one["inputs"] + one["results"], one["call"])
 
 

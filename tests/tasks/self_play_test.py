@@ -3,11 +3,13 @@
 import dataclasses
 import functools
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
@@ -142,6 +144,28 @@ def test_a_game_is_searched_alike_alone_and_beside_others(method):
     assert len({tuple(np.asarray(row)) for row in together.weights}) > 1  # each by its own key
 
 
+class Shapes(nnx.Module):
+    """A network that keeps the shape of each batch."""
+
+    seen: ClassVar = set()
+
+    def __call__(self, observations):
+        self.seen.add(observations.shape)
+        return fixed_network(observations, None)
+
+
+def test_a_network_evaluates_the_positions_of_all_games_at_once():
+    rules, keys = TIC_TAC_TOE.rules(), keys_of(4)
+    evaluate = game_search.evaluator(Shapes(), TIC_TAC_TOE.symmetries())
+    jax.eval_shape(
+        lambda keys: game_search.search(
+            GameSearch(simulations=2), rules, evaluate, jax.vmap(rules.init)(keys), keys
+        ),
+        keys,
+    )
+    assert (4, 3, 3, 2) in Shapes.seen
+
+
 @pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four", "go_5x5"])
 def test_a_symmetry_of_the_board_is_the_same_game(game):
     data = PgxGame(game=game)
@@ -163,7 +187,7 @@ def test_a_symmetry_of_the_board_is_the_same_game(game):
 
 def test_positions_have_the_outcome_of_their_game_for_the_player_to_move():
     task = SelfPlay(
-        games=4, moves=12, window_generations=1, search=GameSearch(simulations=2, opening_moves=9)
+        games=4, moves=6, window_generations=2, search=GameSearch(simulations=2, opening_moves=9)
     )
     experiment = dataclasses.replace(
         load_experiment("connect_four_selfplay", is_tiny=True), task=task
@@ -180,31 +204,40 @@ def test_positions_have_the_outcome_of_their_game_for_the_player_to_move():
         )
         return {**after, CALLS: made[CALLS] + 1}
 
-    for _ in range(task.moves):
-        made = call(made)
-    window = jax.device_get(made["window"])
-    shape = (task.moves, task.games)
-    bits = np.unpackbits(window["observation"], axis=1, count=18)
-    stones = bits.sum(1).reshape(shape)
-    value, known = window["value"].reshape(shape), window["has_value"].reshape(shape)
-    ended = 0
+    games, figures = 0.0, dict[str, float]()
+    for _ in range(3):
+        for _ in range(task.moves):
+            made = call(made)
+        figures = task.figures(jax.device_get(made[FIGURES]), recipe.setting)
+        games += figures["games"]
+    # The third generation has taken the place of the first.
+    rows = 2 * task.moves
+    window = {
+        name: np.roll(np.asarray(array).reshape(rows, task.games, *array.shape[1:]), task.moves, 0)
+        for name, array in made["window"].items()
+    }
+    stones = np.unpackbits(window["observation"], axis=2, count=18).sum(2)
+    value, known = window["value"], window["has_value"]
+    ended, crossed = 0, 0
     for game in range(task.games):
-        starts = [*np.flatnonzero(stones[:, game] == 0), task.moves]
+        starts = [*np.flatnonzero(stones[:, game] == 0), rows]
+        ended += bool(starts[0])  # a game of the first generation that ended later
+        assert known[: starts[0], game].all()
         for first, end in zip(starts, starts[1:], strict=False):
             span = slice(first, end)
             np.testing.assert_array_equal(stones[span, game], np.arange(end - first))
             if not known[first, game]:
-                assert not known[span, game].any() and end == task.moves
+                assert not known[span, game].any() and end == rows
                 continue
             ended += 1
+            crossed += first < task.moves < end
             assert known[span, game].all()
             # Who moves last has won or drawn; the players take turns.
             assert value[end - 1, game] in (0.0, 1.0)
             np.testing.assert_array_equal(
                 value[first : end - 1, game], -value[first + 1 : end, game]
             )
-    figures = task.figures(jax.device_get(made[FIGURES]), recipe.setting)
-    assert figures["games"] == ended >= task.games
+    assert crossed and games >= ended >= task.games
     assert figures["outcome_known"] == pytest.approx(known.mean(), abs=1e-6)
     assert 5 <= figures["mean_moves"] <= 9
     drawn = task.drawn(made, {"index": jnp.arange(9), "epoch": jnp.zeros(9, jnp.int32)}, key,
@@ -281,7 +314,7 @@ def test_a_match_of_two_games_or_of_one_game_is_refused():
         network_match.refuse_other_game(go, go, dataclasses.replace(search, opening_moves=0))
 
 
-class KnownMoves:
+class KnownMoves(nnx.Module):
     """A network that plays point n on a board of n stones, shifted by some points."""
 
     def __init__(self, shift):
