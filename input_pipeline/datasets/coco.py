@@ -166,7 +166,7 @@ class Coco:
             rule = f"lie between {prefix}short_side={short} and {most}, the image's {which}"
             require(short <= long <= most, f"{prefix}long_side", long, rule)
         if self.turns_tall:
-            rule = f"lie between {prefix}short_side={short}, above 0, and {prefix}width, to turn tall"
+            rule = f"lie from {prefix}short_side={short}, above 0, to {prefix}width with turns_tall"
             fits = 0 < short <= self.height <= self.width
             require(fits, f"{prefix}height", self.height, rule)
         for name in ("train_height", "train_width"):
