@@ -257,7 +257,7 @@ class Coco:
             content = files[starts[row] : starts[row] + lengths[row]].tobytes()
             try:
                 decoded = decode_image(content, *sizes[row].tolist())
-                return placed(decoded, fitted[row].tolist(), shape, is_turned=is_turned[row])
+                return placed(decoded, fitted[row].tolist(), shape, is_turned=bool(is_turned[row]))
             except DataError as error:
                 raise DataError(f"{directory / name}: image {row} {error}") from None
 
