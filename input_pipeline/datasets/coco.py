@@ -166,7 +166,7 @@ class Coco:
             rule = f"lie between {prefix}short_side={short} and {most}, the image's {which}"
             require(short <= long <= most, f"{prefix}long_side", long, rule)
         if self.turns_tall:
-            rule = f"lie between {prefix}short_side={short}, above 0, and {prefix}width"
+            rule = f"lie from {prefix}short_side={short}, above 0, to {prefix}width with turns_tall"
             fits = 0 < short <= self.height <= self.width
             require(fits, f"{prefix}height", self.height, rule)
         for name in ("train_height", "train_width"):
@@ -257,7 +257,7 @@ class Coco:
             content = files[starts[row] : starts[row] + lengths[row]].tobytes()
             try:
                 decoded = decode_image(content, *sizes[row].tolist())
-                return placed(decoded, fitted[row].tolist(), shape, is_turned=is_turned[row])
+                return placed(decoded, fitted[row].tolist(), shape, is_turned=bool(is_turned[row]))
             except DataError as error:
                 raise DataError(f"{directory / name}: image {row} {error}") from None
 

@@ -107,7 +107,7 @@ def test_tall_images_lie_on_their_side(tmp_path):
         ({"short_side": 16, "mask_side": 8}, "data.long_side=0"),
         ({"mask_side": 8, "train_height": 40}, "data.train_height=40 must be 0"),
         ({"mask_side": 300}, "data.mask_side=300 must lie in 0 to 256"),
-        ({"turns_tall": True}, "data.height=20 must lie between data.short_side=0, above 0, and"),
+        ({"turns_tall": True}, "data.height=20 must lie from data.short_side=0, above 0, to"),
     ],
 )
 def test_fields_that_do_not_fit_are_named(fields, named, tmp_path):

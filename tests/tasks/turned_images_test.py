@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,10 @@ from dawnjax.evaluation import EvaluationFeed
 from dawnjax.experiments.coco_mask_rcnn_resnet50 import EXPERIMENT, TINY_MODEL, TINY_TASK
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.reading.batches import APART
-from dawnjax.machine.mesh import make_mesh
+from dawnjax.machine.mesh import batch_sharding, make_mesh, place
 from dawnjax.models.execution import Execution
+from dawnjax.tasks.detection import on_each_device
+from dawnjax.tasks.instance_segmentation import _upright
 from dawnjax.tasks.task import Moment, Setting, make_model
 
 
@@ -71,7 +73,27 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
         TINY_TASK.shown(truth, first, example)
         for example in ({**image, APART: np.zeros(1, bool)}, side)
     ]
-    np.testing.assert_array_equal(*pictures)
+    np.testing.assert_array_equal(pictures[0], pictures[1])
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_the_shape_is_chosen_by_the_batch_on_several_devices(is_turned):
+    mesh = make_mesh(MeshShape(), jax.devices())
+    spec = SyntheticObjects(height=4, width=6, mask_side=8).spec()
+    spec = dataclasses.replace(spec, turns_tall=True)
+    setting = Setting(model=None, data=None, spec=spec, execution=cast(Any, None), mesh=mesh)
+
+    def of_rows(images: jax.Array, setting: Setting) -> jax.Array:
+        assert images.shape[1:] == setting.spec.image_shape
+        return on_each_device(lambda part: part[:, -1].sum((1, 2)), setting.mesh)(images)
+
+    images = np.random.default_rng(0).uniform(size=(8, 4, 6, 3)).astype(np.float32)
+    batch = {"image": images, APART: np.full(8, is_turned)}
+    placed = {name: place(array, batch_sharding(mesh, 0)) for name, array in batch.items()}
+    found = jax.jit(lambda arrays: _upright(of_rows, arrays, setting))(placed)
+    wanted = images[:, :, -1] if is_turned else images[:, -1]
+    np.testing.assert_allclose(found, wanted.sum((1, 2)), rtol=1e-5)
 
 
 def test_batches_that_change_their_size_are_refused():
