@@ -158,7 +158,12 @@ class _Program:
                 names |= dict(zip(eqn.outvars, known_operands, strict=True))
                 continue
             inner = _called(eqn)
-            if inner is not None and not primitive.startswith(("scan", "while", "cond")):
+            if platforms := eqn.params.get("branches_platforms"):  # an op for each platform
+                inner = eqn.params["branches"][_place(platforms, "cuda" if self._on_gpu else "tpu")]
+                operands = operands[1:]
+            elif primitive.startswith(("scan", "while", "cond")):
+                inner = None
+            if inner is not None:
                 body = getattr(inner, "jaxpr", inner)
                 # Constants of a closed program are small: tables and scalars.
                 inside = {var: self._new(var.aval) for var in body.constvars}
@@ -293,6 +298,11 @@ def _carried(eqn: Any) -> range:
     if eqn.primitive.name == "while":
         return range(params["cond_nconsts"] + params["body_nconsts"], count)
     return range(0)
+
+
+def _place(platforms: Sequence[Sequence[str] | None], platform: str) -> int:
+    """Place of a platform's branch; None is that of all platforms without their own."""
+    return next(at for at, names in enumerate(platforms) if names is None or platform in names)
 
 
 def _called(eqn: Any) -> Any:

@@ -211,6 +211,14 @@ def test_a_loop_holds_what_it_carries_once_and_slices_where_a_product_reads_them
     assert peak(multiplied, MATRIX, stack) == pytest.approx(3 * SIZE, abs=8)
 
 
+def test_an_op_for_each_platform_counts_as_the_planned_one_has_it():
+    def chosen(x):
+        return jnp.sum(jax.lax.platform_dependent(x, cpu=lambda x: (x @ x) @ x, default=jnp.sin))
+
+    traced = jax.make_jaxpr(chosen)(MATRIX)
+    assert peak_of(traced, bytes_of, on_gpu=True).num_bytes == pytest.approx(0, abs=8)
+
+
 def test_attention_by_shapes_keeps_no_scores():
     execution = Execution(
         platform="gpu", compute_dtype="bfloat16", batch_norm_group_size=0, attention="shapes"
