@@ -16,6 +16,7 @@ is read, unless an op needs it in memory. Arguments are left out: they lie there
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -81,6 +82,7 @@ class _Op:
     name: str
     inner: Peak
     carried: frozenset[int] = frozenset()  # operands of a loop
+    num_carried: int = 0  # its first results
 
 
 Size = Callable[[tuple[int, ...], Any], float]
@@ -107,7 +109,9 @@ class _Program:
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
         self._pack()
-        return self._sweep(self._buffers(arguments, outputs))
+        buffers = self._buffers(arguments, outputs)
+        self._make_whole()
+        return self._sweep(buffers)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
         """Peak of a loop's body, or of a branch; its last arguments are slices of stacks.
@@ -139,6 +143,20 @@ class _Program:
         for op, size in zip(summed, sizes, strict=True):
             packed = min(sum(sizes), PACKED_BYTES) - size
             op.inner = Peak(max(0.0, packed), [])
+
+    def _make_whole(self) -> None:
+        """Add what a gradient needs where it is made: its device has only a part of the sum.
+
+        The stacks of a loop are summed and split in each of its rounds.
+        """
+        for op in itertools.takewhile(lambda op: op.primitive != _SUMMED, self._ops):
+            made = op.outputs[: op.num_carried] if op.primitive == "scan" else op.outputs
+            for name in made if op.primitive.startswith(_WHOLE) else ():
+                part = self._buffer(name, 0, 0, op.name or op.primitive)
+                more = bytes_of(part.shape, self._avals[name].dtype) - part.num_bytes
+                if more > 0:
+                    there = [*op.inner.buffers, dataclasses.replace(part, num_bytes=more)]
+                    op.inner = Peak(op.inner.num_bytes + more, there)
 
     def _new(self, aval: Any) -> int:
         self._avals.append(aval)
@@ -182,9 +200,10 @@ class _Program:
             outputs = [self._new(var.aval) for var in eqn.outvars]
             names.update(zip(eqn.outvars, outputs, strict=True))
             where = str(eqn.source_info.name_stack)
-            carried = (operands[place] for place in _carried(eqn))
+            carried = [operands[place] for place in _carried(eqn)]
             moved = frozenset(name for name in carried if name is not None)
-            op = _Op(primitive, known_operands, outputs, where, self._inside(eqn), moved)
+            inside = self._inside(eqn)
+            op = _Op(primitive, known_operands, outputs, where, inside, moved, len(carried))
             self._ops.append(op)
         return [known(var) for var in jaxpr.outvars]
 
