@@ -228,9 +228,9 @@ def test_a_gradient_of_which_a_device_keeps_a_part_is_whole_where_it_is_made():
     def split(shape, dtype):
         return bytes_of(shape, dtype) / (4 if shape == MATRIX.shape else 1)
 
-    rows = jax.ShapeDtypeStruct((512, 256), jnp.float32)
+    rows = jax.ShapeDtypeStruct((8, 256), jnp.float32)
     traced = jax.make_jaxpr(step)(MATRIX, rows)
-    assert SIZE <= peak_of(traced, split).num_bytes <= 1.3 * SIZE
+    assert SIZE <= peak_of(traced, split).num_bytes <= 1.1 * SIZE
 
 
 def test_attention_by_shapes_keeps_no_scores():
