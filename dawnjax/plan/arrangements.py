@@ -115,7 +115,8 @@ def search(
         raise ConfigError(f"--search=mesh: {reason}")
     _refuse_dtype(experiment.compute_dtype, system)
     factors = fitted(system.accelerator)
-    ways = [(s, keys) for s in meshes(model, spec, system.num_devices) for keys in _ways(s)]
+    shapes = meshes(model, spec, system.num_devices)
+    ways: list[tuple[MeshShape, ContextKeys]] = [(s, keys) for s in shapes for keys in _ways(s)]
     found: list[Found] = []
     smallest: DecoderMemory | None = None
     for batch, remat, (shape, keys) in itertools.product(batches, RECOMPUTED, ways):

@@ -239,9 +239,9 @@ def test_attention_by_shapes_keeps_no_scores():
     )
     heads = jax.ShapeDtypeStruct((2, 256, 4, 64), jnp.bfloat16)
 
-    def loss(attention, *heads):
+    def loss(attention, query, key, value):
         how = dataclasses.replace(execution, attention=attention)
-        return jnp.square(causal_attention(*heads, None, 0, how)).sum()
+        return jnp.square(causal_attention(query, key, value, None, 0, how)).sum()
 
     def needed(attention):
         gradient = jax.grad(functools.partial(loss, attention), argnums=(0, 1, 2))
