@@ -292,7 +292,8 @@ def text(rows: Sequence[Found]) -> str:
             own = (r for r in rows if r.system == row.system)
             surely = next((r for r in own if _fits(r) == "yes"), None)
             if surely is not None and surely is not row:
-                lines.append(f"{row.system}: the first that surely fits: {_flags(surely)}")
+                first = "the first that fits by more than the error"
+                lines.append(f"{row.system}: {first}: {_flags(surely)}")
             if row.price_basis:
                 lines.append(f"{row.system}: price: {row.price_basis}")
             device = parse_system(row.system).accelerator.device
