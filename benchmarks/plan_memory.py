@@ -20,6 +20,7 @@ from benchmarks.result_tables.programs import plan_memory_cells
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names
 from dawnjax.errors import RunError
+from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.plan import compilers, worker
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.systems import parse_system
@@ -97,7 +98,7 @@ def _row(experiment: str, accelerator: str) -> dict[str, Any]:
         spec, _ = spec_of(request.experiment.data)
         memory = step_memory(request.experiment, spec, request.options.mesh, system)
     # Whatever ends one experiment must not cost the rows of the others.
-    except (RunError, ValueError, ImportError) as error:
+    except (RunError, DataError, ValueError, ImportError) as error:
         return {**row, "reason": str(error)}
     stage = request.experiment.in_stage(memory.stage)
     # The step alone: no data set beside it, and no call that makes examples.

@@ -56,7 +56,10 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
 
 def plan_memory(_: str, record: Record) -> Iterator[list[str]]:
     """Row of each experiment's step, and counts of those that are near."""
-    yield from map(plan_memory_cells, record["rows"])
+    tried = [row for row in record["rows"] if "predicted" in row or "reason" in row]
+    yield from map(plan_memory_cells, tried)
+    if others := len(record["rows"]) - len(tried):
+        yield [f"{others} other experiments", "", "", "", "", "not compiled: not tried"]
     both = [row for row in record["rows"] if row.get("predicted") and row.get("xla")]
     ratios = [row["predicted"]["num_bytes"] / row["xla"]["num_bytes"] for row in both]
     for bound in (0.05, 0.15):

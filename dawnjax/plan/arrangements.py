@@ -115,7 +115,8 @@ def search(
         raise ConfigError(f"--search=mesh: {reason}")
     _refuse_dtype(experiment.compute_dtype, system)
     factors = fitted(system.accelerator)
-    ways = [(s, keys) for s in meshes(model, spec, system.num_devices) for keys in _ways(s)]
+    shapes = meshes(model, spec, system.num_devices)
+    ways: list[tuple[MeshShape, ContextKeys]] = [(s, keys) for s in shapes for keys in _ways(s)]
     found: list[Found] = []
     smallest: DecoderMemory | None = None
     for batch, remat, (shape, keys) in itertools.product(batches, RECOMPUTED, ways):
@@ -291,7 +292,8 @@ def text(rows: Sequence[Found]) -> str:
             own = (r for r in rows if r.system == row.system)
             surely = next((r for r in own if _fits(r) == "yes"), None)
             if surely is not None and surely is not row:
-                lines.append(f"{row.system}: the first that surely fits: {_flags(surely)}")
+                first = "the first that fits by more than the error"
+                lines.append(f"{row.system}: {first}: {_flags(surely)}")
             if row.price_basis:
                 lines.append(f"{row.system}: price: {row.price_basis}")
             device = parse_system(row.system).accelerator.device

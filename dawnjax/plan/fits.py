@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dawnjax.plan.memory import Memory
 
 ERROR = 1.25
-"""Factor that these bytes and XLA's for the same step may differ by: more than of any compiled step
-that was compared (`benchmarks/plan_memory.py`), 1.18 on TPUs."""
+"""Factor that these bytes and XLA's for the same step may differ by; those that were
+compared differ by up to 1.2 (`benchmarks/plan_memory.py`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

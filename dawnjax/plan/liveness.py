@@ -16,6 +16,7 @@ is read, unless an op needs it in memory. Arguments are left out: they lie there
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -81,6 +82,7 @@ class _Op:
     name: str
     inner: Peak
     carried: frozenset[int] = frozenset()  # operands of a loop
+    num_carried: int = 0  # its first results
 
 
 Size = Callable[[tuple[int, ...], Any], float]
@@ -107,7 +109,9 @@ class _Program:
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
         self._pack()
-        return self._sweep(self._buffers(arguments, outputs))
+        buffers = self._buffers(arguments, outputs)
+        self._make_whole()
+        return self._sweep(buffers)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
         """Peak of a loop's body, or of a branch; its last arguments are slices of stacks.
@@ -140,6 +144,20 @@ class _Program:
             packed = min(sum(sizes), PACKED_BYTES) - size
             op.inner = Peak(max(0.0, packed), [])
 
+    def _make_whole(self) -> None:
+        """Add what a gradient needs where it is made: its device has only a part of the sum.
+
+        The stacks of a loop are summed and split in each of its rounds.
+        """
+        for op in itertools.takewhile(lambda op: op.primitive != _SUMMED, self._ops):
+            made = op.outputs[: op.num_carried] if op.primitive == "scan" else op.outputs
+            for name in made if op.primitive.startswith(_WHOLE) else ():
+                part = self._buffer(name, 0, 0, op.name or op.primitive)
+                more = bytes_of(part.shape, self._avals[name].dtype) - part.num_bytes
+                if more > 0:
+                    there = [*op.inner.buffers, dataclasses.replace(part, num_bytes=more)]
+                    op.inner = Peak(op.inner.num_bytes + more, there)
+
     def _new(self, aval: Any) -> int:
         self._avals.append(aval)
         return len(self._avals) - 1
@@ -158,7 +176,12 @@ class _Program:
                 names |= dict(zip(eqn.outvars, known_operands, strict=True))
                 continue
             inner = _called(eqn)
-            if inner is not None and not primitive.startswith(("scan", "while", "cond")):
+            if platforms := eqn.params.get("branches_platforms"):  # an op for each platform
+                inner = eqn.params["branches"][_place(platforms, "cuda" if self._on_gpu else "tpu")]
+                operands = operands[1:]
+            elif primitive.startswith(("scan", "while", "cond")):
+                inner = None
+            if inner is not None:
                 body = getattr(inner, "jaxpr", inner)
                 # Constants of a closed program are small: tables and scalars.
                 inside = {var: self._new(var.aval) for var in body.constvars}
@@ -177,9 +200,10 @@ class _Program:
             outputs = [self._new(var.aval) for var in eqn.outvars]
             names.update(zip(eqn.outvars, outputs, strict=True))
             where = str(eqn.source_info.name_stack)
-            carried = (operands[place] for place in _carried(eqn))
+            carried = [operands[place] for place in _carried(eqn)]
             moved = frozenset(name for name in carried if name is not None)
-            op = _Op(primitive, known_operands, outputs, where, self._inside(eqn), moved)
+            inside = self._inside(eqn)
+            op = _Op(primitive, known_operands, outputs, where, inside, moved, len(carried))
             self._ops.append(op)
         return [known(var) for var in jaxpr.outvars]
 
@@ -293,6 +317,11 @@ def _carried(eqn: Any) -> range:
     if eqn.primitive.name == "while":
         return range(params["cond_nconsts"] + params["body_nconsts"], count)
     return range(0)
+
+
+def _place(platforms: Sequence[Sequence[str] | None], platform: str) -> int:
+    """Place of a platform's branch; None is that of all platforms without their own."""
+    return next(at for at, names in enumerate(platforms) if names is None or platform in names)
 
 
 def _called(eqn: Any) -> Any:

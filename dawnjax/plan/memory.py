@@ -130,11 +130,15 @@ def _memory_of_stage(
         for buffer in peak.buffers
     ]
     largest = sorted([*arrays, *found], key=lambda tensor: -tensor.num_bytes)
+    held = {
+        name: sum(tensor.num_bytes for tensor in split.tensors(name, tree))
+        for name, tree in parts.items()
+    }
     return Memory(
-        **{
-            name: sum(tensor.num_bytes for tensor in split.tensors(name, tree))
-            for name, tree in parts.items()
-        },
+        parameters=held["parameters"],
+        optimizer=held["optimizer"],
+        averages=held["averages"],
+        made=held["made"],
         inputs=inputs,
         results=peak.num_bytes,
         data=_resident_bytes(spec) or PREFETCHED_CALLS * inputs,

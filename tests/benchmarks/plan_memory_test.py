@@ -19,6 +19,7 @@ def test_a_row_without_a_compiled_step_says_why_and_counts_nowhere():
             row("b", 0.5e9, 1e9),
             row("c", 1e9, reason="no compiler"),
             row("d", reason="no data"),
+            {"experiment": "e", "system": "", "flags": []},
         ]
     }
     cells = list(rows_of("plan_memory_h100", record))
@@ -27,6 +28,7 @@ def test_a_row_without_a_compiled_step_says_why_and_counts_nowhere():
         "0.50",
         "not compiled: no compiler",
         "not compiled: no data",
+        "not compiled: not tried",
         "1 of 2",
         "1 of 2",
     ]

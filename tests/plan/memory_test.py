@@ -7,6 +7,7 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import parse_request
@@ -18,7 +19,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, Fit
-from dawnjax.plan.liveness import bytes_of, peak_of
+from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
 from dawnjax.plan.systems import parse_system
@@ -212,15 +213,36 @@ def test_a_loop_holds_what_it_carries_once_and_slices_where_a_product_reads_them
     assert peak(multiplied, MATRIX, stack) == pytest.approx(3 * SIZE, abs=8)
 
 
+def test_an_op_for_each_platform_counts_as_the_planned_one_has_it():
+    def chosen(x):
+        return jnp.sum(jax.lax.platform_dependent(x, cpu=lambda x: (x @ x) @ x, default=jnp.sin))
+
+    traced = jax.make_jaxpr(chosen)(MATRIX)
+    assert peak_of(traced, bytes_of, on_gpu=True).num_bytes == pytest.approx(0, abs=8)
+
+
+def test_a_gradient_of_which_a_device_keeps_a_part_is_whole_where_it_is_made():
+    def step(weight, x):
+        gradient = checkpoint_name(jax.grad(lambda weight: jnp.sum(x @ weight))(weight), SUMMED)
+        return weight - gradient
+
+    def split(shape, dtype):
+        return bytes_of(shape, dtype) / (4 if shape == MATRIX.shape else 1)
+
+    rows = jax.ShapeDtypeStruct((8, 256), jnp.float32)
+    traced = jax.make_jaxpr(step)(MATRIX, rows)
+    assert SIZE <= peak_of(traced, split).num_bytes <= 1.1 * SIZE
+
+
 def test_attention_by_shapes_keeps_no_scores():
     execution = Execution(
         platform="gpu", compute_dtype="bfloat16", batch_norm_group_size=0, attention="shapes"
     )
     heads = jax.ShapeDtypeStruct((2, 256, 4, 64), jnp.bfloat16)
 
-    def loss(attention, *heads):
+    def loss(attention, query, key, value):
         how = dataclasses.replace(execution, attention=attention)
-        return jnp.square(causal_attention(*heads, None, 0, how)).sum()
+        return jnp.square(causal_attention(query, key, value, None, 0, how)).sum()
 
     def needed(attention):
         gradient = jax.grad(functools.partial(loss, attention), argnums=(0, 1, 2))
