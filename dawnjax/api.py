@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dawnjax
+from dawnjax import records
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.loss_curve import StepLoss, loss_curve
-from dawnjax.runs.summary import FORGED, RunResult, of_another_kind, summarize_log
+from dawnjax.runs.summary import RunResult, of_another_kind, summarize_log
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment import Experiment
@@ -122,7 +123,7 @@ def load_losses(run_dir: str | Path) -> list[StepLoss]:
     """
     try:
         return loss_curve(_events_of(run_dir))
-    except FORGED as error:
+    except records.FORGED as error:
         raise RunError(of_another_kind(error)) from None
 
 

@@ -19,7 +19,7 @@ def write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult
     """Compute the result from the log of process 0, and write `result.json`."""
     try:
         result = summary.summarize(events)
-    except summary.FORGED as error:
+    except records.FORGED as error:
         raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
     records.write_json(directory.result_file, result.to_json(), durable=True)
     return result

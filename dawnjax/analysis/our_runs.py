@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.analysis.entry_checks import check
 from dawnjax.analysis.our_entries import entries_of
 from dawnjax.analysis.our_run import OurRun, run_of
@@ -57,7 +58,7 @@ def read_run(path: Path) -> OurRun:
         for entry in entries_of([run]):  # a field of another kind shows here, not on a page
             check(entry)
         json.dumps(run.result.to_json(), allow_nan=False)
-    except (RunError, ArithmeticError, *summary.FORGED) as error:
+    except (RunError, ArithmeticError, *records.FORGED) as error:
         why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
     for fault in contradictions(record, log):

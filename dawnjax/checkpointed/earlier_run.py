@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import classes_of_file
@@ -21,7 +22,6 @@ from dawnjax.models.execution import Execution
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, changed_texts, read_existing
 from dawnjax.runs.log import log_path
-from dawnjax.runs.summary import FORGED
 from dawnjax.tasks.task import Setting
 from dawnjax.text import escaped
 
@@ -83,7 +83,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
         try:
             spec = experiment.data.spec()
             identity = experiment.identity(spec)
-        except FORGED as error:
+        except records.FORGED as error:
             if classes:  # a class of the user's own says itself where it fails
                 raise
             raise ConfigError(

@@ -102,7 +102,7 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
             if log == first:
                 faults += _record_faults(record, events)
                 faults += _result_faults(directory, record, events, notes)
-        except summary.FORGED as error:
+        except records.FORGED as error:
             faults.append(f"log/{log.name}: {summary.of_another_kind(error)}")
     return faults, notes
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import MOST_OTHER_WORK, STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
@@ -26,7 +27,6 @@ from dawnjax.profile.program import Program
 from dawnjax.profile.straggler import NO_TRACE, Straggler, find_straggler
 from dawnjax.profile.trace import Interval, Trace
 from dawnjax.profile.windows import PROGRAM_FILE, read_files
-from dawnjax.runs.summary import FORGED
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which the two methods may differ before the result says so."""
@@ -378,7 +378,7 @@ def read_profile(folder: Path) -> HostProfile:
     capture, text = read_files(folder)
     try:
         program = analyze(text)
-    except (RunError, *FORGED) as error:
+    except (RunError, *records.FORGED) as error:
         why = " ".join(str(error).split())[:200] or type(error).__name__
         raise ConfigError(f"{folder} holds no whole profile: {PROGRAM_FILE}: {why}") from None
     return build_profile(folder, capture, program)

@@ -22,7 +22,6 @@ from dawnjax.race.rules import Fault
 from dawnjax.race.sandbox import INSIDE, NONE, Bind, Box, environment
 from dawnjax.race.tracks import Track
 from dawnjax.runs.log import Event, log_path, read_events
-from dawnjax.runs.summary import FORGED
 
 CLOCK_SLACK_SECONDS = 1.0
 CLOCK_RATIO = 1.25
@@ -206,7 +205,7 @@ def log_of(heat: Heat) -> list[Event]:
         return []
     try:
         return read_events(path)[0]
-    except (RunError, *FORGED):
+    except (RunError, *records.FORGED):
         return []
 
 

@@ -124,7 +124,7 @@ def first_fault(
     """
     try:
         return next(_faults(folder, entry, track, baseline), None)
-    except summary.FORGED as error:
+    except records.FORGED as error:
         return Fault("hash", summary.of_another_kind(error))
 
 

@@ -16,7 +16,7 @@ from dawnjax.records.reading import (
     open_plain,
     read_plain,
 )
-from dawnjax.records.typed import FieldError, convert, decode, plain, read_json
+from dawnjax.records.typed import FORGED, FieldError, convert, decode, plain, read_json
 from dawnjax.records.writing import (
     json_text,
     open_append,

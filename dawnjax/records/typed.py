@@ -17,6 +17,10 @@ class FieldError(ValueError):
     """A missing, unknown or mistyped field; one line names its path."""
 
 
+FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""Errors over a record that can be read and whose fields no program of ours writes."""
+
+
 def decode(
     data: bytes | str, kind: type[Kind], most_marks: int = MOST_MARKS, *, others: bool = False
 ) -> Kind:

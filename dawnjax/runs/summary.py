@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.runs import goodput, stage_rates
 from dawnjax.runs.clock import GENERATION_PHASES
@@ -344,17 +345,13 @@ def summarize(events: Sequence[Event]) -> RunResult:
     )
 
 
-FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""Errors over a log whose lines are whole and whose fields no run writes."""
-
-
 def refuse_forged(events: Sequence[Event], path: Path) -> None:
     """Refuse to resume a log from which no result could be made at its end."""
     try:
         summarize(events)
     except RunError:
         pass
-    except FORGED as error:
+    except records.FORGED as error:
         raise RunError(
             f"{path}: {of_another_kind(error)}; restore it or choose another --run_dir"
         ) from None
@@ -367,7 +364,7 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
             if attempt.price_fault:
                 raise RunError(attempt.price_fault)
         return summarize(events)
-    except FORGED as error:
+    except records.FORGED as error:
         raise RunError(of_another_kind(error)) from None
 
 

@@ -142,6 +142,7 @@ def experiment(path: Path) -> bytes:
     spec = made.data.spec()
     return json.dumps(
         {
+            "experiment": to_json(made),
             "schema_version": 1,
             "run_id": "r",
             "seed": 0,
@@ -149,7 +150,6 @@ def experiment(path: Path) -> bytes:
             "identity_fields": made.identity_fields(spec),
             "overrides": {},
             "source": None,
-            "experiment": to_json(made),
             "settings": {"numbers": {}, "others": {}},
         }
     ).encode()
