@@ -4,8 +4,8 @@
 
 A table in a page of `docs/` stands between `<!-- table NAME -->` and `<!-- end of table -->`. The
 command replaces it from the files in `benchmarks/results/`, every file and every failed trial
-included, and draws `docs/images/time_to_accuracy_*.svg`. `tests/docs/pages_test.py` fails while a
-page or a picture differs from the files.
+included, or from `entries/`, and draws `docs/images/time_to_accuracy_*.svg`. While a page or a
+picture differs from the files, `tests/docs/pages_test.py` fails.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from benchmarks.result_tables.programs import (
     plan_outside,
     plan_validation,
 )
+from benchmarks.result_tables.race import race_lesions, race_records
 from benchmarks.result_tables.result_files import RESULTS, Table, each
 from benchmarks.result_tables.self_play import peer, phases, trials_by_simulations
 from benchmarks.result_tables.steps import STEPS_HEAD, pytorch_ways, steps
@@ -175,6 +176,14 @@ TABLES = {
         ("pairs.json",),
         each(
             "CV over seeds | CV of the machine | B takes | trials as pairs | without pairs", pairs
+        ),
+    ),
+    "race_records": Table((), race_records),
+    "race_lesions": Table(
+        ("race_lesions_*.json",),
+        each(
+            "recipe | arm | reached | expected time, s | over the whole recipe's | verdict",
+            race_lesions,
         ),
     ),
     "loop_overhead": Table(
