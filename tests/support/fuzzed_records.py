@@ -23,7 +23,6 @@ from made_runs import write_run
 
 from dawnjax import records
 from dawnjax.analysis import counts, loading
-from dawnjax.analysis.origin import Origin
 from dawnjax.checkpointed import earlier_run
 from dawnjax.checkpointed.exported_weights import (
     KEY,
@@ -46,6 +45,7 @@ from dawnjax.profile import host_profile, timeline, trace, windows
 from dawnjax.race.entry import Beside, Entry, Trial, read_entry
 from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict
 from dawnjax.results.entries import write_entries
+from dawnjax.results.origin import Origin
 from dawnjax.runs import directory, kept_pictures
 from dawnjax.runs.log import log_path, read_events
 from dawnjax.runs.summary import summarize_log

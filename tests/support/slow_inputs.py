@@ -19,11 +19,11 @@ profile_run = traced_steps.profile_run
 def profile_slowly(stepper: Any, *arguments: Any) -> Any:
     inputs = TrainFeed.inputs
 
-    def slow_inputs(self: TrainFeed, first_step: int, num_steps: int) -> Any:
+    def slow_inputs(self: TrainFeed, *call: Any) -> Any:
         time.sleep(float(seconds))
-        return inputs(self, first_step, num_steps)
+        return inputs(self, *call)
 
-    TrainFeed.inputs = slow_inputs
+    TrainFeed.inputs = slow_inputs  # pyright: ignore[reportAttributeAccessIssue]
     return profile_run(stepper, *arguments)
 
 
