@@ -14,7 +14,7 @@ def race_records(_: list[tuple[str, Record]]) -> Rows:
     """Verdict on each entry, by the judge's clock, beside the baseline of its rounds."""
     head = "track | entry | verdict | expected time over the baseline's | reached | "
     head += "mean of a trial, s: entry, baseline | judged on | date"
-    rows: Rows = [head.split(" | ")]
+    rows: Rows = [[*head.split(" | ")]]
     for track, board in read_board(ENTRIES).items():
         for entry, verdict in board:
             if verdict is None or verdict.baseline is None:
