@@ -79,13 +79,14 @@ class Guarded:
         while True:
             ready, _, _ = select.select([self._say_reader], [], [], _LOOK_SECONDS)
             moment = time.monotonic()
+            # First: a process that ended with this one broke no rule.
+            if self._children.asked:
+                raise KeyboardInterrupt
             if ready:
                 said = os.read(self._say_reader, 1)
                 if said == word:
                     return moment
                 raise LimitError(self._last_words() if not said else "it spoke out of turn")
-            if self._children.asked:
-                raise KeyboardInterrupt
             self._refuse_excess(moment)
 
     def tell(self, word: bytes) -> None:

@@ -303,6 +303,6 @@ def _word(beside: Beside) -> tuple[Word, str]:
 def _hardware(heats: Sequence[Heat]) -> str:
     """Device of the baseline's first run, with the cores of a CPU."""
     event = next((e for e in log_of(heats[0]) if e["event"] == "devices"), {})
-    cores = len(os.sched_getaffinity(0))
+    cores = words.count(len(os.sched_getaffinity(0)), "core")
     kind = str(event.get("device_kind", "not known"))
-    return f"{kind} ({cores} cores)" if event.get("platform") == "cpu" else kind
+    return f"{kind} ({cores})" if event.get("platform") == "cpu" else kind

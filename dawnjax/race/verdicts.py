@@ -140,8 +140,12 @@ def write_verdict(folder: Path, verdict: JudgedEntry) -> Path:
 
 
 def state_of(entry_hash: str, versions: dict[str, str]) -> str:
-    """Hash of all that a verdict depends on but the machine and chance."""
-    libraries = "".join(f"{name} {version}\n" for name, version in sorted(versions.items()))
+    """Hash of all that a verdict depends on but the machine and chance.
+
+    The commit is none of it: committing a verdict would make it one of another state.
+    """
+    named = sorted((name, version) for name, version in versions.items() if name != "commit")
+    libraries = "".join(f"{name} {version}\n" for name, version in named)
     return hashlib.sha256(f"{entry_hash}\n{_project()}\n{libraries}".encode()).hexdigest()
 
 

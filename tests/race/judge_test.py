@@ -13,7 +13,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.race import board, judge, sandbox
 from dawnjax.race.guarded import LimitError
 from dawnjax.race.heats import Course, Heat
-from dawnjax.race.verdicts import read_verdict, write_verdict
+from dawnjax.race.verdicts import read_verdict, state_of, write_verdict
 from dawnjax.runs.log import encode_line
 
 TIMES = {"the baseline": 10.0, "mine": 6.0, "second": 6.0}
@@ -224,3 +224,9 @@ def test_the_command_prints_the_verdict_and_its_status(tmp_path, runs, capsys):
     said = capsys.readouterr().out
     assert "Handwritten digits on any CPU" in said and "accepted" in said
     assert "mine" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_a_commit_alone_is_no_other_state():
+    states = {state_of("a", {"jax": "0.10.2", "commit": commit}) for commit in ("b", "c")}
+    assert len(states) == 1
+    assert state_of("a", {"jax": "0.10.3"}) not in states

@@ -6,8 +6,10 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,18 @@ def test_a_process_is_heard_and_told(tmp_path):
         ready = process.wait_for(b"r")
         process.tell(b"g")
         assert process.began < ready <= process.wait_for(b"d")
+
+
+def test_a_process_that_is_stopped_with_its_judge_broke_no_rule(tmp_path):
+    with Guarded(LIMITS, tmp_path) as process:
+        code = "import os, signal, sys, time; signal.pthread_sigmask(signal.SIG_UNBLOCK, [2]); "
+        code += "os.write(int(sys.argv[1]), b'r'); time.sleep(60)"
+        process.start([sys.executable, "-I", "-S", "-c", code, str(process.say)], {})
+        process.wait_for(b"r")
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)  # it ends meanwhile
+        with pytest.raises(KeyboardInterrupt):
+            process.wait_for(b"d")
 
 
 def test_examples_in_packages_that_python_does_not_import_are_hidden_too(tmp_path, monkeypatch):
