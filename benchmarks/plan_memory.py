@@ -51,8 +51,8 @@ def main() -> int:
         return 0
     name = f"plan_memory_{arguments.on}"
     rows = {known: {"experiment": known, "system": "", "flags": []} for known in experiment_names()}
-    rows |= _earlier(name)
-    results = harness.Results(name, packages=_versions())
+    rows |= earlier_rows(name)
+    results = harness.Results(name, packages=packages())
     for experiment in arguments.experiments or experiment_names():
         row = _row(experiment, arguments.on)
         if arguments.predict_only:
@@ -67,17 +67,17 @@ def main() -> int:
     return 0
 
 
-def _earlier(name: str) -> dict[str, dict[str, Any]]:
+def earlier_rows(name: str) -> dict[str, dict[str, Any]]:
     """Rows of the result file by experiment; none where other versions compiled them."""
     path = harness.folder() / f"{name}.json"
     if not path.exists():
         return {}
     record = json.loads(path.read_text())
-    rows = record["rows"] if record["packages"] == _versions() else []
+    rows = record["rows"] if record["packages"] == packages() else []
     return {row["experiment"]: row for row in rows}
 
 
-def _versions() -> dict[str, str]:
+def packages() -> dict[str, str]:
     found = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -87,13 +87,13 @@ def step_memory(
     for span in experiment.spans(spec):
         stage = experiment.in_stage(span.index)
         if stage not in stages:
-            memory = _memory_of_stage(stage, spec, shape, system, shards_update)
+            memory = memory_of_stage(stage, spec, shape, system, shards_update)
             stages.append(stage)
             found.append(dataclasses.replace(memory, stage=span.index))
     return max(found, key=lambda memory: memory.num_bytes)
 
 
-def _memory_of_stage(
+def memory_of_stage(
     stage: Experiment, spec: Any, shape: MeshShape, system: System, shards_update: bool
 ) -> Memory:
     sizes = _mesh_sizes(shape, system.num_devices)

@@ -115,7 +115,7 @@ class InstanceSegmentation(Detection):
         def losses(images: jax.Array, setting: Setting) -> jax.Array:
             return self._losses(module, images, batch, keys, setting)
 
-        return _upright(losses, batch, setting), len(batch["index"])
+        return as_it_stands(losses, batch, setting), len(batch["index"])
 
     def _losses(
         self, module: Any, images: jax.Array, batch: Arrays, keys: jax.Array, setting: Setting
@@ -232,7 +232,7 @@ class InstanceSegmentation(Detection):
         def found(images: jax.Array, setting: Setting) -> Arrays:
             return self._found(module, images, inputs["covered"], setting)
 
-        return _upright(found, inputs, setting)
+        return as_it_stands(found, inputs, setting)
 
     def _found(
         self, module: Any, images: jax.Array, covered: jax.Array, setting: Setting
@@ -328,7 +328,7 @@ class InstanceSegmentation(Detection):
         return TRAINING_FACTOR * total - (TRAINING_FACTOR - 1) * held
 
 
-def _upright(
+def as_it_stands(
     function: Callable[[jax.Array, Setting], Any], arrays: Arrays, setting: Setting
 ) -> Any:
     """Result of a function of upright images and the setting with their shape.

@@ -66,7 +66,7 @@ def open_source(
     first, second = (annotations[split] for split in SPLITS)
     if first.categories != second.categories:
         raise DataError(f"{path}: the categories to train on are not those to evaluate")
-    places = _places(path, annotations, sizes)
+    places = places_of(path, annotations, sizes)
     listing = hashlib.sha256(json.dumps(sorted((n, sizes[n]) for n in places)).encode())
     listing.update(json.dumps([annotated, with_masks]).encode())
     for file in wanted:
@@ -84,7 +84,7 @@ def _ends_with(path: str, name: str) -> bool:
     return path == name or path.endswith(f"/{name}")
 
 
-def _places(
+def places_of(
     path: pathlib.Path, annotations: dict[Split, Annotations], sizes: dict[str, int]
 ) -> dict[str, list[Place]]:
     """Images that each file is, by its name; every image has one."""

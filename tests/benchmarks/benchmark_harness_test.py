@@ -169,10 +169,13 @@ def test_a_trial_without_an_evaluation_took_all_its_time(tmp_path, monkeypatch):
         "num_devices": 1,
         "device_kind": "cpu",
         "total_seconds": 12.0,
+        "generations": [],
     } | dict.fromkeys(
         ("time_to_accuracy_seconds", "total_seconds_to_accuracy", "train_seconds")
-        + ("compile_seconds", "epochs", "examples_per_second")
+        + ("compile_seconds", "epochs", "steps", "examples_per_second")
     )
+    events = [{"event": "phase", "t": 0.0, "name": "train"}]
+    events += [{"event": "host_sample", "t": 12.0, "cpu_seconds": 9.0}]
 
     def train(command, **_):
         folder = tmp_path / "digits_0"
@@ -180,6 +183,7 @@ def test_a_trial_without_an_evaluation_took_all_its_time(tmp_path, monkeypatch):
         (folder / "result.json").write_text(json.dumps(result))
 
     monkeypatch.setattr(seeds.subprocess, "run", train)
+    monkeypatch.setattr(seeds, "read_events", lambda _: (events, []))
     monkeypatch.setattr(seeds.machine_load, "watched", lambda: contextlib.nullcontext({}))
     missed = seeds.run_trial("digits", 0, [], tmp_path)
     reached = {**missed, "reached": True, "time_to_accuracy_seconds": 3.0, "run_seconds": 3.0}

@@ -37,9 +37,9 @@ def test_a_row_without_a_compiled_step_says_why_and_counts_nowhere():
 def test_rows_of_other_versions_are_not_kept(tmp_path, monkeypatch):
     monkeypatch.setenv(harness.RESULTS_VARIABLE, str(tmp_path))
     file = tmp_path / "plan_memory_h100.json"
-    assert plan_memory._earlier(file.stem) == {}
-    record = {"packages": plan_memory._versions(), "rows": [row("a", 1, 1)]}
+    assert plan_memory.earlier_rows(file.stem) == {}
+    record = {"packages": plan_memory.packages(), "rows": [row("a", 1, 1)]}
     file.write_text(json.dumps(record))
-    assert plan_memory._earlier(file.stem)["a"]["xla"] == {"num_bytes": 1}
+    assert plan_memory.earlier_rows(file.stem)["a"]["xla"] == {"num_bytes": 1}
     file.write_text(json.dumps({**record, "packages": {"jax": "0.0"}}))
-    assert plan_memory._earlier(file.stem) == {}
+    assert plan_memory.earlier_rows(file.stem) == {}

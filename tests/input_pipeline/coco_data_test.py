@@ -267,7 +267,7 @@ def test_images_of_one_name_in_many_folders_are_found_at_once():
     part: Any = types.SimpleNamespace(images=named, where=["a.json"] * count)
     sizes = {f"all/{n}/image.png": 1 for n in range(count)}
     started = time.process_time()
-    places = coco_sources._places(Path("x"), {"train": part}, sizes)
+    places = coco_sources.places_of(Path("x"), {"train": part}, sizes)
     assert places["all/7/image.png"] == [("train", 7)] and len(places) == count
     assert time.process_time() - started < 5
 

@@ -264,7 +264,7 @@ def test_the_fullest_stage_and_the_parts_of_a_batch_count(monkeypatch):
         sizes = dict.fromkeys(("parameters", "optimizer", "averages", "inputs"), 0.0)
         return Memory(**sizes, results=float(stage.global_batch_size), tensors=())
 
-    monkeypatch.setattr(memory_module, "_memory_of_stage", of_stage)
+    monkeypatch.setattr(memory_module, "memory_of_stage", of_stage)
     found = step_memory(experiment, spec, MeshShape(), parse_system("h100:8"))
     assert len(seen) == 2 and found.num_bytes == max(seen) and found.stage == seen.index(max(seen))
 

@@ -18,7 +18,7 @@ from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.machine.mesh import batch_sharding, make_mesh, place
 from dawnjax.models.execution import Execution
 from dawnjax.tasks.detection import on_each_device
-from dawnjax.tasks.instance_segmentation import _upright
+from dawnjax.tasks.instance_segmentation import as_it_stands
 from dawnjax.tasks.task import Moment, Setting, make_model
 
 
@@ -91,7 +91,7 @@ def test_the_shape_is_chosen_by_the_batch_on_several_devices(is_turned):
     images = np.random.default_rng(0).uniform(size=(8, 4, 6, 3)).astype(np.float32)
     batch = {"image": images, APART: np.full(8, is_turned)}
     placed = {name: place(array, batch_sharding(mesh, 0)) for name, array in batch.items()}
-    found = jax.jit(lambda arrays: _upright(of_rows, arrays, setting))(placed)
+    found = jax.jit(lambda arrays: as_it_stands(of_rows, arrays, setting))(placed)
     wanted = images[:, :, -1] if is_turned else images[:, -1]
     np.testing.assert_allclose(found, wanted.sum((1, 2)), rtol=1e-5)
 
