@@ -51,7 +51,9 @@ def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False)
     # msgspec drops what a dataclass does not know, such as the misspelt name of an optional field.
     unknown = "" if others else _unknown_field(value, msgspec.to_builtins(made))
     if unknown:
-        raise FieldError(f"{unknown[:200]} is no field of it")
+        # A stranger's name may move a terminal's cursor, or end the line.
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in unknown[:200])
+        raise FieldError(f"{shown} is no field of it")
     return made
 
 

@@ -27,7 +27,11 @@ RECORDS = {
     if name not in ABSENT
 }
 KEPT: dict[str, list[Edits]] = {
-    "entries": [[("replaced", b'"reached": true', b'"reached": false')]],
+    "study": [[("value", 0.5071517274869819, "controls")]],
+    "entries": [
+        [("replaced", b'"reached": true', b'"reached": false')],
+        [("value", 0.5188661005465749, "controls")],
+    ],
     "experiment": [
         [("replaced", b'"num_classes": 10', b'"num_classes": []')],
         [("replaced", b'"num_classes": 10', b'"num_classes": 1')],
