@@ -38,14 +38,11 @@ SMALL_IMAGE_POSITIONS = 64
 """Largest image, in positions, whose convolution is made of matrix products on CPU."""
 
 WINOGRAD_MIN_CHANNELS = 16
-"""Fewest channels, in and out, with which Winograd's transforms cost less than they save."""
+"""Fewest channels, in and out, with which Winograd's transforms cost less than they save.
 
-WINOGRAD_MIN_WEIGHTS = 64 * 64
-"""Least product of channels in and out with which they do for larger images.
-
-With whole batches transformed at once a step of `cifar10_resnet18` with 128 images took 2.0 s with
-64 x 64, 2.5 s with 128 x 128 and 2.9 s with 256 x 256 (shortest of 5; two cores of an AMD EPYC
-9004); with a few examples at a time it takes 1.7 s with 64 x 64.
+With 16 x 16 channels a convolution and its gradients take 0.55 (8 images of 48 x 64) to 0.81 (32 of
+32 x 32) of the CPU time in one layout, with 32 x 32 0.38 to 0.47 (shortest of 8; one core of an AMD
+EPYC 7003).
 """
 
 PATCH_BYTES = 2 << 20
@@ -69,12 +66,7 @@ def choose_implementation(
     # a convolution, which have other layouts, are 13 or more times slower (jax issue 12868). Matrix
     # products and convolutions in the first layout are as fast anywhere in a program.
     is_small = image_shape[1] * image_shape[2] <= SMALL_IMAGE_POSITIONS
-    in_channels, out_channels = kernel_shape[2:]
-    if (
-        winograd.supports(kernel_shape, strides)
-        and min(in_channels, out_channels) >= WINOGRAD_MIN_CHANNELS
-        and (is_small or in_channels * out_channels >= WINOGRAD_MIN_WEIGHTS)
-    ):
+    if winograd.supports(kernel_shape, strides) and min(kernel_shape[2:]) >= WINOGRAD_MIN_CHANNELS:
         return "winograd"
     return "matmul" if is_small or kernel_shape[:2] == (1, 1) else "one_layout"
 

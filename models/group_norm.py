@@ -23,10 +23,15 @@ class GroupNorm(nnx.Module):
 
     def __call__(self, images: jax.Array) -> jax.Array:
         shape = images.shape
-        grouped = images.astype(jnp.float32).reshape(
-            shape[0], -1, self.num_groups, shape[-1] // self.num_groups
-        )
-        mean = grouped.mean((1, 3), keepdims=True)
-        variance = jnp.square(grouped - mean).mean((1, 3), keepdims=True)
-        normed = ((grouped - mean) * jax.lax.rsqrt(variance + EPSILON)).reshape(shape)
-        return (normed * self.scale[...] + self.bias[...]).astype(images.dtype)
+        positions = images.astype(jnp.float32).reshape(shape[0], -1, shape[-1])
+        centred = positions - self._group_means(positions)[:, None]
+        scale = jax.lax.rsqrt(self._group_means(jnp.square(centred)) + EPSILON) * self.scale[...]
+        normed = centred * scale[:, None] + self.bias[...]
+        return normed.reshape(shape).astype(images.dtype)
+
+    def _group_means(self, positions: jax.Array) -> jax.Array:
+        """Mean over the positions and the group of each channel: [batch, channels]."""
+        # Over the positions first: with the few channels of a group as the last axis XLA's loops on
+        # CPUs take 2 to 8 times as long.
+        means = positions.mean(1).reshape(len(positions), self.num_groups, -1).mean(2)
+        return jnp.repeat(means, positions.shape[2] // self.num_groups, axis=1)
