@@ -18,9 +18,16 @@ def areas(corners: jax.Array) -> jax.Array:
 
 def overlaps(first: jax.Array, second: jax.Array) -> jax.Array:
     """Intersection over union of boxes [..., n, 4] and [..., m, 4]: [..., n, m]; 0 of no area."""
-    top_left = jnp.maximum(first[..., :, None, :2], second[..., None, :, :2])
-    bottom_right = jnp.minimum(first[..., :, None, 2:], second[..., None, :, 2:])
-    shared = areas(jnp.concatenate([top_left, bottom_right], axis=-1))
+
+    def meeting(axis: int) -> jax.Array:
+        """Length along an axis that both boxes cover."""
+        start = jnp.maximum(first[..., :, None, axis], second[..., None, :, axis])
+        end = jnp.minimum(first[..., :, None, axis + 2], second[..., None, :, axis + 2])
+        return jnp.maximum(end - start, 0)
+
+    # No array has the two axes of an image as its last dimension: a TPU pads that to 128 numbers,
+    # and a CPU makes no vector instructions of it.
+    shared = meeting(0) * meeting(1)
     union = areas(first)[..., :, None] + areas(second)[..., None, :] - shared
     return jnp.where(union > 0, shared / jnp.where(union > 0, union, 1), 0)
 

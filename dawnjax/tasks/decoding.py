@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from dawnjax.models.maxima import maxima
+
 PAD = 0
 """The token of padding; it is also what a target begins with."""
 
@@ -208,16 +210,6 @@ def beam_search(
 def _log_probabilities(logits: jax.Array) -> jax.Array:
     # No translation holds padding.
     return jax.nn.log_softmax(logits).at[..., PAD].set(-jnp.inf)
-
-
-def maxima(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Maximum of each row of [batch, n] and its first place; NaN and 0 of a row with NaN."""
-    largest = values.max(axis=-1)
-    # XLA's CPU compiler makes no vector instructions of `argmax`: 250 x 8,000 takes about seven
-    # times as long (two cores of an AMD EPYC that other jobs shared).
-    places = jnp.arange(values.shape[-1], dtype=jnp.int32)
-    first = jnp.where(values >= largest[:, None], places, values.shape[-1]).min(axis=-1)
-    return largest, jnp.where(first == values.shape[-1], 0, first)
 
 
 def _reorder(cache: Any, origin: jax.Array) -> Any:

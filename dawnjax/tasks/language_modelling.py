@@ -17,7 +17,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
 from dawnjax.models.cross_entropy import plain_losses
 from dawnjax.models.experts import Routing, balance_loss, no_routing
-from dawnjax.tasks.decoding import maxima
+from dawnjax.models.maxima import maxima
 from dawnjax.tasks.metric import Metric, loss_metric
 from dawnjax.tasks.task import MODEL, Arrays, Moment, OwnInputs, Setting, Task
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from dawnjax.input_pipeline.reading.objects import BACKGROUND
 from dawnjax.models import boxes as box_geometry
+from dawnjax.models.maxima import maxima
 
 CODE_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 """Of a box's code: one over the "variances" 0.1 and 0.2."""
@@ -40,8 +41,8 @@ def match(
     """
     is_object = classes != BACKGROUND
     overlap = jnp.where(is_object[:, None], box_geometry.overlaps(corners, defaults), -1.0)
-    best_object, greatest = overlap.argmax(0), overlap.max(0)
-    claimed = overlap.argmax(1)
+    greatest, best_object = maxima(overlap, 0)
+    claimed = maxima(overlap, 1)[1]
     numbers = jnp.arange(len(classes))
     # The greatest number and not the last write: an order of writes is none on a GPU.
     claimant = jnp.full(len(defaults), -1).at[claimed].max(jnp.where(is_object, numbers, -1))

@@ -18,6 +18,7 @@ import numpy as np
 from dawnjax.input_pipeline.reading.objects import BACKGROUND
 from dawnjax.limits import Fraction, Limit, require
 from dawnjax.models import boxes as box_geometry
+from dawnjax.models.maxima import maxima
 from dawnjax.tasks.detection import Overlap
 
 _Places = Annotated[int, Limit(lambda value: 1 <= value <= 10_000, "lie in 1 to 10000")]
@@ -99,14 +100,15 @@ def anchor_labels(
       extent: Height and width of the image, float32 [2].
     """
     overlap = _overlaps(corners, classes, jnp.asarray(anchors))
-    best, greatest = overlap.max(0), overlap.max(1, keepdims=True)
+    best, objects = maxima(overlap, 0)
+    greatest = overlap.max(1, keepdims=True)
     # Ties count too; the tolerance is that of an overlap that is computed twice.
     is_best = ((overlap >= greatest * (1 - 1e-6)) & (greatest > 0)).any(0)
     boxes = jnp.asarray(anchors)
     is_inside = (boxes[:, :2] >= 0).all(1) & (boxes[:, 2:] <= extent[::-1]).all(1)
     is_positive = is_inside & ((best >= config.object_overlap) | is_best)
     is_negative = is_inside & ~is_positive & (best < config.background_overlap)
-    return Labels(is_positive, is_negative, overlap.argmax(0).astype(jnp.int32))
+    return Labels(is_positive, is_negative, objects)
 
 
 def proposal_labels(
@@ -118,8 +120,8 @@ def proposal_labels(
 ) -> Labels:
     """Objects of proposals; one with too little overlap is background, and padding is neither."""
     overlap = _overlaps(corners, classes, proposals)
-    has_object = overlap.max(0) >= least_overlap
-    objects = overlap.argmax(0).astype(jnp.int32)
+    best, objects = maxima(overlap, 0)
+    has_object = best >= least_overlap
     return Labels(is_real & has_object, is_real & ~has_object, objects)
 
 

@@ -11,8 +11,9 @@ from flax import nnx
 from multiply_adds import multiply_adds
 
 from dawnjax.models.execution import Execution
+from dawnjax.models.maxima import maxima
 from dawnjax.models.transformer import Transformer, TransformerModule
-from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search, length_penalty, maxima
+from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search, length_penalty
 
 pytestmark = pytest.mark.compiles
 
