@@ -8,6 +8,7 @@ Source: bwrap(1), unshare(1), user_namespaces(7): mounts of a more privileged na
 """
 
 import dataclasses
+import os
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,9 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys/devices/sy
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/passwd", "/etc/nsswitch.conf", "/etc/localtime")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _NEEDED = ("unshare", "mount", "chroot", "setpriv", "prlimit", "sh")
+
+_PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+"""Of each process, inside or not: this one's may lack the folders of administrators."""
 
 _LARGEST_FILE = 8 * 2**30
 
@@ -89,11 +93,10 @@ class Box:
             "--",
         ]
         if self.kind == NONE:
-            return [*limits, *inner] if shutil.which("prlimit") else [*inner]
+            return [*limits, *inner] if _place_of("prlimit") else [*inner]
         inner = [sys.executable, "-I", "-S", "-c", _FORGET, *inner]
         if self.kind == BUBBLEWRAP:
-            # By its place: the process has another PATH.
-            return [shutil.which("bwrap") or "bwrap", *self._bubblewrap(), "--", *limits, *inner]
+            return [_place_of("bwrap") or "bwrap", *self._bubblewrap(), "--", *limits, *inner]
         apart = "unshare --user --map-root-user --net --pid --mount --ipc --uts --fork --kill-child"
         powerless = "setpriv --bounding-set=-all --inh-caps=-all --no-new-privs --"
         return [
@@ -179,6 +182,12 @@ class Box:
         return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
+def _place_of(program: str) -> str | None:
+    # Bubblewrap is called by its place, so it may be where this process alone looks.
+    more = f":{os.environ.get('PATH', '')}" if program == "bwrap" else ""
+    return shutil.which(program, path=_PATH + more)
+
+
 def environment(platform: str) -> dict[str, str]:
     """Variables of a process inside: none of this one's, which may hold secrets or settings."""
     package = Path(dawnjax.__file__).resolve().parent
@@ -186,7 +195,7 @@ def environment(platform: str) -> dict[str, str]:
     return {
         **({"CUDA_VISIBLE_DEVICES": first[0]} if first else {}),
         "PYTHONPATH": str(package.parent),  # a clone need not be installed
-        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        "PATH": _PATH,
         "HOME": "/tmp",
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -202,7 +211,7 @@ def choose(root: Path) -> str:
     """
     reasons = []
     for kind, programs in ((BUBBLEWRAP, ("bwrap", "prlimit")), (UNSHARE, _NEEDED)):
-        missing = [name for name in programs if shutil.which(name) is None]
+        missing = [name for name in programs if _place_of(name) is None]
         if missing:
             reasons.append(f"{kind}: no {missing[0]}")
             continue

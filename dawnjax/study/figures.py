@@ -39,6 +39,8 @@ class ArmFigures:
         for the first.
       rows: Each trial: seed, status, whether it reached, its time to accuracy, run directory.
       machines: Systems of its trials.
+      elsewhere: How machines and libraries of its trials are not those of the first arm; empty
+        where they are the same, or without a verdict.
     """
 
     arm: str
@@ -58,14 +60,17 @@ class ArmFigures:
     verdict: dict[str, Any] | None
     rows: list[dict[str, Any]]
     machines: list[str]
+    elsewhere: str = ""
 
     @property
     def caution(self) -> str:
-        """Sentences on trials of different machines and of unknown length; empty without any."""
+        """Sentences on different machines and on trials of unknown length; empty without any."""
         said = []
         if len(self.machines) > 1:
             machines = "; ".join(self.machines)
             said.append(f"{self.arm}: its times are of different machines ({machines})")
+        if self.elsewhere:
+            said.append(f"{self.arm}: {self.elsewhere}, so its ratio is not of the recipes alone")
         if self.reached and self.expected_seconds is None:
             said.append(f"{self.arm}: {self.why_no_time}, so it has no expected time")
         return "; ".join(said)
@@ -134,12 +139,41 @@ def figures(
         if arm in verdicts:
             advice = verdicts[arm].advice
             record = {**verdicts[arm].to_json(), "advice_text": advice.text() if advice else ""}
-            told[place] = dataclasses.replace(told[place], verdict=record)
+            own, first = (list(_of_arm(runs, one).values()) for one in (arm, arms[0]))
+            elsewhere = _elsewhere(study, own, first)
+            told[place] = dataclasses.replace(told[place], verdict=record, elsewhere=elsewhere)
     return told
 
 
 def _of_arm(runs: Mapping[PlannedTrial, OurRun], arm: Arm) -> dict[PlannedTrial, OurRun]:
     return {trial: run for trial, run in runs.items() if trial.arm == arm}
+
+
+def _elsewhere(study: Study, own: Sequence[OurRun], first: Sequence[OurRun]) -> str:
+    """Differences of an arm's machines and libraries from the first arm's; empty without any."""
+
+    def ran_with(run: OurRun) -> set[str]:
+        machine = str(run.system)
+        if study.kind == "scaling":  # it chooses the numbers of devices and hosts
+            machine = run.system._replace(num_hosts=1).hardware
+        versions = run.result.versions.items()
+        return {machine, *(f"{name} {text}" for name, text in versions if name != "commit")}
+
+    def hosts_of(runs: Sequence[OurRun]) -> set[str]:
+        hosts = [host for run in runs for host in run.result.hosts if isinstance(host, dict)]
+        return {str(host["hostname"]) for host in hosts if "hostname" in host}
+
+    sides = [set[str]().union(*map(ran_with, runs)) for runs in (own, first)]
+    said = [
+        f"{who} alone ran with {', '.join(sorted(side - other))}"
+        for who, side, other in (("it", *sides), ("the first arm", *sides[::-1]))
+        if side - other
+    ]
+    # Arms that share some hosts took turns on them.
+    hosts = [hosts_of(runs) for runs in (own, first)]
+    if all(hosts) and not hosts[0] & hosts[1]:
+        said.append("no host trained both")
+    return ", ".join(said)
 
 
 def _arm(

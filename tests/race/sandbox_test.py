@@ -174,3 +174,22 @@ def test_data_that_a_run_would_see_or_that_lie_behind_links_are_refused(tmp_path
     (tmp_path / "val.bin").symlink_to("/etc/passwd")
     with pytest.raises(ConfigError, match="val.bin is a link, which leads nowhere inside"):
         sandbox.refuse_shown(tmp_path)
+
+
+def test_programs_of_administrators_are_found_without_their_folder_on_path(tmp_path, monkeypatch):
+    asked = []
+
+    def which(name, path=None):
+        folders = (path or os.environ["PATH"]).split(":")
+        return f"/usr/sbin/{name}" if "/usr/sbin" in folders else None
+
+    def run(command, *, env, **_):
+        asked.append((command[0], env["PATH"]))
+        return subprocess.CompletedProcess(command, int(len(asked) == 1), "", "")
+
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setattr("shutil.which", which)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert sandbox.choose(tmp_path) == sandbox.UNSHARE
+    assert [command for command, _ in asked] == ["/usr/sbin/bwrap", "unshare"]
+    assert all("/usr/sbin" in path.split(":") for _, path in asked)

@@ -18,6 +18,7 @@ from dawnjax.study import trials
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
+from dawnjax.study.shown import text_of
 
 
 def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
@@ -68,10 +69,43 @@ def test_an_arm_on_different_machines_says_so(tmp_path, capsys):
     write_run(second.directory(tmp_path / "s"), seed=1, device_kind="tpu v5")
     rows = figures(study, of_arms, trials_over(ordered, tmp_path / "s", {}), tmp_path / "s")
     said = "num_epochs=3: its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
-    assert rows[0].caution.startswith(said) and rows[1].caution == ""
+    assert rows[0].caution.startswith(said)
+    assert rows[1].caution == (
+        "num_epochs=4: the first arm alone ran with 8 x tpu v5 on 2 hosts, "
+        "so its ratio is not of the recipes alone"
+    )
     StudyFolder(tmp_path / "s").write(study, of_arms)
     assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
     assert f"Arm {said}" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
+    study, of_arms, ordered = made_study(tmp_path / "s", {"3": [10.0], "4": []})
+    trial = next(trial for trial in ordered if trial.seed == 0 and trial.arm is of_arms[1])
+    place = trial.directory(tmp_path / "s")
+    write_run(place, device_kind="tpu v5", versions={"jax": "0.10.1", "commit": "b"})
+    runs = trials_over(ordered, tmp_path / "s", {})
+    first, second = figures(study, of_arms, runs, tmp_path / "s")
+    said = "num_epochs=4: it alone ran with 8 x tpu v5 on 2 hosts, jax 0.10.1, "
+    said += "the first arm alone ran with 8 x tpu v4 on 2 hosts, jax 0.10.2, "
+    said += "so its ratio is not of the recipes alone"
+    assert first.caution == "" and second.caution == said
+    assert said in text_of(study, [first, second], None, None)
+    assert dataclasses.asdict(second)["elsewhere"] in said
+    [section] = studies_sections([ReadStudy("s", study, (first, second))])
+    assert f"Arm {said}." in section.lead
+    names = {first.arm: "a", second.arm: "b"}
+    runs = {
+        trial: run._replace(
+            made=runs[ordered[0]].made,
+            result=dataclasses.replace(
+                run.result, versions={}, hosts=[{"hostname": names[trial.arm.name]}]
+            ),
+        )
+        for trial, run in runs.items()
+    }
+    second = figures(study, of_arms, runs, tmp_path / "s")[1]
+    assert second.elsewhere == "no host trained both"
 
 
 def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, monkeypatch):
