@@ -49,7 +49,8 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
         name="speedups",
         title="Throughput against time to accuracy",
         lead=(
-            "Throughput counts examples a second; time to accuracy also counts how many are needed.",
+            "Throughput counts examples a second; time to accuracy also counts how many are "
+            "needed.",
         ),
         blocks=(
             *([figure] if figure else []),

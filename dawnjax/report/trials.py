@@ -45,8 +45,9 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
         name="stability",
         title="Stability over seeds",
         lead=(
-            "Trials of an entry differ in their random seed alone. A difference between two systems "
-            "that is smaller than the coefficient of variation says nothing after one trial of each.",
+            "Trials of an entry differ in their random seed alone. A difference between two "
+            "systems that is smaller than the coefficient of variation says nothing after one "
+            "trial of each.",
         ),
         blocks=(*([figure] if figure else []), shown_table),
         tables=(table,),
