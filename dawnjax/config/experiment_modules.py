@@ -90,7 +90,7 @@ def classes_of_file(name: str) -> dict[str, list[type]]:
     experiments = [item for item in experiments if isinstance(item, Experiment)]
     if not experiments:
         raise ConfigError(f"{name} does not define EXPERIMENT = Experiment(...)")
-    return own_files.classes_of(*experiments)
+    return {field: [type(getattr(e, field)) for e in experiments] for field in own_files.CHOSEN}
 
 
 def is_file(name: str) -> bool:

@@ -232,8 +232,9 @@ class Playing(GeneratingTask):
         def written(name: str, rows: jax.Array) -> jax.Array:
             return jax.lax.dynamic_update_slice_in_dim(window[name], rows, here * self.games, 0)
 
+        packed = jnp.packbits(states.observation.reshape(self.games, -1), axis=-1)
         window = {
-            "observation": written("observation", _packed(states.observation)),
+            "observation": written("observation", packed),
             "policy": written("policy", found.weights),
             "value": written("value", jnp.zeros(self.games)),
             "has_value": written("has_value", jnp.zeros(self.games, jnp.bool_)),
@@ -430,10 +431,6 @@ def _memory_of(setting: Setting) -> int | None:
     if mesh is None or mesh.devices.flat[0].platform != setting.execution.platform:
         return None
     return device_memory(mesh)
-
-
-def _packed(observations: jax.Array) -> jax.Array:
-    return jnp.packbits(observations.reshape(len(observations), -1), axis=-1)
 
 
 def _no_figures(has_gating: bool) -> Arrays:
