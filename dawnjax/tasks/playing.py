@@ -232,7 +232,8 @@ class Playing(GeneratingTask):
         def written(name: str, rows: jax.Array) -> jax.Array:
             return jax.lax.dynamic_update_slice_in_dim(window[name], rows, here * self.games, 0)
 
-        packed = jnp.packbits(states.observation.reshape(self.games, -1), axis=-1)
+        seen = states.observation
+        packed = jnp.packbits(seen.reshape(len(seen), -1), axis=-1)
         window = {
             "observation": written("observation", packed),
             "policy": written("policy", found.weights),
