@@ -86,7 +86,7 @@ def new_record(request: "Request") -> dict[str, Any]:
 
     request = initial_parameters.resolved(request)
     spec = session.checked(request.experiment, request.options)
-    return run_record.record_of(request, spec, "")
+    return run_record.record_of(request, spec)
 
 
 def _flags_of(request: "Request") -> list[str]:
