@@ -4,7 +4,6 @@ A separate process isolates XLA's flags, its memory and its failures.
 """
 
 import argparse
-import dataclasses
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from dawnjax.machine import compilation, hardware, host_memory
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import compile_program, state_shapes, xla_options
 from dawnjax.tasks.translation import train_flops
-from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, execution_of, make_recipe
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 
 
 def main() -> int:
@@ -41,7 +40,7 @@ def main() -> int:
     variant = step_settings.VARIANTS[arguments.variant]
     batch_size = flagship.tiny_batch if arguments.tiny else flagship.batch
     batch_size = int((arguments.batch or batch_size) * variant.batch_factor)
-    flags = [*flagship.flags, *variant.flags, f"--global_batch_size={batch_size}"]
+    flags = [*flagship.flags, f"--global_batch_size={batch_size}"]
     flags += [*(flagship.tiny_flags if arguments.tiny else ()), *arguments.flags]
     text = flagship.tiny_text if arguments.tiny else flagship.text
     timed = Step(flags, batch_size, variant, text, flagship.steps_per_call)
@@ -72,7 +71,6 @@ def main() -> int:
             "model": arguments.model,
             "variant": arguments.variant,
             "flags": flags,
-            "execution": dict(variant.execution),
             "xla_flags": variant.xla_flags,
             "batch": batch_size,
             "units_a_step": units,
@@ -119,8 +117,7 @@ class Step:
             host_memory.keep_freed()
         compilation.configure("")
         mesh = make_mesh(MeshShape(), jax.devices()[:1])
-        execution = dataclasses.replace(execution_of(experiment, mesh), **dict(variant.execution))
-        self.recipe = make_recipe(experiment, spec, mesh, execution=execution)
+        self.recipe = make_recipe(experiment, spec, mesh)
         self.flops = _flops(self.recipe, batch)
         self.units = batch_size
         if text is not None:

@@ -1,7 +1,6 @@
 """Steps that both sides of the step benchmark compute: flags, shapes and variants."""
 
 import dataclasses
-from typing import Any
 
 from benchmarks import pytorch_settings
 
@@ -63,15 +62,11 @@ class Variant:
     """One way to compute the same step.
 
     Attributes:
-      flags: More flags of the experiment.
-      execution: Fields of `Execution` that differ.
       batch_factor: Examples a step, as a multiple of the flagship's.
       xla_flags: Added to XLA_FLAGS; a flag that this XLA does not know ends the variant alone.
       keeps_memory: Whether glibc keeps freed memory (`--keep_freed_memory`).
     """
 
-    flags: tuple[str, ...] = ()
-    execution: tuple[tuple[str, Any], ...] = ()
     batch_factor: float = 1
     xla_flags: str = ""
     keeps_memory: bool = False
@@ -149,7 +144,7 @@ _GPT2_SMALL = Flagship(
     limit_per_second=None,
     goal="as fast as PyTorch with flash attention and batched Muon",
     pytorch=True,
-    variants=("base", "attention_products", "latency_hiding", "no_triton_gemm"),
+    variants=("base", "latency_hiding", "no_triton_gemm"),
 )
 
 _SMALL_IMAGES = (
@@ -262,11 +257,9 @@ FLAGSHIPS = {
         pytorch=True,
         variants=(
             "base",
-            "space_to_depth",
             "batch_x2",
             "convolutions_in_graphs",
             "latency_hiding",
-            "no_command_buffers",
             "no_triton_gemm",
             "autotune_all",
         ),
@@ -316,9 +309,7 @@ FLAGSHIPS = {
         pytorch=True,
         variants=(
             "base",
-            "attention_products",
             "latency_hiding",
-            "no_command_buffers",
             "no_triton_gemm",
             "batch_x2",
         ),
@@ -341,11 +332,8 @@ FLAGSHIPS = {
 VARIANTS = {
     "base": Variant(),
     "memory_kept": Variant(keeps_memory=True),
-    "space_to_depth": Variant(flags=("--model.stem=imagenet_space_to_depth",)),
-    "attention_products": Variant(execution=(("attention", "products"),)),
     "batch_x2": Variant(batch_factor=2),
     "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
-    "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),
     "convolutions_in_graphs": Variant(xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION"),
     "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
     "autotune_all": Variant(xla_flags="--xla_gpu_exhaustive_tiling_search=true"),

@@ -1,7 +1,7 @@
 """Train steps of the flagships, in every way to compute them, against PyTorch where it has a side.
 
     python -m benchmarks steps --model=resnet50 --seconds=560
-    python -m benchmarks steps --model=transformer_big --variants=base,attention_products
+    python -m benchmarks steps --model=transformer_big --variants=base,latency_hiding
 
 Each variant of ours is a process with a time limit and its own compilation. PyTorch is tried in
 each way of `pytorch_settings`; the fastest process stays, and its rounds alternate with ours. Both

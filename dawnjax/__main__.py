@@ -62,9 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:
         argv = sys.argv[1:]
     else:
-        dawnjax.program_start = (
-            time.perf_counter()
-        )  # do not charge the caller's earlier work to this run
+        # Do not charge the caller's earlier work to this run.
+        dawnjax.program_start = time.perf_counter()
     if not argv or argv[0] in ("--help", "-h", "help"):
         return _answered("help", lambda: print(_usage()) or 0)
     if argv[0] in ("--version", "version"):

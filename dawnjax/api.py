@@ -44,9 +44,8 @@ def run(
       ConfigError: A value, or the experiment on these devices or data, is impossible.
       RunError, DataError, CheckpointError: The run cannot continue; written files stay valid.
     """
-    dawnjax.program_start = (
-        time.perf_counter()
-    )  # do not charge the caller's earlier work to this run
+    # Do not charge the caller's earlier work to this run.
+    dawnjax.program_start = time.perf_counter()
     # Imported here: reading a result needs no JAX.
     from dawnjax.config.experiment_flags import request_of
     from dawnjax.machine import jax_settings
@@ -86,7 +85,7 @@ def new_record(request: "Request") -> dict[str, Any]:
 
     request = initial_parameters.resolved(request)
     spec = session.checked(request.experiment, request.options)
-    return run_record.record_of(request, spec, "")
+    return run_record.record_of(request, spec)
 
 
 def _flags_of(request: "Request") -> list[str]:

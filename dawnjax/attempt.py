@@ -71,8 +71,7 @@ class Attempt:
             is_shown = shows and self._is_first
             self._display = Display(run.request.experiment, run.spec, enabled=is_shown)
             opened.callback(self._display.close)
-            writes_scalars = self._is_first
-            self.journal = Journal(run, self._display, writes_scalars=writes_scalars)
+            self.journal = Journal(run, self._display, is_first=self._is_first)
             opened.callback(self.journal.close)
             for message in run.warnings:
                 self.journal.warn(message)

@@ -12,7 +12,7 @@ from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
 from dawnjax.input_pipeline.reading.batches import kinds_of
 from dawnjax.input_pipeline.reading.prefetch import Prefetch
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.machine.mesh import batch_sharding, local_rows, place, place_local, replicated
+from dawnjax.machine.mesh import batch_sharding, local_rows, place, place_local
 from dawnjax.programs import EvaluationPrograms
 from dawnjax.results import entries
 from dawnjax.train_step import Recipe, TrainState, evaluated_params
@@ -38,13 +38,8 @@ class EvaluationFeed:
             for part in parts
             for start in range(0, len(part), self._rows)
         ]
-        on_device = shapes.placement == "device"
-        self.resident: Arrays = (
-            {name: place(np.asarray(array), replicated(mesh)) for name, array in examples.items()}
-            if on_device
-            else {}
-        )
-        self._placed = [self._place(rows) for rows in self._batches] if on_device else None
+        self.resident = shapes.placed(mesh, examples)
+        self._placed = [self._place(rows) for rows in self._batches] if self.resident else None
 
     def __iter__(self):
         if self._placed is not None:

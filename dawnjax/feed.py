@@ -88,6 +88,13 @@ class InputShapes:
         """Shapes of the arrays at `initialization_rows`."""
         return self._examples("train", self.initialization_rows.shape)
 
+    def placed(self, mesh: Mesh, examples: Mapping[str, np.ndarray | RowsOnDemand]) -> Arrays:
+        """A split on every device; empty if it stays on the host."""
+        if self.placement == "host":
+            return {}
+        whole = replicated(mesh)
+        return {name: place(np.asarray(array), whole) for name, array in examples.items()}
+
     def _resident(self, split: Split, num_examples: int) -> Shapes:
         return self._examples(split, (num_examples,)) if self.placement == "device" else {}
 
@@ -140,11 +147,7 @@ class TrainFeed:
         self._examples = examples
         self._prefetch: Prefetch[Arrays] | None = None
         self.wait_seconds = 0.0
-        self.resident: Arrays = (
-            {name: place(np.asarray(array), replicated(mesh)) for name, array in examples.items()}
-            if shapes.placement == "device"
-            else {}
-        )
+        self.resident = shapes.placed(mesh, examples)
         rows = batch_sharding(mesh, 0)
         # Stages may differ in batch size, and with it in the rows of this process.
         sizes = {span.global_batch_size for span in self._spans} if not self.resident else ()

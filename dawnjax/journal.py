@@ -32,7 +32,7 @@ class Journal:
       record_at: When to record ended steps next, by `time.perf_counter`.
     """
 
-    def __init__(self, run: OpenRun, display: Display, *, writes_scalars: bool):
+    def __init__(self, run: OpenRun, display: Display, *, is_first: bool):
         self._log, self._clock, self._display = run.log, run.clock, display
         self._experiment, self._spec = run.request.experiment, run.spec
         self.step = self.first_step = 0
@@ -41,8 +41,7 @@ class Journal:
         self._earlier_seconds = 0.0
         self._record_seconds = LIVE_RECORD_SECONDS if display.is_live else RECORD_SECONDS
         self.record_at = time.perf_counter() + self._record_seconds
-        options, is_first = run.request.options, writes_scalars
-        self._is_first = is_first
+        options, self._is_first = run.request.options, is_first
         board = run.directory.tensorboard if is_first and options.tensorboard else None
         self._scalars = ScalarWriter(board, self.warn)
         self._trackers = Trackers(

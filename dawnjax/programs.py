@@ -22,6 +22,7 @@ from dawnjax.machine import compilation
 from dawnjax.machine.mesh import batch_sharding, replicated, shardings_of, update_sharding
 from dawnjax.models.execution import Platform
 from dawnjax.models.pure_model import Tree
+from dawnjax.profile.model_flops import inner_jaxprs
 from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]
@@ -250,18 +251,11 @@ def _choose_call(
 
 
 def _holds_convolution(jaxpr: Any) -> bool:
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "conv_general_dilated":
-            return True
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            inner = getattr(value, "jaxpr", value)  # a closed jaxpr holds its jaxpr
-            if hasattr(inner, "eqns") and _holds_convolution(inner):
-                return True
-    return False
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+    return any(
+        equation.primitive.name == "conv_general_dilated"
+        or any(map(_holds_convolution, inner_jaxprs(equation.params)))
+        for equation in jaxpr.eqns
+    )
 
 
 def compile_program(

@@ -92,7 +92,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
 
 def _describe(request: Request, spec: AnySpec) -> tuple[RunDirectory, dict[str, Any]]:
     experiment, options = request.experiment, request.options
-    new = record_of(request, spec, "")
+    new = record_of(request, spec)
     settings = {
         **new["settings"]["numbers"],
         "seed": request.seed,
@@ -105,13 +105,13 @@ def _describe(request: Request, spec: AnySpec) -> tuple[RunDirectory, dict[str, 
     return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new
 
 
-def record_of(request: Request, spec: AnySpec, run_id: str) -> dict[str, Any]:
-    """Content of a new run's `experiment.json`."""
+def record_of(request: Request, spec: AnySpec) -> dict[str, Any]:
+    """Content of a new run's `experiment.json`, still without a `run_id`."""
     experiment = request.experiment
     own = source_of(experiment, request.experiment_file)
     return {
         "schema_version": SCHEMA_VERSION,
-        "run_id": run_id,
+        "run_id": "",
         "experiment": to_json(experiment),
         "overrides": request.overrides,
         "seed": request.seed,

@@ -19,53 +19,30 @@ target is MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice 
 
 import dataclasses
 
-from dawnjax.config.experiment import Evaluation, Experiment, Lars, Polynomial, Target
-from dawnjax.config.techniques import Technique
+from dawnjax.config.experiment import Evaluation, Lars, Polynomial, Target
 from dawnjax.config.tiny import tiny, tiny_images
-from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
-from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.tasks.classification import Classification
+from dawnjax.experiments import imagenet_resnet50
+from dawnjax.models.resnet import imagenet_resnet
 
-EXPERIMENT = Experiment(
+EXPERIMENT = dataclasses.replace(
+    imagenet_resnet50.EXPERIMENT,
     name="imagenet_resnet50_mlperf",
-    task=Classification(
-        augmentation=ImageAugmentation(crop_pixels=224, flip="random"), label_smoothing=0.1
-    ),
     model=imagenet_resnet(50, stem="imagenet_space_to_depth"),
-    data=ImageNet(),
     optimizer=Lars(base_learning_rate=25.0),
     schedule=Polynomial(warmup_epochs=5.0, power=2.0, final_fraction=1e-4 / 25.0),
     num_epochs=72,
     global_batch_size=16384,
     batch_norm_group_size=64,
-    compute_dtype="bfloat16",
     targets=(Target(value=0.759),),
     mlperf_benchmark="resnet",
     evaluation=Evaluation(every_epochs=4.0, first_epoch=40.0, global_batch_size=2048),
 )
 
-TECHNIQUES = (
-    # Removes normalization and ReLU to see their cost, as in figure 11 of Coleman et al. 2019;
-    # without them the network hardly learns.
-    Technique("batch_norm", ("--model.normalizes=false",)),
-    Technique("relu", ("--model.rectifies=false",)),
-    # XLA's fusion of ops into one kernel; the same mathematics.
-    Technique("fusion", ("--xla_options=xla_disable_hlo_passes=fusion",)),
-)
+TECHNIQUES = imagenet_resnet50.TECHNIQUES
 
 TINY = tiny(
     EXPERIMENT,
     data=tiny_images(side=40),
-    task=dataclasses.replace(
-        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=32, flip="random")
-    ),
-    model=ResNet(
-        stage_sizes=(1, 1),
-        stage_widths=(16, 32),
-        block="bottleneck",
-        stem="imagenet_space_to_depth",
-        last_scale=0.0,
-        classifier_std=0.01,
-    ),
+    task=imagenet_resnet50.TINY.task,
+    model=dataclasses.replace(imagenet_resnet50.TINY.model, stem="imagenet_space_to_depth"),
 )

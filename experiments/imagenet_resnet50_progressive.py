@@ -31,9 +31,10 @@ import dataclasses
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
 from dawnjax.config.tiny import tiny, tiny_images
+from dawnjax.experiments import imagenet_resnet50
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
 from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
-from dawnjax.models.resnet import ResNet, imagenet_resnet
+from dawnjax.models.resnet import imagenet_resnet
 from dawnjax.tasks.classification import Classification, ImageStages
 
 EXPERIMENT = Experiment(
@@ -73,14 +74,7 @@ TINY = dataclasses.replace(
             augmentation=ImageAugmentation(crop_pixels=24, center_fraction=0.875, flip="random"),
             stages=ImageStages(crop_pixels=(40,), crop_min_area=(0.5,)),
         ),
-        model=ResNet(
-            stage_sizes=(1, 1),
-            stage_widths=(16, 32),
-            block="bottleneck",
-            stem="imagenet",
-            last_scale=0.0,
-            classifier_std=0.01,
-        ),
+        model=imagenet_resnet50.TINY.model,
     ),
     # One step of 16 small images, then two of 8 large ones.
     batch_norm_group_size=2,

@@ -16,39 +16,19 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 and Table 3 (
 BLEU (see `wmt_transformer_base`).
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    InverseSquareRoot,
-    Target,
-)
+import dataclasses
+
+from dawnjax.config.experiment import Adam
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
+from dawnjax.experiments import wmt_transformer_base
 from dawnjax.models.transformer import Transformer
-from dawnjax.tasks.translation import Decoding, Translation
 
-EXPERIMENT = Experiment(
+EXPERIMENT = dataclasses.replace(
+    wmt_transformer_base.EXPERIMENT,
     name="wmt_transformer_big",
-    task=Translation(label_smoothing=0.1, decoding=Decoding(num_beams=4, length_penalty=0.6)),
     model=Transformer(width=1024, hidden_width=4096, num_heads=16, dropout_rate=0.3),
-    data=ParallelText(corpus="wmt_en_de", vocabulary_size=32768, row_length=256),
     optimizer=Adam(base_learning_rate=4.94e-4),
-    # 4.5 million pairs of about 30 tokens are some 5,400 steps an epoch.
-    schedule=InverseSquareRoot(warmup_epochs=0.75),
-    num_epochs=20,
-    global_batch_size=96,
-    compute_dtype="bfloat16",
-    targets=(Target(metric="bleu", value=25.0),),
     target_note="MLPerf's value for WMT, which there is of BLEU without regard to case",
-    evaluation=Evaluation(
-        global_batch_size=256,
-    ),
 )
 
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
-    model=Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2),
-)
+TINY = tiny(EXPERIMENT, data=wmt_transformer_base.TINY.data, model=wmt_transformer_base.TINY.model)

@@ -133,8 +133,9 @@ class Decoder(nnx.Module):
         # A table for each part of the batch, which sums up its own gradient over the chunks: of one
         # table for all, devices would exchange the gradient of every chunk.
         shards = parts_of("batch", batch, self.execution)
+        axes = ("vocab", None) if self.config.ties_embedding else (None, "vocab")
         tables = jnp.broadcast_to(table, (shards, *table.shape))
-        tables = constrained(tables, ("batch", *self._output_axes()), self.execution)
+        tables = constrained(tables, ("batch", *axes), self.execution)
         shape = (shards, batch // shards, parts, length // chunk, chunk // parts)
 
         def chunks(array: jax.Array) -> jax.Array:
@@ -208,9 +209,6 @@ class Decoder(nnx.Module):
         dtype = arithmetic_of(self.execution).products
         with jax.named_scope("classifier"):
             return gathered(getattr(self, name)[...], axes, self.execution, dtype)
-
-    def _output_axes(self) -> Axes:
-        return ("vocab", None) if self.config.ties_embedding else (None, "vocab")
 
     def _logits(self, hidden: jax.Array, table: jax.Array, rows: str | None = "batch") -> jax.Array:
         arithmetic, float32 = arithmetic_of(self.execution), jnp.dtype("float32")

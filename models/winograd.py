@@ -63,7 +63,7 @@ def _forward(images, kernel, padding, batch_shards):
 
     def results(part: jax.Array) -> tuple[jax.Array, jax.Array]:
         tiles = _transform_images(part, padding, out_size)
-        return _results(_batch_product(tiles, transformed_kernel, 2, 1), len(part), out_size), tiles
+        return _results(_batch_product(tiles, transformed_kernel, 1), len(part), out_size), tiles
 
     # Transformed tiles are 2.25 times as large as the image, so all stages take a few examples at a
     # time to stay in the caches.
@@ -86,7 +86,7 @@ def _backward(padding, batch_shards, residuals, cotangent):
     def gradients(tiles: jax.Array, part: jax.Array) -> tuple[jax.Array, jax.Array]:
         products = _transform_cotangent(part)
         # [positions, tiles, channels]
-        of_tiles = _batch_product(products, transformed_kernel, 2, 2)
+        of_tiles = _batch_product(products, transformed_kernel, 2)
         of_images = _transpose_of_transform(of_tiles, len(part), image_size, padding, out_size)
         # [positions, shards, tiles, channels]
         tiles, products = (
@@ -250,8 +250,8 @@ def _split(tiles: jax.Array, batch: int, out_size: tuple[int, ...]) -> jax.Array
     return tiles.reshape(shape)
 
 
-def _batch_product(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
-    return lax.dot_general(left, right, (((left_axis,), (right_axis,)), ((0,), (0,))))
+def _batch_product(left: jax.Array, right: jax.Array, right_axis: int) -> jax.Array:
+    return lax.dot_general(left, right, (((2,), (right_axis,)), ((0,), (0,))))
 
 
 def _chunk_size(

@@ -1,6 +1,7 @@
 """Four simulated CPU devices for every test, and the optional real data."""
 
 import gc
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from kept_programs import kept_programs  # noqa: F401
 from shared_runs import shared_folder
 
 import dawnjax
+from dawnjax.__main__ import main
 from dawnjax.machine import compilation
 
 # `nohup` has SIGHUP ignored, a shell the SIGINT of what it runs in the background, and processes
@@ -86,6 +88,20 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     compilation.configure(directory)
     compilation.DEFAULT_CACHE_DIR = directory  # what a command without the flag takes
     return f"--compile_cache_dir={directory}"
+
+
+@pytest.fixture
+def train(request: pytest.FixtureRequest, tmp_path: Path, compile_cache: str) -> Callable:
+    """Run `dawnjax train` with the module's FLAGS here; returns the exit status and the result."""
+
+    def run(*flags: str, run_dir: str = "run") -> tuple[int, dict | None]:
+        directory = tmp_path / run_dir
+        given = (*request.module.FLAGS, compile_cache, f"--run_dir={directory}", *flags)
+        status = main(["train", *given])
+        file = directory / "result.json"
+        return status, json.loads(file.read_text()) if file.exists() else None
+
+    return run
 
 
 @pytest.fixture(autouse=True)

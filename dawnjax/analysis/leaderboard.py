@@ -98,8 +98,6 @@ def leaderboard(
     by: str = "time",
     until: str | None = None,
     kind: str = "training",
-    suite: str | None = None,
-    round: str | None = None,
     target: EntryTarget | None = None,
     prices: Sequence[Price] = PRICES,
 ) -> Table:
@@ -119,10 +117,7 @@ def leaderboard(
     chosen = [
         entry
         for entry in entries
-        if (entry.benchmark, entry.kind) == (benchmark, kind)
-        and suite in (None, entry.suite)
-        and round in (None, entry.round)
-        and target in (None, entry.target)
+        if (entry.benchmark, entry.kind) == (benchmark, kind) and target in (None, entry.target)
     ]
     several = targets(chosen)
     if len(several) > 1:
@@ -168,7 +163,6 @@ def leaderboard(
     else:
         cost = "cost of 10,000"
     quantity = "time to accuracy" if kind == "training" else "latency"
-    scope = " ".join(part for part in (suite, round, benchmark) if part)
     columns = (
         Column("rank", "rank", kind="integer"),
         Column("rank_from", "rank, from", kind="integer"),
@@ -192,7 +186,7 @@ def leaderboard(
     )
     return Table(
         name=f"leaderboard_{kind}_{by}",
-        title=f"{scope}: {kind} by {quantity if by == 'time' else 'cost'}",
+        title=f"{benchmark}: {kind} by {quantity if by == 'time' else 'cost'}",
         columns=columns,
         rows=tuple(
             _cells(columns, row, spans[rank - 1] if rank and spans else (None, None), rank)

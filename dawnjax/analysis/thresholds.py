@@ -111,18 +111,13 @@ def threshold_table(entries: Iterable[Entry], thresholds: Sequence[float]) -> Ta
     )
 
 
-def learning_curve(
-    trials: Sequence[Trial],
-    against: str = "epoch",
-    least_trials: int | None = None,
-) -> list[CurvePoint]:
+def learning_curve(trials: Sequence[Trial], against: str = "epoch") -> list[CurvePoint]:
     """Median and spread of the metric over an entry's trials, against `epoch` or `seconds`.
 
     At each moment of an evaluation of any trial, a trial stands at its newest evaluation. It has no
     value before its first. One that reached its target or spent its budget keeps its last value:
     the median of the others alone would be that of the slow trials. Any other trial has no value
-    after its last evaluation. Points with fewer than `least_trials` trials (if None, all with an
-    evaluation) are left out.
+    after its last evaluation. Points at which some trial has no value are left out.
     """
     if against not in ("epoch", "seconds"):
         raise ValueError(f"against is {against!r}; choose epoch or seconds")
@@ -131,30 +126,23 @@ def learning_curve(
         for trial in trials
         if (curve := _curve(trial, against))
     ]
-    least = len(curves) if least_trials is None else least_trials
     places = sorted({at for curve, _ in curves for at, _ in curve})
     points = []
-    for place in places:
-        values = [
-            value
-            for curve, end in curves
-            if curve[0][0] <= place <= end and (value := _newest(curve, place)) is not None
-        ]
-        if values and len(values) >= least:
+    for at in places:
+        values = [_newest(curve, at) for curve, end in curves if curve[0][0] <= at <= end]
+        if len(values) == len(curves):
             low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
             spread = {"low": float(low), "median": float(median), "high": float(high)}
-            points.append(CurvePoint(at=place, trials=len(values), **spread))
+            points.append(CurvePoint(at=at, trials=len(values), **spread))
     return points
 
 
-def learning_curve_table(
-    entries: Iterable[Entry], against: str = "epoch", least_trials: int | None = None
-) -> Table:
+def learning_curve_table(entries: Iterable[Entry], against: str = "epoch") -> Table:
     """Table of the learning curves of entries, with a row for each point."""
     rows = [
         (*what(entry).values(), point.at, point.trials, point.low, point.median, point.high)
         for entry in entries
-        for point in learning_curve(entry.trials, against, least_trials=least_trials)
+        for point in learning_curve(entry.trials, against)
     ]
     unit = "s" if against == "seconds" else ""
     return Table(
@@ -174,9 +162,7 @@ def learning_curve_table(
             "log's own labels.",
             "A trial that reached its target or spent its budget keeps its last value. Points at "
             "which some trial has no value are left out.",
-        )
-        if least_trials is None
-        else ("The metric in the entry's unit, each trial at its newest evaluation.",),
+        ),
     )
 
 

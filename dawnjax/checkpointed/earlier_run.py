@@ -1,6 +1,7 @@
 """A finished or stopped run: its experiment, data and saved state."""
 
 import dataclasses
+import datetime
 import functools
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, changed_texts, read_existing
 from dawnjax.runs.log import log_path
+from dawnjax.runs.versions import installed
 from dawnjax.tasks.task import Setting
 from dawnjax.text import escaped
 
@@ -43,6 +45,20 @@ class EarlierRun:
         return Setting(
             model=experiment.model, data=experiment.data, spec=self.spec, execution=execution
         )
+
+    def described(self, step: int) -> dict[str, Any]:
+        """Fields of a record of what was measured, now, of the state after a step."""
+        return {
+            "run_id": self.record["run_id"],
+            "experiment": self.experiment.name,
+            "identity": self.record["identity"],
+            "seed": self.record["seed"],
+            "step": step,
+            "weights": self.experiment.evaluation.weights,
+            "compute_dtype": self.experiment.compute_dtype,
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "versions": installed(),
+        }
 
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:

@@ -1,7 +1,6 @@
 """A run's checkpoint evaluated again: on its own split, or on another labelled set."""
 
 import dataclasses
-import datetime
 import json
 import math
 from typing import Any
@@ -22,7 +21,6 @@ from dawnjax.page.table import of_words
 from dawnjax.programs import compile_evaluation
 from dawnjax.runs.log import log_path, read_events
 from dawnjax.runs.summary import summarize_log
-from dawnjax.runs.versions import installed
 from dawnjax.session import joined
 from dawnjax.stepper import calls_in_flight
 from dawnjax.tasks.task import LabelledSet, Setting, Task, find_metric
@@ -148,17 +146,9 @@ def _record(
     experiment, spec, (name, labelled) = run.experiment, run.spec, other
     return {
         "schema_version": SCHEMA_VERSION,
-        "run_id": run.record["run_id"],
-        "experiment": experiment.name,
-        "identity": run.record["identity"],
-        "seed": run.record["seed"],
-        "step": step,
+        **run.described(step),
         "epoch": experiment.epoch_of_step(step, spec),
-        "weights": experiment.evaluation.weights,
-        "compute_dtype": experiment.compute_dtype,
         "evaluation_fields": _evaluation_fields(experiment.task),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "versions": installed(),
         "own": {
             "name": _own_name(run),
             "examples": spec.num_eval_examples,

@@ -1,6 +1,5 @@
 """Latency and cost of a run's model, measured one example at a time."""
 
-import datetime
 import os
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from dawnjax.evaluation import reaches
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine.hosts import processor_name
 from dawnjax.runs.kept_pictures import MOST_PICTURE_BYTES, MOST_PICTURES_OF_A_RUN
-from dawnjax.runs.versions import installed
 from dawnjax.session import alone
 from dawnjax.tasks.task import Task, find_metric
 from dawnjax.text import escaped
@@ -76,17 +74,9 @@ def infer_run(
         reasons["reached"] = "not all metrics of the target are measured here"
     record: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "run_id": run.record["run_id"],
-        "experiment": experiment.name,
-        "identity": run.record["identity"],
-        "seed": run.record["seed"],
-        "step": restored.step,
+        **run.described(restored.step),
         "data": declared(experiment.data, run.spec),
         "model": experiment.model.TAG,
-        "weights": experiment.evaluation.weights,
-        "compute_dtype": experiment.compute_dtype,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "versions": installed(),
         "device": {
             "kind": mesh.devices.flat[0].device_kind,
             "platform": platform_of(mesh),

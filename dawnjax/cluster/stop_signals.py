@@ -63,7 +63,7 @@ def listen(listener: Listener | None) -> Listener | None:
         for number in NUMBERS:
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue
-            handler = signal.signal(number, _do_nothing)
+            handler = signal.signal(number, lambda *_: None)
             _earlier.setdefault(number, handler)
         wakeup = signal.set_wakeup_fd(_writer, warn_on_full_buffer=False)
         if wakeup != _writer:
@@ -173,7 +173,3 @@ def _interrupt_again() -> None:
     time.sleep(AGAIN_SECONDS)
     if signal.getsignal(signal.SIGINT) is interrupt:
         os.kill(os.getpid(), signal.SIGINT)
-
-
-def _do_nothing(*_: Any) -> None:
-    pass

@@ -17,7 +17,7 @@ from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.runs.directory import names_a_file
+from dawnjax.runs.directory import check_name
 from dawnjax.tasks.task import LabelledSet, Task
 
 _USAGE = """dawnjax evaluate RUN_DIR [--FLAG=VALUE...]
@@ -162,9 +162,5 @@ def _other_set(run: EarlierRun, given: dict[str, str], name: str) -> tuple[str, 
         return None
     path = Path(next(value for value in given.values() if value)).expanduser()
     name = name or path.name.split(".")[0]
-    if not names_a_file(name):
-        raise ConfigError(
-            f"--name={name!r} must be up to 80 letters, digits, '_', '.' and '-', and begin with a "
-            "letter or digit: it names a file"
-        )
+    check_name("--name", name)
     return name, run.experiment.task.read_other_set(given, run.setting)

@@ -39,16 +39,16 @@ def with_experiment_flag(argv: list[str]) -> list[str]:
     return [f"--experiment={argv[0]}", *argv[1:]]
 
 
-def closest(name: str, candidates: list[str], cutoff: float = 0.6) -> str | None:
+def closest(name: str, candidates: list[str]) -> str | None:
     """The candidate most similar to `name`, or None if none is that similar."""
     import difflib  # imported here because a command that parses cleanly never needs it
 
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=cutoff)
+    matches = difflib.get_close_matches(name, candidates, n=1)
     if matches:
         return matches[0]
     # `--learning_rate` for `--optimizer.base_learning_rate`: the last part alone may match.
     endings = {candidate.rsplit(".", 1)[-1]: candidate for candidate in candidates}
-    matches = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(endings), n=1, cutoff=cutoff)
+    matches = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(endings), n=1)
     return endings[matches[0]] if matches else None
 
 

@@ -72,7 +72,11 @@ def _leaf(hint: Any, value: Any, classes: Sequence[type], at: str) -> Any:
         else:
             own = {**{variant.TAG: variant for variant in variants}, **own}
             known = list(own)
-        _refuse_unknown(tag, known)
+        if tag not in known:
+            raise ConfigError(
+                f"{tag!r} is none of {', '.join(known)}; if it is a class of the experiment's own "
+                "file, name that file: --experiment=FILE"
+            )
         chosen = own[tag] if tag in own or choice is None else choice.load(str(tag))
         return _config(chosen, value, {}, at)
     if dataclasses.is_dataclass(hint):
@@ -84,11 +88,3 @@ def _leaf(hint: Any, value: Any, classes: Sequence[type], at: str) -> Any:
     if variants and value is not None:
         return _config(variants[0], value, {}, at)
     return records.convert(value, hint, at=at)
-
-
-def _refuse_unknown(tag: Any, known: list[str]) -> None:
-    if tag not in known:
-        raise ConfigError(
-            f"{tag!r} is none of {', '.join(known)}; if it is a class of the experiment's own "
-            "file, name that file: --experiment=FILE"
-        )

@@ -132,10 +132,6 @@ class Observation:
     epochs_to_target: tuple[float, ...] = ()
 
 
-def _classification() -> Any:
-    return Choice("task").load("classification")()
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One recipe: what is trained, on what, how, and to which quality.
@@ -188,7 +184,9 @@ class Experiment:
     """
 
     name: str
-    task: AnyTask = dataclasses.field(default_factory=_classification)
+    task: AnyTask = dataclasses.field(
+        default_factory=lambda: Choice("task").load("classification")()
+    )
     model: AnyModel
     data: AnyData
     optimizer: OptimizerConfig

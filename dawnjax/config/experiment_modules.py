@@ -17,7 +17,7 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.flag_tree import FIXED_FIELDS, LEAF_TYPES
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError
-from dawnjax.runs.directory import flatten, names_a_file
+from dawnjax.runs.directory import check_name, flatten
 
 
 def experiment_names() -> list[str]:
@@ -41,11 +41,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
         return experiment
     own_files.check_classes(experiment)
     _refuse_other_values(name, experiment)
-    if not names_a_file(experiment.name):
-        raise ConfigError(
-            f"{name}: name={experiment.name!r} must be up to 80 letters, digits, '_', '.' and '-', "
-            "and begin with a letter or digit: it names run directories"
-        )
+    check_name(f"{name}: name", experiment.name)
     # `dataclasses.replace` on a built-in experiment copies its observations too; drop them if the
     # recipe changed.
     return with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
@@ -94,7 +90,7 @@ def classes_of_file(name: str) -> dict[str, list[type]]:
     experiments = [item for item in experiments if isinstance(item, Experiment)]
     if not experiments:
         raise ConfigError(f"{name} does not define EXPERIMENT = Experiment(...)")
-    return own_files.classes_of(*experiments)
+    return {field: [type(getattr(e, field)) for e in experiments] for field in own_files.CHOSEN}
 
 
 def is_file(name: str) -> bool:

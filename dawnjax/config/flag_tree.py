@@ -53,14 +53,14 @@ class FlagTree:
         helps = attribute_docs(cls)
         hints = typing.get_type_hints(cls)
         marked = typing.get_type_hints(cls, include_extras=True)
-        for name in (field.name for field in dataclasses.fields(cls)):
-            hint = hints[name]
+        for field in dataclasses.fields(cls):
+            name, hint = field.name, hints[field.name]
             if (cls is Experiment and name in FIXED_FIELDS) or (
                 only is not None and name not in only
             ):
                 self._fixed[name] = getattr(default, name)
                 continue
-            value = getattr(default, name) if default is not None else _class_default(cls, name)
+            value: Any = field.default if default is None else getattr(default, name)
             flag = prefix + name
             variants, choice = variants_of(hint), choice_of(marked[name])
             if choice is not None or len(variants) > 1:
@@ -229,11 +229,6 @@ def _refuse_ambiguous(flag: str, cls: type, loaders: Mapping[str, Callable[[], t
 
 def _item(hint: Any) -> Any:
     return typing.get_args(hint)[0]
-
-
-def _class_default(cls: type, name: str) -> Any:
-    field = next(field for field in dataclasses.fields(cls) if field.name == name)
-    return field.default
 
 
 def value_in(argv: Sequence[str], name: str) -> str | None:

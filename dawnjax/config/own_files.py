@@ -113,10 +113,6 @@ def check_classes(experiment: Any) -> None:
             )
 
 
-def classes_of(*experiments: Any) -> dict[str, list[type]]:
-    return {field: [type(getattr(e, field)) for e in experiments] for field in CHOSEN}
-
-
 def place_of(error: BaseException) -> str:
     """`FILE:LINE` of the innermost line of a user's file; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename and own_sources.is_own(error.filename):

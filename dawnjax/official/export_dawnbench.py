@@ -17,12 +17,12 @@ from dawnjax.official import dawnbench
 from dawnjax.official.exported_run import (
     ExportedRun,
     benchmark_data,
-    checked_name,
     metrics_of,
     naming_faults,
 )
 from dawnjax.official.outcome import printable
 from dawnjax.records.bounds import Amount, Count, StepSeconds
+from dawnjax.runs.directory import check_name
 from dawnjax.runs.spent import spent
 from dawnjax.tasks.metric import KNOWN_METRICS
 
@@ -50,7 +50,7 @@ def export(
     """
     if not author.strip():
         raise ConfigError("--submitter is missing: the entry's author")
-    checked_name("name", name)
+    check_name("--name", name)
     entries = []
     for source in sources:
         is_run = isinstance(source, ExportedRun)

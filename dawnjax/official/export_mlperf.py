@@ -20,11 +20,11 @@ from dawnjax.errors import ConfigError
 from dawnjax.official.exported_run import (
     ExportedRun,
     benchmark_data,
-    checked_name,
     metrics_of,
     naming_faults,
 )
 from dawnjax.official.outcome import printable
+from dawnjax.runs.directory import check_name
 from dawnjax.runs.log import Event
 
 
@@ -91,9 +91,7 @@ def export(
     """
     if not submitter.strip():
         raise ConfigError("--submitter is missing: the organisation that made the results")
-    checked_name("system", system)
-    if status not in STATUSES:
-        raise ConfigError(f"--status={status!r} is not known; choose one of {', '.join(STATUSES)}")
+    check_name("--system", system)
     with naming_faults(*(run.path for run in runs)):
         benchmark = _benchmark(runs)
         _check_alike(runs)

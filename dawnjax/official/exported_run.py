@@ -7,7 +7,6 @@ stay in the log.
 import contextlib
 import dataclasses
 import datetime
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,6 @@ from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES, begins_by_the_rules, chooses
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric, declared_metrics
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
-"""Names that may become part of a path: they cannot lead to another folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,13 +147,3 @@ def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[
         return declared_metrics(declarations)
     except records.FieldError as error:
         raise ConfigError(f"{source}: its metrics are not declared as Metric is: {error}") from None
-
-
-def checked_name(flag: str, value: str) -> str:
-    """Name of letters, digits, `_`, `.` and `-`, which may become part of a path."""
-    if not NAME.fullmatch(value):
-        raise ConfigError(
-            f"--{flag}={printable(value, 60)!r} must be letters, digits, '_', '.' and '-', begin "
-            "with a letter or digit and have at most 80 of them: it names a file or folder"
-        )
-    return value

@@ -36,7 +36,7 @@ def import_results(paths: Sequence[Path]) -> Imported:
     rejections: list[Refused] = []
     copies: list[str] = []
     other_files: list[str] = []
-    num_log_bytes = num_evaluations = 0
+    num_evaluations = 0
     first: dict[tuple[Any, ...], str] = {}
     for source in (source for path in paths for source in _read_sources(path)):
         new: dict[tuple[Any, ...], str] = {}
@@ -56,13 +56,11 @@ def import_results(paths: Sequence[Path]) -> Imported:
         first |= new
         rejections += source.rejections
         other_files += source.other_files
-        num_log_bytes += source.num_log_bytes
     return Imported(
         entries=tuple(sorted(entries, key=lambda entry: entry.source)),
         rejections=tuple(sorted(rejections, key=lambda r: (r.file, r.line or 0))),
         copies=tuple(copies),
         other_files=tuple(other_files),
-        num_log_bytes=num_log_bytes,
     )
 
 
@@ -109,7 +107,7 @@ class Source:
         self.entries: list[Entry] = []
         self.rejections: list[Refused] = []
         self.other_files: list[str] = []
-        self.num_log_bytes = self.num_evaluations = 0
+        self.num_evaluations = 0
         self._held_bytes = 0
         self._contexts: dict[str, str] = {}
         self._dawnbench: dict[str, dict[str, bytes | Refused]] = {}
@@ -210,7 +208,6 @@ class Source:
         try:
             if isinstance(data, Refused):
                 raise data
-            self.num_log_bytes += len(data)
             benchmark = posixpath.basename(above)
             trial = read_trial(data, benchmark, mlperf_rounds.round_in(above))
             self.num_evaluations += len(trial.evaluations)

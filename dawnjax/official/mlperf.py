@@ -22,7 +22,6 @@ from dawnjax.results.entries import (
     MAX_SCALING_FACTOR,
     Entry,
     EntryTarget,
-    FurtherTarget,
     Trial,
     day_of,
     reaches,
@@ -198,7 +197,8 @@ def target_of(
     names = [own.metric if own.others else "", *(other.metric for other in own.others)]
     if numbers.keys() == set(names):
         first, *further = (numbers[name] for name in names)
-        others = tuple(map(_with_value, own.others, further))
+        parts = zip(own.others, further, strict=True)
+        others = tuple(dataclasses.replace(part, value=value) for part, value in parts)
         return dataclasses.replace(own, value=first, others=others)
     shown = " or ".join(" and ".join(f"{n} {v:g}".strip() for n, v in asked) for asked in logged)
     if is_v05:
@@ -208,10 +208,6 @@ def target_of(
         how = f"logged as {shown}" if shown else "not logged"
         reasons["target.value"] = f"the open division's target is the submitter's own; {how}"
     return dataclasses.replace(own, value=None, others=())
-
-
-def _with_value(target: FurtherTarget, value: float) -> FurtherTarget:
-    return dataclasses.replace(target, value=value)
 
 
 def _note_trials(

@@ -114,7 +114,8 @@ def of_later(
 
 
 def _by_labels(by_key: dict[str, list[Record]], evaluated: Sequence[Evaluated]) -> Counted:
-    starts = sorted({n for r in by_key.get("epoch_start", ()) if (n := _epoch_num(r)) is not None})
+    begun = (finite(r.metadata.get("epoch_num")) for r in by_key.get("epoch_start", ()))
+    starts = sorted({number for number in begun if number is not None})
     labels = sorted({e.label for e in evaluated if e.label is not None})
     if not labels:
         if starts and starts[0] in (0, 1) and starts == [starts[0] + n for n in range(len(starts))]:
@@ -190,7 +191,3 @@ def _label(record: Record) -> int | None:
     if isinstance(value, dict):
         value = value.get("value", value.get("epoch"))
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _epoch_num(record: Record) -> float | None:
-    return finite(record.metadata.get("epoch_num"))

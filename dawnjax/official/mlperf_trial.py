@@ -57,7 +57,6 @@ class TrialLog:
       seconds: From `run_start` to `run_stop`, or to the last record if there is none.
       status: The log's word for the end.
       epochs: Epochs up to the last evaluation; None if unknown, for `epoch_reason`.
-      metric: Name of the metric, where evaluations carry one; else empty.
       targets: Distinct values of `eval_target` or `target_accuracy`, each as the names of its
         metrics with their numbers; the name of a plain number is empty.
       batch_sizes: Distinct values of `input_batch_size`, ascending.
@@ -76,7 +75,6 @@ class TrialLog:
     epochs: float | None
     epoch_rule: str
     epoch_reason: str
-    metric: str
     evaluations: tuple[TimedEvaluation, ...]
     targets: tuple[tuple[tuple[str, float], ...], ...]
     batch_sizes: tuple[int, ...]
@@ -119,7 +117,7 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         log.benchmark or _description(by_key, "submission_benchmark")
     )
     named = benchmark or mlperf_rounds.benchmark_of(folder)
-    metric, evaluated = _evaluated(by_key, data, start, named, warnings)
+    evaluated = _evaluated(by_key, data, start, named, warnings)
     if log.version == "v0.5":
         evaluations = _timed(evaluated, [e.label for e in evaluated])
         epochs, rule = mlperf_epochs.of_v05(by_key, start, evaluations)
@@ -144,7 +142,6 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         epochs=epochs,
         epoch_rule=rule,
         epoch_reason=reason,
-        metric=metric,
         evaluations=evaluations,
         targets=tuple(dict.fromkeys(filter(None, (_by_metric(record.value) for record in asked)))),
         batch_sizes=_sizes(by_key.get("input_batch_size", ())),
@@ -285,8 +282,8 @@ def _evaluated(
     start: float,
     benchmark: str,
     warnings: list[str],
-) -> tuple[str, list[Evaluated]]:
-    """Evaluations of one metric in the order of time, and its name where the log has one."""
+) -> list[Evaluated]:
+    """Evaluations of one metric in the order of time."""
     records = by_key.get("eval_accuracy", [])
     if len(records) > MAX_EVALUATIONS:
         raise Refused(f"has more than {MAX_EVALUATIONS:,} eval_accuracy")
@@ -318,7 +315,7 @@ def _evaluated(
     timed = [e for e in evaluated if e.seconds is not None]
     untimed = [e for e in evaluated if e.seconds is None]
     timed.sort(key=lambda e: (e.seconds, e.label is None, e.label or 0))
-    return metric, untimed + timed
+    return untimed + timed
 
 
 def _of_one_metric(

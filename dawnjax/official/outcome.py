@@ -35,14 +35,12 @@ class Imported:
       rejections: Files left out, with reasons.
       copies: A line for each entry that an earlier source has too; it counts once.
       other_files: Files whose names are not those of results, in order.
-      num_log_bytes: Bytes of all logs read.
     """
 
     entries: tuple[Entry, ...]
     rejections: tuple[Refused, ...]
     copies: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
-    num_log_bytes: int = 0
 
 
 def printable(text: str, limit: int = 300) -> str:

@@ -167,7 +167,6 @@ def of_words(
     rows: Iterable[Sequence[str]],
     *,
     texts: Collection[int] = (0,),
-    notes: Sequence[str] = (),
 ) -> Table:
     """Table of cells that are in words already, for a terminal or for Markdown.
 
@@ -180,7 +179,7 @@ def of_words(
         for number, head in enumerate(heads)
     )
     filled = ((*row, *[""] * (len(columns) - len(row))) for row in rows)
-    return Table(name="", title="", columns=columns, rows=tuple(filled), notes=tuple(notes))
+    return Table(name="", title="", columns=columns, rows=tuple(filled))
 
 
 def in_words(cell: Cell, column: Column) -> str:

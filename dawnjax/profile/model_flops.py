@@ -35,7 +35,7 @@ def product_flops(jaxpr: Any) -> int:
         elif name == "cond":
             total += max(product_flops(branch.jaxpr) for branch in params["branches"])
         else:
-            inner = sum(map(product_flops, _inner_jaxprs(params)))
+            inner = sum(map(product_flops, inner_jaxprs(params)))
             if inner and name == "while":
                 raise ValueError("a while loop holds products: its rounds are not known")
             total += inner * params["length"] if name == "scan" else inner
@@ -63,7 +63,8 @@ def _convolution_multiply_adds(equation: Any) -> int:
     return result[numbers.out_spec[0]] * result[numbers.out_spec[1]] * in_features * taps
 
 
-def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+def inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    """Yield the programs inside an equation, by its parameters; a loop's condition is left out."""
     for name, value in params.items():
         if name in ("fwd_jaxpr_thunk", "bwd", "jvp_jaxpr_fun", "cond_jaxpr"):
             continue

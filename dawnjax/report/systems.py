@@ -45,21 +45,13 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
     shown += ["small_epochs", "large_epochs", "small_batch_size", "large_batch_size"]
     sides = {side: _side_cell(side, names) for side in ("small", "large")}
     shown_table = view(table, shown, why=_why_no_speedup, cells=sides)
-    lead = "Throughput counts examples a second; time to accuracy also counts how many are needed."
-    values = [speedup(small, large) for small, large in pairs]
-    known = [
-        (v.tta, v.throughput) for v in values if v.tta is not None and v.throughput is not None
-    ]
-    if known:
-        less = sum(tta < throughput for tta, throughput in known)
-        lead += (
-            f" In {less} of {words.count(len(known), 'pair')} of systems the larger one gained "
-            "less in time to accuracy than in throughput."
-        )
     return Section(
         name="speedups",
         title="Throughput against time to accuracy",
-        lead=(lead,),
+        lead=(
+            "Throughput counts examples a second; time to accuracy also counts how many are "
+            "needed.",
+        ),
         blocks=(
             *([figure] if figure else []),
             shown_table,

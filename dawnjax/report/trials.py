@@ -1,7 +1,6 @@
 """Sections on the trials of an entry: stability, epochs against time per epoch, comparisons."""
 
 import dataclasses
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,22 +41,14 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
         no_interval=NO_INTERVAL,
         keep=lambda record: (record["trials"] or 0) > 1,
     )
-    lead = ["Trials of an entry differ in their random seed alone."]
-    cvs = [s.cv for _, s in summaries(entries) if s.cv is not None and s.reached > 1]
-    if cvs:
-        lead = [
-            "Trials of an entry differ in their random seed alone. Over "
-            f"{words.count(len(cvs), 'entry', 'entries')} of which two trials or more reached, the "
-            "coefficient of variation of the time to accuracy is "
-            f"{words.percent(statistics.median(cvs))} in the median and "
-            f"{words.percent(max(cvs))} at most.",
-            "A difference between two systems that is smaller than this says nothing after one "
-            "trial of each.",
-        ]
     return Section(
         name="stability",
         title="Stability over seeds",
-        lead=tuple(lead),
+        lead=(
+            "Trials of an entry differ in their random seed alone. A difference between two "
+            "systems that is smaller than the coefficient of variation says nothing after one "
+            "trial of each.",
+        ),
         blocks=(*([figure] if figure else []), shown_table),
         tables=(table,),
     )

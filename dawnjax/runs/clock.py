@@ -54,10 +54,10 @@ class RunClock:
 class Phases:
     """The running phase; each change is reported."""
 
-    def __init__(self, record: Callable[[Phase], None], first: Phase = "setup"):
+    def __init__(self, record: Callable[[Phase], None]):
         self._record = record
-        self.current: Phase = first
-        record(first)
+        self.current: Phase = "setup"
+        record(self.current)
 
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:

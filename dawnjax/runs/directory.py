@@ -63,6 +63,15 @@ def names_a_file(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
 
 
+def check_name(where: str, name: str) -> None:
+    """Refuse a user's name that is not safe as that of a file, by the place that has it."""
+    if not names_a_file(name):
+        raise ConfigError(
+            f"{where}={name[:200]!r} must be up to 80 letters, digits, '_', '.' and '-', and begin "
+            "with a letter or digit: it names a file"
+        )
+
+
 RECORD_TYPE = "record_mode"
 """Kind by which a file of `dawnjax record` identifies itself."""
 

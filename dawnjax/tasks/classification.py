@@ -16,7 +16,7 @@ from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation,
 from dawnjax.limits import FractionBelowOne, require
 from dawnjax.models.execution import TrainingMoment
 from dawnjax.models.pure_model import mode_arguments
-from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks.metric import TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric
 from dawnjax.tasks.task import (
     AUGMENTATION,
@@ -27,7 +27,7 @@ from dawnjax.tasks.task import (
     OwnInputs,
     Setting,
     Task,
-    make_model,
+    forward_flops,
 )
 
 
@@ -174,19 +174,14 @@ class Classification(Task):
 
     def train_flops_per_example(self, setting: Setting) -> float:
         """Model FLOPs of one image in a train step, without those that make the image."""
-        rows = max(1, setting.execution.batch_norm_group_size)
-        model = make_model(self, setting)
-        params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
-        shape = (rows, *self.model_arguments(setting.spec)["image_shape"])
+        shape = self.model_arguments(setting.spec)["image_shape"]
+        shapes = {"image": (shape, jnp.float32), "index": ((), jnp.int32)}
 
-        def forward(params: Any, batch_stats: Any, images: jax.Array) -> Any:
+        def forward(module: Any, arrays: Arrays) -> Any:
             moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
-            module = model.bind(params, batch_stats, moment.key(MODEL))
-            return self._heads(module, images, moment, jnp.zeros(rows, jnp.int32), setting)
+            return self._heads(module, arrays["image"], moment, arrays["index"], setting)
 
-        images = jax.ShapeDtypeStruct(shape, jnp.float32)
-        jaxpr = jax.make_jaxpr(forward)(params, batch_stats, images).jaxpr
-        return TRAINING_FACTOR * product_flops(jaxpr) // rows
+        return TRAINING_FACTOR * forward_flops(self, setting, shapes, forward)
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Probability and number of the likeliest classes: float32 [batch, answers, 2].

@@ -18,10 +18,10 @@ from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.limits import FractionBelowOne, NonNegative
 from dawnjax.models import boxes as box_geometry
 from dawnjax.models.pure_model import mode_arguments
-from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import coco_scores, multibox, pictures
 from dawnjax.tasks.detection import Detection, detections, on_each_device
-from dawnjax.tasks.task import AUGMENTATION, MODEL, Arrays, Moment, Setting, make_model
+from dawnjax.tasks.task import AUGMENTATION, Arrays, Moment, Setting, forward_flops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,14 +125,9 @@ class ObjectDetection(Detection):
 
     def train_flops_per_example(self, setting: Setting) -> float:
         """Model FLOPs of one image in a train step, without those that make the image."""
-        rows = max(1, setting.execution.batch_norm_group_size)
-        model = make_model(self, setting)
-        params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
 
-        def forward(params: Any, batch_stats: Any, images: jax.Array) -> Any:
-            module = model.bind(params, batch_stats, jax.random.key(MODEL))
-            return module(images, **mode_arguments(module, True))
+        def forward(module: Any, arrays: Arrays) -> Any:
+            return module(arrays["image"], **mode_arguments(module, True))
 
-        images = jax.ShapeDtypeStruct((rows, *setting.spec.image_shape), jnp.float32)
-        jaxpr = jax.make_jaxpr(forward)(params, batch_stats, images).jaxpr
-        return TRAINING_FACTOR * product_flops(jaxpr) / rows
+        shapes = {"image": (setting.spec.image_shape, jnp.float32)}
+        return TRAINING_FACTOR * forward_flops(self, setting, shapes, forward)

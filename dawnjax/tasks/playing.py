@@ -23,20 +23,12 @@ from dawnjax.limits import Fraction, Limit, NonNegative, OneOrMore
 from dawnjax.machine.device_memory import device_memory
 from dawnjax.machine.mesh import batch_shards
 from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
-from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import game_search, network_match, opponents
 from dawnjax.tasks.game_answers import Answerer
 from dawnjax.tasks.game_search import GameSearch, from_tree, game_keys, to_tree
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
-from dawnjax.tasks.task import (
-    MODEL,
-    Answering,
-    Arrays,
-    Compiled,
-    Moment,
-    Setting,
-    make_model,
-)
+from dawnjax.tasks.task import Answering, Arrays, Compiled, Moment, Setting, forward_flops
 
 # Purposes of random numbers beside those of every task.
 _START, _MOVE, _DRAW, _GATE = range(16, 20)
@@ -232,8 +224,10 @@ class Playing(GeneratingTask):
         def written(name: str, rows: jax.Array) -> jax.Array:
             return jax.lax.dynamic_update_slice_in_dim(window[name], rows, here * self.games, 0)
 
+        seen = states.observation
+        packed = jnp.packbits(seen.reshape(len(seen), -1), axis=-1)
         window = {
-            "observation": written("observation", _packed(states.observation)),
+            "observation": written("observation", packed),
             "policy": written("policy", found.weights),
             "value": written("value", jnp.zeros(self.games)),
             "has_value": written("has_value", jnp.zeros(self.games, jnp.bool_)),
@@ -355,16 +349,12 @@ class Playing(GeneratingTask):
 
     def evaluation_flops(self, setting: Setting) -> float:
         """Model FLOPs of the network for one position."""
-        rows = max(1, setting.execution.batch_norm_group_size)
-        model = make_model(self, setting)
-        params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
-        boards = jax.ShapeDtypeStruct((rows, *setting.spec.observation_shape), jnp.bool_)
 
-        def forward(params: Any, batch_stats: Any, boards: jax.Array) -> Any:
-            module = model.bind(params, batch_stats, jax.random.key(MODEL))
-            return module(boards, **mode_arguments(module, True))
+        def forward(module: Any, arrays: Arrays) -> Any:
+            return module(arrays["observation"], **mode_arguments(module, True))
 
-        return product_flops(jax.make_jaxpr(forward)(params, batch_stats, boards).jaxpr) / rows
+        shapes = {"observation": (setting.spec.observation_shape, jnp.bool_)}
+        return forward_flops(self, setting, shapes, forward)
 
     # Matches and answers.
 
@@ -430,10 +420,6 @@ def _memory_of(setting: Setting) -> int | None:
     if mesh is None or mesh.devices.flat[0].platform != setting.execution.platform:
         return None
     return device_memory(mesh)
-
-
-def _packed(observations: jax.Array) -> jax.Array:
-    return jnp.packbits(observations.reshape(len(observations), -1), axis=-1)
 
 
 def _no_figures(has_gating: bool) -> Arrays:

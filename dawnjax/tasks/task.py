@@ -295,23 +295,14 @@ class Task(abc.ABC):
         Every matrix product and convolution of `loss` counts, so a task whose loss makes some that
         are none of the model's overrides this. A loop of unknown length is a ValueError.
         """
-        # BatchNorm takes whole groups only.
-        rows = max(1, setting.execution.batch_norm_group_size)
-        model = make_model(self, setting)
-        params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
-        batch = {
-            name: jax.ShapeDtypeStruct((rows, *shape), dtype)
-            for name, (shape, dtype) in setting.spec.example_shapes("train").items()
-        }
-        batch |= {name: jax.ShapeDtypeStruct((rows,), np.int32) for name in ("index", "epoch")}
+        batch = dict(setting.spec.example_shapes("train"))
+        batch |= dict.fromkeys(("index", "epoch"), ((), np.int32))
 
-        def forward(params: Any, batch_stats: Any, batch: Arrays) -> Any:
+        def forward(module: Any, batch: Arrays) -> Any:
             moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
-            module = model.bind(params, batch_stats, moment.key(MODEL))
             return self.loss(module, batch, moment, setting)[0]
 
-        jaxpr = jax.make_jaxpr(forward)(params, batch_stats, batch).jaxpr
-        flops = TRAINING_FACTOR * product_flops(jaxpr) / rows
+        flops = TRAINING_FACTOR * forward_flops(self, setting, batch, forward)
         if not hasattr(setting.model, "flops_without_gradients"):
             return flops
         # Frozen weights have no gradient, so a step makes two products of theirs and not three.
@@ -441,6 +432,25 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
             f"{', '.join(sorted(takes))}, and the task gives {', '.join(sorted(given))}; {GUIDE}"
         )
     task.validate(model, spec)
+
+
+def forward_flops(
+    task: Task,
+    setting: Setting,
+    shapes: Mapping[str, tuple[Any, Any]],
+    forward: Callable[[Any, Arrays], Any],
+) -> float:
+    """Model FLOPs that `forward(module, arrays)` takes an example of these shapes and dtypes."""
+    # BatchNorm takes whole groups only.
+    rows = max(1, setting.execution.batch_norm_group_size)
+    model = make_model(task, setting)
+    params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
+
+    def bound(params: Any, batch_stats: Any, arrays: Arrays) -> Any:
+        return forward(model.bind(params, batch_stats, jax.random.key(MODEL)), arrays)
+
+    arrays = {n: jax.ShapeDtypeStruct((rows, *s), dtype) for n, (s, dtype) in shapes.items()}
+    return product_flops(jax.make_jaxpr(bound)(params, batch_stats, arrays).jaxpr) / rows
 
 
 def make_model(task: Task, setting: Setting) -> PureModel:

@@ -51,7 +51,7 @@ def open_source(
             raise DataError(f"{where} is in {path} twice")
         sizes[member.name] = member.size
         for file in wanted:
-            if _ends_with(member.name, file):
+            if f"/{member.name}".endswith(f"/{file}"):
                 if file in contents:
                     raise DataError(f"{where} and {contents[file][0]} both end in {file}")
                 contents[file] = where, member.read()
@@ -78,10 +78,6 @@ def open_source(
         members=lambda: members(path),
         listing=listing.hexdigest()[:16],
     )
-
-
-def _ends_with(path: str, name: str) -> bool:
-    return path == name or path.endswith(f"/{name}")
 
 
 def places_of(

@@ -23,12 +23,9 @@ def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | Non
     for pattern in ("", "[0-9]*/", f"{name}/[0-9]*/"):
         versions = [path.parent for path in directory.glob(f"{pattern}{INFO_FILE}")]
         if versions:
-            return max(versions, key=_version_key)
+            numbers = ([int(n) for n in v.name.split(".") if n.isdecimal()] for v in versions)
+            return max(zip(numbers, versions, strict=True))[1]
     return None
-
-
-def _version_key(path: pathlib.Path) -> list[int]:
-    return [int(part) for part in path.name.split(".") if part.isdecimal()]
 
 
 def read_info(version: pathlib.Path) -> dict[str, Any]:

@@ -108,12 +108,6 @@ def test_learning_curve_of_three_trials_by_hand():
     # Against time, the third has no value before 2 s; the others reached, and keep theirs.
     points = learning_curve(trials, "seconds")
     assert [(p.at, p.trials, p.median) for p in points] == [(2.0, 3, 60.0), (4.0, 3, 60.0)]
-    loose = learning_curve(trials, "seconds", least_trials=1)
-    assert [(p.at, p.trials, p.median) for p in loose] == [
-        (1.0, 2, 15.0),
-        (2.0, 3, 60.0),
-        (4.0, 3, 60.0),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +149,7 @@ curves = st.lists(
 def test_a_curve_lies_within_its_trials(rows, against):
     trials = [make_trial(1.0, curve=curve) for curve in rows]
     values = [value for curve in rows for _, _, value in curve]
-    points = learning_curve(trials, against, least_trials=1)
+    points = learning_curve(trials, against)
     assert points
     for point in points:
         assert min(values) - 1e-9 <= point.low <= point.median <= point.high <= max(values) + 1e-9

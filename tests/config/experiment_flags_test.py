@@ -235,7 +235,7 @@ def test_a_file_with_the_name_of_a_built_in_experiment_is_told_apart(tmp_path):
 
 @pytest.mark.parametrize("name", ["../../esc", "/tmp/esc", "", ".hidden", "a b", "x" * 81])
 def test_a_name_that_is_no_name_of_a_file_is_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match=r"mine\.py: name=.* names run directories"):
+    with pytest.raises(ConfigError, match=r"mine\.py: name=.* it names a file"):
         load_experiment(derived(tmp_path / "mine.py", name=repr(name)))
 
 

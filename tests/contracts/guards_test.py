@@ -15,16 +15,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from first_steps import train_text
+from first_steps import build, train_steps, train_text, training
 from made_runs import write_run
 
-from dawnjax.config.experiment_flags import parse_request
-from dawnjax.config.run_options import MeshShape, RunOptions
-from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.machine.mesh import make_mesh, place, replicated
-from dawnjax.programs import compile_training
+from dawnjax.config.run_options import MeshShape
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.tasks.metric import KNOWN_METRICS
-from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -408,38 +404,8 @@ def test_reading_a_log_starts_no_machinery(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@functools.cache
-def train_programs(num_devices: int, *argv: str):
-    """Compiles the train programs of a small experiment for some of the simulated devices."""
-    request, _ = parse_request("train", [*SMALL, *argv])
-    experiment = request.experiment
-    spec = experiment.data.spec()
-    experiment.validate(spec)
-    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh, None, request.options.weight_update_sharding)
-    shapes = input_shapes(experiment, spec, RunOptions(), mesh)
-    programs = compile_training(recipe, shapes, 4, lambda *_: None)
-    return recipe, shapes, programs
-
-
-@functools.cache
-def first_losses(num_devices: int, *argv: str) -> np.ndarray:
-    """Trains eight steps in two calls of four; returns their losses."""
-    recipe, shapes, programs = train_programs(num_devices, *argv)
-    mesh = recipe.mesh
-    make_key = jax.jit(
-        lambda: jax.random.key(3, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
-    )
-    key = make_key()
-    examples = recipe.experiment.data.load("train")
-    feed = TrainFeed(shapes, mesh, examples, seed=3, steps_per_call=4)
-    state = programs.initialize(key)
-    four = place(np.array(4, np.int32), replicated(mesh))
-    losses = []
-    for first in (0, 4):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(first, 4), four, key)
-        losses.append(np.asarray(metrics.losses))
-    return np.concatenate(losses)
+def first_losses(num_devices: int, *flags: str) -> np.ndarray:
+    return np.array(train_steps(num_devices, *SMALL, *flags, steps=8)[1])
 
 
 @pytest.mark.compiles
@@ -469,8 +435,8 @@ def test_sharded_parameters_give_the_same_losses():
 
 @pytest.mark.compiles
 def test_data_parallel_reduces_gradients_and_one_vector_of_scalars():
-    recipe, _, programs = train_programs(4)
-    text = re.sub(r"/\*.*?\*/", "", train_text(programs))
+    recipe, _ = build(4, *SMALL)
+    text = re.sub(r"/\*.*?\*/", "", train_text(training(4, *SMALL)))
     for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
         assert not re.search(rf"= \S+ {collective}", text), collective
     reduced = 0

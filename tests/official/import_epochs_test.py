@@ -152,7 +152,7 @@ def test_two_metrics_of_one_key_are_two_series():
             records.append(record("eval_accuracy", second, value, **fields))
     read = trial("stable_diffusion", "v5.0", records)
     assert [e.value for e in read.evaluations] == [154.94, 104.1, 88.13]
-    assert read.metric == "FID" and read.epochs == pytest.approx(0.31444, abs=1e-5)
+    assert read.epochs == pytest.approx(0.31444, abs=1e-5)
     assert any("3 evaluations of CLIP are left out" in warning for warning in read.warnings)
     # The other one first, an object of both, and numbers without a name.
     assert trial("stable_diffusion", "v5.0", records[::-1]).evaluations == read.evaluations
@@ -181,7 +181,7 @@ def test_metrics_of_another_benchmark_are_not_mixed_either():
         for n, (metric, value) in enumerate(pairs, start=1)
     ]
     read = trial("rnnt", "v2.0", records)
-    assert [e.value for e in read.evaluations] == [0.3, 0.2] and read.metric == "wer"
+    assert [e.value for e in read.evaluations] == [0.3, 0.2]
     for odd in (["FID"], {"a": 1}, 5, None, "x" * 500, "\x1b[2J"):
         records[0] = record("eval_accuracy", 1, 0.3, epoch_num=1, metric=odd)
         assert all(warning.isprintable() for warning in trial("rnnt", "v2.0", records).warnings)

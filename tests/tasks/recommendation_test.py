@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from first_steps import run_steps, train_steps
-from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
@@ -235,19 +234,6 @@ def test_it_learns_what_is_near_a_user(dtype):
     _, metrics = run_steps(1, *FLAGS, *flags, steps=160)
     # By chance the held-out item is among ten of 21 in 0.48 of the cases.
     assert float(metrics["hit_rate_at_10"]) > 0.8
-
-
-@pytest.fixture
-def train(tmp_path, compile_cache):
-    """Runs `dawnjax train` on made-up ratings; gives the exit status and the result."""
-
-    def run(*flags: str, run_dir: str = "run"):
-        directory = tmp_path / run_dir
-        status = main(["train", *FLAGS, f"--run_dir={directory}", compile_cache, *flags])
-        file = directory / "result.json"
-        return status, result_of(directory) if file.exists() else None
-
-    return run
 
 
 def test_other_negatives_are_drawn_for_an_evaluation(train, tmp_path, capsys):

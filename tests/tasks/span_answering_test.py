@@ -288,19 +288,6 @@ def test_vectors_from_outside_take_the_place_of_trained_ones():
     assert "words" in build(1, *FLAGS)[0].abstract_state.params["embedding"]
 
 
-@pytest.fixture
-def train(tmp_path, compile_cache):
-    """Runs `dawnjax train` on made-up questions; gives the exit status and the result."""
-
-    def run(*flags: str, run_dir: str = "run"):
-        directory = tmp_path / run_dir
-        status = main(["train", *FLAGS, f"--run_dir={directory}", compile_cache, *flags])
-        file = directory / "result.json"
-        return status, result_of(directory) if file.exists() else None
-
-    return run
-
-
 @pytest.mark.compiles
 def test_an_answer_may_be_limited_in_an_evaluation(
     tmp_path_factory, tmp_path, compile_cache, capsys

@@ -27,7 +27,7 @@ from dawnjax.journal import Journal
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import RunResult, summarize
 
-SMALL = [
+FLAGS = [
     "--experiment=synthetic_image",
     "--data.num_train_examples=200",
     "--data.num_eval_examples=90",
@@ -41,18 +41,6 @@ SMALL = [
     "--profile.after_run=false",
 ]
 UNREACHABLE = "--targets.0.value=1.0"
-
-
-@pytest.fixture
-def train(tmp_path, compile_cache):
-    """Runs `dawnjax train` in this process; gives the exit status and the result."""
-
-    def run(*flags, run_dir="run"):
-        status = main(["train", *SMALL, compile_cache, f"--run_dir={tmp_path / run_dir}", *flags])
-        file = tmp_path / run_dir / "result.json"
-        return status, json.loads(file.read_text()) if file.exists() else None
-
-    return run
 
 
 @pytest.mark.compiles
