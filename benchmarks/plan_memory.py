@@ -25,7 +25,7 @@ from benchmarks import harness, workers
 from benchmarks.result_tables.programs import plan_memory_cells
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names
-from dawnjax.errors import RunError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.plan import compilers, worker
 from dawnjax.plan.compiled import spec_of
@@ -104,7 +104,7 @@ def _row(experiment: str, accelerator: str) -> dict[str, Any]:
         spec, _ = spec_of(request.experiment.data)
         memory = step_memory(request.experiment, spec, request.options.mesh, system)
     # Whatever ends one experiment must not cost the rows of the others.
-    except (RunError, DataError, ValueError, ImportError) as error:
+    except (ConfigError, RunError, DataError, ValueError, ImportError) as error:
         return {**row, "reason": str(error)}
     stage = request.experiment.in_stage(memory.stage)
     # The step alone: no data set beside it, and no call that makes examples.
