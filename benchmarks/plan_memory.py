@@ -3,7 +3,8 @@
     DAWNJAX_DATA=data python -m benchmarks plan_memory [--on=h100] [EXPERIMENT ...]
 
 It needs `pip install -e '.[plan]'` and no accelerator. Each experiment's step, of the stage that
-needs most, is compiled for devices that are not here. Experiments whose data are neither here nor
+needs most, is compiled for devices that are not here, up to the assignment of memory: making the
+kernels takes most of the time and changes no byte. Experiments whose data are neither here nor
 published, and those that the compiler refuses, get a row with the reason. Rows that the file has of
 other experiments stay. `--predict_only` keeps XLA's figures and predicts anew.
 """
@@ -12,14 +13,19 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
+import re
 import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 from benchmarks import harness, workers
 from benchmarks.result_tables.programs import plan_memory_cells
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names
-from dawnjax.errors import RunError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.plan import compilers, worker
 from dawnjax.plan.compiled import spec_of
@@ -98,7 +104,7 @@ def _row(experiment: str, accelerator: str) -> dict[str, Any]:
         spec, _ = spec_of(request.experiment.data)
         memory = step_memory(request.experiment, spec, request.options.mesh, system)
     # Whatever ends one experiment must not cost the rows of the others.
-    except (RunError, DataError, ValueError, ImportError) as error:
+    except (ConfigError, RunError, DataError, ValueError, ImportError) as error:
         return {**row, "reason": str(error)}
     stage = request.experiment.in_stage(memory.stage)
     # The step alone: no data set beside it, and no call that makes examples.
@@ -119,24 +125,54 @@ def _row(experiment: str, accelerator: str) -> dict[str, Any]:
 
 def _of_compiler(row: dict[str, Any], limit_seconds: float) -> dict[str, Any]:
     """XLA's figures, from a process with the compiler's environment; or the reason for none."""
-    request = {
-        "argv": [f"--experiment={row['experiment']}", *row["flags"]],
-        "system": row["system"],
-        "stage": row["stage"],
-    }
-    command = [sys.executable, "-m", "benchmarks.plan_memory", f"--compile={json.dumps(request)}"]
     environment = compilers.environment(parse_system(row["system"]).accelerator.device.platform)
-    try:
-        started = workers.Worker(command, limit_seconds=limit_seconds, environment=environment)
-    except workers.SideFailed as failure:
-        return {"reason": worker.reason_of(str(failure))}
-    started.close()
+    with tempfile.TemporaryDirectory() as folder:
+        request = {
+            "argv": [f"--experiment={row['experiment']}", *row["flags"]],
+            "system": row["system"],
+            "stage": row["stage"],
+            "folder": folder,
+        }
+        asked = f"--compile={json.dumps(request)}"
+        dumps = f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=single"
+        environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {dumps}"
+        command = [sys.executable, "-m", "benchmarks.plan_memory", asked]
+        try:
+            started = workers.Worker(command, limit_seconds=limit_seconds, environment=environment)
+        except workers.SideFailed as failure:
+            return {"reason": worker.reason_of(str(failure))}
+        started.close()
     return {"xla": started.ready}
 
 
-def _compiled(argv: list[str], system: str, stage: int) -> dict[str, int]:
-    """Bytes that XLA says that a step needs on a device."""
+def _tell_assigned(folder: str) -> None:
+    """Print the memory that XLA assigned, as soon as its report is there."""
+    while not list(Path(folder).glob("*memory-usage-report.txt")):
+        time.sleep(0.2)
+    [assigned] = Path(folder).glob("*-buffer-assignment.txt")
+    print(json.dumps(assigned_bytes(assigned.read_text())), flush=True)
+
+
+def assigned_bytes(text: str) -> dict[str, int]:
+    """Bytes on a device by XLA's text of a buffer assignment, as `memory_analysis` counts them."""
+    found = {"num_bytes": 0, "arguments": 0, "outputs": 0, "temporaries": 0}
+    for size, kind in re.findall(r"^allocation \d+: size (\d+), (.*):$", text, re.MULTILINE):
+        name = {"para": "arguments", "prea": "temporaries"}.get(kind[:4], "outputs")
+        # A constant belongs to the code; what is local to a thread lies in registers.
+        if not kind.startswith(("constant", "thread-local")):
+            found["num_bytes"] += int(size)
+            found[name] += int(size)
+    return found
+
+
+def _compiled(argv: list[str], system: str, stage: int, folder: str) -> dict[str, int]:
+    """Bytes that XLA says that a step needs on a device.
+
+    A compiler that says so before it is done is not waited for: the reader of the line ends it.
+    """
     from dawnjax.feed import InputShapes
+
+    threading.Thread(target=_tell_assigned, args=(folder,), daemon=True).start()
 
     recipes, batch, _ = worker.recipes_of(argv, parse_system(system))
     recipe = recipes[stage]

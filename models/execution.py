@@ -34,6 +34,8 @@ class Execution:
         `fused_attention` takes the shapes; `shapes` traces that call without cuDNN, to count memory
         and never to run.
       context_keys: How queries meet the keys of other devices along `mesh.context`.
+      counts_gathers: Whether weights are marked as gathered though no mesh splits them: to count
+        the memory of one device of several and never to run.
     """
 
     platform: Platform
@@ -44,6 +46,7 @@ class Execution:
     is_plain: bool = False
     attention: Attention = "products"
     context_keys: ContextKeys = "gather"
+    counts_gathers: bool = False
 
 
 @functools.cache

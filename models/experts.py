@@ -93,15 +93,16 @@ def routed_mlp(
     placement = execution.placement
     names = [name for name in weights if name.startswith(("router", "expert"))]
     chosen = {name: weights[name] for name in names}
-    if placement is None or jax.sharding.get_abstract_mesh().manual_axes:
-        return _on_device(inputs, chosen, real, config, execution, {}, ())
-    mesh, products = placement.mesh, arithmetic_of(execution).products
+    products = arithmetic_of(execution).products
     axes = {name: config.logical_axes()[f"blocks/{name}"][1:] for name in names}
     for name in names:
         if "embed" in axes[name]:
             # A router's factors are float32 in any arithmetic.
             dtype = chosen[name].dtype if name == "router" else products
             chosen[name] = gathered(chosen[name], axes[name], execution, dtype)
+    if placement is None or jax.sharding.get_abstract_mesh().manual_axes:
+        return _on_device(inputs, chosen, real, config, execution, {}, ())
+    mesh = placement.mesh
 
     def whole_width(name: str) -> PartitionSpec:
         named = tuple(None if axis == "embed" else axis for axis in axes[name])

@@ -192,9 +192,13 @@ def _recur_backward(arithmetic, is_reversed, saved, gradient):
     _, to_gates = jax.lax.scan(
         retreat, (nothing, nothing), (gradient, gates, cells, starts, real), reverse=not is_reversed
     )
+    rows, columns = hidden, to_gates
+    if arithmetic.execution.batch_shards > 1:
+        # Times and rows are joined to one axis: with times first, devices would gather all rows.
+        rows, columns = rows.swapaxes(0, 1), columns.swapaxes(0, 1)
     # One product over all times, and not a sum over the scan's rounds.
-    _, pull = jax.vjp(lambda kernel: linear(hidden, kernel, arithmetic), kernel)
-    return to_gates, pull(to_gates)[0], None, None
+    _, pull = jax.vjp(lambda kernel: linear(rows, kernel, arithmetic), kernel)
+    return to_gates, pull(columns)[0], None, None
 
 
 _recur.defvjp(_recur_forward, _recur_backward)

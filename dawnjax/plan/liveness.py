@@ -2,9 +2,10 @@
 
 The program's order is JAX's, and XLA's fusion is modelled by three rules:
 
-- results of products, convolutions, gathers, loops and sums lie in memory, and so does each operand
-  of a product, a convolution, a gather or a loop;
-- all else is computed where it is read, from what lies in memory, as often as it is read;
+- results of products, convolutions, loops and sums lie in memory, and so does each operand of a
+  product, a convolution or a loop;
+- all else is computed where it is read, from what lies in memory, as often as it is read; what is
+  the same is computed once, and random numbers lie in memory;
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
@@ -21,7 +22,12 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-_SUMS = ("reduce_", "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax")
+from dawnjax.models.dropout import RANDOM
+from dawnjax.models.sharding import GATHERED
+
+_NAMED = "stored"
+
+_SUMS = ("reduce_", "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax", _NAMED)
 """Beginnings of primitives whose result lies in memory, while their operand may be computed."""
 
 SUMMED = "gradient"
@@ -34,7 +40,7 @@ PACKED_BYTES = 30 * 2**20
 """
 
 _WHOLE = (
-    "conv_general_dilated", "dot_general", "ragged_dot", "gather", "scatter", "sort", "top_k",
+    "conv_general_dilated", "dot_general", "ragged_dot", "scatter", "sort", "top_k",
     "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
     "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call", _SUMMED,
 )  # fmt: skip
@@ -43,6 +49,11 @@ _WHOLE = (
 
 _SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint", "optimization_barrier")
 """Primitives whose result is their operand, in the same place."""
+
+_LOOPS = ("scan", "while", "cond")
+
+_AGAIN = ("remat", "checkpoint")
+"""Beginnings of primitives that compute again what the forward pass had."""
 
 _COPY = "copy_of_argument"
 """An op of our own: the part of a stack that a loop takes in one round, or a kernel laid out anew.
@@ -89,25 +100,34 @@ Size = Callable[[tuple[int, ...], Any], float]
 """Bytes of an array of a shape and dtype on one device."""
 
 
-def peak_of(closed: Any, size: Size, on_gpu: bool = False) -> Peak:
+def peak_of(closed: Any, size: Size, on_gpu: bool = False, whole: Size | None = None) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`.
 
     On a GPU a `ragged_dot` makes an array of all rows for each group.
+
+    Args:
+      size: Of gradients, once they are summed, and of what an update makes.
+      whole: Of all else.
     """
-    return _Program(size, on_gpu).peak(closed.jaxpr)
+    return _Program(size, whole or bytes_of, on_gpu).peak(closed.jaxpr)
 
 
 class _Program:
-    def __init__(self, size: Size, on_gpu: bool):
-        self._size, self._on_gpu = size, on_gpu
+    def __init__(self, size: Size, whole: Size, on_gpu: bool):
+        self._size, self._whole, self._on_gpu = size, whole, on_gpu
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
         self._kernels: dict[int, int] = {}
+        self._is_split: set[int] = set()
+        self._narrow: dict[int, int] = {}
+        self._known: dict[Any, list[int]] = {}
+        self._expansions: dict[int, int] = {}
 
     def peak(self, jaxpr: Any) -> Peak:
         names, arguments = self._arguments(jaxpr)
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
+        self._is_split = self._gradients()
         self._pack()
         buffers = self._buffers(arguments, outputs)
         self._make_whole()
@@ -144,6 +164,17 @@ class _Program:
             packed = min(sum(sizes), PACKED_BYTES) - size
             op.inner = Peak(max(0.0, packed), [])
 
+    def _gradients(self) -> set[int]:
+        """Results of which a device may keep a part: gradients, and what comes of them."""
+        summed = [place for place, op in enumerate(self._ops) if op.primitive == _SUMMED]
+        first = min(summed, default=len(self._ops))
+        found = {name for op in self._ops[first:] for name in op.outputs}
+        found |= {name for place in summed for name in self._ops[place].inputs}
+        for op in reversed(self._ops[:first]):
+            if found.intersection(op.outputs) and not op.primitive.startswith((*_WHOLE, *_SUMS)):
+                found |= {*op.inputs}
+        return found
+
     def _make_whole(self) -> None:
         """Add what a gradient needs where it is made: its device has only a part of the sum.
 
@@ -153,7 +184,7 @@ class _Program:
             made = op.outputs[: op.num_carried] if op.primitive == "scan" else op.outputs
             for name in made if op.primitive.startswith(_WHOLE) else ():
                 part = self._buffer(name, 0, 0, op.name or op.primitive)
-                more = bytes_of(part.shape, self._avals[name].dtype) - part.num_bytes
+                more = self._whole(part.shape, self._avals[name].dtype) - part.num_bytes
                 if more > 0:
                     there = [*op.inner.buffers, dataclasses.replace(part, num_bytes=more)]
                     op.inner = Peak(op.inner.num_bytes + more, there)
@@ -175,11 +206,16 @@ class _Program:
             if primitive in _SAME and len(known_operands) == len(operands):
                 names |= dict(zip(eqn.outvars, known_operands, strict=True))
                 continue
+            if primitive == "convert_element_type" and known_operands:
+                before = self._narrow.get(known_operands[0])
+                if before is not None and self._avals[before].dtype == eqn.outvars[0].aval.dtype:
+                    names[eqn.outvars[0]] = before  # there and back
+                    continue
             inner = _called(eqn)
             if platforms := eqn.params.get("branches_platforms"):  # an op for each platform
                 inner = eqn.params["branches"][_place(platforms, "cuda" if self._on_gpu else "tpu")]
                 operands = operands[1:]
-            elif primitive.startswith(("scan", "while", "cond")):
+            elif primitive in _LOOPS:
                 inner = None
             if inner is not None:
                 body = getattr(inner, "jaxpr", inner)
@@ -187,30 +223,45 @@ class _Program:
                 inside = {var: self._new(var.aval) for var in body.constvars}
                 given = zip(body.invars, operands, strict=True)
                 inside |= {var: name for var, name in given if name is not None}
+                # What is to be computed again is not taken from before.
+                before = self._known
+                self._known = {} if primitive.startswith(_AGAIN) else before
                 results = self._inlined(body, inside)
+                self._known = before
                 for var, result in zip(eqn.outvars, results, strict=True):
                     names[var] = self._new(var.aval) if result is None else result
                 continue
-            if primitive == "name" and eqn.params["name"] == SUMMED:
-                primitive = _SUMMED
+            key = _key(eqn, operands)
+            if same := self._known.get(key):
+                names |= dict(zip(eqn.outvars, same, strict=True))
+                continue
+            if primitive == "name":
+                named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: _NAMED}
+                primitive = named.get(eqn.params["name"], primitive)
             if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
                 kernel = known_operands[-1]
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
                 known_operands[-1] = self._kernels[kernel]
             outputs = [self._new(var.aval) for var in eqn.outvars]
+            if key is not None:
+                self._known[key] = outputs
             names.update(zip(eqn.outvars, outputs, strict=True))
+            if primitive == "convert_element_type" and known_operands:
+                narrow, wide = known_operands[0], outputs[0]
+                if self._avals[narrow].dtype.itemsize < self._avals[wide].dtype.itemsize:
+                    self._narrow[wide] = narrow
             where = str(eqn.source_info.name_stack)
             carried = [operands[place] for place in _carried(eqn)]
             moved = frozenset(name for name in carried if name is not None)
-            inside = self._inside(eqn)
+            inside = self._inside(eqn, operands)
             op = _Op(primitive, known_operands, outputs, where, inside, moved, len(carried))
             self._ops.append(op)
         return [known(var) for var in jaxpr.outvars]
 
-    def _inside(self, eqn: Any) -> Peak:
+    def _inside(self, eqn: Any, operands: Sequence[int | None]) -> Peak:
         """Peak of one round of a loop, or of a branch, by itself."""
         if self._on_gpu and eqn.primitive.name.startswith("ragged_dot"):
-            return self._expanded(eqn)
+            return self._expanded(eqn, operands)
         params, num_carried = eqn.params, len(_carried(eqn))
         bodies: Iterable[Any] = ()
         num_slices = 0
@@ -222,24 +273,41 @@ class _Program:
         elif eqn.primitive.name == "cond":
             bodies = params["branches"]
         peaks = (
-            _Program(self._size, self._on_gpu).peak_of_round(body.jaxpr, num_slices, num_carried)
+            _Program(self._size, self._whole, self._on_gpu).peak_of_round(
+                body.jaxpr, num_slices, num_carried
+            )
             for body in bodies
         )
         return max(peaks, key=lambda peak: peak.num_bytes, default=Peak(0.0, []))
 
-    def _expanded(self, eqn: Any) -> Peak:
-        """The rows of a product once for each group, with zeros for those of other groups."""
-        rows, other, groups = (variable.aval for variable in eqn.invars[:3])
-        shapes = [(groups.shape[-1], *rows.shape)]
-        if len(other.shape) == len(rows.shape):  # of a weight's gradient both factors have rows
-            shapes.append((groups.shape[-1], *other.shape))
-        sizes = [(shape, str(rows.dtype), bytes_of(shape, rows.dtype)) for shape in shapes]
+    def _expanded(self, eqn: Any, rows: Sequence[int | None]) -> Peak:
+        """Note rows that a product has once for each group, with zeros for those of other groups.
+
+        Of a weight's gradient both factors are such rows. Any other product takes them in another
+        order of axes, a copy.
+        """
+        groups = eqn.invars[2].aval.shape[-1]
+        is_gradient = len(eqn.invars[1].aval.shape) == len(eqn.invars[0].aval.shape)
+        for name in rows[: 2 if is_gradient else 1]:
+            if is_gradient and name is not None and name not in self._expansions:
+                aval = self._avals[name]
+                copy = self._copy(name, "rows for each group")
+                self._avals[copy] = aval.update(shape=(groups, *aval.shape))
+                self._expansions[name] = copy
+        if is_gradient:
+            return Peak(0.0, [])
+        shape, dtype = (groups, *eqn.invars[0].aval.shape), eqn.invars[0].aval.dtype
         label = str(eqn.source_info.name_stack) or eqn.primitive.name
-        return Peak(sum(size for *_, size in sizes), [Buffer(*s, label, 0, 0) for s in sizes])
+        size = bytes_of(shape, dtype)
+        return Peak(size, [Buffer(shape, str(dtype), size, label, 0, 0)])
 
     def _buffers(
         self, arguments: set[int], outputs: Sequence[int], carried: Collection[int] = ()
     ) -> list[Buffer]:
+        for op in self._ops:
+            if op.primitive.startswith("ragged_dot"):
+                read = [self._expansions[name] for name in op.inputs if name in self._expansions]
+                op.inputs.extend(read)
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
         stored = set(arguments)
         for op in self._ops:
@@ -292,7 +360,8 @@ class _Program:
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
         aval = self._avals[name]
         shape, dtype = tuple(getattr(aval, "shape", ())), getattr(aval, "dtype", None)
-        return Buffer(shape, str(dtype), self._size(shape, dtype), label, born, dies)
+        size = self._size if name in self._is_split else self._whole
+        return Buffer(shape, str(dtype), size(shape, dtype), label, born, dies)
 
     def _sweep(self, buffers: list[Buffer]) -> Peak:
         change = [0.0] * (len(self._ops) + 2)
@@ -307,6 +376,14 @@ class _Program:
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
         there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
+
+
+def _key(eqn: Any, operands: Sequence[int | None]) -> Any:
+    """Key that two ops share whose results are the same; None for a loop, which is not compared."""
+    if eqn.primitive.name in _LOOPS:
+        return None
+    literals = (str(getattr(var, "val", "")) for var in eqn.invars)
+    return eqn.primitive.name, *operands, *literals, str(eqn.params)
 
 
 def _carried(eqn: Any) -> range:

@@ -16,7 +16,7 @@ from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.pure_model import Tree
-from dawnjax.plan.decoder_memory import gathered_bytes, other_rows_bytes
+from dawnjax.plan.decoder_memory import other_rows_bytes
 from dawnjax.plan.liveness import SUMMED, Peak, bytes_of, peak_of
 from dawnjax.plan.systems import System
 from dawnjax.programs import state_shapes
@@ -40,9 +40,10 @@ class Memory:
     Attributes:
       stage: Of the run, from 0.
       data: The data set where a run puts it on each device, or else the batches sent ahead.
-      results: Results of ops at the peak: activations that the backward pass reads, and gradients.
-      gathered: Weights of a decoder that are whole on the device, and tokens that its experts take
-        from others, by formulas.
+      results: Results of ops at the peak: activations that the backward pass reads, gradients, and
+        weights that are whole on the device.
+      gathered: What gathers need besides, by formulas: tokens that the experts of a decoder take
+        from other devices, and stacks of weights in another layout.
       made: Examples that the task made and keeps.
       call: What a call that makes examples needs besides, such as trees of a search; no step runs
         beside it.
@@ -108,7 +109,7 @@ def memory_of_stage(
             f"memory is not known where accumulation_steps={parts} does not divide the {rows} "
             "examples of a device"
         )
-    local = _local_recipe(stage, spec, rows, system)
+    local = _local_recipe(stage, spec, rows, system, counts_gathers=sizes["fsdp"] > 1)
     mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
     split_recipe = dataclasses.replace(local, mesh=mesh, shards_update=shards_update)
     # The same shapes on another mesh: a large model traces for seconds.
@@ -142,7 +143,7 @@ def memory_of_stage(
         inputs=inputs,
         results=peak.num_bytes,
         data=_resident_bytes(spec) or PREFETCHED_CALLS * inputs,
-        gathered=_gathered(local, MeshShape(**sizes)),
+        gathered=_other_rows(local, MeshShape(**sizes)) + _relaid(state.params, split, system),
         call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),
     )
@@ -158,12 +159,14 @@ class _Split:
     """Sizes of arrays on one device of a mesh; remembers into how many parts parameters are split.
 
     A gradient may lie transposed, or its layers in groups, so that its elements alone tell which
-    parameter it is of.
+    parameter it is of. A weight that is gathered, of all layers or of one, is still split along
+    `model` and `expert`.
     """
 
     def __init__(self, sizes: Mapping[str, int]):
         self._sizes = sizes
         self._parts: dict[int, int] = {}
+        self._gathered: dict[int, int] = {}
 
     def tensors(self, kind: str, tree: Any) -> list[Tensor]:
         found = []
@@ -171,6 +174,9 @@ class _Split:
             named = [axis for axes in leaf.sharding.spec for axis in _names(axes)]
             parts = math.prod(self._sizes[axis] for axis in named)
             self._parts.setdefault(math.prod(leaf.shape), parts)
+            gathered = parts // self._sizes["fsdp"] if "fsdp" in named else parts
+            for count in (math.prod(leaf.shape), math.prod(leaf.shape[1:])):
+                self._gathered.setdefault(count, gathered)
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             size = bytes_of(leaf.shape, leaf.dtype) / parts
             found.append(Tensor(f"{kind}/{name}", leaf.shape, str(leaf.dtype), size))
@@ -179,6 +185,10 @@ class _Split:
     def size(self, shape: tuple[int, ...], dtype: Any) -> float:
         """Bytes of a result: a gradient is split as its parameter is."""
         return bytes_of(shape, dtype) / self._parts.get(math.prod(shape), 1)
+
+    def whole(self, shape: tuple[int, ...], dtype: Any) -> float:
+        """Bytes of a result: a weight that is gathered, or its gradient before the sum."""
+        return bytes_of(shape, dtype) / self._gathered.get(math.prod(shape), 1)
 
 
 def _names(axes: Any) -> tuple[str, ...]:
@@ -199,7 +209,9 @@ def _mesh_sizes(shape: MeshShape, num_devices: int) -> dict[str, int]:
     return sizes
 
 
-def _local_recipe(experiment: Experiment, spec: Any, batch: int, system: System) -> Recipe:
+def _local_recipe(
+    experiment: Experiment, spec: Any, batch: int, system: System, counts_gathers: bool
+) -> Recipe:
     """Recipe of one device with its share of the batch, as its platform computes it."""
     group, part = experiment.batch_norm_group_size, batch // experiment.accumulation_steps
     if group and part % group:
@@ -212,6 +224,7 @@ def _local_recipe(experiment: Experiment, spec: Any, batch: int, system: System)
         compute_dtype=experiment.compute_dtype,
         batch_norm_group_size=group,
         attention="shapes" if system.accelerator.has_fused_attention else "products",
+        counts_gathers=counts_gathers,
     )
     mesh = make_mesh(MeshShape(data=1), jax.devices()[:1])
     return make_recipe(experiment, spec, mesh, execution=execution)
@@ -237,17 +250,33 @@ def _peak(recipe: Recipe, batch: Any, split: _Split, shards: int) -> Peak:
     if shards > 1:
         recipe = _Summing(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)})
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
-    return peak_of(traced, split.size, recipe.setting.execution.platform == "gpu")
+    on_gpu = recipe.setting.execution.platform == "gpu"
+    return peak_of(traced, split.size, on_gpu, split.whole)
 
 
-def _gathered(local: Recipe, shape: MeshShape) -> float:
+def _relaid(params: Tree, split: _Split, system: System) -> float:
+    """Bytes of stacks that a GPU lays out anew, for a loop that gathers their parts.
+
+    A gather joins parts along the first axis of a layer. XLA turns all layers at once, before the
+    loop, and keeps them.
+    """
+    turned = [
+        leaf
+        for leaf in jax.tree.leaves(params)
+        if len(leaf.shape) > 2
+        and any("fsdp" in _names(axes) for axes in tuple(leaf.sharding.spec)[2:])
+    ]
+    is_gpu = system.accelerator.device.platform == "gpu"
+    return sum(tensor.num_bytes for tensor in split.tensors("", turned)) if is_gpu else 0.0
+
+
+def _other_rows(local: Recipe, shape: MeshShape) -> float:
     model: Any = local.experiment.model
     spec: Any = local.spec
     if not hasattr(model, "num_kv_heads"):
         return 0.0
     tokens = local.experiment.global_batch_size * spec.sequence_length / shape.context
-    weights = gathered_bytes(model, shape, spec.vocabulary_size, model.remat)
-    return weights + other_rows_bytes(model, shape, tokens)
+    return other_rows_bytes(model, shape, tokens)
 
 
 def _short(name: str) -> str:

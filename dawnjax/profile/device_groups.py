@@ -9,20 +9,24 @@ import numpy as np
 _MOST_DEVICES = 10**6
 """Of a group; a stranger's program may say any number."""
 
+_MESH = r"@?mesh\w*\[([^\]]*)\](?:, device_ids=\(([^{]*)\))?\s*\{([^}]*)\}"
+"""Sizes of a mesh's axes, its devices in order where they are not numbered along it, and axes."""
+
 
 def group_size(text: str, num_devices: int) -> int:
     """Number of devices in one group of a collective; all devices where no group is listed.
 
-    `text` is XLA's `replica_groups`: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)` (16 groups of 4) or
-    `mesh['x'=16,'y'=4] {'y'}` (groups along the named axes).
+    `text` is XLA's `replica_groups`: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)` (16 groups of 4),
+    `mesh['x'=16,'y'=4] {'y'}` (groups along the named axes) or the same of devices in another
+    order, `mesh['x'=16,'y'=4], device_ids=([4,16]T(1,0)) {'y'}`.
     """
     text = text.strip()
-    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
+    mesh = re.match(_MESH, text)
     if mesh:
         sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh[1])}
         # A sub-axis is printed as 'x':(2)4: size 4 after a prefix of size 2.
         total = 1
-        for name, part in re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", mesh[2]):
+        for name, part in re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", mesh[3]):
             total *= int(part) if part else sizes.get(name, 1)
         return total
     tiled = re.match(r"\[(\d+),(\d+)\]<=", text)
@@ -71,25 +75,32 @@ def mesh_axes(groups: str, pairs: str, mesh: Mapping[str, int]) -> str:
 
 
 def _first_group(text: str) -> list[int]:
-    tiled = re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    tiled = re.match(r"\[(\d+),(\d+)\]<=(.*)", text)
     if tiled:
-        devices = _numbered(int(tiled[1]) * int(tiled[2]))
-        # XLA's iota form: number, reshape, transpose, then cut into groups.
-        devices = devices.reshape([int(size) for size in tiled[3].split(",")])
-        order = [int(axis) for axis in (tiled[4] or "").split(",") if axis]
-        if len(order) == devices.ndim:
-            devices = devices.transpose(order)
-        return devices.reshape(-1)[: int(tiled[2])].tolist()
-    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
+        return _in_order(tiled[3]).reshape(-1)[: int(tiled[2])].tolist()
+    mesh = re.match(_MESH, text)
     if mesh:
         axes = re.findall(r"'([^']*)'=(\d+)", mesh[1])
-        along = set(re.findall(r"'([^']*)'", mesh[2]))
+        along = set(re.findall(r"'([^']*)'", mesh[3]))
         sizes = [int(size) for _, size in axes]
-        devices = _numbered(math.prod(sizes)).reshape(sizes)
+        devices = _in_order(mesh[2] or f"[{math.prod(sizes)}]").reshape(sizes)
         place = tuple(slice(None) if name in along else 0 for name, _ in axes)
         return devices[place].reshape(-1).tolist()
     listed = re.search(r"\{([\d,\s]+)\}", text)
     return [int(device) for device in listed[1].split(",")] if listed else []
+
+
+def _in_order(text: str) -> np.ndarray:
+    """Devices in XLA's iota form, `[4,16]T(1,0)`: number, reshape, transpose; or as a list."""
+    iota = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    sizes, order = (
+        [int(number) for number in (part or "").split(",") if number]
+        for part in (iota.groups() if iota else (None, None))
+    )
+    if not sizes:
+        return np.array([int(device) for device in re.findall(r"\d+", text)])
+    devices = _numbered(math.prod(sizes)).reshape(sizes)
+    return devices.transpose(order) if len(order) == devices.ndim else devices
 
 
 def _numbered(devices: int) -> np.ndarray:

@@ -82,9 +82,9 @@ class Instruction:
         if not begin:
             return ""
         for position, mark, depth in _marks(self.attributes, begin.end()):
-            is_end = (
-                mark == "," or mark == " " and self.attributes[position + 1 : position + 2] != "{"
-            )
+            # Replica groups may go on with the order of their mesh's devices, and with its axes.
+            goes_on = {",": " device_ids=", " ": ("device_ids=", "{")}.get(mark)
+            is_end = goes_on and not self.attributes.startswith(goes_on, position + 1)
             if depth < 0 or depth == 0 and is_end:
                 return self.attributes[begin.end() : position].strip()
         return self.attributes[begin.end() :].strip()

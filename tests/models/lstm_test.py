@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dawnjax.machine.mesh import batch_sharding, make_mesh, replicated
+from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.arithmetic import arithmetic_of
 from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.models.execution import Execution
@@ -103,6 +105,34 @@ def test_gradients_across_segments_and_padding_are_the_finite_differences():
     jax.test_util.check_grads(total, (params, values), order=1, modes=["rev"], atol=2e-2, rtol=2e-2)
     to_values = np.array(jax.grad(total, argnums=1)(params, values))
     assert (to_values[np.array(SEGMENTS) == 0] == 0).all()
+
+
+def test_a_gradient_on_several_devices_gathers_no_rows():
+    mesh = make_mesh(MeshShape(data=2), jax.devices()[:2])
+    execution = Execution(
+        platform="cpu",
+        compute_dtype="float32",
+        batch_norm_group_size=0,
+        batch_shards=2,
+        placement=batch_sharding(mesh, 0),
+    )
+    layer = LSTM(IN, WIDTH, arithmetic_of(execution), 0.1, nnx.Rngs(0))
+    graph, params = nnx.split(layer)
+
+    def loss(params, values, segments):
+        return jnp.square(nnx.merge(graph, params)(values, segments)).sum()
+
+    arguments = params, inputs()[:2], SEGMENTS[:2]
+    rows = batch_sharding(mesh, 0)
+    split = jax.jit(jax.grad(loss), in_shardings=(replicated(mesh), rows, rows))
+    assert "all-gather" not in split.lower(*arguments).compile().as_text()
+    alone = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0))
+    graph = nnx.split(alone)[0]
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6),
+        split(*arguments),
+        jax.grad(loss)(*arguments),
+    )
 
 
 def test_bfloat16_is_float32_to_three_digits():

@@ -15,7 +15,9 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
+from dawnjax.models.sharding import gathered
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, Fit
@@ -274,3 +276,54 @@ def test_parts_that_do_not_divide_a_device_are_refused():
     spec, _ = spec_of(experiment.data)
     with pytest.raises(ConfigError, match="accumulation_steps=4 does not divide the 1 examples"):
         step_memory(experiment, spec, MeshShape(), parse_system("v5e:64"))
+
+
+def test_what_is_the_same_is_computed_once_unless_it_is_to_be_computed_again():
+    def loss(weight, x):
+        narrow = weight.astype(jnp.bfloat16)
+        first = x @ narrow
+        return jnp.sum((first @ first) @ weight.astype(jnp.bfloat16))
+
+    rows = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
+    # The narrow weight is kept for its second product, beside two products.
+    assert peak(loss, MATRIX, rows) == pytest.approx(3 * SIZE / 2, abs=8)
+
+    def layers(layer):
+        def loss(weight, x):
+            for _ in range(4):
+                x = layer(x, weight)
+            return jnp.sum(x)
+
+        return peak(jax.grad(loss), MATRIX, MATRIX)
+
+    def layer(x, weight):
+        return jnp.sin(jnp.sin(x @ weight) @ weight)
+
+    assert layers(jax.checkpoint(layer)) < 0.75 * layers(layer)
+
+
+def test_random_words_of_dropout_are_kept_for_the_backward_pass():
+    def loss(x, dropped):
+        x = x @ x
+        x = Dropout(jax.random.key(0))(x, 0.1) if dropped else x
+        return jnp.sum(x @ x)
+
+    words = 2 * SIZE // 4  # 16 bits a value
+    grown = peak(jax.grad(lambda x: loss(x, True)), MATRIX) - peak(
+        jax.grad(lambda x: loss(x, False)), MATRIX
+    )
+    assert words <= grown <= words + SIZE
+
+
+def test_a_gathered_weight_is_whole_from_its_gather_on():
+    execution = Execution(
+        platform="gpu", compute_dtype="bfloat16", batch_norm_group_size=0, counts_gathers=True
+    )
+
+    def product(weight, x):
+        whole = gathered(weight, ("embed", "mlp"), execution, jnp.bfloat16)
+        return jnp.sum(x @ whole.astype(jnp.bfloat16))
+
+    rows = jax.ShapeDtypeStruct((8, 256), jnp.bfloat16)
+    # Once: rounding what was rounded changes nothing.
+    assert peak(product, MATRIX, rows) == pytest.approx(SIZE / 2 + 8 * 256 * 2, abs=8)

@@ -14,7 +14,7 @@ import resnet50
 
 from dawnjax.profile.device_groups import group_size, group_stride, passed_along
 from dawnjax.profile.hlo import analyze
-from dawnjax.profile.hlo_text import ProgramTextError, scope_of
+from dawnjax.profile.hlo_text import ProgramTextError, parse_module, scope_of
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 
 ADD = """
@@ -234,11 +234,30 @@ def test_a_loop_s_body_counts_as_often_as_it_runs():
         ("mesh['axis_0'=16,'axis_1'=4] {'axis_0'}", 64, 16, 4),
         ("mesh['a'=2,'b'=3,'c'=5] {'a', 'c'}", 30, 10, 2),
         ("mesh['a'=8] {'a':(2)4}", 8, 4, 1),
+        ("mesh['a'=1,'b'=16,'c'=4], device_ids=([4,16]T(1,0)) {'b'}", 64, 16, 1),
+        ("mesh['a'=1,'b'=16,'c'=4], device_ids=([4,16]T(1,0)) {'c'}", 64, 4, 16),
+        ("mesh['a'=2,'b'=2], device_ids=(0,2,1,3) {'b'}", 4, 2, 2),
     ],
 )
 def test_replica_groups_in_each_of_their_syntaxes(text, num_devices, size, stride):
     assert group_size(text, num_devices) == size
     assert group_stride(text) == stride
+
+
+def test_groups_of_devices_in_another_order_are_one_attribute():
+    [computation] = parse_module("""HloModule m
+
+ENTRY %main (p: f32[16]) -> f32[64] {
+  %p = f32[16]{0} parameter(0)
+  ROOT %all-gather = f32[64]{0} all-gather(%p), replica_groups=mesh['a'=4,'b'=2], \
+device_ids=([2,4]T(1,0)) {'a'}, dimensions={0}, metadata={op_name="x"}
+}
+""").computations.values()
+    gather = computation.instructions["all-gather"]
+    text = gather.attribute("replica_groups")
+    assert text == "mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}"
+    assert (group_size(text, 8), group_stride(text)) == (4, 1)
+    assert gather.attribute("dimensions") == "{0}"
 
 
 def test_pairs_of_a_permute_are_a_ring_with_a_stride():
