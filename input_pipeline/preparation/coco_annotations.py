@@ -52,6 +52,12 @@ class Category:
 
 
 @dataclasses.dataclass(slots=True)
+class _Counted:
+    id: int
+    image_id: int
+
+
+@dataclasses.dataclass(slots=True)
 class Annotation:
     id: int
     image_id: int
@@ -120,7 +126,7 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
             mask = _mask(where, annotation, image) if with_masks else b""
             annotation.segmentation = None  # of millions of numbers in all
             objects[image.id].append((annotation, mask))
-            if len(objects[image.id]) > MOST_OBJECTS:
+            if len(objects[image.id]) > MOST_OBJECTS:  # of several files together
                 raise DataError(f"{where}: the image has more than {MOST_OBJECTS:,} objects")
     in_order = [images[number] for number in sorted(images)]
     return _ordered(in_order, objects, categories, numbers, with_masks)
@@ -177,12 +183,27 @@ def _area(annotation: Annotation, mask: bytes) -> float:
 
 
 def _listed(name: str, content: bytes) -> tuple[list[Image], tuple[Category, ...]]:
-    """Images and categories of a file, the categories checked and by number."""
-    kinds = {"images": Image, "categories": Category}
+    """Images and categories of a file, the categories checked and by number.
+
+    A million objects of one image are refused before all are read.
+    """
     found: dict[str, list] = {}
+    counts: Counter[int] = Counter()
+    kinds = {"images": Image, "categories": Category, "annotations": _Counted}
     for part, element in _elements(name, content, kinds):
-        found.setdefault(part, []).extend([] if element is None else [element])
-    for part in kinds:
+        if not isinstance(element, _Counted):
+            found.setdefault(part, []).extend([] if element is None else [element])
+            continue
+        counts[element.image_id] += 1
+        if counts[element.image_id] > MOST_OBJECTS:
+            images = {image.id: image for image in found.get("images", ())}
+            image = images.get(element.image_id)
+            file = f" ({short_name(image)})" if image else ""
+            raise DataError(
+                f"{name}: annotation {element.id} of image {element.image_id}{file}: the image "
+                f"has more than {MOST_OBJECTS:,} objects"
+            )
+    for part in ("images", "categories"):
         if part not in found:
             raise DataError(f"{name}: {part} is missing")
     return found["images"], _categories(name, found["categories"])
