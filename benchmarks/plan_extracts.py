@@ -1,10 +1,11 @@
 """Compile the programs of every observation that plans learn from or are held against; keep them.
 
-    python -m benchmarks plan_extracts
+    python -m benchmarks plan_extracts ["DGX-2 ssd" ...]
 
 It needs `pip install -e '.[plan]'`, no accelerator and no data, and writes
 `dawnjax/plan/extracts.json`. Programs in the cache of `dawnjax plan` are not compiled again. Run it
-after a change of models, steps or counting of FLOPs and bytes.
+after a change of models, steps or counting of FLOPs and bytes. With names it compiles these results
+alone and keeps the file's others.
 """
 
 import argparse
@@ -13,24 +14,38 @@ import importlib.metadata
 import json
 import sys
 
+from dawnjax import records
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import RunError
 from dawnjax.plan import compiled, observations
 
 VERSIONS = ("jax", "libtpu", "jax-cuda12-plugin")
 
+MOST_SECONDS = 3600
+"""Of a program: a person waits for a plan, and nobody for this."""
+
 
 def main() -> int:
     """Writes the file; an observation that cannot be compiled is named, and ends it."""
-    argparse.ArgumentParser(prog=sys.argv[0], description=__doc__).parse_args()
-    rows = (*observations.observations(), *observations.held_out())
+    rows = {row.name: row for row in (*observations.observations(), *observations.held_out())}
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("names", nargs="*", help="results to compile; all without")
+    names = parser.parse_args().names
+    if unknown := [name for name in names if name not in rows]:
+        parser.error(f"no result {unknown[0]!r}; there are {', '.join(rows)}")
+    versions = {name: importlib.metadata.version(name) for name in VERSIONS}
+    there = records.read_json(observations.EXTRACTS, dict[str, dict])
+    if names and there["versions"] != versions:
+        parser.error(f"the others were compiled by {there['versions']}; compile all")
+    chosen = {name: rows[name] for name in names or rows}
+    compiled.COMPILE_SECONDS = MOST_SECONDS
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        answers = dict(zip((row.name for row in rows), pool.map(_answer, rows), strict=True))
-    failed = [name for name, answer in answers.items() if answer is None]
+        made = dict(zip(chosen, pool.map(_answer, chosen.values()), strict=True))
+    failed = [name for name, answer in made.items() if answer is None]
     if failed:
         print(f"not compiled: {', '.join(failed)}")
         return 1
-    versions = {name: importlib.metadata.version(name) for name in VERSIONS}
+    answers = {n: answer for n, answer in {**there["programs"], **made}.items() if n in rows}
     lines = [f"  {json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
     body = ",\n".join(lines)
     observations.EXTRACTS.write_text(

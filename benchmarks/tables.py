@@ -29,6 +29,7 @@ from benchmarks.result_tables.programs import (
     moved_bytes,
     plan_coverage,
     plan_decoders,
+    plan_held_out,
     plan_memory,
     plan_outside,
     plan_validation,
@@ -148,6 +149,7 @@ TABLES = {
     "plan_validation": Table((), plan_validation),
     "plan_coverage": Table((), plan_coverage),
     "plan_decoders": Table((), plan_decoders),
+    "plan_held_out": Table((), plan_held_out),
     "plan_outside": Table((), plan_outside),
     "plan_memory": Table(
         ("plan_memory_*.json",),

@@ -94,6 +94,15 @@ def plan_validation(_: list[tuple[str, Record]]) -> Rows:
     return rows
 
 
+def plan_held_out(_: list[tuple[str, Record]]) -> Rows:
+    """Steps of official results that no fit sees, and what plans predict of them."""
+    from dawnjax.plan import planned, validation
+
+    rows = planned.validation_rows(list(validation.held_out_checks()))
+    head = ["result", "predicted", "interval", "published", "error", "inside"]
+    return [head, *([row[0], *row[3:]] for row in rows)]
+
+
 def plan_decoders(_: list[tuple[str, Record]]) -> Rows:
     """Published steps of decoders, and times, predicted from shapes without their system."""
     from dawnjax.plan import planned, validation

@@ -404,6 +404,8 @@ def _predict(
         has_budget=experiment.has_length,
     )
     more = caveats.caveats(experiment, request.overrides, epochs)
+    if missed := validation.held_out_note(experiment.name):
+        more.append(missed)
     if calibration and is_calibrated:
         more.append(calibration.note)
     step = prediction.step_seconds.value

@@ -136,6 +136,19 @@ def held_out_checks() -> Iterator[Check]:
         yield Check(row.name, HELD_OUT_STEP, ITS_BENCHMARK, away, seconds, step.seconds)
 
 
+def held_out_note(experiment: str) -> str:
+    """Line about official steps of an experiment that lie outside of their interval; else empty."""
+    names = {row.name for row in held_out() if row.experiment == experiment}
+    missed = [check for check in held_out_checks() if check.name in names and not check.holds]
+    if not missed:
+        return ""
+    ratio = statistics.median(1 / (1 + check.error) for check in missed)
+    return (
+        f"official steps of this benchmark took {ratio:.2g} times the predicted, outside of the "
+        f"interval: {', '.join(check.name for check in missed)}"
+    )
+
+
 def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[Check]:
     """Step, epochs and time of a result, predicted from these results."""
     step = _measured(row, observed_programs()[row.name])

@@ -4,6 +4,7 @@
 whole or not at all.
 """
 
+from dawnjax.records.members import json_members
 from dawnjax.records.reading import (
     MOST_MARKS,
     BoundError,

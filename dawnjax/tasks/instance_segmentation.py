@@ -5,7 +5,7 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870); mlcommons/training v0.5
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -22,7 +22,14 @@ from dawnjax.models import proposals as region_proposals
 from dawnjax.models.mask_rcnn import FirstStage
 from dawnjax.models.pure_model import mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
-from dawnjax.tasks import coco_scores, mask_pasting, pictures, region_losses, region_targets
+from dawnjax.tasks import (
+    coco_scores,
+    mask_pasting,
+    pictures,
+    region_losses,
+    region_targets,
+    turned_images,
+)
 from dawnjax.tasks.detection import Detection, Search, detections, on_each_device
 from dawnjax.tasks.region_targets import Regions
 from dawnjax.tasks.task import (
@@ -111,48 +118,52 @@ class InstanceSegmentation(Detection):
     ) -> tuple[jax.Array, jax.Array | int]:
         """Losses of images, whose mean is the sum of the five losses' means over the batch."""
         keys = moment.keys(AUGMENTATION, batch["index"])
-
-        def losses(images: jax.Array, setting: Setting) -> jax.Array:
-            return self._losses(module, images, batch, keys, setting)
-
-        return as_it_stands(losses, batch, setting), len(batch["index"])
-
-    def _losses(
-        self, module: Any, images: jax.Array, batch: Arrays, keys: jax.Array, setting: Setting
-    ) -> jax.Array:
-        spec = setting.spec
+        spec, is_turned = setting.spec, _is_turned(batch, setting)
+        covered = turned_images.exchanged(batch["covered"], is_turned)
         images, boxes, masks = mask_augmentation.mirrored(
             self.flip,
-            images,
+            batch["image"],
             batch["boxes"],
             batch["masks"],
-            batch["covered"],
+            covered,
             _keys(keys, _FLIP),
+            is_turned,
         )
-        images = mask_augmentation.normalized(images, batch["covered"], spec.mean, spec.std)
-        first = module(images, **mode_arguments(module, True))
+        images = mask_augmentation.normalized(images, covered, spec.mean, spec.std)
+        first = turned_images.first_stage(module, images, is_turned, train=True)
         count = sum(len(level) for level in setting.model.anchors(spec.image_shape))
         draws = [
             jax.vmap(lambda key, n=n: jax.random.uniform(key, (n,)))(_keys(keys, purpose))
             for purpose, n in ((_ANCHORS, count), (_PROPOSALS, count + spec.most_objects))
         ]
         choose = jax.vmap(lambda *image: self._chosen(setting, *image))
-        truth = (boxes, batch["classes"], masks, batch["covered"])
+        truth = (boxes, batch["classes"], masks, covered)
+        turns = () if is_turned is None else (is_turned,)
         # The choice has no gradient, and the boxes of proposals none.
         chosen = on_each_device(choose, setting.mesh)(
-            *jax.lax.stop_gradient(first[1:]), *truth, *draws
+            *jax.lax.stop_gradient(first[1:]), *truth, *draws, *turns
         )
-        parts = self._parts(module, first, chosen, setting)
-        return region_losses.image_losses(parts)
+        parts = self._parts(module, first, chosen, is_turned, setting)
+        return region_losses.image_losses(parts), len(images)
 
     def _chosen(
-        self, setting, scores, codes, boxes, classes, masks, covered, anchor_draws, region_draws
+        self,
+        setting,
+        scores,
+        codes,
+        boxes,
+        classes,
+        masks,
+        covered,
+        anchor_draws,
+        region_draws,
+        is_turned=None,
     ) -> Chosen:
-        """Choice of one image."""
-        config, shape = self.regions, setting.spec.image_shape
-        levels = setting.model.anchors(shape)
-        anchors = np.concatenate(levels)
-        extent = mask_augmentation.extents(covered, shape[:2])
+        """Choice of one image; `covered` is of the array as it lies."""
+        config = self.regions
+        levels = turned_images.anchors(setting, is_turned)
+        anchors = (np if is_turned is None else jnp).concatenate(levels)
+        extent = _extents(covered, is_turned, setting)
         corners = boxes * jnp.tile(extent[::-1], 2)
         labels = region_targets.anchor_labels(anchors, corners, classes, extent, config)
         most = int(config.anchors * config.anchors_of_objects)
@@ -161,7 +172,7 @@ class InstanceSegmentation(Detection):
         centred = box_geometry.to_centred(jnp.asarray(anchors)[sample.places])
         anchor_codes = box_geometry.encode(of_objects, centred, region_proposals.CODE_WEIGHTS)
 
-        found = self._proposals(setting, scores, codes, extent, config.scored)
+        found = self._proposals(levels, scores, codes, extent, config.scored)
         regions = jnp.concatenate([found.corners, corners])
         is_real = jnp.concatenate([found.is_real, classes != BACKGROUND])
         # A draw belongs to the anchor, not to the rank, which rounding can change.
@@ -183,9 +194,8 @@ class InstanceSegmentation(Detection):
         region_classes = jnp.where(chosen.is_positive, classes[objects], BACKGROUND)
         return Chosen(sample, anchor_codes, chosen, regions, region_classes, region_codes, targets)
 
-    def _proposals(self, setting, scores, codes, extent, before) -> region_proposals.Proposals:
+    def _proposals(self, levels, scores, codes, extent, before) -> region_proposals.Proposals:
         config = self.regions
-        levels = setting.model.anchors(setting.spec.image_shape)
         return region_proposals.proposals(
             scores,
             codes,
@@ -197,7 +207,12 @@ class InstanceSegmentation(Detection):
         )
 
     def _parts(
-        self, module: Any, first: FirstStage, chosen: Chosen, setting: Setting
+        self,
+        module: Any,
+        first: FirstStage,
+        chosen: Chosen,
+        is_turned: jax.Array | None,
+        setting: Setting,
     ) -> list[region_losses.Part]:
         """The five losses, of anchors, of boxes and of masks."""
         model, sample = setting.model, chosen.anchors
@@ -209,13 +224,14 @@ class InstanceSegmentation(Detection):
             sample.is_positive,
             sample.is_real,
         )
-        features = _features(setting, first.maps, chosen.corners, model.box_cells)
+        features = _features(setting, first.maps, chosen.corners, model.box_cells, is_turned)
         logits, class_codes = module.box_head(features)
         of_boxes = region_losses.box_losses(
             logits, class_codes, chosen.classes, chosen.codes, chosen.regions.is_real
         )
         part = slice(self.regions.num_masks)
-        features = _features(setting, first.maps, chosen.corners[:, part], model.mask_cells)
+        corners = chosen.corners[:, part]
+        features = _features(setting, first.maps, corners, model.mask_cells, is_turned)
         logits = module.mask_head(features, chosen.classes[:, part])
         is_positive = chosen.regions.is_positive[:, part]
         of_masks = region_losses.mask_loss(logits, chosen.masks, is_positive)
@@ -228,25 +244,21 @@ class InstanceSegmentation(Detection):
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Arrays:
         """Detections, and the probability of each one's mask in its box, from 0 to 255."""
+        spec, model, is_turned = setting.spec, setting.model, _is_turned(inputs, setting)
+        covered = turned_images.exchanged(inputs["covered"], is_turned)
+        images = mask_augmentation.normalized(inputs["image"], covered, spec.mean, spec.std)
+        first = turned_images.first_stage(module, images, is_turned, train=False)
+        extents = _extents(covered, is_turned, setting)
 
-        def found(images: jax.Array, setting: Setting) -> Arrays:
-            return self._found(module, images, inputs["covered"], setting)
+        def propose(scores, codes, extent, is_turned=None) -> region_proposals.Proposals:
+            levels = turned_images.anchors(setting, is_turned)
+            return self._proposals(levels, scores, codes, extent, self.regions.scored_evaluated)
 
-        return as_it_stands(found, inputs, setting)
-
-    def _found(
-        self, module: Any, images: jax.Array, covered: jax.Array, setting: Setting
-    ) -> Arrays:
-        spec, model = setting.spec, setting.model
-        images = mask_augmentation.normalized(images, covered, spec.mean, spec.std)
-        first = module(images, **mode_arguments(module, False))
-        extents = mask_augmentation.extents(covered, spec.image_shape[:2])
-
-        def propose(scores: Any, codes: Any, extent: jax.Array) -> region_proposals.Proposals:
-            return self._proposals(setting, scores, codes, extent, self.regions.scored_evaluated)
-
-        found = on_each_device(jax.vmap(propose), setting.mesh)(first.scores, first.codes, extents)
-        features = _features(setting, first.maps, found.corners, model.box_cells)
+        turns = () if is_turned is None else (is_turned,)
+        found = on_each_device(jax.vmap(propose), setting.mesh)(
+            first.scores, first.codes, extents, *turns
+        )
+        features = _features(setting, first.maps, found.corners, model.box_cells, is_turned)
         logits, codes = module.box_head(features)
 
         def search(corners, is_real, logits, codes, extent) -> jax.Array:
@@ -259,7 +271,7 @@ class InstanceSegmentation(Detection):
         best = on_each_device(jax.vmap(search), setting.mesh)(
             found.corners, found.is_real, logits, codes, extents
         )
-        features = _features(setting, first.maps, best[..., :4], model.mask_cells)
+        features = _features(setting, first.maps, best[..., :4], model.mask_cells, is_turned)
         masks = jax.nn.sigmoid(module.mask_head(features, best[..., 5].astype(jnp.int32)))
         fractions = best[..., :4] / jnp.tile(extents[:, None, ::-1], 2)
         return {
@@ -328,29 +340,32 @@ class InstanceSegmentation(Detection):
         return TRAINING_FACTOR * total - (TRAINING_FACTOR - 1) * held
 
 
-def as_it_stands(
-    function: Callable[[jax.Array, Setting], Any], arrays: Arrays, setting: Setting
-) -> Any:
-    """Result of a function of upright images and the setting with their shape.
-
-    Where tall images are turned, a batch has those alone or none, and both shapes are compiled.
-    """
-    images, spec = arrays["image"], setting.spec
-    if not spec.turns_tall:
-        return function(images, setting)
-    tall = dataclasses.replace(setting, spec=spec.upright)
-    return jax.lax.cond(
-        arrays[APART].any(),
-        lambda: function(images.swapaxes(1, 2), tall),
-        lambda: function(images, setting),
-    )
+def _is_turned(arrays: Arrays, setting: Setting) -> jax.Array | None:
+    """Which images lie on their side, bool [batch]; None where all stand."""
+    return arrays[APART] if setting.spec.turns_tall else None
 
 
-def _features(setting: Setting, maps: list[jax.Array], corners: jax.Array, cells: int) -> jax.Array:
+def _extents(covered: jax.Array, is_turned: jax.Array | None, setting: Setting) -> jax.Array:
+    """Height and width in pixels of images as they stand, [..., 2], from shares of the arrays."""
+    lying = mask_augmentation.extents(covered, setting.spec.image_shape[:2])
+    return turned_images.exchanged(lying, is_turned)
+
+
+def _features(
+    setting: Setting,
+    maps: list[jax.Array],
+    corners: jax.Array,
+    cells: int,
+    is_turned: jax.Array | None,
+) -> jax.Array:
+    """Features of boxes of images as they stand: [batch, boxes, cells, cells, channels]."""
+
     def read(maps: list[jax.Array], corners: jax.Array) -> jax.Array:
         return setting.model.features_of(maps, corners, cells)
 
-    return on_each_device(read, setting.mesh)(maps, corners)
+    lying = turned_images.exchanged(corners, is_turned)
+    features = on_each_device(read, setting.mesh)(maps, lying)
+    return turned_images.features_as_they_stand(features, is_turned)
 
 
 def _with_area(corners: jax.Array) -> jax.Array:

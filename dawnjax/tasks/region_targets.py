@@ -85,7 +85,7 @@ class Labels(NamedTuple):
 
 
 def anchor_labels(
-    anchors: np.ndarray,
+    anchors: np.ndarray | jax.Array,
     corners: jax.Array,
     classes: jax.Array,
     extent: jax.Array,

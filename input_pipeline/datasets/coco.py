@@ -131,8 +131,8 @@ class Coco:
         longer one would have more than `long_side`, and black pixels follow below and on the right.
         0 stretches images to `height` and `width`.
       long_side: The most pixels of the longer side; `height` and `width` hold as many or more.
-      turns_tall: Whether tall images lie on their side, in batches of their own, which the device
-        sets upright: both kinds have `height` x `width` pixels, with less padding.
+      turns_tall: Whether tall images lie on their side, in batches of their own, so that both kinds
+        have `height` x `width` pixels, with less padding.
       mask_side: Of the square that each mask is cut to, in its box; 0 reads no masks.
       trains_crowd: Whether crowd regions are trained on as objects.
       evaluates_empty: Whether images without objects are evaluated, where each detection is wrong.

@@ -14,7 +14,7 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ _LONGEST = 1e6
 """Of a polygon's outline, in pixels: filling it takes memory for each of them."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Image:
     id: int
     file_name: str
@@ -45,13 +45,19 @@ class Image:
     width: int
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Category:
     id: int
     name: str
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
+class _Counted:
+    id: int
+    image_id: int
+
+
+@dataclasses.dataclass(slots=True)
 class Annotation:
     id: int
     image_id: int
@@ -60,13 +66,6 @@ class Annotation:
     area: float | None = None
     iscrowd: int = 0
     segmentation: Any = None
-
-
-@dataclasses.dataclass
-class _File:
-    images: list[Image]
-    categories: list[Category]
-    annotations: list[Annotation] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,16 +88,16 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
 
     A DataError names file, image and annotation.
     """
-    parsed = [(name, _parsed(name, content)) for name, content in files]
-    first_name, first = parsed[0]
-    categories = _categories(first_name, first)
-    for name, file in parsed[1:]:
-        if _categories(name, file) != categories:
+    # Twice through each file: annotations may come before the images that they are of.
+    listed = [(name, *_listed(name, content)) for name, content in files]
+    first_name, _, categories = listed[0]
+    for name, _, others in listed[1:]:
+        if others != categories:
             raise DataError(f"{name}: its categories are not those of {first_name}")
     images: dict[int, tuple[Image, str]] = {}
     paths: dict[str, int] = {}
-    for name, file in parsed:
-        for image in file.images:
+    for name, of_file, _ in listed:
+        for image in of_file:
             _check_image(name, image)
             for is_there in (image.id in images, image.file_name in paths):
                 if is_there:
@@ -108,9 +107,11 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
         raise DataError(f"{first_name}: holds no images")
     objects: dict[int, list[tuple[Annotation, bytes]]] = {number: [] for number in images}
     numbers = {category.id: place for place, category in enumerate(categories, 1)}
-    for name, file in parsed:
+    for name, content in files:
         seen: set[int] = set()
-        for annotation in file.annotations:
+        for _, annotation in _elements(name, content, {"annotations": Annotation}):
+            if annotation is None:
+                continue
             where = f"{name}: annotation {annotation.id}"
             if annotation.id in seen:
                 raise DataError(f"{where} is there twice")
@@ -123,8 +124,9 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
                 raise DataError(f"{where} is of category {annotation.category_id}, which is none")
             _check_box(where, annotation, image)
             mask = _mask(where, annotation, image) if with_masks else b""
+            annotation.segmentation = None  # of millions of numbers in all
             objects[image.id].append((annotation, mask))
-            if len(objects[image.id]) > MOST_OBJECTS:
+            if len(objects[image.id]) > MOST_OBJECTS:  # of several files together
                 raise DataError(f"{where}: the image has more than {MOST_OBJECTS:,} objects")
     in_order = [images[number] for number in sorted(images)]
     return _ordered(in_order, objects, categories, numbers, with_masks)
@@ -180,12 +182,46 @@ def _area(annotation: Annotation, mask: bytes) -> float:
     return annotation.bbox[2] * annotation.bbox[3]
 
 
-def _parsed(name: str, content: bytes) -> _File:
-    if not content.strip():
+def _listed(name: str, content: bytes) -> tuple[list[Image], tuple[Category, ...]]:
+    """Images and categories of a file, the categories checked and by number.
+
+    A million objects of one image are refused before all are read.
+    """
+    found: dict[str, list] = {}
+    counts: Counter[int] = Counter()
+    kinds = {"images": Image, "categories": Category, "annotations": _Counted}
+    for part, element in _elements(name, content, kinds):
+        if not isinstance(element, _Counted):
+            found.setdefault(part, []).extend([] if element is None else [element])
+            continue
+        counts[element.image_id] += 1
+        if counts[element.image_id] > MOST_OBJECTS:
+            images = {image.id: image for image in found.get("images", ())}
+            image = images.get(element.image_id)
+            file = f" ({short_name(image)})" if image else ""
+            raise DataError(
+                f"{name}: annotation {element.id} of image {element.image_id}{file}: the image "
+                f"has more than {MOST_OBJECTS:,} objects"
+            )
+    for part in ("images", "categories"):
+        if part not in found:
+            raise DataError(f"{name}: {part} is missing")
+    return found["images"], _categories(name, found["categories"])
+
+
+def _elements(name: str, content: bytes, kinds: dict[str, type]) -> Iterator[tuple[str, Any]]:
+    """List and value of each element of the named lists; None for a list without any."""
+    if not content or content.isspace():
         raise DataError(f"{name}: is empty")
     try:
-        body = records.load_json(content, _MOST_MARKS, with_nan=True)
-        return records.convert(body, _File, others=True)
+        for part, place, value in records.json_members(content, _MOST_MARKS):
+            kind = kinds.get(part)
+            if kind is not None and place is not None:
+                at = f"{part}[{place}]"
+                yield part, records.convert(value, kind, at=at, others=True)
+            elif kind is not None:
+                records.convert(value, list[kind], at=part)  # is none, or has no elements
+                yield part, None
     except UnicodeDecodeError:
         raise DataError(f"{name}: is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -194,8 +230,8 @@ def _parsed(name: str, content: bytes) -> _File:
         raise DataError(f"{name}: {error}") from None
 
 
-def _categories(name: str, file: _File) -> tuple[Category, ...]:
-    categories = tuple(sorted(file.categories, key=lambda category: category.id))
+def _categories(name: str, listed: list[Category]) -> tuple[Category, ...]:
+    categories = tuple(sorted(listed, key=lambda category: category.id))
     if not 0 < len(categories) <= 10_000:
         raise DataError(f"{name}: has {len(categories):,} categories; 1 to 10,000 are read")
     for kind in ("id", "name"):

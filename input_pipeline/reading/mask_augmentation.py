@@ -15,7 +15,7 @@ def normalized(
 ) -> jax.Array:
     """Normalized images float32 [batch, height, width, 3] with zeros as padding.
 
-    `covered`, float32 [batch, 2], is as `ObjectsSpec` has it.
+    `covered`, float32 [batch, 2], are the parts of rows and columns that the image fills.
     """
     pixels = normalize(images, mean, std)
     for axis, extent in enumerate(extents(covered, images.shape[1:3]).T, start=1):
@@ -27,7 +27,7 @@ def normalized(
 
 
 def extents(covered: jax.Array, size: tuple[int, ...]) -> jax.Array:
-    """Height and width of each image in pixels, without padding: float32 [batch, 2]."""
+    """Rows and columns of each array that its image fills, without padding: float32 [batch, 2]."""
     return jnp.round(covered * jnp.asarray(size, jnp.float32))
 
 
@@ -38,27 +38,32 @@ def mirrored(
     masks: jax.Array,
     covered: jax.Array,
     keys: jax.Array,
+    is_turned: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Turn each image, its boxes and the squares of its masks as its key says.
+    """Mirror each image, its boxes and the squares of its masks as its key says.
 
     Args:
       images: uint8 [batch, height, width, 3].
       boxes: float32 [batch, objects, 4], corners as fractions of the image.
       masks: uint8 [batch, objects, side, side].
-      covered: float32 [batch, 2], height and width of the image as fractions of the array.
+      covered: float32 [batch, 2], parts of the rows and columns of the array that the image fills.
       keys: PRNG keys [batch].
+      is_turned: Images that lie on their side, bool [batch]; their boxes and masks stand.
     """
     if flip == "none":
         return images, boxes, masks
     coins = jax.vmap(lambda key: jax.random.bernoulli(key, shape=(2,)))(keys)
     coins &= jnp.array([True, flip == "both"])
+    # The left and right of an image on its side are the ends of its columns.
+    of_arrays = coins if is_turned is None else jnp.where(is_turned[:, None], coins[:, ::-1], coins)
     of_images = extents(covered, images.shape[1:3]).astype(jnp.int32)
-    for coin, axis in ((coins[:, 0], 2), (coins[:, 1], 1)):
-        extent = of_images[:, axis - 1, None]
+    for place, axis in enumerate((2, 1)):
+        coin, extent = coins[:, place], of_images[:, axis - 1, None]
         places = jnp.arange(images.shape[axis])
-        turned = jnp.where((places < extent) & coin[:, None], extent - 1 - places, places)
+        is_mirrored = (places < extent) & of_arrays[:, place, None]
+        taken = jnp.where(is_mirrored, extent - 1 - places, places)
         take = jax.vmap(lambda image, rows, axis=axis: jnp.take(image, rows, axis - 1))
-        images = take(images, turned)
+        images = take(images, taken)
         boxes = mirrored_boxes(boxes, coin, axis)
         masks = jnp.where(coin[:, None, None, None], jnp.flip(masks, axis + 1), masks)
     return images, boxes, masks

@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,6 @@ from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.machine.mesh import batch_sharding, make_mesh, place
 from dawnjax.models.execution import Execution
-from dawnjax.tasks.detection import on_each_device
-from dawnjax.tasks.instance_segmentation import as_it_stands
 from dawnjax.tasks.task import Moment, Setting, make_model
 
 
@@ -35,10 +33,10 @@ def test_an_evaluation_has_batches_of_one_kind():
 
 @pytest.mark.compiles
 def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
-    data = SyntheticObjects(num_train_examples=3, height=48, width=32, mask_side=14)
+    data = SyntheticObjects(num_train_examples=4, height=48, width=32, mask_side=14)
     batch = {name: np.asarray(array) for name, array in data.load("train").items()}
     batch["covered"][0] = 40 / 48, 24 / 32
-    batch |= {"index": np.arange(3), APART: np.ones(3, bool)}
+    batch |= {"index": np.arange(4), APART: np.ones(4, bool)}
     upright = data.spec()
     turned = dataclasses.replace(upright, image_shape=(32, 48, 3), turns_tall=True)
     assert turned.upright.image_shape == upright.image_shape
@@ -48,8 +46,10 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
     params, stats = model.init(jax.random.key(0))
     moment = Moment(jax.random.key(2), jnp.int32(0), jnp.float32(0))
 
-    def results(spec: Any, batch: dict[str, Any]) -> tuple[Any, ...]:
-        of_spec = dataclasses.replace(setting, spec=spec)
+    def results(spec: Any, batch: dict[str, Any], devices: int) -> tuple[Any, ...]:
+        mesh = make_mesh(MeshShape(), jax.devices()[:devices])
+        of_spec = dataclasses.replace(setting, spec=spec, mesh=mesh)
+        rows = batch_sharding(mesh, 0)
 
         @jax.jit
         def run(params, batch):
@@ -57,43 +57,22 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
             losses, _ = TINY_TASK.loss(module, batch, moment, of_spec)
             return losses, TINY_TASK.answer(module, batch, of_spec)
 
-        return run(params, batch)
+        return run(params, {name: place(array, rows) for name, array in batch.items()})
 
-    wanted, answer = results(upright, batch)
-    losses, turned_answer = results(turned, {**batch, "image": batch["image"].swapaxes(1, 2)})
+    wanted, answer = results(upright, batch, 1)
+    side = {**batch, "image": batch["image"].swapaxes(1, 2)}
+    losses, turned_answer = results(turned, side, 4)
     np.testing.assert_allclose(losses, wanted, rtol=1e-5)
     assert np.ptp(wanted) > 0
     for name in answer:
         np.testing.assert_allclose(turned_answer[name], answer[name], atol=1e-4)
-    image = {name: array[:1] for name, array in batch.items()}
-    side = {**image, "image": image["image"].swapaxes(1, 2)}
     truth = data.evaluated_objects().of_images(np.array([0]))
     first = {name: np.asarray(array[:1]) for name, array in answer.items()}
     pictures = [
-        TINY_TASK.shown(truth, first, example)
-        for example in ({**image, APART: np.zeros(1, bool)}, side)
+        TINY_TASK.shown(truth, first, {name: array[:1] for name, array in arrays.items()})
+        for arrays in ({**batch, APART: np.zeros(4, bool)}, side)
     ]
     np.testing.assert_array_equal(pictures[0], pictures[1])
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_the_shape_is_chosen_by_the_batch_on_several_devices(is_turned):
-    mesh = make_mesh(MeshShape(), jax.devices())
-    spec = SyntheticObjects(height=4, width=6, mask_side=8).spec()
-    spec = dataclasses.replace(spec, turns_tall=True)
-    setting = Setting(model=None, data=None, spec=spec, execution=cast(Any, None), mesh=mesh)
-
-    def of_rows(images: jax.Array, setting: Setting) -> jax.Array:
-        assert images.shape[1:] == setting.spec.image_shape
-        return on_each_device(lambda part: part[:, -1].sum((1, 2)), setting.mesh)(images)
-
-    images = np.random.default_rng(0).uniform(size=(8, 4, 6, 3)).astype(np.float32)
-    batch = {"image": images, APART: np.full(8, is_turned)}
-    placed = {name: place(array, batch_sharding(mesh, 0)) for name, array in batch.items()}
-    found = jax.jit(lambda arrays: as_it_stands(of_rows, arrays, setting))(placed)
-    wanted = images[:, :, -1] if is_turned else images[:, -1]
-    np.testing.assert_allclose(found, wanted.sum((1, 2)), rtol=1e-5)
 
 
 def test_batches_that_change_their_size_are_refused():
