@@ -125,7 +125,8 @@ def test_a_gradient_on_several_devices_gathers_no_rows():
     arguments = params, inputs()[:2], SEGMENTS[:2]
     rows = batch_sharding(mesh, 0)
     split = jax.jit(jax.grad(loss), in_shardings=(replicated(mesh), rows, rows))
-    assert "all-gather" not in split.lower(*arguments).compile().as_text()
+    text = split.lower(*arguments).compile().as_text() or ""
+    assert "dot" in text and "all-gather" not in text
     alone = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0))
     graph = nnx.split(alone)[0]
     jax.tree.map(
