@@ -19,7 +19,8 @@ from dawnjax.records.reading import (
 )
 from dawnjax.records.typed import FieldError
 
-_PART_BYTES = 2**20
+PART_BYTES = 2**20
+"""Of text that is read at a time; a longer value is read whole."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _LONGEST_CUT = 12
 """Last characters of a cut text that may mean another thing than in the whole, such as `1e+`."""
@@ -137,7 +138,7 @@ class _Text:
         """Decode as much again as is not taken yet, or a part, and forget what is taken."""
         rest = self._part[self._place :]
         self._line += self._part.count("\n", 0, self._place)
-        end = self._decoded + max(_PART_BYTES, len(rest))
+        end = self._decoded + max(PART_BYTES, len(rest))
         more, self._decoded = self._data[self._decoded : end], end
         self._part = rest + self._decoder.decode(more, self._is_whole)
         self._place = 0

@@ -349,7 +349,8 @@ def tfds_directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     tfds = pytest.importorskip("tensorflow_datasets", reason="the extra `tfds` is not installed")
     pytest.importorskip("array_record", reason="the extra `tfds` is not installed")
 
-    class TinyCifar(tfds.core.GeneratorBasedBuilder):
+    # Not registered: an order of tests may set this fixture up twice in a process.
+    class TinyCifar(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         name = "cifar10"
         VERSION = tfds.core.Version("3.0.2")
 

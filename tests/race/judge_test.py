@@ -189,7 +189,7 @@ def test_nothing_runs_without_a_sandbox_unless_asked(tmp_path, runs, monkeypatch
 
 
 def test_a_machine_without_namespaces_says_why(tmp_path, monkeypatch):
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name, path: None)
     with pytest.raises(ConfigError, match="no bwrap; unshare: no unshare.*--without_sandbox"):
         sandbox.choose(tmp_path)
 

@@ -33,7 +33,7 @@ def read(text: str | bytes):
 @pytest.mark.parametrize("part_bytes", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("indent", [None, 1])
 def test_members_are_those_of_the_whole_text(part_bytes, indent, monkeypatch):
-    monkeypatch.setattr(members, "_PART_BYTES", part_bytes)
+    monkeypatch.setattr(members, "PART_BYTES", part_bytes)
     for is_ascii in (True, False):
         assert read(json.dumps(OBJECT, indent=indent, ensure_ascii=is_ascii)) == OBJECT
     assert read(" {}\n") == {}
@@ -57,7 +57,7 @@ def test_members_are_those_of_the_whole_text(part_bytes, indent, monkeypatch):
     ],
 )
 def test_a_fault_is_named_with_its_line(text, part_bytes, monkeypatch):
-    monkeypatch.setattr(members, "_PART_BYTES", part_bytes)
+    monkeypatch.setattr(members, "PART_BYTES", part_bytes)
     with pytest.raises(json.JSONDecodeError) as wanted:
         json.loads(text)
     with pytest.raises(json.JSONDecodeError) as found:

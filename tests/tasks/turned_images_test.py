@@ -23,7 +23,7 @@ from dawnjax.tasks.task import Moment, Setting, make_model
 def test_an_evaluation_has_batches_of_one_kind():
     kinds = np.array([0, 1, 0, 0, 1, 0, 1], bool)
     spec = types.SimpleNamespace(num_eval_examples=7)
-    shapes: Any = types.SimpleNamespace(eval_batch_size=3, placement="host", spec=spec)
+    shapes: Any = types.SimpleNamespace(eval_batch_size=3, placed=lambda *_: {}, spec=spec)
     feed = EvaluationFeed(shapes, make_mesh(MeshShape(), jax.devices()[:1]), {APART: kinds})
     batches = [jax.device_get(batch) for batch in feed]
     assert [b["index"][b["mask"]].tolist() for b in batches] == [[0, 2, 3], [5], [1, 4, 6]]

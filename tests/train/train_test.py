@@ -218,7 +218,7 @@ def test_nothing_compiles_and_nothing_moves_unasked_once_the_clock_runs(train, m
         status, result = train(UNREACHABLE, "--num_epochs=2")
     finally:
         jax.config.update("jax_transfer_guard", "allow")
-        jax.monitoring.clear_event_listeners()
+        jax.monitoring.unregister_event_duration_listener(note)
     assert status == 3 and result["steps"] == 25
     assert compiled_before and in_loop == []
 
