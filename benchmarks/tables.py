@@ -105,7 +105,7 @@ _WHERE = "hardware | date; versions"
 _NOTES = ("notes.json",)
 _COMPILED = "flagship_compile_"
 _SELF_PLAY = "seeds_connect_four_selfplay.json"
-_TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad")
+_TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells", "nuclei")
 """Benchmarks of trials to a target against PyTorch."""
 
 _AGAINST_PYTORCH = each(

@@ -73,6 +73,10 @@ def test_another_batch_widens_and_a_far_one_is_withheld():
 
 def test_trials_that_all_reached_at_one_evaluation_leave_room_for_the_next():
     cells = load_experiment("cells_ssd_small")
+    seen = dataclasses.replace(
+        cells.observations[0], trials=2, reached=2, epochs_to_target=(4.0, 4.0)
+    )
+    cells = dataclasses.replace(cells, observations=(seen,))
     found = known(cells, batch=cells.global_batch_size, train_examples=292).interval()
     assert found.value == 4 and found.high >= 5  # it evaluates after each epoch
     words = load_experiment("wikipedia_bytes_small")  # 400 steps, evaluated every 50
