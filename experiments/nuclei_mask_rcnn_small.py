@@ -14,11 +14,21 @@ seeds passed 0.47 after 12, 8 and 10 epochs, and the first two, which alone ran 
 0.498 and 0.502 there. Without learning, a threshold by Otsu's method and connected components reach
 0.328.
 
+Expected: on 2 idle cores of an AMD EPYC virtual machine five seeds of five reached it after 6 to
+12 of 16 epochs, in 115 to 273 s after compilation.
+
 Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), for the method. Network, sizes and rates
 are our own.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
+from dawnjax.config.experiment import (
+    Adam,
+    Evaluation,
+    Experiment,
+    Observation,
+    Target,
+    WarmupCosine,
+)
 from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny
 from dawnjax.experiments.coco_mask_rcnn_resnet50 import TINY_DATA, TINY_TASK
@@ -65,6 +75,17 @@ EXPERIMENT = Experiment(
     global_batch_size=5,
     targets=(Target(metric="mask_ap", value=0.47),),
     evaluation=Evaluation(every_epochs=2.0, first_epoch=4.0, global_batch_size=12),
+    observations=(
+        Observation(
+            hardware="2 cores of an AMD EPYC virtual machine",
+            trials=5,
+            reached=5,
+            mean_time_to_accuracy_seconds=181.4,
+            quality=0.4810,
+            date="2026-11-26",
+            epochs_to_target=(6.0, 8.0, 8.0, 12.0, 8.0),
+        ),
+    ),
 )
 
 TECHNIQUES = (
