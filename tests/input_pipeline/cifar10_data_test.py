@@ -1,6 +1,7 @@
 """CIFAR-10 from every form in which it is found, and every way in which such a form is wrong."""
 
 import dataclasses
+import importlib
 import io
 import json
 import pathlib
@@ -350,30 +351,33 @@ def tfds_directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     pytest.importorskip("array_record", reason="the extra `tfds` is not installed")
 
     # Not registered: an order of tests may set this fixture up twice in a process.
-    class TinyCifar(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        name = "cifar10"
-        VERSION = tfds.core.Version("3.0.2")
+    registered = importlib.import_module("tensorflow_datasets.core.registered")
+    with registered.skip_registration():
 
-        def _info(self):
-            features = tfds.features.FeaturesDict(
-                {
-                    "id": tfds.features.Text(),
-                    "image": tfds.features.Image(shape=(32, 32, 3)),
-                    "label": tfds.features.ClassLabel(names=list(CLASSES)),
+        class TinyCifar(tfds.core.GeneratorBasedBuilder):
+            name = "cifar10"
+            VERSION = tfds.core.Version("3.0.2")
+
+            def _info(self):
+                features = tfds.features.FeaturesDict(
+                    {
+                        "id": tfds.features.Text(),
+                        "image": tfds.features.Image(shape=(32, 32, 3)),
+                        "label": tfds.features.ClassLabel(names=list(CLASSES)),
+                    }
+                )
+                return tfds.core.DatasetInfo(builder=self, features=features)
+
+            def _split_generators(self, dl_manager):
+                return {
+                    "train": self._generate_examples(TRAIN, TRAIN_LABELS),
+                    "test": self._generate_examples(TEST, TEST_LABELS),
                 }
-            )
-            return tfds.core.DatasetInfo(builder=self, features=features)
 
-        def _split_generators(self, dl_manager):
-            return {
-                "train": self._generate_examples(TRAIN, TRAIN_LABELS),
-                "test": self._generate_examples(TEST, TEST_LABELS),
-            }
-
-        def _generate_examples(self, images, labels):
-            for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-                content = io.BytesIO(encoded(image, ".png"))
-                yield number, {"id": f"{number}", "image": content, "label": int(label)}
+            def _generate_examples(self, images, labels):
+                for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+                    content = io.BytesIO(encoded(image, ".png"))
+                    yield number, {"id": f"{number}", "image": content, "label": int(label)}
 
     directory = tmp_path_factory.mktemp("tensorflow_datasets")
     TinyCifar(data_dir=str(directory), file_format="array_record").download_and_prepare()
