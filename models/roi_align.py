@@ -110,9 +110,28 @@ def _by_matrix(maps, corners, levels, strides, cells):
         columns = _weights(left, right, part.shape[1], cells)
         # Rounded to the features' dtype: products of two dtypes would be in the wider one.
         rows, columns = rows.astype(part.dtype), columns.astype(part.dtype)
-        of_rows = jnp.einsum("rih,hwc->riwc", rows, part)
+        of_rows = _combine_rows(rows, part)
         total += jnp.einsum("riwc,rjw->rijc", of_rows, columns).astype(jnp.float32)
     return total.astype(maps[0].dtype)
+
+
+@jax.custom_vjp
+def _combine_rows(weights: jax.Array, part: jax.Array) -> jax.Array:
+    """Weighted rows of a map for each box's cells: [boxes, cells, width, channels]."""
+    return jnp.einsum("rih,hwc->riwc", weights, part)
+
+
+def _combine_rows_backward(residuals, cotangent):
+    weights, part = residuals
+    # JAX's own gradient of the map has the cotangent as the first factor, which XLA's CPU compiler
+    # transposes: with it both passes over maps of 64 x 64 x 32 take 1.4 times as long.
+    of_map = jnp.einsum("rih,riwc->hwc", weights, cotangent)
+    return jnp.einsum("riwc,hwc->rih", cotangent, part), of_map
+
+
+_combine_rows.defvjp(
+    lambda weights, part: (_combine_rows(weights, part), (weights, part)), _combine_rows_backward
+)
 
 
 def _weights(starts: jax.Array, ends: jax.Array, size: int, cells: int) -> jax.Array:
