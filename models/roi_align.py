@@ -6,6 +6,7 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), section 3, "RoIAlign"; 
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -57,7 +58,7 @@ def roi_align(
       form: `gather` reads the positions that a box needs. `matrix` multiplies whole maps, of every
         level, by interpolation weights: faster for maps of up to some 64 x 64 positions on a CPU.
     """
-    align = _by_gather if form == "gather" else _by_matrix
+    align: Callable[..., jax.Array] = _by_gather if form == "gather" else _by_matrix
     return jax.vmap(lambda *image: align(*image, strides, cells))(maps, corners, levels)
 
 
