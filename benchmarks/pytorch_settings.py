@@ -7,6 +7,8 @@ imports no PyTorch, so the comparing process holds none.
 
 import dataclasses
 
+from dawnjax.machine import huge_pages
+
 KEPT_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",
@@ -26,6 +28,7 @@ class Settings:
       keeps_memory: Whether glibc keeps freed memory.
       threads: CPU threads; 0 for PyTorch's own choice, one a core.
       is_mixed: Whether autocast rounds factors to bfloat16, where the benchmark leaves a choice.
+      has_huge_pages: Whether glibc asks for huge pages, as `dawnjax train` has it.
     """
 
     mode: str = ""
@@ -33,15 +36,18 @@ class Settings:
     keeps_memory: bool = False
     threads: int = 0
     is_mixed: bool = False
+    has_huge_pages: bool = False
 
     def environment(self) -> dict[str, str]:
         threads = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
-        return threads | (KEPT_MEMORY if self.keeps_memory else {})
+        pages = {huge_pages.VARIABLE: huge_pages.tunables_with()} if self.has_huge_pages else {}
+        return threads | pages | (KEPT_MEMORY if self.keeps_memory else {})
 
 
 SETTINGS = {
     "eager": Settings(),
     "eager, memory kept": Settings(keeps_memory=True),
+    "eager, huge pages": Settings(has_huge_pages=True),
     "eager, NCHW, memory kept": Settings(is_channels_last=False, keeps_memory=True),
     "eager, bfloat16, memory kept": Settings(keeps_memory=True, is_mixed=True),
     "eager, bfloat16, one thread": Settings(threads=1, keeps_memory=True, is_mixed=True),
@@ -79,10 +85,13 @@ CPU_ATTENTION = (
 CPU_SPANS = ("eager", "eager, memory kept", "eager, one thread", "compiled, memory kept")
 """Tried on a CPU for `nn.LSTM` with attention; `max-autotune` is left out for its long search."""
 
-CPU_IMAGES = (*CPU, "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
+CPU_IMAGES = (*CPU, "eager, huge pages", "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
 """Tried on a CPU for convolutions."""
 
-CPU_STAGES = ("eager", "eager, memory kept", "eager, NCHW, memory kept", "compiled, memory kept")
+CPU_STAGES = (
+    *("eager", "eager, memory kept", "eager, huge pages"),
+    *("eager, NCHW, memory kept", "compiled, memory kept"),
+)
 """Tried on a CPU for a detector of two stages, of which `torch.compile` takes the first."""
 
 CPU_SMALL = (*CPU_IMAGES, "eager, one thread", "compiled, one thread")

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness, pytorch_settings, step_settings, workers
+from dawnjax.machine import huge_pages
 
 LEAST_SECONDS = 45
 """A variant is not begun with less time left than this: compiling takes longer."""
@@ -122,6 +123,7 @@ def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) ->
     fraction = "0.6" if has_other else "0.9"
     xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {variant.xla_flags}".strip()
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": xla_flags}
+    environment[huge_pages.VARIABLE] = huge_pages.tunables_with()
     return workers.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
 
 

@@ -6,6 +6,7 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), section 3, "RoIAlign"; 
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -57,7 +58,7 @@ def roi_align(
       form: `gather` reads the positions that a box needs. `matrix` multiplies whole maps, of every
         level, by interpolation weights: faster for maps of up to some 64 x 64 positions on a CPU.
     """
-    align = _by_gather if form == "gather" else _by_matrix
+    align: Callable[..., jax.Array] = _by_gather if form == "gather" else _by_matrix
     return jax.vmap(lambda *image: align(*image, strides, cells))(maps, corners, levels)
 
 
@@ -110,9 +111,28 @@ def _by_matrix(maps, corners, levels, strides, cells):
         columns = _weights(left, right, part.shape[1], cells)
         # Rounded to the features' dtype: products of two dtypes would be in the wider one.
         rows, columns = rows.astype(part.dtype), columns.astype(part.dtype)
-        of_rows = jnp.einsum("rih,hwc->riwc", rows, part)
+        of_rows = _combine_rows(rows, part)
         total += jnp.einsum("riwc,rjw->rijc", of_rows, columns).astype(jnp.float32)
     return total.astype(maps[0].dtype)
+
+
+@jax.custom_vjp
+def _combine_rows(weights: jax.Array, part: jax.Array) -> jax.Array:
+    """Weighted rows of a map for each box's cells: [boxes, cells, width, channels]."""
+    return jnp.einsum("rih,hwc->riwc", weights, part)
+
+
+def _combine_rows_backward(residuals, cotangent):
+    weights, part = residuals
+    # JAX's own gradient of the map has the cotangent as the first factor, which XLA's CPU compiler
+    # transposes: with it both passes over maps of 64 x 64 x 32 take 1.4 times as long.
+    of_map = jnp.einsum("rih,riwc->hwc", weights, cotangent)
+    return jnp.einsum("riwc,hwc->rih", cotangent, part), of_map
+
+
+_combine_rows.defvjp(
+    lambda weights, part: (_combine_rows(weights, part), (weights, part)), _combine_rows_backward
+)
 
 
 def _weights(starts: jax.Array, ends: jax.Array, size: int, cells: int) -> jax.Array:

@@ -126,9 +126,9 @@ def proposal_labels(
 
 
 def _overlaps(corners: jax.Array, classes: jax.Array, others: jax.Array) -> jax.Array:
-    """Overlap [objects, others]; -1 of padding."""
-    overlap = box_geometry.overlaps(corners, others)
-    return jnp.where((classes != BACKGROUND)[:, None], overlap, -1.0)
+    """Overlap [objects, others]; 0 of padding, whose box is emptied for it."""
+    is_object = (classes != BACKGROUND)[:, None]
+    return box_geometry.overlaps(jnp.where(is_object, corners, 0.0), others)
 
 
 class Sample(NamedTuple):
