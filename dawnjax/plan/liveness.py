@@ -9,6 +9,8 @@ The program's order is JAX's, and XLA's fusion is modelled by three rules:
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
+Results lie in one heap, whose holes count too (`heap.py`).
+
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
 summed at one time are packed. A GPU's convolution takes its kernel in another layout.
 
@@ -24,6 +26,7 @@ from typing import Any
 
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
+from dawnjax.plan.heap import heap_bytes
 
 _NAMED = "stored"
 
@@ -131,7 +134,8 @@ class _Program:
         self._pack()
         buffers = self._buffers(arguments, outputs)
         self._make_whole()
-        return self._sweep(buffers)
+        found = self._sweep(buffers)
+        return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
         """Peak of a loop's body, or of a branch; its last arguments are slices of stacks.
@@ -376,6 +380,18 @@ class _Program:
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
         there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
+
+    def _heap_bytes(self, buffers: Sequence[Buffer]) -> float:
+        """Heap of what is made before devices sum gradients, whose packed memory has no place."""
+        places = range(len(self._ops))
+        first = next((n for n in places if self._ops[n].primitive == _SUMMED), len(self._ops))
+        spans = [(b.num_bytes, b.born, b.dies) for b in buffers if b.born < first]
+        spans += [
+            (buffer.num_bytes, place, place)
+            for place, op in enumerate(self._ops[:first])
+            for buffer in op.inner.buffers
+        ]
+        return heap_bytes(spans)
 
 
 def _key(eqn: Any, operands: Sequence[int | None]) -> Any:

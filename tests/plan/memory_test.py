@@ -21,6 +21,7 @@ from dawnjax.models.sharding import gathered
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, Fit
+from dawnjax.plan.heap import heap_bytes
 from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
@@ -60,6 +61,16 @@ def test_a_gradient_keeps_what_the_backward_pass_reads():
     assert 7 * SIZE <= kept <= 11 * SIZE
     again = peak(jax.grad(jax.checkpoint(loss)), MATRIX, MATRIX)
     assert again <= kept + 2 * SIZE
+
+
+def test_a_heap_has_holes_between_arrays_that_live_at_different_times():
+    spans = [(512, 3, 3), (384, 0, 2), (384, 1, 3), (384, 1, 2)]
+    # At most 9 x 128 bytes are alive. The largest lies first, the next two at its start and at its
+    # end, and the last fits into no hole.
+    assert heap_bytes(spans) == 10 * 128
+    # Each begins at a multiple of 128 bytes.
+    assert heap_bytes([(4, 0, 1)] * 3) == 3 * 128
+    assert heap_bytes([]) == 0
 
 
 def test_a_ragged_product_on_a_gpu_holds_its_rows_for_each_group():
