@@ -9,6 +9,8 @@ The program's order is JAX's, and XLA's fusion is modelled by three rules:
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
+Results lie in one heap, whose holes count too (`heap.py`).
+
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
 summed at one time are packed. A GPU's convolution takes its kernel in another layout.
 
@@ -24,6 +26,8 @@ from typing import Any
 
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
+from dawnjax.plan.heap import heap_bytes
+from dawnjax.plan.products import is_no_matrix, joined
 
 _NAMED = "stored"
 
@@ -94,6 +98,7 @@ class _Op:
     inner: Peak
     carried: frozenset[int] = frozenset()  # operands of a loop
     num_carried: int = 0  # its first results
+    dimensions: Any = None  # contracted and batch axes of a product
 
 
 Size = Callable[[tuple[int, ...], Any], float]
@@ -131,7 +136,8 @@ class _Program:
         self._pack()
         buffers = self._buffers(arguments, outputs)
         self._make_whole()
-        return self._sweep(buffers)
+        found = self._sweep(buffers)
+        return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
         """Peak of a loop's body, or of a branch; its last arguments are slices of stacks.
@@ -254,7 +260,10 @@ class _Program:
             carried = [operands[place] for place in _carried(eqn)]
             moved = frozenset(name for name in carried if name is not None)
             inside = self._inside(eqn, operands)
-            op = _Op(primitive, known_operands, outputs, where, inside, moved, len(carried))
+            dimensions = eqn.params["dimension_numbers"] if primitive == "dot_general" else None
+            op = _Op(
+                primitive, known_operands, outputs, where, inside, moved, len(carried), dimensions
+            )
             self._ops.append(op)
         return [known(var) for var in jaxpr.outvars]
 
@@ -347,15 +356,42 @@ class _Program:
         for place, op in enumerate(self._ops):
             # A loop takes over the memory of what nothing reads after it.
             dies |= {name: place - 1 for name in op.carried if dies.get(name) == place}
+        born = {name: place for name, (place, _) in maker.items()}
+        if self._on_gpu:
+            self._change_products(born, dies)
         kept = stored - free - arguments - set(outputs)
         found = []
         for name, (place, op) in maker.items():
             if name in kept:
                 # Slices are numbered before all other ops, and made where they are read.
-                born = readers.get(name, place) if op.primitive == _COPY else place
-                last = max(born, dies.get(name, born))
-                found.append(self._buffer(name, born, last, op.name or op.primitive))
+                start = readers.get(name, place) if op.primitive == _COPY else born[name]
+                last = max(start, dies.get(name, start))
+                found.append(self._buffer(name, start, last, op.name or op.primitive))
         return found
+
+    def _change_products(self, born: dict[int, int], dies: dict[int, int]) -> None:
+        """Join products, whose results are then one array; copy operands that are no matrix."""
+
+        def is_heavy(op: _Op) -> bool:
+            return op.primitive.startswith(_WHOLE)
+
+        def size(name: int) -> float:
+            return self._buffer(name, 0, 0, "").num_bytes
+
+        for group in joined(self._ops, born.copy(), size, is_heavy):
+            results = [name for place in group for name in self._ops[place].outputs]
+            last = max(dies.get(name, born[name]) for name in results)
+            born |= dict.fromkeys(results, group[0])
+            dies |= dict.fromkeys(results, last)
+        made = {name for op in self._ops if is_heavy(op) for name in op.outputs}
+        for op in self._ops:
+            axes = zip(*op.dimensions, strict=True) if op.dimensions else ()
+            for name, sides in zip(op.inputs, axes, strict=False):
+                shape = self._avals[name].shape
+                if name in made and is_no_matrix(shape, *sides):
+                    copy = self._buffer(name, 0, 0, f"copy for {op.name}")
+                    there = [*op.inner.buffers, copy]
+                    op.inner = Peak(op.inner.num_bytes + copy.num_bytes, there)
 
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
         aval = self._avals[name]
@@ -376,6 +412,18 @@ class _Program:
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
         there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
+
+    def _heap_bytes(self, buffers: Sequence[Buffer]) -> float:
+        """Heap of what is made before devices sum gradients, whose packed memory has no place."""
+        places = range(len(self._ops))
+        first = next((n for n in places if self._ops[n].primitive == _SUMMED), len(self._ops))
+        spans = [(b.num_bytes, b.born, b.dies) for b in buffers if b.born < first]
+        spans += [
+            (buffer.num_bytes, place, place)
+            for place, op in enumerate(self._ops[:first])
+            for buffer in op.inner.buffers
+        ]
+        return heap_bytes(spans)
 
 
 def _key(eqn: Any, operands: Sequence[int | None]) -> Any:

@@ -41,7 +41,7 @@ class Memory:
       stage: Of the run, from 0.
       data: The data set where a run puts it on each device, or else the batches sent ahead.
       results: Results of ops at the peak: activations that the backward pass reads, gradients, and
-        weights that are whole on the device.
+        weights that are whole on the device, with the holes of their heap.
       gathered: What gathers need besides, by formulas: tokens that the experts of a decoder take
         from other devices, and stacks of weights in another layout.
       made: Examples that the task made and keeps.

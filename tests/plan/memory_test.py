@@ -21,6 +21,7 @@ from dawnjax.models.sharding import gathered
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, Fit
+from dawnjax.plan.heap import heap_bytes
 from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
@@ -60,6 +61,57 @@ def test_a_gradient_keeps_what_the_backward_pass_reads():
     assert 7 * SIZE <= kept <= 11 * SIZE
     again = peak(jax.grad(jax.checkpoint(loss)), MATRIX, MATRIX)
     assert again <= kept + 2 * SIZE
+
+
+def test_a_heap_has_holes_between_arrays_that_live_at_different_times():
+    spans = [(512, 3, 3), (384, 0, 2), (384, 1, 3), (384, 1, 2)]
+    # At most 9 x 128 bytes are alive. The largest lies first, the next two at its start and at its
+    # end, and the last fits into no hole.
+    assert heap_bytes(spans) == 10 * 128
+    # Each begins at a multiple of 128 bytes.
+    assert heap_bytes([(4, 0, 1)] * 3) == 3 * 128
+    assert heap_bytes([]) == 0
+
+
+def on_gpu(function, *arguments):
+    return peak_of(jax.make_jaxpr(function)(*arguments), bytes_of, on_gpu=True).num_bytes
+
+
+def test_products_with_one_operand_are_one_on_a_gpu():
+    def summed(x, first, second):
+        return jnp.sum(x @ first) + jnp.sum(x @ second)
+
+    matrices = (MATRIX,) * 3
+    assert peak(summed, *matrices) == pytest.approx(SIZE, abs=256)
+    assert on_gpu(summed, *matrices) == pytest.approx(2 * SIZE, abs=256)
+    # Too large to join.
+    large = (jax.ShapeDtypeStruct((2048, 2048), jnp.float32),) * 3
+    assert on_gpu(summed, *large) == pytest.approx(2048 * 2048 * 4, abs=256)
+
+    def chained(x, first, second):
+        found = jnp.sum(x @ first)
+        return found + jnp.sum(x @ jnp.sin(second @ (second * found)))
+
+    # The second waits for another product, so it does not begin with the first.
+    assert on_gpu(chained, *matrices) == peak(chained, *matrices)
+
+
+def test_a_product_copies_an_operand_whose_summed_axis_lies_between_others_on_a_gpu():
+    values = jax.ShapeDtypeStruct((16, 8, 64, 32), jnp.float32)
+    size = 16 * 8 * 64 * 32 * 4
+
+    def needed(axis):
+        weights = jax.ShapeDtypeStruct((16, 8, values.shape[axis]), jnp.float32)
+
+        def summed(values, weights):
+            # A sort lies in memory as it is.
+            axes = ((axis,), (2,)), ((0,), (0,))
+            return jnp.sum(jax.lax.dot_general(jax.lax.sort(values), weights, axes))
+
+        return on_gpu(summed, values, weights)
+
+    assert needed(2) == pytest.approx(2 * size + size / 64 * 8, abs=256)
+    assert needed(3) == pytest.approx(size + size / 32 * 8, abs=256)
 
 
 def test_a_ragged_product_on_a_gpu_holds_its_rows_for_each_group():

@@ -1,0 +1,43 @@
+"""Heap in which XLA places arrays: more than are alive at once, as holes remain between them."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+ALIGNED = 128
+"""Bytes to whose multiples XLA rounds a size up. Source: XLA, `kXlaAllocatedBufferAlignBytes`."""
+
+Span = tuple[float, int, int]
+"""Bytes of an array, and the first and last place in a program where it is alive."""
+
+
+def heap_bytes(spans: Iterable[Span]) -> float:
+    """Bytes of the smaller of two heaps: with the largest array placed first, or the longest alive.
+
+    Each array takes the smallest hole that holds it between those that are alive with it.
+
+    Source: XLA, `GlobalDecreasingSizeBestFitHeap`, spatial and temporal.
+    """
+    spans = [(-(-size // ALIGNED) * ALIGNED, born, dies) for size, born, dies in spans]
+    orders: Any = (
+        lambda span: (-span[0], span[1]),
+        lambda span: (span[1] - span[2], -span[0]),
+    )
+    return min(_placed_bytes(np.array(sorted(spans, key=order)).reshape(-1, 3)) for order in orders)
+
+
+def _placed_bytes(spans: np.ndarray) -> float:
+    sizes, born, dies = spans.T
+    starts = np.zeros(len(spans))
+    for place, size in enumerate(sizes):
+        beside = (born[:place] <= dies[place]) & (dies[:place] >= born[place])
+        low, taken = starts[:place][beside], sizes[:place][beside]
+        order = np.argsort(low)
+        # A hole begins where all arrays below end, and ends where the next begins.
+        begins = np.append(0.0, np.maximum.accumulate((low + taken)[order]))
+        holes = np.append(low[order], math.inf) - begins
+        fits = np.flatnonzero(holes >= size)  # the last hole has no end
+        starts[place] = begins[fits[holes[fits].argmin()]]
+    return float((starts + sizes).max(initial=0.0))
