@@ -12,8 +12,9 @@ The program's order is JAX's, and XLA's fusion is modelled by three rules:
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
 summed at one time are packed. A GPU's convolution takes its kernel in another layout.
 
-A loop carries its values in one place from round to round. A slice of a stack is computed where it
-is read, unless an op needs it in memory. Arguments are left out: they lie there all the time.
+A loop carries its values in one place from round to round, and writes stacks of results on zeros,
+which one op makes for all stacks of a shape. A slice of a stack is computed where it is read,
+unless an op needs it in memory. Arguments are left out: they lie there all the time.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from typing import Any
 
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
+from dawnjax.plan import rewriting
 
 _NAMED = "stored"
 
@@ -36,13 +38,16 @@ SUMMED = "gradient"
 _SUMMED = "summed"
 
 PACKED_BYTES = 30 * 2**20
-"""Gradients that are summed at one time. Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
+"""Gradients that are summed at one time; a larger one is summed where it lies.
+
+Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
 """
 
 _WHOLE = (
     "conv_general_dilated", "dot_general", "ragged_dot", "scatter", "sort", "top_k",
     "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
     "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call", _SUMMED,
+    rewriting.ZEROS,
 )  # fmt: skip
 """Beginnings of primitives whose result and operands lie in memory."""
 
@@ -92,7 +97,7 @@ class _Op:
     outputs: list[int]
     name: str
     inner: Peak
-    carried: frozenset[int] = frozenset()  # operands of a loop
+    carried: frozenset[int] = frozenset()  # operands whose memory it takes over
     num_carried: int = 0  # its first results
 
 
@@ -127,10 +132,13 @@ class _Program:
         names, arguments = self._arguments(jaxpr)
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
+        self._ops = rewriting.joined_scatters(self._ops)
+        rewriting.sum_unscaled(self._ops, _SUMMED, self._avals)
         self._is_split = self._gradients()
         self._pack()
-        buffers = self._buffers(arguments, outputs)
         self._make_whole()
+        self._add_zeros()
+        buffers = self._buffers(arguments, outputs)
         return self._sweep(buffers)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
@@ -143,6 +151,7 @@ class _Program:
         for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
             names[var] = self._copy(names[var], "slice")
         results = self._inlined(jaxpr, names)
+        self._add_zeros()
         carried = {name for name in results[:num_carried] if name is not None}
         return self._sweep(self._buffers(arguments, (), carried))
 
@@ -157,12 +166,27 @@ class _Program:
         return copy
 
     def _pack(self) -> None:
-        """Add the memory in which gradients are packed, beside the one that is read last."""
+        """Add the memory in which small gradients are packed, beside the one that is read last."""
         summed = [op for op in self._ops if op.primitive == _SUMMED]
         sizes = [self._buffer(op.outputs[0], 0, 0, "").num_bytes for op in summed]
+        small = sum(size for size in sizes if size <= PACKED_BYTES)
         for op, size in zip(summed, sizes, strict=True):
-            packed = min(sum(sizes), PACKED_BYTES) - size
-            op.inner = Peak(max(0.0, packed), [])
+            if size > PACKED_BYTES:
+                op.carried = frozenset(op.inputs)
+            else:
+                op.inner = Peak(min(small, PACKED_BYTES) - size, [])
+
+    def _add_zeros(self) -> None:
+        def like(name: int) -> int:
+            zeros = self._new(self._avals[name])
+            if name in self._is_split:
+                self._is_split.add(zeros)
+            return zeros
+
+        def new(primitive: str) -> _Op:
+            return _Op(primitive, [], [], primitive, Peak(0.0, []))
+
+        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new)
 
     def _gradients(self) -> set[int]:
         """Results of which a device may keep a part: gradients, and what comes of them."""
@@ -345,14 +369,23 @@ class _Program:
         for name in stored.intersection(carried):
             dies[name] = len(self._ops)
         for place, op in enumerate(self._ops):
-            # A loop takes over the memory of what nothing reads after it.
+            # Nothing else may read them later.
             dies |= {name: place - 1 for name in op.carried if dies.get(name) == place}
         kept = stored - free - arguments - set(outputs)
         found = []
+
+        def known(name: int) -> list[int]:
+            made = maker.get(name)
+            is_stored = made is not None and made[1].primitive.startswith((*_WHOLE, *_SUMS))
+            sources = (name,) if is_stored else roots.get(name, ())
+            return [maker[source][0] for source in sources if source in maker]
+
+        together = rewriting.made_together(self._expansions, readers, known, self._avals)
         for name, (place, op) in maker.items():
             if name in kept:
                 # Slices are numbered before all other ops, and made where they are read.
                 born = readers.get(name, place) if op.primitive == _COPY else place
+                born = together.get(name, born)
                 last = max(born, dies.get(name, born))
                 found.append(self._buffer(name, born, last, op.name or op.primitive))
         return found
