@@ -344,15 +344,24 @@ def test_zeros_for_the_stacks_of_all_loops_are_made_before_the_first():
 
 
 def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
-    def step(table, first, second):
-        def loss(table):
-            return jnp.sum(jnp.sin(table[first])) + jnp.sum(jnp.cos(table[second]))
+    def loss(table, first, second):
+        return jnp.sum(jnp.sin(table[first])) + jnp.sum(jnp.cos(table[second]))
 
-        return table - checkpoint_name(jax.grad(loss)(table), SUMMED)
+    def step(table, first, second):
+        return table - checkpoint_name(jax.grad(loss)(table, first, second), SUMMED)
+
+    def batched(table, first, second):
+        def both(table):
+            return jax.vmap(loss)(table.reshape(2, 128, 256), first, second).sum()
+
+        return table - checkpoint_name(jax.grad(both)(table), SUMMED)
 
     tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
     # The scatter, and its place among the gradients that are packed.
     assert peak(step, MATRIX, tokens, tokens) == pytest.approx(2 * SIZE, rel=0.05)
+    # XLA joins no scatters of a batch.
+    tokens = jax.ShapeDtypeStruct((2, 2), jnp.int32)
+    assert peak(batched, MATRIX, tokens, tokens) == pytest.approx(3 * SIZE, rel=0.05)
 
 
 def test_a_large_gradient_is_summed_where_it_lies_before_it_is_scaled():
