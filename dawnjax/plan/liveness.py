@@ -26,6 +26,7 @@ from typing import Any
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
 from dawnjax.plan import rewriting
+from dawnjax.plan.split_sums import num_parts
 
 _NAMED = "stored"
 
@@ -105,7 +106,13 @@ Size = Callable[[tuple[int, ...], Any], float]
 """Bytes of an array of a shape and dtype on one device."""
 
 
-def peak_of(closed: Any, size: Size, on_gpu: bool = False, whole: Size | None = None) -> Peak:
+def peak_of(
+    closed: Any,
+    size: Size,
+    on_gpu: bool = False,
+    whole: Size | None = None,
+    splits_sums: bool = False,
+) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`.
 
     On a GPU a `ragged_dot` makes an array of all rows for each group.
@@ -113,13 +120,15 @@ def peak_of(closed: Any, size: Size, on_gpu: bool = False, whole: Size | None = 
     Args:
       size: Of gradients, once they are summed, and of what an update makes.
       whole: Of all else.
+      splits_sums: Whether products are split as XLA splits them for an H100.
     """
-    return _Program(size, whole or bytes_of, on_gpu).peak(closed.jaxpr)
+    return _Program(size, whole or bytes_of, on_gpu, splits_sums).peak(closed.jaxpr)
 
 
 class _Program:
-    def __init__(self, size: Size, whole: Size, on_gpu: bool):
+    def __init__(self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool):
         self._size, self._whole, self._on_gpu = size, whole, on_gpu
+        self._splits_sums, self._parts = splits_sums, dict[int, int]()
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
         self._kernels: dict[int, int] = {}
@@ -269,6 +278,8 @@ class _Program:
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
                 known_operands[-1] = self._kernels[kernel]
             outputs = [self._new(var.aval) for var in eqn.outvars]
+            if self._splits_sums and primitive == "dot_general":
+                self._parts[outputs[0]] = num_parts(eqn)
             if key is not None:
                 self._known[key] = outputs
             names.update(zip(eqn.outvars, outputs, strict=True))
@@ -299,7 +310,7 @@ class _Program:
         elif eqn.primitive.name == "cond":
             bodies = params["branches"]
         peaks = (
-            _Program(self._size, self._whole, self._on_gpu).peak_of_round(
+            _Program(self._size, self._whole, self._on_gpu, self._splits_sums).peak_of_round(
                 body.jaxpr, num_slices, num_carried
             )
             for body in bodies
@@ -390,7 +401,16 @@ class _Program:
                 born = together.get(name, born)
                 last = max(born, dies.get(name, born))
                 found.append(self._buffer(name, born, last, op.name or op.primitive))
+                if self._parts.get(name, 1) > 1:
+                    found.append(self._parts_beside(found[-1], name, readers.get(name, born)))
         return found
+
+    def _parts_beside(self, whole: Buffer, name: int, reader: int) -> Buffer:
+        """Parts of a product beside their sum, which an elementwise reader makes, or its own op."""
+        is_fused = not self._ops[reader].primitive.startswith(_WHOLE)
+        more = 4 * self._parts[name] / self._avals[name].dtype.itemsize - 1
+        last = reader if is_fused else whole.born
+        return dataclasses.replace(whole, num_bytes=whole.num_bytes * more, dies=last)
 
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
         aval = self._avals[name]

@@ -24,6 +24,7 @@ from dawnjax.plan.fits import ERROR, Fit
 from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
+from dawnjax.plan.split_sums import num_parts
 from dawnjax.plan.systems import parse_system
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
@@ -341,6 +342,24 @@ def test_zeros_for_the_stacks_of_all_loops_are_made_before_the_first():
 
     assert loops(4, 4, 4) == pytest.approx(loops(4) + 2 * 4 * SIZE, abs=16)
     assert loops(4, 5) < loops(5, 5)
+
+
+def test_an_h100_splits_the_sum_of_a_small_product():
+    def parts(rows, length, columns):
+        shapes = ((rows, length), (length, columns))
+        sides = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+        [product] = jax.make_jaxpr(jnp.dot)(*sides).eqns
+        return num_parts(product)
+
+    # Those of XLA's compiled program of wikipedia_bytes_small.
+    assert parts(256, 128, 128) == 4 and parts(256, 257, 128) == parts(256, 512, 128) == 8
+    assert parts(256, 128, 512) == 1 and parts(4096, 4096, 4096) == 1
+
+    traced = jax.make_jaxpr(lambda x, y: jnp.sum(jnp.sin(x @ y)))(
+        jax.ShapeDtypeStruct((256, 128), jnp.float32), jax.ShapeDtypeStruct((128, 128), jnp.float32)
+    )
+    found = [peak_of(traced, bytes_of, splits_sums=splits).num_bytes for splits in (False, True)]
+    assert found == pytest.approx([SIZE // 2, 5 * SIZE // 2 - SIZE // 2], abs=8)
 
 
 def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
