@@ -14,8 +14,9 @@ Results lie in one heap, whose holes count too (`heap.py`).
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
 summed at one time are packed. A GPU's convolution takes its kernel in another layout.
 
-A loop carries its values in one place from round to round. A slice of a stack is computed where it
-is read, unless an op needs it in memory. Arguments are left out: they lie there all the time.
+A loop carries its values in one place from round to round, and writes stacks of results on zeros,
+which one op makes for all stacks of a shape. A slice of a stack is computed where it is read,
+unless an op needs it in memory. Arguments are left out: they lie there all the time.
 """
 
 import dataclasses
@@ -26,8 +27,11 @@ from typing import Any
 
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
+from dawnjax.plan import rewriting
+from dawnjax.plan.equations import LOOPS, called_program, carried_places, key_of, place_of
 from dawnjax.plan.heap import heap_bytes
 from dawnjax.plan.products import is_no_matrix, joined
+from dawnjax.plan.split_sums import num_parts
 
 _NAMED = "stored"
 
@@ -40,21 +44,22 @@ SUMMED = "gradient"
 _SUMMED = "summed"
 
 PACKED_BYTES = 30 * 2**20
-"""Gradients that are summed at one time. Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
+"""Gradients that are summed at one time; a larger one is summed where it lies.
+
+Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
 """
 
 _WHOLE = (
     "conv_general_dilated", "dot_general", "ragged_dot", "scatter", "sort", "top_k",
     "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
     "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call", _SUMMED,
+    rewriting.ZEROS,
 )  # fmt: skip
 """Beginnings of primitives whose result and operands lie in memory."""
 
 
 _SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint", "optimization_barrier")
 """Primitives whose result is their operand, in the same place."""
-
-_LOOPS = ("scan", "while", "cond")
 
 _AGAIN = ("remat", "checkpoint")
 """Beginnings of primitives that compute again what the forward pass had."""
@@ -96,7 +101,7 @@ class _Op:
     outputs: list[int]
     name: str
     inner: Peak
-    carried: frozenset[int] = frozenset()  # operands of a loop
+    carried: frozenset[int] = frozenset()  # operands whose memory it takes over
     num_carried: int = 0  # its first results
     dimensions: Any = None  # contracted and batch axes of a product
 
@@ -105,7 +110,13 @@ Size = Callable[[tuple[int, ...], Any], float]
 """Bytes of an array of a shape and dtype on one device."""
 
 
-def peak_of(closed: Any, size: Size, on_gpu: bool = False, whole: Size | None = None) -> Peak:
+def peak_of(
+    closed: Any,
+    size: Size,
+    on_gpu: bool = False,
+    whole: Size | None = None,
+    splits_sums: bool = False,
+) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`.
 
     On a GPU a `ragged_dot` makes an array of all rows for each group.
@@ -113,13 +124,15 @@ def peak_of(closed: Any, size: Size, on_gpu: bool = False, whole: Size | None = 
     Args:
       size: Of gradients, once they are summed, and of what an update makes.
       whole: Of all else.
+      splits_sums: Whether products are split as XLA splits them for an H100.
     """
-    return _Program(size, whole or bytes_of, on_gpu).peak(closed.jaxpr)
+    return _Program(size, whole or bytes_of, on_gpu, splits_sums).peak(closed.jaxpr)
 
 
 class _Program:
-    def __init__(self, size: Size, whole: Size, on_gpu: bool):
+    def __init__(self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool):
         self._size, self._whole, self._on_gpu = size, whole, on_gpu
+        self._splits_sums, self._parts = splits_sums, dict[int, int]()
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
         self._kernels: dict[int, int] = {}
@@ -132,10 +145,13 @@ class _Program:
         names, arguments = self._arguments(jaxpr)
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
+        self._ops = rewriting.joined_scatters(self._ops)
+        rewriting.sum_unscaled(self._ops, _SUMMED, self._avals)
         self._is_split = self._gradients()
         self._pack()
-        buffers = self._buffers(arguments, outputs)
         self._make_whole()
+        self._add_zeros()
+        buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
         return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
 
@@ -149,6 +165,7 @@ class _Program:
         for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
             names[var] = self._copy(names[var], "slice")
         results = self._inlined(jaxpr, names)
+        self._add_zeros()
         carried = {name for name in results[:num_carried] if name is not None}
         return self._sweep(self._buffers(arguments, (), carried))
 
@@ -163,12 +180,27 @@ class _Program:
         return copy
 
     def _pack(self) -> None:
-        """Add the memory in which gradients are packed, beside the one that is read last."""
+        """Add the memory in which small gradients are packed, beside the one that is read last."""
         summed = [op for op in self._ops if op.primitive == _SUMMED]
         sizes = [self._buffer(op.outputs[0], 0, 0, "").num_bytes for op in summed]
+        small = sum(size for size in sizes if size <= PACKED_BYTES)
         for op, size in zip(summed, sizes, strict=True):
-            packed = min(sum(sizes), PACKED_BYTES) - size
-            op.inner = Peak(max(0.0, packed), [])
+            if size > PACKED_BYTES:
+                op.carried = frozenset(op.inputs)
+            else:
+                op.inner = Peak(min(small, PACKED_BYTES) - size, [])
+
+    def _add_zeros(self) -> None:
+        def like(name: int) -> int:
+            zeros = self._new(self._avals[name])
+            if name in self._is_split:
+                self._is_split.add(zeros)
+            return zeros
+
+        def new(primitive: str) -> _Op:
+            return _Op(primitive, [], [], primitive, Peak(0.0, []))
+
+        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new)
 
     def _gradients(self) -> set[int]:
         """Results of which a device may keep a part: gradients, and what comes of them."""
@@ -217,11 +249,13 @@ class _Program:
                 if before is not None and self._avals[before].dtype == eqn.outvars[0].aval.dtype:
                     names[eqn.outvars[0]] = before  # there and back
                     continue
-            inner = _called(eqn)
+            inner = called_program(eqn)
             if platforms := eqn.params.get("branches_platforms"):  # an op for each platform
-                inner = eqn.params["branches"][_place(platforms, "cuda" if self._on_gpu else "tpu")]
+                inner = eqn.params["branches"][
+                    place_of(platforms, "cuda" if self._on_gpu else "tpu")
+                ]
                 operands = operands[1:]
-            elif primitive in _LOOPS:
+            elif primitive in LOOPS:
                 inner = None
             if inner is not None:
                 body = getattr(inner, "jaxpr", inner)
@@ -237,18 +271,22 @@ class _Program:
                 for var, result in zip(eqn.outvars, results, strict=True):
                     names[var] = self._new(var.aval) if result is None else result
                 continue
-            key = _key(eqn, operands)
+            key = key_of(eqn, operands)
             if same := self._known.get(key):
                 names |= dict(zip(eqn.outvars, same, strict=True))
                 continue
             if primitive == "name":
                 named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: _NAMED}
                 primitive = named.get(eqn.params["name"], primitive)
+            if primitive == "scatter-add" and eqn.params["dimension_numbers"].operand_batching_dims:
+                primitive = "scatter-add of a batch"  # XLA joins no such scatters
             if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
                 kernel = known_operands[-1]
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
                 known_operands[-1] = self._kernels[kernel]
             outputs = [self._new(var.aval) for var in eqn.outvars]
+            if self._splits_sums and primitive == "dot_general":
+                self._parts[outputs[0]] = num_parts(eqn)
             if key is not None:
                 self._known[key] = outputs
             names.update(zip(eqn.outvars, outputs, strict=True))
@@ -257,7 +295,7 @@ class _Program:
                 if self._avals[narrow].dtype.itemsize < self._avals[wide].dtype.itemsize:
                     self._narrow[wide] = narrow
             where = str(eqn.source_info.name_stack)
-            carried = [operands[place] for place in _carried(eqn)]
+            carried = [operands[place] for place in carried_places(eqn)]
             moved = frozenset(name for name in carried if name is not None)
             inside = self._inside(eqn, operands)
             dimensions = eqn.params["dimension_numbers"] if primitive == "dot_general" else None
@@ -271,7 +309,7 @@ class _Program:
         """Peak of one round of a loop, or of a branch, by itself."""
         if self._on_gpu and eqn.primitive.name.startswith("ragged_dot"):
             return self._expanded(eqn, operands)
-        params, num_carried = eqn.params, len(_carried(eqn))
+        params, num_carried = eqn.params, len(carried_places(eqn))
         bodies: Iterable[Any] = ()
         num_slices = 0
         if eqn.primitive.name == "scan":
@@ -282,7 +320,7 @@ class _Program:
         elif eqn.primitive.name == "cond":
             bodies = params["branches"]
         peaks = (
-            _Program(self._size, self._whole, self._on_gpu).peak_of_round(
+            _Program(self._size, self._whole, self._on_gpu, self._splits_sums).peak_of_round(
                 body.jaxpr, num_slices, num_carried
             )
             for body in bodies
@@ -354,19 +392,34 @@ class _Program:
         for name in stored.intersection(carried):
             dies[name] = len(self._ops)
         for place, op in enumerate(self._ops):
-            # A loop takes over the memory of what nothing reads after it.
+            # Nothing else may read them later.
             dies |= {name: place - 1 for name in op.carried if dies.get(name) == place}
         born = {name: place for name, (place, _) in maker.items()}
         if self._on_gpu:
             self._change_products(born, dies)
         kept = stored - free - arguments - set(outputs)
         found = []
+
+        def known(name: int) -> list[int]:
+            made = maker.get(name)
+            is_stored = made is not None and made[1].primitive.startswith((*_WHOLE, *_SUMS))
+            sources = (name,) if is_stored else roots.get(name, ())
+            return [maker[source][0] for source in sources if source in maker]
+
+        together = rewriting.made_together(self._expansions, readers, known, self._avals)
         for name, (place, op) in maker.items():
             if name in kept:
                 # Slices are numbered before all other ops, and made where they are read.
                 start = readers.get(name, place) if op.primitive == _COPY else born[name]
+                start = together.get(name, start)
                 last = max(start, dies.get(name, start))
                 found.append(self._buffer(name, start, last, op.name or op.primitive))
+                if self._parts.get(name, 1) > 1:
+                    reader = self._ops[readers.get(name, start)]
+                    # A scalar factor, as of the mean over devices, comes after the sum.
+                    whole = [other for other in reader.inputs if self._avals[other].shape]
+                    ready = max([start, *(at for other in whole for at in known(other))])
+                    found.append(self._parts_beside(found[-1], name, reader, ready))
         return found
 
     def _change_products(self, born: dict[int, int], dies: dict[int, int]) -> None:
@@ -392,6 +445,12 @@ class _Program:
                     copy = self._buffer(name, 0, 0, f"copy for {op.name}")
                     there = [*op.inner.buffers, copy]
                     op.inner = Peak(op.inner.num_bytes + copy.num_bytes, there)
+
+    def _parts_beside(self, whole: Buffer, name: int, reader: _Op, ready: int) -> Buffer:
+        """Parts of a product beside their sum, which an elementwise reader makes once it can."""
+        more = 4 * self._parts[name] / self._avals[name].dtype.itemsize - 1
+        last = whole.born if reader.primitive.startswith(_WHOLE) else ready
+        return dataclasses.replace(whole, num_bytes=whole.num_bytes * more, dies=last)
 
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
         aval = self._avals[name]
@@ -424,37 +483,6 @@ class _Program:
             for buffer in op.inner.buffers
         ]
         return heap_bytes(spans)
-
-
-def _key(eqn: Any, operands: Sequence[int | None]) -> Any:
-    """Key that two ops share whose results are the same; None for a loop, which is not compared."""
-    if eqn.primitive.name in _LOOPS:
-        return None
-    literals = (str(getattr(var, "val", "")) for var in eqn.invars)
-    return eqn.primitive.name, *operands, *literals, str(eqn.params)
-
-
-def _carried(eqn: Any) -> range:
-    """Places of the operands that a loop carries from round to round; empty for other ops."""
-    params, count = eqn.params, len(eqn.invars)
-    if eqn.primitive.name == "scan":
-        return range(params["num_consts"], params["num_consts"] + params["num_carry"])
-    if eqn.primitive.name == "while":
-        return range(params["cond_nconsts"] + params["body_nconsts"], count)
-    return range(0)
-
-
-def _place(platforms: Sequence[Sequence[str] | None], platform: str) -> int:
-    """Place of a platform's branch; None is that of all platforms without their own."""
-    return next(at for at, names in enumerate(platforms) if names is None or platform in names)
-
-
-def _called(eqn: Any) -> Any:
-    """Program that an op calls once, such as that of a `jit`; None where it calls none."""
-    found = [
-        eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params
-    ]
-    return found[0] if found and not callable(found[0]) else None
 
 
 def bytes_of(shape: tuple[int, ...], dtype: Any) -> float:

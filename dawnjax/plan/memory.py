@@ -125,7 +125,7 @@ def memory_of_stage(
     batch = _batch(local)
     inputs = sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
-    peak = _peak(local, batch, split, shards)
+    peak = _peak(local, batch, split, shards, system)
     found = [
         Tensor(_short(buffer.name), buffer.shape, buffer.dtype, buffer.num_bytes)
         for buffer in peak.buffers
@@ -246,12 +246,13 @@ class _Summing(Recipe):
         return super().updated(state, named, loss, batch_stats)
 
 
-def _peak(recipe: Recipe, batch: Any, split: _Split, shards: int) -> Peak:
+def _peak(recipe: Recipe, batch: Any, split: _Split, shards: int, system: System) -> Peak:
     if shards > 1:
         recipe = _Summing(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)})
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
     on_gpu = recipe.setting.execution.platform == "gpu"
-    return peak_of(traced, split.size, on_gpu, split.whole)
+    splits_sums = system.accelerator.name in ("h100", "h200")
+    return peak_of(traced, split.size, on_gpu, split.whole, splits_sums)
 
 
 def _relaid(params: Tree, split: _Split, system: System) -> float:

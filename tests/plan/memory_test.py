@@ -25,6 +25,7 @@ from dawnjax.plan.heap import heap_bytes
 from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
+from dawnjax.plan.split_sums import num_parts
 from dawnjax.plan.systems import parse_system
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
@@ -379,3 +380,82 @@ def test_a_gathered_weight_is_whole_from_its_gather_on():
     rows = jax.ShapeDtypeStruct((8, 256), jnp.bfloat16)
     # Once: rounding what was rounded changes nothing.
     assert peak(product, MATRIX, rows) == pytest.approx(SIZE / 2 + 8 * 256 * 2, abs=8)
+
+
+def test_zeros_for_the_stacks_of_all_loops_are_made_before_the_first():
+    def loops(*lengths):
+        def function(x):
+            for length in lengths:
+                stack = jax.lax.scan(lambda carry, _: (carry, carry @ carry), x, length=length)[1]
+                x = stack.sum(0)
+            return jnp.sum(x)
+
+        return peak(function, MATRIX)
+
+    assert loops(4, 4, 4) == pytest.approx(loops(4) + 2 * 4 * SIZE, abs=16)
+    assert loops(4, 5) < loops(5, 5)
+
+
+def test_an_h100_splits_the_sum_of_a_small_product():
+    def parts(rows, length, columns):
+        shapes = ((rows, length), (length, columns))
+        sides = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+        [product] = jax.make_jaxpr(jnp.dot)(*sides).eqns
+        return num_parts(product)
+
+    # Those of XLA's compiled program of wikipedia_bytes_small.
+    assert parts(256, 128, 128) == 4 and parts(256, 257, 128) == parts(256, 512, 128) == 8
+    assert parts(256, 128, 512) == 1 and parts(4096, 4096, 4096) == 1
+
+    traced = jax.make_jaxpr(lambda x, y: jnp.sum(jnp.sin(x @ y)))(
+        jax.ShapeDtypeStruct((256, 128), jnp.float32), jax.ShapeDtypeStruct((128, 128), jnp.float32)
+    )
+    found = [peak_of(traced, bytes_of, splits_sums=splits).num_bytes for splits in (False, True)]
+    assert found == pytest.approx([SIZE // 2, 5 * SIZE // 2 - SIZE // 2], abs=8)
+
+
+def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
+    def loss(table, first, second):
+        return jnp.sum(jnp.sin(table[first])) + jnp.sum(jnp.cos(table[second]))
+
+    def step(table, first, second):
+        return table - checkpoint_name(jax.grad(loss)(table, first, second), SUMMED)
+
+    def batched(table, first, second):
+        def both(table):
+            return jax.vmap(loss)(table.reshape(2, 128, 256), first, second).sum()
+
+        return table - checkpoint_name(jax.grad(both)(table), SUMMED)
+
+    tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
+    # The scatter, and its place among the gradients that are packed.
+    assert peak(step, MATRIX, tokens, tokens) == pytest.approx(2 * SIZE, rel=0.05)
+    # XLA joins no scatters of a batch.
+    tokens = jax.ShapeDtypeStruct((2, 2), jnp.int32)
+    assert peak(batched, MATRIX, tokens, tokens) == pytest.approx(3 * SIZE, rel=0.05)
+
+
+def test_a_large_gradient_is_summed_where_it_lies_before_it_is_scaled():
+    large = jax.ShapeDtypeStruct((4096, 4096), jnp.float32)
+    rows = jax.ShapeDtypeStruct((8, 4096), jnp.float32)
+
+    def step(weight, x, scale):
+        gradient = jax.grad(lambda weight: jnp.sum(jnp.sin(x @ weight)))(weight)
+        return weight - checkpoint_name(scale * gradient, SUMMED)
+
+    scale = jax.ShapeDtypeStruct((), jnp.float32)
+    assert peak(step, large, rows, scale) == pytest.approx(4096 * 4096 * 4, rel=0.05)
+
+
+def test_rows_for_each_group_are_made_at_once_for_the_gradients_of_gate_and_up():
+    weights = jax.ShapeDtypeStruct((4, 256, 256), jnp.float32)
+    sizes = jax.ShapeDtypeStruct((4,), jnp.int32)
+
+    def loss(gate, up, rows, sizes):
+        products = [jax.lax.ragged_dot(rows, weight, sizes) for weight in (gate, up)]
+        return jnp.sum(jnp.square(products[0] * products[1]))
+
+    traced = jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(weights, weights, MATRIX, sizes)
+    found = peak_of(traced, bytes_of, on_gpu=True).buffers
+    # Those of the rows, and of both gradients.
+    assert [buffer.shape for buffer in found].count((4, 256, 256)) == 3
