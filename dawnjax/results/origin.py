@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
+from dawnjax.machine import huge_pages
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.logged_run import events_of
 from dawnjax.runs.past import Event
@@ -138,12 +139,20 @@ def origin_of(identity: str, options: Mapping[str, Any]) -> Origin:
 def options_of(events: Sequence[Event]) -> dict[str, Any]:
     """Options of a run's newest attempt that can change the time and are not the default.
 
-    With the settings of JAX and XLA that can change the numbers.
+    With the settings that `timed_settings` takes.
     """
     settings = events_of(events, "devices")[-1].get("settings")
-    numbers = settings.get("numbers") if isinstance(settings, dict) else None
     options = timed_options(events_of(events, "experiment")[-1]["run_options"])
-    return {**options, **numbers} if isinstance(numbers, dict) else options
+    return {**options, **timed_settings(settings if isinstance(settings, dict) else {})}
+
+
+def timed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded settings that can change the numbers, and that of the allocator, which the time."""
+    numbers, others = (settings.get(name) for name in ("numbers", "others"))
+    found = dict(numbers) if isinstance(numbers, dict) else {}
+    if isinstance(others, dict) and huge_pages.VARIABLE in others:
+        found[huge_pages.VARIABLE] = others[huge_pages.VARIABLE]
+    return found
 
 
 def timed_options(options: Mapping[str, Any]) -> dict[str, Any]:

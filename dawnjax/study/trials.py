@@ -16,7 +16,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.results.origin import Origin, origin_of, timed_options
+from dawnjax.results.origin import Origin, origin_of, timed_options, timed_settings
 from dawnjax.runs.directory import RunDirectory, different_fields, read_record
 from dawnjax.study import devices
 from dawnjax.study.design import Arm, PlannedTrial, Study
@@ -83,7 +83,7 @@ def origins_of(
             raise ConfigError(f"arm {arm.name!r}: {error}") from None
         _refuse_other_experiment(record, by_arm[arm.name], out)
         options = timed_options(to_json(request.options))
-        origin = origin_of(record["identity"], {**options, **record["settings"]["numbers"]})
+        origin = origin_of(record["identity"], options | timed_settings(record["settings"]))
         first = alike.setdefault((origin, request.options.mesh, arm.devices), arm)
         if first is not arm:
             raise ConfigError(

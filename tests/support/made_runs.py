@@ -32,6 +32,7 @@ def write_run(
     cache: str = "",
     declared: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
+    other_settings: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
     losses: tuple[float | str, ...] = (),
 ) -> Path:
@@ -53,6 +54,7 @@ def write_run(
       cache: `cold` or `warm` for a program that took 5 s before the start; empty for none.
       declared: The log's facts on its data; those of made data if None.
       settings: Of JAX and XLA, that can change numbers; none if None.
+      other_settings: Those that cannot; none if None.
       overrides: Fields that flags changed; none if None.
       losses: Of its first steps; not recorded if empty.
     """
@@ -100,7 +102,7 @@ def write_run(
             "device_kind": device_kind,
             "platform": platform,
             "mesh": mesh or {"data": num_devices},
-            "settings": {"numbers": settings or {}, "others": {}},
+            "settings": {"numbers": settings or {}, "others": other_settings or {}},
         },
     }
     (path / "log").mkdir(parents=True)
