@@ -39,7 +39,7 @@ def main() -> int:
     flagship = step_settings.FLAGSHIPS[arguments.model]
     variant = step_settings.VARIANTS[arguments.variant]
     batch_size = flagship.tiny_batch if arguments.tiny else flagship.batch
-    batch_size = int((arguments.batch or batch_size) * variant.batch_factor)
+    batch_size = arguments.batch or batch_size
     flags = [*flagship.flags, f"--global_batch_size={batch_size}"]
     flags += [*(flagship.tiny_flags if arguments.tiny else ()), *arguments.flags]
     text = flagship.tiny_text if arguments.tiny else flagship.text

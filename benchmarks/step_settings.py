@@ -62,12 +62,10 @@ class Variant:
     """One way to compute the same step.
 
     Attributes:
-      batch_factor: Examples a step, as a multiple of the flagship's.
       xla_flags: Added to XLA_FLAGS; a flag that this XLA does not know ends the variant alone.
       keeps_memory: Whether glibc keeps freed memory (`--keep_freed_memory`).
     """
 
-    batch_factor: float = 1
     xla_flags: str = ""
     keeps_memory: bool = False
 
@@ -144,7 +142,7 @@ _GPT2_SMALL = Flagship(
     limit_per_second=None,
     goal="as fast as PyTorch with flash attention and batched Muon",
     pytorch=True,
-    variants=("base", "latency_hiding", "no_triton_gemm"),
+    variants=("base", "cublaslt"),
 )
 
 _SMALL_IMAGES = (
@@ -176,12 +174,7 @@ _RECORD_NET = Flagship(
     limit_per_second=None,
     goal="a run of 200 steps and one evaluation in 0.5 s, half the best peer's",
     pytorch=False,
-    variants=(
-        "base",
-        "convolutions_in_graphs",
-        "no_triton_gemm",
-        "latency_hiding",
-    ),
+    variants=("base", "convolutions_in_graphs"),
 )
 """An epoch is one step, so from the fourth step on the whitening's bias has no gradient, as in five
 of a run's eight epochs."""
@@ -255,14 +248,7 @@ FLAGSHIPS = {
         limit_per_second=17_500,  # with BatchNorm fused into the convolutions
         goal="12,000 images/s, and twice PyTorch's; the best published on an H200 is 7,981",
         pytorch=True,
-        variants=(
-            "base",
-            "batch_x2",
-            "convolutions_in_graphs",
-            "latency_hiding",
-            "no_triton_gemm",
-            "autotune_all",
-        ),
+        variants=("base", "convolutions_in_graphs"),
     ),
     "amoebanet_d": Flagship(
         flags=(
@@ -286,13 +272,7 @@ FLAGSHIPS = {
         limit_per_second=7_800,
         goal="0.9 of the limit of 7,800 images/s",
         pytorch=False,
-        variants=(
-            "base",
-            "convolutions_in_graphs",
-            "batch_x2",
-            "latency_hiding",
-            "no_triton_gemm",
-        ),
+        variants=("base", "convolutions_in_graphs"),
     ),
     "transformer_big": Flagship(
         flags=(
@@ -307,12 +287,7 @@ FLAGSHIPS = {
         limit_per_second=None,
         goal="55 % MFU, and 1.3 times PyTorch's with SDPA",
         pytorch=True,
-        variants=(
-            "base",
-            "latency_hiding",
-            "no_triton_gemm",
-            "batch_x2",
-        ),
+        variants=("base", "cublaslt"),
         check_flags=("--model.dropout_rate=0", "--model.num_layers=1"),
         text=Text(source_length=256, target_length=256, vocabulary=32_768, sentence=30),
         tiny_text=_TINY_TEXT,
@@ -332,11 +307,8 @@ FLAGSHIPS = {
 VARIANTS = {
     "base": Variant(),
     "memory_kept": Variant(keeps_memory=True),
-    "batch_x2": Variant(batch_factor=2),
-    "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     "convolutions_in_graphs": Variant(xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION"),
-    "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
-    "autotune_all": Variant(xla_flags="--xla_gpu_exhaustive_tiling_search=true"),
+    "cublaslt": Variant(xla_flags="--xla_gpu_enable_cublaslt=true"),
 }
 
 CHECK_STEPS = 6

@@ -1,7 +1,7 @@
 """Train steps of the flagships, in every way to compute them, against PyTorch where it has a side.
 
     python -m benchmarks steps --model=resnet50 --seconds=560
-    python -m benchmarks steps --model=transformer_big --variants=base,latency_hiding
+    python -m benchmarks steps --model=transformer_big --variants=base,cublaslt
 
 Each variant of ours is a process with a time limit and its own compilation. PyTorch is tried in
 each way of `pytorch_settings`; the fastest process stays, and its rounds alternate with ours. Both
@@ -76,8 +76,7 @@ def _run(
         try:
             # PyTorch's side starts from what the first variant that is ready leaves; the others
             # have the same parameters and must agree with it too, or with the first without it.
-            state = "" if facts else folder
-            with _ours(name, arguments, state, min(arguments.limit, left)) as ours:
+            with _ours(name, arguments, folder, not facts, min(arguments.limit, left)) as ours:
                 kind = ours.ready["device_kind"].lower().replace(" ", "_")
                 if results is None:
                     how = "_tiny" if arguments.tiny else ""
@@ -112,16 +111,20 @@ def _run(
     return 0 if any("units_per_second" in variant for variant in variants.values()) else 1
 
 
-def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) -> workers.Worker:
+def _ours(
+    name: str, arguments: argparse.Namespace, folder: str, leaves_state: bool, limit: float
+) -> workers.Worker:
     variant = step_settings.VARIANTS[name]
     command = [sys.executable, "-m", "benchmarks.our_steps", f"--model={arguments.model}"]
     command += [f"--variant={name}", f"--steps={arguments.steps}"]
-    command += [f"--check={state}"] if state else []
+    command += [f"--check={folder}"] if leaves_state else []
     command += ["--tiny"] if arguments.tiny else []
     has_other = step_settings.FLAGSHIPS[arguments.model].pytorch and not arguments.without_pytorch
     # Room for PyTorch's process beside it; XLA would take three quarters at once.
     fraction = "0.6" if has_other else "0.9"
-    xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {variant.xla_flags}".strip()
+    # One search for the fastest kernels: variants then differ by what they are named for alone.
+    searched = f"--xla_gpu_per_fusion_autotune_cache_dir={folder}"
+    xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {searched} {variant.xla_flags}".strip()
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": xla_flags}
     environment[huge_pages.VARIABLE] = huge_pages.tunables_with()
     return workers.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
