@@ -29,6 +29,7 @@ import numpy as np
 
 from benchmarks import harness, workers
 from benchmarks.compared import beside_peer, recorded
+from dawnjax.results.trial_summary import deviation
 
 ARITHMETIC_SECONDS = 0.34
 """The multiply-adds of `cifar10_record` at 790 TFLOP/s, the bfloat16 rate of a large product on an
@@ -245,10 +246,15 @@ def _row(name: str, figures: list[tuple[float, float]]) -> list[str]:
         name,
         str(len(figures)),
         f"{times.mean():.4f}",
-        f"{times.std():.4f}",
+        _spread(times),
         f"{accuracies.mean():.4f}",
-        f"{accuracies.std():.4f}",
+        _spread(accuracies),
     ]
+
+
+def _spread(values: np.ndarray) -> str:
+    found = deviation(values.tolist())
+    return "-" if found is None else f"{found:.4f}"
 
 
 if __name__ == "__main__":

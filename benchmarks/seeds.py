@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks import harness, machine_load
 from dawnjax import records
+from dawnjax.results.trial_summary import coefficient_of_variation, deviation
 from dawnjax.runs.log import log_path, read_events
 from dawnjax.runs.past import Event
 
@@ -143,7 +144,7 @@ def _run_dir(folder: Path, experiment: str, seed: int) -> Path:
 
 
 def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """Summary of all trials; spreads are population deviations."""
+    """Summary of all trials; spreads are population deviations, None of one trial."""
     times = [t["time_to_accuracy_seconds"] for t in trials if t["reached"]]
     last = [t["last"] for t in trials if t.get("last") is not None]
     spent = [t["run_seconds"] for t in trials]
@@ -152,10 +153,10 @@ def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
         "num_reached": len(times),
         "fraction_reached": len(times) / len(trials),
         "time_to_accuracy_mean_seconds": float(np.mean(times)) if times else None,
-        "time_to_accuracy_cv": float(np.std(times) / np.mean(times)) if times else None,
+        "time_to_accuracy_cv": coefficient_of_variation(times),
         "expected_time_to_accuracy_seconds": sum(spent) / len(times) if times else None,
         "last_quality_mean": float(np.mean(last)) if last else None,
-        "last_quality_std": float(np.std(last)) if last else None,
+        "last_quality_std": deviation(last),
         "trials": trials,
     }
 

@@ -174,7 +174,7 @@ _RECORD_NET = Flagship(
     limit_per_second=None,
     goal="a run of 200 steps and one evaluation in 0.5 s, half the best peer's",
     pytorch=False,
-    variants=("base", "convolutions_in_graphs"),
+    variants=("base",),
 )
 """An epoch is one step, so from the fourth step on the whitening's bias has no gradient, as in five
 of a run's eight epochs."""
@@ -248,7 +248,7 @@ FLAGSHIPS = {
         limit_per_second=17_500,  # with BatchNorm fused into the convolutions
         goal="12,000 images/s, and twice PyTorch's; the best published on an H200 is 7,981",
         pytorch=True,
-        variants=("base", "convolutions_in_graphs"),
+        variants=("base",),
     ),
     "amoebanet_d": Flagship(
         flags=(
@@ -272,7 +272,7 @@ FLAGSHIPS = {
         limit_per_second=7_800,
         goal="0.9 of the limit of 7,800 images/s",
         pytorch=False,
-        variants=("base", "convolutions_in_graphs"),
+        variants=("base",),
     ),
     "transformer_big": Flagship(
         flags=(
@@ -307,7 +307,6 @@ FLAGSHIPS = {
 VARIANTS = {
     "base": Variant(),
     "memory_kept": Variant(keeps_memory=True),
-    "convolutions_in_graphs": Variant(xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION"),
     "cublaslt": Variant(xla_flags="--xla_gpu_enable_cublaslt=true"),
 }
 

@@ -127,7 +127,7 @@ TABLES = {
     ),
     "pytorch_ways": Table(
         (
-            "steps_*_cpu*.json",
+            "steps_*.json",
             *(f"{name}_pytorch*.json" for name in _TRIALS),
         ),
         each("benchmark | PyTorch | measured | ", pytorch_ways),
@@ -135,7 +135,7 @@ TABLES = {
     "cpu_steps": Table(("steps_*_cpu*.json",), each(STEPS_HEAD, steps)),
     "gpu_steps": Table(("steps_*_nvidia_*.json",), each(STEPS_HEAD, steps)),
     "record_mode": Table(
-        ("record_*.json",),
+        ("record_*.json", "speedrun_*.json"),
         each(
             f"program | {_WHERE} | runs | seconds | top-1 accuracy | compilation, s | "
             "ours / its time (95 %) | our accuracy less its (95 %)",

@@ -237,10 +237,13 @@ _UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES)
 
 
 def _fault_of_others(error: BaseException) -> str:
-    """One line on an error of a user's file or of a variable for JAX; empty for other errors."""
+    """One line on an error of a user's file, a device or a variable for JAX; empty for others."""
     own_files = sys.modules.get("dawnjax.config.own_files")
     if own_files is not None and (line := own_files.line_of(error)):
         return line
+    jax_errors = sys.modules.get("jax.errors")
+    if jax_errors is not None and isinstance(error, jax_errors.JaxRuntimeError):
+        return _of_device(str(error))
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -248,6 +251,16 @@ def _fault_of_others(error: BaseException) -> str:
         return ""
     is_setting = trace.tb_frame.f_globals.get("__name__") == "jax._src.config"
     return f"JAX refuses a variable of the environment: {error}" if is_setting else ""
+
+
+def _of_device(message: str) -> str:
+    """Line on what XLA said of a program that it could not compile or run on the device."""
+    advice = ""
+    if "RESOURCE_EXHAUSTED" in message:
+        advice = "; take a smaller batch: `dawnjax plan --memory` says what fills a device"
+    elif flags := os.environ.get("XLA_FLAGS"):
+        advice = f"; XLA_FLAGS={flags} is set: try without"
+    return f"the device failed: {' '.join(message.split())[:400]}{advice}"
 
 
 def _version() -> str:

@@ -29,6 +29,7 @@ from dawnjax.input_pipeline.reading.batches import APART, ExampleOrder
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine.mesh import batch_sharding, place, replicated
 from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
+from dawnjax.results.trial_summary import deviation
 from dawnjax.runs import versions
 from dawnjax.runs.directory import RECORD_TYPE
 from dawnjax.runs.summary import FIRST_LOSSES
@@ -256,7 +257,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
 
 
 def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> dict[str, Any]:
-    """Means, population standard deviations, extremes and counts over all seeds."""
+    """Means, population standard deviations (None of one seed), extremes and counts."""
     times = np.array([result.time_seconds for result in results])
     values = np.array([result.metrics[metric] for result in results])
     count = len(results)
@@ -266,13 +267,13 @@ def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> d
         "num_reached": sum(result.reached for result in results),
         "num_diverged": sum(result.first_nonfinite_step is not None for result in results),
         "time_mean_seconds": float(times.mean()),
-        "time_std_seconds": float(times.std()),
+        "time_std_seconds": deviation(times.tolist()),
         "time_median_seconds": float(np.median(times)),
         "time_min_seconds": float(times.min()),
         "time_max_seconds": float(times.max()),
         "time_with_compilation_seconds": float(times.mean()) + compile_seconds,
         f"{metric}_mean": float(values.mean()),
-        f"{metric}_std": float(values.std()),
+        f"{metric}_std": deviation(values.tolist()),
         f"{metric}_standard_error": error,
     }
 

@@ -42,15 +42,12 @@ def interval(low: float, high: float, digits: int = 3) -> str:
     return f"{low:,.{digits}f} to {high:,.{digits}f}"
 
 
-def earlier(name: str) -> str:
-    """Remark on results whose file name dates them before a change."""
-    return ", earlier code" if name.endswith("_before") else ""
-
-
 def spread(values: list[float], digits: int) -> str:
-    """Mean, population standard deviation and extremes; `none` for no values."""
+    """Mean, population standard deviation and extremes; one value alone has no spread."""
     if not values:
         return "none"
+    if len(values) == 1:
+        return f"{values[0]:,.{digits}f}"
     mean, deviation = statistics.fmean(values), statistics.pstdev(values)
     return (
         f"{mean:,.{digits}f} (sd {deviation:.{digits}f}; "

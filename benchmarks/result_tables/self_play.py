@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks.result_tables.cells import compared_row, machine, present, spread, when
 from benchmarks.result_tables.result_files import Record
+from dawnjax.results.trial_summary import coefficient_of_variation
 
 _PHASES = ("self_play", "gating", "train", "eval", "checkpoint", "other")
 """Phases of a run's clock, apart from setup, compilation and the profile."""
@@ -62,7 +63,8 @@ def _of_run(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _cv(values: list[float]) -> str:
-    return f", CV {statistics.pstdev(values) / _mean(values):.2f}" if values else ""
+    found = coefficient_of_variation(values)
+    return "" if found is None else f", CV {found:.2f}"
 
 
 def _mean(values: list[float]) -> float:

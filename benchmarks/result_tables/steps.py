@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 
 from benchmarks.harness import Rounds
-from benchmarks.result_tables.cells import earlier, interval, machine, ratio_of_rounds, when
+from benchmarks.result_tables.cells import interval, machine, ratio_of_rounds, when
 from benchmarks.result_tables.result_files import Record
-
-NOT_ITS_BEST = "not its best settings"
-"""The mark of an older file, where neither PyTorch's other modes nor cuDNN's search were tried."""
 
 STEPS_HEAD = (
     "step | PyTorch | hardware | date; versions | rounds | DawnJAX | PyTorch's | "
@@ -16,13 +13,8 @@ STEPS_HEAD = (
 
 
 def pytorch_settings(record: Record) -> str:
-    """PyTorch's way: the fastest of those tried, or the one way of older files."""
-    pytorch = record.get("pytorch", {})
-    fastest = record.get("pytorch_settings") or pytorch.get("fastest")
-    mode = record.get("pytorch_mode") or pytorch.get("mode")
-    if fastest or not mode:
-        return fastest or "none"
-    return f"{'compiled' if mode in ('default', 'compile') else mode}, {NOT_ITS_BEST}"
+    """PyTorch's way: the fastest of those tried."""
+    return record.get("pytorch_settings") or record.get("pytorch", {}).get("fastest") or "none"
 
 
 def pytorch_ways(name: str, record: Record) -> Iterator[list[str]]:
@@ -68,10 +60,10 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
         if "units_per_second" not in facts:
             reason = facts.get("failed") or f"not run: {facts['not_run']}"
             model = record.get("pytorch", {}).get("model", name)
-            yield [f"`{model}`, {variant}{earlier(name)}", "", *where, "0", reason]
+            yield [f"`{model}`, {variant}", "", *where, "0", reason]
             continue
         pytorch, against = record.get("pytorch", {}), facts.get("against_pytorch", {})
-        label = ("" if variant == "base" else f", {variant}") + earlier(name)
+        label = "" if variant == "base" else f", {variant}"
         examples = "images" if record["unit"] == "images" else "rows"
         ratio = ratio_of_rounds(against) if "first" in against else ""
         yield [

@@ -9,8 +9,9 @@ from benchmarks.compared import (
     trial_ratios_with_and_without_disturbed,
 )
 from benchmarks.machine_load import disturbed_words
-from benchmarks.result_tables.cells import earlier, machine, present, spread, when
+from benchmarks.result_tables.cells import machine, present, spread, when
 from benchmarks.result_tables.result_files import Record, Rows
+from dawnjax.results.trial_summary import coefficient_of_variation
 
 
 def trials(files: list[tuple[str, Record]]) -> Rows:
@@ -23,7 +24,7 @@ def trials(files: list[tuple[str, Record]]) -> Rows:
         ["time to accuracy, s"],
         ["total from the program's start to the target, s"],
         ["epochs"],
-        ["accuracy at the end"],
+        ["quality at the end"],
         ["training, s"],
         ["evaluations, s"],
         ["run start to the last evaluation, s"],
@@ -33,7 +34,7 @@ def trials(files: list[tuple[str, Record]]) -> Rows:
     for name, record in files:
         all_trials = record["trials"]
         times = [t["time_to_accuracy_seconds"] for t in all_trials if t["reached"]]
-        cv = f", CV {record['time_to_accuracy_cv']:.2f}" if times else ""
+        cv = coefficient_of_variation(times)
         compilation = present(all_trials, "compile_seconds")
         wanted = record["trials_wanted"]
         short = "" if len(all_trials) == wanted else f"; {wanted} were wanted"
@@ -42,9 +43,9 @@ def trials(files: list[tuple[str, Record]]) -> Rows:
             machine(name, record),
             when(record, "python", "jax"),
             f"{record['num_reached']} of {record['num_trials']}{short}",
-            spread(times, 3) + cv,
+            spread(times, 3) + ("" if cv is None else f", CV {cv:.2f}"),
             spread(present(all_trials, "total_seconds_to_accuracy"), 2),
-            spread(present(all_trials, "epochs"), 1),
+            spread(present(all_trials, "epochs"), 2),
             spread(present(all_trials, "last"), 4),
             spread(present(all_trials, "train_seconds"), 3),
             spread(present(all_trials, "eval_seconds"), 3),
@@ -100,7 +101,7 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
         if "compile_seconds" in part
     )
     times, accuracies = recorded(parts)
-    program = f"`{experiment}`{earlier(name)}{failed}"
+    program = f"`{experiment}`{failed}"
     figures = [spread(times, 4), spread(accuracies, 4), compilation]
     yield [program, *where, str(len(times)), *figures]
     for peer in record.get("peers", {}).values():

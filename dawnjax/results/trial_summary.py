@@ -81,9 +81,9 @@ def summarize_trials(
         unscaled_score_seconds=score,
         cv=coefficient_of_variation(times),
         epochs_mean=statistics.fmean(counts) if counts else None,
-        epochs_std=_deviation(counts),
+        epochs_std=deviation(counts),
         seconds_per_epoch_mean=statistics.fmean(per_epoch) if per_epoch else None,
-        seconds_per_epoch_std=_deviation(per_epoch),
+        seconds_per_epoch_std=deviation(per_epoch),
         ratio_of_cvs=_ratio_of_cvs(counts, per_epoch),
         expected_seconds=math.fsum(known) / len(times) if times and complete else None,
         cost_usd=None
@@ -115,7 +115,8 @@ def mlperf_score(seconds: Sequence[float | None], drops: int = 1) -> float | Non
     return statistics.fmean(times[drops : len(seconds) - drops])
 
 
-def _deviation(values: Sequence[float]) -> float | None:
+def deviation(values: Sequence[float]) -> float | None:
+    """Population standard deviation; None for fewer than two values, which have no spread."""
     return statistics.pstdev(values) if len(values) > 1 else None
 
 
