@@ -20,7 +20,7 @@
 #   multi30k           seeds of multi30k_transformer, to BLEU 37
 #   digits             five seeds, with the profile of each run's own trace
 #   profile_resnet50   a few of its steps, traced: busy time, roofline and every kernel
-#   profile_amoebanet_d
+#   profile_amoebanet_d, profile_record_net, profile_gpt2_small
 #   start_up           the first step of ResNet-50 from the command, cold and warm, against PyTorch
 #   minigo             games a second of self-play, 256 to 4,096 side by side, and utilization
 #   gpt2_peer          steps of gpt2_small against a train_gpt.py of modded-nanogpt (--peer), which
@@ -128,18 +128,12 @@ run_part() {
       done
       run "$python" -m dawnjax profile "$work/digits_1"
       ;;
-    profile_resnet50 | profile_amoebanet_d)
+    profile_*)
       # The trace of command buffers names no operations.
       [[ $kind = cpu* ]] || export XLA_FLAGS="--xla_gpu_enable_command_buffer= ${XLA_FLAGS:-}"
-      local batch=256
-      [ "$1" = profile_amoebanet_d ] && batch=128
-      local size=(--data=synthetic --data.image_channels=3 --data.image_height=224
-                  --data.image_width=224 --data.num_classes=1000 --data.num_train_examples=1024
-                  --task.augmentation.crop_pixels=0 --global_batch_size=$batch
-                  --batch_norm_group_size=$batch)
-      [ -n "$tiny" ] && size=()
-      run "$python" -m dawnjax profile --experiment="imagenet_${1#profile_}" $tiny \
-        ${size[@]+"${size[@]}"} --run_dir="$out/$1_$kind" --tensorboard=false
+      local step=()
+      mapfile -t step < <("$python" -m benchmarks.step_settings "${1#profile_}" $tiny)
+      run "$python" -m dawnjax profile "${step[@]}" --run_dir="$out/$1_$kind" --tensorboard=false
       ;;
     start_up)
       run "$python" -m benchmarks first_step --rounds="${trials:-3}" \
@@ -185,7 +179,8 @@ run_parts() {  # some parts, each in a process of its own, within --seconds for 
 
 mkdir -p "$out"
 parts=(record speedrun record_net resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
-  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d start_up minigo gpt2_peer)
+  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d
+  profile_record_net profile_gpt2_small start_up minigo gpt2_peer)
 asked=("${parts[@]}")
 [[ $part = all || $part = plan ]] || IFS=, read -ra asked <<<"$part"
 for one in "${asked[@]}"; do

@@ -40,8 +40,7 @@ def main() -> int:
     variant = step_settings.VARIANTS[arguments.variant]
     batch_size = flagship.tiny_batch if arguments.tiny else flagship.batch
     batch_size = arguments.batch or batch_size
-    flags = [*flagship.flags, f"--global_batch_size={batch_size}"]
-    flags += [*(flagship.tiny_flags if arguments.tiny else ()), *arguments.flags]
+    flags = [*step_settings.flags_of(arguments.model, arguments.tiny, batch_size), *arguments.flags]
     text = flagship.tiny_text if arguments.tiny else flagship.text
     timed = Step(flags, batch_size, variant, text, flagship.steps_per_call)
     checked = timed
@@ -105,9 +104,6 @@ class Step:
         text: step_settings.Text | None,
         steps_per_call: int,
     ):
-        if "--data=synthetic" in flags:
-            flags = [*flags, f"--batch_norm_group_size={batch_size}"]
-            flags.append(f"--data.num_train_examples={batch_size}")
         experiment = parse_request("train", flags)[0].experiment
         if text is None:
             spec, batch = made_examples(experiment, batch_size)

@@ -1,6 +1,10 @@
-"""Steps that both sides of the step benchmark compute: flags, shapes and variants."""
+"""Steps that both sides of the step benchmark compute: flags, shapes and variants.
+
+python -m benchmarks.step_settings resnet50     prints the flags of its step, one a line
+"""
 
 import dataclasses
+import sys
 
 from benchmarks import pytorch_settings
 
@@ -316,3 +320,17 @@ CHECK_STEPS = 6
 CHECK_TOLERANCE = {"bfloat16": 0.02, "float32": 0.002}
 """Of the losses. Sums are rounded in other places; the losses themselves move several times this
 far over the check's steps, which the check asks for too."""
+
+
+def flags_of(model: str, is_tiny: bool, batch: int = 0) -> list[str]:
+    """Flags of `dawnjax` for a flagship's step on made-up data; its own batch if `batch` is 0."""
+    flagship = FLAGSHIPS[model]
+    batch = batch or (flagship.tiny_batch if is_tiny else flagship.batch)
+    sizes = [f"--global_batch_size={batch}"]
+    if "--data=synthetic" in flagship.flags:
+        sizes += [f"--batch_norm_group_size={batch}", f"--data.num_train_examples={batch}"]
+    return [*flagship.flags, *(flagship.tiny_flags if is_tiny else ()), *sizes]
+
+
+if __name__ == "__main__":
+    print(*flags_of(sys.argv[1], "--tiny" in sys.argv), sep="\n")
