@@ -278,6 +278,8 @@ class _Program:
             if primitive == "name":
                 named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: _NAMED}
                 primitive = named.get(eqn.params["name"], primitive)
+            if primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool:
+                primitive = _NAMED
             if primitive == "scatter-add" and eqn.params["dimension_numbers"].operand_batching_dims:
                 primitive = "scatter-add of a batch"  # XLA joins no such scatters
             if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
