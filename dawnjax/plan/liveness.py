@@ -137,6 +137,7 @@ class _Program:
         self._avals: list[Any] = []
         self._kernels: dict[int, int] = {}
         self._is_split: set[int] = set()
+        self._written: set[int] = set()
         self._narrow: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._expansions: dict[int, int] = {}
@@ -243,6 +244,8 @@ class _Program:
             known_operands = [name for name in operands if name is not None]
             if primitive in _SAME and len(known_operands) == len(operands):
                 names |= dict(zip(eqn.outvars, known_operands, strict=True))
+                if primitive == "optimization_barrier":
+                    self._written |= {*known_operands}
                 continue
             if primitive == "convert_element_type" and known_operands:
                 before = self._narrow.get(known_operands[0])
@@ -358,7 +361,7 @@ class _Program:
                 read = [self._expansions[name] for name in op.inputs if name in self._expansions]
                 op.inputs.extend(read)
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
-        stored = set(arguments)
+        stored = arguments | self._written
         for op in self._ops:
             if op.primitive.startswith(_WHOLE):
                 stored |= {*op.inputs, *op.outputs}
