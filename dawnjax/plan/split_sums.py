@@ -41,3 +41,27 @@ def num_parts(equation: Any) -> int:
         return found
 
     return min((2**power for power in range(MOST.bit_length())), key=cost)
+
+
+STEPS = 4096
+"""Most elements whose sum XLA makes in one pass, where those of neighbouring sums are neighbours.
+
+Source: XLA, `ReductionDimensionRaceFreeBound`.
+"""
+
+WARP = 32
+
+
+def is_narrow(equation: Any) -> bool:
+    """Whether a reduction over all but the last axes keeps too few cores busy to compute more.
+
+    XLA then writes what it reduces, by another kernel. It splits a longer one and joins the two.
+    Seen in its programs for an H100: one block computes the sums of a warp.
+    """
+    shape = equation.invars[0].aval.shape
+    axes = equation.params.get("axes", equation.params.get("dimensions", ()))
+    if not axes or len(shape) - 1 in axes:
+        return False
+    length = math.prod(shape[axis] for axis in axes)
+    sums = math.prod(shape) // max(length, 1)
+    return 1 < length <= STEPS and sums < CORES * WARP
