@@ -2,8 +2,8 @@
 
 The program's order is JAX's, and XLA's fusion is modelled by three rules:
 
-- results of products, convolutions, loops and sums lie in memory, and so does each operand of a
-  product, a convolution or a loop;
+- results of products, convolutions, loops and sums lie in memory, and so do arrays that are joined,
+  what goes through a barrier, and each operand of a product, a convolution or a loop;
 - all else is computed where it is read, from what lies in memory, as often as it is read; what is
   the same is computed once, and random numbers lie in memory;
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
@@ -12,7 +12,8 @@ The program's order is JAX's, and XLA's fusion is modelled by three rules:
 Results lie in one heap, whose holes count too (`heap.py`).
 
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
-summed at one time are packed. A GPU's convolution takes its kernel in another layout.
+summed at one time are packed. A GPU's convolution takes its kernel in another layout, which waits
+for the update; the kernel's own memory is free until then.
 
 A loop carries its values in one place from round to round, and writes stacks of results on zeros,
 which one op makes for all stacks of a shape. A slice of a stack is computed where it is read,

@@ -115,7 +115,7 @@ def gradients_last(
     late: set[int] = set()
     between: set[int] = set()
     for place in reversed(range(first)):
-        if readers[place] and all(at >= first or at in between for at in readers[place]):
+        if all(at >= first or at in between for at in readers[place]):
             if ops[place].primitive in products:
                 late.add(place)
             elif not ops[place].primitive.startswith(reduced):
