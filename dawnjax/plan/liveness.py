@@ -37,6 +37,7 @@ from dawnjax.plan.split_sums import is_narrow, num_parts
 _NAMED = "stored"
 
 _REDUCED = "reduce"
+"""Beginning of the primitives of sums, and of maxima and the like."""
 
 _PRODUCTS = ("conv_general_dilated", "dot_general")
 

@@ -53,10 +53,10 @@ WARP = 32
 
 
 def is_narrow(equation: Any) -> bool:
-    """Whether a reduction over all but the last axes keeps too few cores busy to compute more.
+    """Whether a reduction, of which the last axes remain, leaves some of the cores idle.
 
-    XLA then writes what it reduces, by another kernel. It splits a longer one and joins the two.
-    Seen in its programs for an H100: one block computes the sums of a warp.
+    Another kernel then writes what it reads. A longer one is split, and computes that itself. Seen
+    in XLA's programs for an H100, where a core computes as many sums as a warp has threads.
     """
     shape = equation.invars[0].aval.shape
     axes = equation.params.get("axes", equation.params.get("dimensions", ()))
