@@ -31,6 +31,8 @@ def place_of(platforms: Sequence[Sequence[str] | None], platform: str) -> int:
 
 def called_program(eqn: Any) -> Any:
     """Program that an op calls once, such as that of a `jit`; None where it calls none."""
+    if eqn.primitive.name.startswith("reduce"):
+        return None  # it combines two elements
     found = [
         eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params
     ]

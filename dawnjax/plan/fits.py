@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ERROR = 1.25
 """Factor that these bytes and XLA's for the same step may differ by; those that were
-compared differ by up to 1.18, and one of 2 MB by 1.26 (`docs/plan.md`)."""
+compared differ by up to 1.19 (`docs/plan.md`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Heap in which XLA places arrays: more than are alive at once, as holes remain between them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,3 +41,26 @@ def _placed_bytes(spans: np.ndarray) -> float:
         fits = np.flatnonzero(holes >= size)  # the last hole has no end
         starts[place] = begins[fits[holes[fits].argmin()]]
     return float((starts + sizes).max(initial=0.0))
+
+
+def outside(slots: Iterable[tuple[float, int]], spans: Sequence[Span]) -> list[int]:
+    """Places of the arrays that find no place in memory that is free from a time on.
+
+    The largest arrays come first, and each takes the smallest memory that holds it.
+
+    Source: XLA, `BufferAssigner`, which looks at the memory of donated arguments before the heap.
+
+    Args:
+      slots: Bytes of each memory, and its last place in the program that is not free.
+    """
+    free = sorted((size, start, list[Span]()) for size, start in slots)
+    found = []
+    for place in sorted(range(len(spans)), key=lambda place: -spans[place][0]):
+        size, born, dies = spans[place]
+        for room, start, inside in free:
+            if size <= room and start < born and all(b > dies or d < born for _, b, d in inside):
+                inside.append(spans[place])
+                break
+        else:
+            found.append(place)
+    return sorted(found)

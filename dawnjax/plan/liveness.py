@@ -2,8 +2,8 @@
 
 The program's order is JAX's, and XLA's fusion is modelled by three rules:
 
-- results of products, convolutions, loops and sums lie in memory, and so does each operand of a
-  product, a convolution or a loop;
+- results of products, convolutions, loops and sums lie in memory, and so do arrays that are joined,
+  what goes through a barrier, and each operand of a product, a convolution or a loop;
 - all else is computed where it is read, from what lies in memory, as often as it is read; what is
   the same is computed once, and random numbers lie in memory;
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
@@ -12,7 +12,8 @@ The program's order is JAX's, and XLA's fusion is modelled by three rules:
 Results lie in one heap, whose holes count too (`heap.py`).
 
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
-summed at one time are packed. A GPU's convolution takes its kernel in another layout.
+summed at one time are packed. A GPU's convolution takes its kernel in another layout, which waits
+for the update; the kernel's own memory is free until then.
 
 A loop carries its values in one place from round to round, and writes stacks of results on zeros,
 which one op makes for all stacks of a shape. A slice of a stack is computed where it is read,
@@ -29,13 +30,18 @@ from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
 from dawnjax.plan import rewriting
 from dawnjax.plan.equations import LOOPS, called_program, carried_places, key_of, place_of
-from dawnjax.plan.heap import heap_bytes
+from dawnjax.plan.heap import heap_bytes, outside
 from dawnjax.plan.products import is_no_matrix, joined
-from dawnjax.plan.split_sums import num_parts
+from dawnjax.plan.split_sums import is_narrow, num_parts
 
 _NAMED = "stored"
 
-_SUMS = ("reduce_", "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax", _NAMED)
+_REDUCED = "reduce"
+"""Beginning of the primitives of sums, and of maxima and the like."""
+
+_PRODUCTS = ("conv_general_dilated", "dot_general")
+
+_SUMS = (_REDUCED, "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax", _NAMED)
 """Beginnings of primitives whose result lies in memory, while their operand may be computed."""
 
 SUMMED = "gradient"
@@ -58,7 +64,7 @@ _WHOLE = (
 """Beginnings of primitives whose result and operands lie in memory."""
 
 
-_SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint", "optimization_barrier")
+_SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint")
 """Primitives whose result is their operand, in the same place."""
 
 _AGAIN = ("remat", "checkpoint")
@@ -116,6 +122,7 @@ def peak_of(
     on_gpu: bool = False,
     whole: Size | None = None,
     splits_sums: bool = False,
+    exchanges: bool = False,
 ) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`.
 
@@ -125,18 +132,26 @@ def peak_of(
       size: Of gradients, once they are summed, and of what an update makes.
       whole: Of all else.
       splits_sums: Whether products are split as XLA splits them for an H100.
+      exchanges: Whether devices exchange sums in the backward pass.
     """
-    return _Program(size, whole or bytes_of, on_gpu, splits_sums).peak(closed.jaxpr)
+    program = _Program(size, whole or bytes_of, on_gpu, splits_sums, exchanges)
+    return program.peak(closed.jaxpr)
 
 
 class _Program:
-    def __init__(self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool):
+    def __init__(
+        self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool, exchanges: bool = False
+    ):
         self._size, self._whole, self._on_gpu = size, whole, on_gpu
         self._splits_sums, self._parts = splits_sums, dict[int, int]()
+        self._exchanges = exchanges
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
         self._kernels: dict[int, int] = {}
         self._is_split: set[int] = set()
+        self._written: set[int] = set()
+        self._kept: set[int] = set()
+        self._before_barrier: dict[int, int] = {}
         self._narrow: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._expansions: dict[int, int] = {}
@@ -145,12 +160,17 @@ class _Program:
         names, arguments = self._arguments(jaxpr)
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
+        self._keep_kernels()
         self._ops = rewriting.joined_scatters(self._ops)
         rewriting.sum_unscaled(self._ops, _SUMMED, self._avals)
         self._is_split = self._gradients()
         self._pack()
         self._make_whole()
         self._add_zeros()
+        if self._on_gpu:
+            self._ops = rewriting.gradients_last(
+                self._ops, _SUMMED, _PRODUCTS, _REDUCED, self._exchanges
+            )
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
         return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
@@ -178,6 +198,23 @@ class _Program:
         copy = self._new(self._avals[name])
         self._ops.append(_Op(_COPY, [name], [copy], label, Peak(0.0, [])))
         return copy
+
+    def _behind_barrier(self, name: int) -> int:
+        """Another name of an array, which lies in memory; XLA does not see that both are one."""
+        array = self._before_barrier.get(name, name)
+        self._written.add(array)
+        behind = self._new(self._avals[array])
+        self._before_barrier[behind] = array
+        self._ops.append(_Op("optimization_barrier", [array], [behind], "", Peak(0.0, [])))
+        return behind
+
+    def _keep_kernels(self) -> None:
+        """Let an update read the copy of a kernel, whose own memory is then free before."""
+        reader = {name: op for op in self._ops for name in op.inputs}
+        for kernel, copy in self._kernels.items():
+            if copy and reader[kernel].primitive != _COPY:
+                reader[kernel].inputs.append(copy)
+                self._kept.add(copy)
 
     def _pack(self) -> None:
         """Add the memory in which small gradients are packed, beside the one that is read last."""
@@ -244,6 +281,14 @@ class _Program:
             if primitive in _SAME and len(known_operands) == len(operands):
                 names |= dict(zip(eqn.outvars, known_operands, strict=True))
                 continue
+            if primitive == "optimization_barrier":
+                given = zip(eqn.outvars, operands, strict=True)
+                names |= {
+                    var: self._behind_barrier(name) for var, name in given if name is not None
+                }
+                continue
+            if self._on_gpu and primitive.startswith(_REDUCED) and is_narrow(eqn):
+                self._written |= {*known_operands}
             if primitive == "convert_element_type" and known_operands:
                 before = self._narrow.get(known_operands[0])
                 if before is not None and self._avals[before].dtype == eqn.outvars[0].aval.dtype:
@@ -278,6 +323,8 @@ class _Program:
             if primitive == "name":
                 named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: _NAMED}
                 primitive = named.get(eqn.params["name"], primitive)
+            if primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool:
+                primitive = _NAMED
             if primitive == "scatter-add" and eqn.params["dimension_numbers"].operand_batching_dims:
                 primitive = "scatter-add of a batch"  # XLA joins no such scatters
             if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
@@ -356,7 +403,7 @@ class _Program:
                 read = [self._expansions[name] for name in op.inputs if name in self._expansions]
                 op.inputs.extend(read)
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
-        stored = set(arguments)
+        stored = arguments | self._written
         for op in self._ops:
             if op.primitive.startswith(_WHOLE):
                 stored |= {*op.inputs, *op.outputs}
@@ -379,7 +426,7 @@ class _Program:
             if any(name in stored for name in op.outputs):
                 dies |= dict.fromkeys(read, place)
         # Zeros, masks and counts are made of nothing: who reads them makes them.
-        free = {
+        nothing = {
             name
             for name, (_, op) in maker.items()
             if not op.primitive.startswith((*_WHOLE, *_SUMS)) and not roots[name]
@@ -397,8 +444,9 @@ class _Program:
         born = {name: place for name, (place, _) in maker.items()}
         if self._on_gpu:
             self._change_products(born, dies)
-        kept = stored - free - arguments - set(outputs)
-        found = []
+        kept = stored - nothing - arguments - set(outputs)
+        found: list[Buffer] = []
+        free: list[tuple[float, int]] = []
 
         def known(name: int) -> list[int]:
             made = maker.get(name)
@@ -414,13 +462,16 @@ class _Program:
                 start = together.get(name, start)
                 last = max(start, dies.get(name, start))
                 found.append(self._buffer(name, start, last, op.name or op.primitive))
+                if name in self._kept:
+                    free.append((found[-1].num_bytes, start))
                 if self._parts.get(name, 1) > 1:
                     reader = self._ops[readers.get(name, start)]
                     # A scalar factor, as of the mean over devices, comes after the sum.
                     whole = [other for other in reader.inputs if self._avals[other].shape]
                     ready = max([start, *(at for other in whole for at in known(other))])
                     found.append(self._parts_beside(found[-1], name, reader, ready))
-        return found
+        apart = outside(free, [(b.num_bytes, b.born, b.dies) for b in found])
+        return [found[place] for place in apart]
 
     def _change_products(self, born: dict[int, int], dies: dict[int, int]) -> None:
         """Join products, whose results are then one array; copy operands that are no matrix."""

@@ -125,7 +125,8 @@ def memory_of_stage(
     batch = _batch(local)
     inputs = sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
-    peak = _peak(local, batch, split, shards, system)
+    straddles = local.experiment.batch_norm_group_size != stage.batch_norm_group_size
+    peak = _peak(local, batch, split, shards, system, straddles)
     found = [
         Tensor(_short(buffer.name), buffer.shape, buffer.dtype, buffer.num_bytes)
         for buffer in peak.buffers
@@ -246,13 +247,22 @@ class _Summing(Recipe):
         return super().updated(state, named, loss, batch_stats)
 
 
-def _peak(recipe: Recipe, batch: Any, split: _Split, shards: int, system: System) -> Peak:
+def _peak(
+    recipe: Recipe, batch: Any, split: _Split, shards: int, system: System, exchanges: bool
+) -> Peak:
     if shards > 1:
         recipe = _Summing(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)})
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
     on_gpu = recipe.setting.execution.platform == "gpu"
-    splits_sums = system.accelerator.name in ("h100", "h200")
-    return peak_of(traced, split.size, on_gpu, split.whole, splits_sums)
+    is_hopper = system.accelerator.name in ("h100", "h200")
+    return peak_of(
+        traced,
+        split.size,
+        on_gpu,
+        split.whole,
+        splits_sums=is_hopper,
+        exchanges=is_hopper and exchanges,
+    )
 
 
 def _relaid(params: Tree, split: _Split, system: System) -> float:

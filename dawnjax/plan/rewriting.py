@@ -89,3 +89,51 @@ def made_together(
         same = [at for other, at in first.items() if avals[other].shape == shape]
         found[copy] = min((at for at in same if at >= ready), default=own)
     return found
+
+
+def gradients_last(
+    ops: Sequence[Any], summed: str, products: tuple[str, ...], reduced: str, exchanges: bool
+) -> list[Any]:
+    """Ops with what only changes a product into a gradient, such as its dtype, before the sums.
+
+    Where devices exchange sums of the backward pass, as those of a BatchNorm whose groups straddle
+    devices, the products themselves come after the last of these: XLA's `LatencyHidingScheduler`
+    keeps for that time what nothing else waits for.
+
+    Args:
+      summed: Primitive of the ops that sum gradients.
+      products: Primitives of products and convolutions.
+      reduced: Beginning of the primitives of sums.
+    """
+    first = next((place for place, op in enumerate(ops) if op.primitive == summed), 0)
+    maker = {name: place for place, op in enumerate(ops) for name in op.outputs}
+    made_of = [{maker[name] for name in op.inputs if name in maker} for op in ops]
+    readers: dict[int, set[int]] = collections.defaultdict(set)
+    for place, made in enumerate(made_of):
+        for at in made:
+            readers[at].add(place)
+    late: set[int] = set()
+    between: set[int] = set()
+    for place in reversed(range(first)):
+        if all(at >= first or at in between for at in readers[place]):
+            if ops[place].primitive in products:
+                late.add(place)
+            elif not ops[place].primitive.startswith(reduced):
+                between.add(place)
+    needed, found = set(late), [*late]
+    while found:
+        more = made_of[found.pop()] - needed
+        needed |= more
+        found += more
+    sums = (at for at in needed if ops[at].primitive.startswith(reduced))
+    last = max(sums, default=first) if exchanges else 0
+    after = list(range(first))  # the place after which an op comes
+    for place in range(first):
+        if place in late:
+            after[place] = max(place, last)
+        elif place in between and (
+            made_of[place] & late or any(after[at] == first for at in made_of[place])
+        ):
+            after[place] = first
+    order = sorted(range(first), key=lambda place: (after[place], place in late, place))
+    return [*(ops[place] for place in order), *ops[first:]]

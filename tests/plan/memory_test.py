@@ -21,7 +21,7 @@ from dawnjax.models.sharding import gathered
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, Fit
-from dawnjax.plan.heap import heap_bytes
+from dawnjax.plan.heap import heap_bytes, outside
 from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import observations, observed_programs
@@ -72,6 +72,15 @@ def test_a_heap_has_holes_between_arrays_that_live_at_different_times():
     # Each begins at a multiple of 128 bytes.
     assert heap_bytes([(4, 0, 1)] * 3) == 3 * 128
     assert heap_bytes([]) == 0
+
+
+def test_memory_that_an_argument_leaves_free_takes_arrays_before_the_heap():
+    slots = [(1024, 2), (512, 0)]
+    spans = [(512, 1, 4), (512, 3, 5), (1024, 2, 3), (256, 5, 6), (768, 6, 7), (2048, 8, 9)]
+    # The first takes the smaller slot and the second the larger, free from place 3 on; the third
+    # is there earlier, and the last is too large. The rest comes when these are gone.
+    assert outside(slots, spans) == [2, 5]
+    assert outside([], spans) == [*range(6)]
 
 
 def on_gpu(function, *arguments):
@@ -145,6 +154,92 @@ def test_a_loop_counts_its_stacked_results_and_one_round():
     shapes = {buffer.shape for buffer in found.buffers}
     assert shapes >= {(5, 256, 256), (256, 256)}
     assert sum(buffer.num_bytes for buffer in found.buffers) == pytest.approx(found.num_bytes)
+
+
+def test_arrays_that_are_joined_lie_in_memory_and_masks_do_not():
+    def joined(x):
+        return jnp.sum(jnp.sin(jnp.concatenate([x @ x, x])))
+
+    assert peak(joined, MATRIX) == pytest.approx(3 * SIZE, abs=8)
+
+    def masked(x):
+        return jnp.sum(jnp.where(jnp.concatenate([x > 0, x > 1], axis=1)[:, :256], x, 0.0))
+
+    assert peak(masked, MATRIX) == pytest.approx(0, abs=8)
+
+
+def test_what_goes_through_a_barrier_lies_in_memory_and_is_not_known_behind_it():
+    def summed(barrier):
+        def function(x):
+            first = jnp.sin(x)
+            return jnp.sum(first) + jnp.sum(jnp.cos(barrier(barrier(first))))
+
+        return peak(function, MATRIX)
+
+    assert summed(lambda x: x) == pytest.approx(0, abs=256)
+    assert summed(jax.lax.optimization_barrier) == pytest.approx(SIZE, abs=256)
+
+
+def test_a_gpu_writes_what_a_short_sum_reads():
+    def sums(rows, columns, axis):
+        shape = jax.ShapeDtypeStruct((rows, columns), jnp.float32)
+        return on_gpu(lambda x: jnp.sum(jnp.sin(x).sum(axis)), shape)
+
+    assert sums(1024, 64, 0) == pytest.approx(1024 * 64 * 4, rel=0.01)
+    # Split, with enough sums to keep all cores busy, or along the last axis.
+    assert sums(8192, 64, 0) < 1e4 and sums(64, 8192, 0) < 5e4 and sums(1024, 64, 1) < 1e4
+
+    def pairs(x):
+        zero = jnp.float32(0)
+        first, second = jax.lax.reduce(
+            (jnp.sin(x), jnp.cos(x)), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0,)
+        )
+        return jnp.sum(first) + jnp.sum(second)
+
+    assert on_gpu(pairs, MATRIX) == pytest.approx(2 * SIZE, rel=0.02)
+
+
+def test_products_for_gradients_wait_for_the_last_exchange_of_the_backward_pass():
+    def loss(weights, x):
+        for weight in weights:
+            x = x @ weight
+            x = x - jnp.sin(x).sum(0)
+        return jnp.sum(x)
+
+    def step(weights, x):
+        gradients = jax.grad(loss)(weights, x)
+        return jax.tree.map(
+            lambda weight, gradient: weight - checkpoint_name(gradient, SUMMED), weights, gradients
+        )
+
+    narrow = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    rows = jax.ShapeDtypeStruct((8192, 64), jnp.float32)
+    traced = jax.make_jaxpr(step)((narrow,) * 4, rows)
+    at_once, late = (
+        peak_of(traced, bytes_of, on_gpu=True, exchanges=exchanges).num_bytes
+        for exchanges in (False, True)
+    )
+    # Four products, three arrays that the next layers multiply, and a cotangent. Late: these three
+    # with their cotangents, and the first layer's product, its cotangent, and what that becomes.
+    assert at_once == pytest.approx(8 * 8192 * 64 * 4, rel=0.01)
+    assert late == pytest.approx(9 * 8192 * 64 * 4, rel=0.01)
+
+
+def test_a_convolutions_kernel_lies_in_another_layout_until_the_update():
+    shapes = (3, 3, 64, 64), (1, 8, 8, 64)
+    kernel, images = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+
+    def convolved(kernel, images):
+        axes = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=axes)
+
+    def step(kernel, images):
+        gradient = jax.grad(lambda kernel: jnp.sum(jnp.sin(convolved(kernel, images))))(kernel)
+        return kernel - checkpoint_name(gradient, SUMMED)
+
+    # The copy, and what devices sum; the gradient lies where the kernel was.
+    size = bytes_of(kernel.shape, kernel.dtype)
+    assert on_gpu(step, kernel, images) == pytest.approx(2 * size, rel=0.01)
 
 
 @pytest.mark.compiles
