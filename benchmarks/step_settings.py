@@ -146,7 +146,7 @@ _GPT2_SMALL = Flagship(
     limit_per_second=None,
     goal="as fast as PyTorch with flash attention and batched Muon",
     pytorch=True,
-    variants=("base", "cublaslt"),
+    variants=("base", "no_triton_gemm", "cublaslt"),
 )
 
 _SMALL_IMAGES = (
@@ -311,6 +311,7 @@ FLAGSHIPS = {
 VARIANTS = {
     "base": Variant(),
     "memory_kept": Variant(keeps_memory=True),
+    "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
     "cublaslt": Variant(xla_flags="--xla_gpu_enable_cublaslt=true"),
 }
 

@@ -27,6 +27,7 @@ from benchmarks.result_tables.picture import picture
 from benchmarks.result_tables.programs import (
     compilation,
     moved_bytes,
+    plan_before,
     plan_coverage,
     plan_decoders,
     plan_held_out,
@@ -147,6 +148,7 @@ TABLES = {
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
     ),
     "plan_validation": Table((), plan_validation),
+    "plan_before": Table(("plan_before_*.json", "steps_*_nvidia_h200.json"), plan_before),
     "plan_coverage": Table((), plan_coverage),
     "plan_decoders": Table((), plan_decoders),
     "plan_held_out": Table((), plan_held_out),

@@ -103,6 +103,44 @@ def plan_held_out(_: list[tuple[str, Record]]) -> Rows:
     return [head, *([row[0], *row[3:]] for row in rows)]
 
 
+_FITTED_BEFORE = ("imagenet_resnet50", "imagenet_amoebanet_d", "wmt_transformer_big")
+"""Experiments whose steps of an earlier day the fit of `plan_before_nvidia_h200.json` had."""
+
+
+def plan_before(files: list[tuple[str, Record]]) -> Rows:
+    """Predictions that were written before a measurement, beside what it measured."""
+    from dawnjax.plan import planned
+    from dawnjax.plan.checks import ITS_SYSTEM, STEP, Check
+    from dawnjax.plan.interval import Interval
+
+    measured = {}
+    for row in (record["variants"]["base"] for _, record in files if "variants" in record):
+        experiment = row["flags"][0].removeprefix("--experiment=")
+        measured[experiment, row["batch"]] = row
+    head = ["experiment", "batch", "its step in the fit", "predicted", "interval", "measured"]
+    rows = [[*head, "error", "inside", "memory planned", "device's peak"]]
+    for plan in (plan for _, record in files for plan in record.get("plans", {}).values()):
+        row = measured.get((plan["experiment"], plan["global_batch"]))
+        if row is None:
+            continue
+        seconds = row["units_a_step"] / row["units_per_second"]
+        predicted = Interval(**plan["step_seconds"])
+        [cells] = planned.validation_rows(
+            [Check(plan["experiment"], STEP, ITS_SYSTEM, 0.0, predicted, seconds)]
+        )
+        sizes = (plan["memory_bytes"], row["peak_bytes"])
+        rows.append(
+            [
+                f"`{plan['experiment']}`",
+                str(plan["global_batch"]),
+                "of an earlier day" if plan["experiment"] in _FITTED_BEFORE else "no",
+                *cells[3:],
+                *(words.scaled(size, "B") for size in sizes),
+            ]
+        )
+    return rows
+
+
 def plan_decoders(_: list[tuple[str, Record]]) -> Rows:
     """Published steps of decoders, and times, predicted from shapes without their system."""
     from dawnjax.plan import planned, validation

@@ -22,12 +22,14 @@ class Work(NamedTuple):
       flops: FLOPs of their products, times the passes of a precision.
       num_bytes: Bytes read and written.
       runs: Number of kernel launches.
+      has_even_rows: As of an `Op` of a program.
     """
 
     dtype: str
     flops: float
     num_bytes: float
     runs: int
+    has_even_rows: bool
 
 
 class Exchange(NamedTuple):
@@ -70,7 +72,7 @@ class Extract:
 
 def extract_of(program: Program, memory_bytes: int) -> Extract:
     """Extract of a program that `profile.hlo.analyze` counted."""
-    bins: dict[tuple[str, int], list[float]] = {}
+    bins: dict[tuple[str, int, bool], list[float]] = {}
     for op in program.ops.values():
         # Collectives are priced by links and not by memory (`interconnect`).
         if op.name in program.collectives:
@@ -79,7 +81,8 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
         if not flops and not op.num_bytes:
             continue
         intensity = round(BINS_PER_OCTAVE * math.log2(flops / max(1, op.num_bytes))) if flops else 0
-        totals = bins.setdefault((op.product_dtype, intensity), [0.0, 0.0, 0.0])
+        key = (op.product_dtype, intensity, op.has_even_rows)
+        totals = bins.setdefault(key, [0.0, 0.0, 0.0])
         for place, value in enumerate((flops, op.num_bytes, 1)):
             totals[place] += value * op.runs
     exchanges: dict[tuple[str, int, int], list[float]] = {}
@@ -89,7 +92,10 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
         totals[0] += collective.num_bytes * collective.runs
         totals[1] += collective.runs
     return Extract(
-        work=tuple(_work(dtype, *bins[dtype, bin_]) for dtype, bin_ in sorted(bins)),
+        work=tuple(
+            Work(dtype, flops, num_bytes, int(runs), has_even_rows)
+            for (dtype, _, has_even_rows), (flops, num_bytes, runs) in sorted(bins.items())
+        ),
         exchanges=tuple(
             Exchange(
                 kind=kind,
@@ -103,7 +109,3 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
         ),
         memory_bytes=memory_bytes,
     )
-
-
-def _work(dtype: str, flops: float, num_bytes: float, runs: float) -> Work:
-    return Work(dtype=dtype, flops=flops, num_bytes=num_bytes, runs=int(runs))

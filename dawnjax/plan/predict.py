@@ -121,7 +121,7 @@ def needs_larger_share(needs_bytes: float, device: Device) -> str:
 
 LAUNCH_SPREAD = 0.5
 """Standard deviation of the logarithm of a step that is all launches of kernels. No observation is:
-a step of `digits` on an H200, beside nine other processes, took 1.3 to 2.4 ms, predicted 0.76."""
+a step of `digits` on an H200, beside nine other processes, took 1.3 to 2.4 ms, predicted 0.67."""
 
 BETWEEN_SECONDS = 0.17
 """Of a run, besides its steps and evaluations: 0.172 and 0.178 s in the means of 10 and 9 trials on

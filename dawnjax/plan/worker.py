@@ -177,7 +177,7 @@ def train_program(recipe: Any, shapes: Any) -> Any:
     )
     shardings = (jax.tree.map(lambda leaf: leaf.sharding, state), whole)
     jitted = jax.jit(call_of_steps(recipe, 1), out_shardings=shardings, donate_argnums=0)
-    return jitted.lower(*arguments).compile(xla_options(recipe))
+    return program_of(jitted.lower(*arguments), xla_options(recipe))
 
 
 def _evaluate(recipe: Any, shapes: Any, rounds: int) -> dict[str, Any]:
@@ -192,7 +192,28 @@ def _evaluation_program(recipe: Any, shapes: Any) -> Any:
 
     function, arguments = evaluation_call(recipe, shapes)
     jitted = jax.jit(function, out_shardings=replicated(recipe.mesh), donate_argnums=4)
-    return jitted.lower(*arguments).compile(xla_options(recipe))
+    return program_of(jitted.lower(*arguments), xla_options(recipe))
+
+
+_NO_TILE = "Couldn't find output tile sizes"
+"""How XLA refuses a product for whose shape Triton's default tile is none."""
+
+
+def program_of(lowered: Any, options: dict[str, Any]) -> Any:
+    """Compiled program of a function that JAX lowered.
+
+    Without a GPU, XLA tries no kernels and gives each product one default tile of Triton's. Where
+    that fits no shape of a product, all products of the program are cuBLAS's; on a GPU, XLA would
+    have found another tile or taken cuBLAS.
+    """
+    import jax
+
+    try:
+        return lowered.compile(options)
+    except jax.errors.JaxRuntimeError as error:
+        if _NO_TILE not in str(error):
+            raise
+    return lowered.compile({**options, "xla_gpu_enable_triton_gemm": False})
 
 
 def _extract(program: Any, rounds: int) -> dict[str, Any]:

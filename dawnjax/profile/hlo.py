@@ -19,11 +19,10 @@ from dawnjax.profile.hlo_text import (
     Computation,
     Instruction,
     Module,
-    Shape,
     parse_module,
     scope_of,
 )
-from dawnjax.profile.program import COLLECTIVES, Collective, Op, Program
+from dawnjax.profile.program import COLLECTIVES, ROW_BYTES, Collective, Op, Program
 
 # fmt: off
 _FREE = frozenset((
@@ -71,12 +70,13 @@ def analyze(text: str, unknown_rounds: int = 1) -> Program:
 
 
 class _Flops(NamedTuple):
-    """FLOPs of products and of other operations; dtype and passes as of an `Op`."""
+    """FLOPs of products and of other operations; the rest as of an `Op`."""
 
     product: int = 0
     other: int = 0
     dtype: str = ""
     passes: int = 1
+    has_even_rows: bool = True
 
 
 class _Counter:
@@ -240,20 +240,21 @@ class _Counter:
             runs=runs,
             product_dtype=flops.dtype,
             passes=flops.passes,
+            has_even_rows=flops.has_even_rows,
             scope=scope_of(instruction.op_name),
             source_line=self._module.source_line(instruction),
         )
 
     @functools.cache  # noqa: B019  The counter lives as long as one count.
     def _flops(self, name: str) -> _Flops:
-        """FLOPs of a computation; dtype and passes are those of its largest product."""
+        """FLOPs of a computation; dtype, passes and rows are those of its largest product."""
         computation = self._module.computations.get(name)
         if computation is None:
             return _Flops()
         parts = [self._instruction_flops(computation, i) for i in computation.instructions.values()]
         largest = max(parts, key=lambda part: part.product)
         product, rest = sum(part.product for part in parts), sum(part.other for part in parts)
-        return _Flops(product, rest, largest.dtype, largest.passes) if product else _Flops(0, rest)
+        return largest._replace(product=product, other=rest) if product else _Flops(0, rest)
 
     def _instruction_flops(self, computation: Computation, instruction: Instruction) -> _Flops:
         opcode, operands = instruction.opcode, computation.operands(instruction)
@@ -261,7 +262,7 @@ class _Counter:
             return self._flops(instruction.called("calls") or instruction.called("to_apply"))
         if opcode == "dot" and operands:
             contracted = _dims(instruction.attribute("lhs_contracting_dims"))
-            return _product(instruction, operands[0].shapes[0], contracted)
+            return _product(instruction, operands, contracted)
         if opcode == "convolution" and len(operands) == 2:
             lhs, rhs = operands[0].shapes[0], operands[1].shapes[0]
             adds = convolution_multiply_adds(instruction, rhs, instruction.shapes[0], lhs)
@@ -378,14 +379,19 @@ def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) ->
         return _Flops(flops, 0, lhs.dtype, 1)
     dims = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
     if target.startswith(_MATMUL_CALLS) and dims:
-        return _product(instruction, lhs, _dims(dims[1]))
+        return _product(instruction, operands, _dims(dims[1]))
     return _Flops()
 
 
-def _product(instruction: Instruction, lhs: Shape, contracted: list[int]) -> _Flops:
+def _product(
+    instruction: Instruction, operands: list[Instruction], contracted: list[int]
+) -> _Flops:
+    sides = [shape for operand in operands[:2] for shape in operand.shapes[:1]]
+    lhs = sides[0]
     depth = math.prod(lhs.dims[dim] for dim in contracted)
     flops = 2 * instruction.shapes[0].size * depth
-    return _Flops(flops, 0, lhs.dtype, _passes(instruction, lhs.dtype))
+    has_even_rows = all(side.row_bytes % ROW_BYTES == 0 for side in sides)
+    return _Flops(flops, 0, lhs.dtype, _passes(instruction, lhs.dtype), has_even_rows)
 
 
 def _passes(instruction: Instruction, dtype: str) -> int:

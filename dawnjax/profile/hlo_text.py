@@ -22,7 +22,7 @@ _BITS = {
 # fmt: on
 
 # From the start of a word to the next bracket: no long word and no row of brackets takes long.
-_ARRAY = re.compile(r"(?<!\w)([a-z]\w*+)\[([^\[\]]*+)\]")
+_ARRAY = re.compile(r"(?<!\w)([a-z]\w*+)\[([^\[\]]*+)\](?:\{([\d,]*+))?")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([^\s=]+) = (.*)$")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\{\s*$")
 _COMMENT = re.compile(r"/\*.{0,200}?\*/")
@@ -36,10 +36,14 @@ class ProgramTextError(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Dtype, by XLA's name such as `bf16`, and dimensions of an array."""
+    """Dtype, by XLA's name such as `bf16`, and dimensions of an array.
+
+    `minor` is the dimension along which neighbours in memory lie, of more than one element.
+    """
 
     dtype: str
     dims: tuple[int, ...]
+    minor: int = -1
 
     @property
     def size(self) -> int:
@@ -48,8 +52,16 @@ class Shape:
     @property
     def num_bytes(self) -> int:
         """Bytes without the padding of the memory layout."""
+        return self._bytes_of(self.size)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of neighbours in memory, without padding."""
+        return self._bytes_of(self.dims[self.minor] if self.dims else 1)
+
+    def _bytes_of(self, elements: int) -> int:
         bits = _BITS.get(self.dtype, 8 if self.dtype.startswith("f8") else 4)
-        return -(-self.size * bits // 8)
+        return -(-elements * bits // 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,10 +225,12 @@ def _parse_instruction(line: str) -> Instruction | None:
 
 
 def _shapes(text: str) -> Iterator[Shape]:
-    for dtype, dims in _ARRAY.findall(re.sub(r"\{[^{}]*\}", "", text)):  # without layouts
+    for dtype, dims, layout in _ARRAY.findall(text):
         # A bounded dynamic dimension is printed as `<=8`.
         sizes = tuple(int(size.lstrip("<=")) for size in dims.split(",") if size)
-        yield Shape(dtype, sizes)
+        order = (int(place[:3]) for place in layout.split(",") if place)
+        minor = next((i for i in order if i < len(sizes) and sizes[i] > 1), -1)
+        yield Shape(dtype, sizes, minor)
 
 
 def _operand_names(text: str) -> Iterator[str]:

@@ -13,6 +13,11 @@ COLLECTIVES = (
     "collective-broadcast",
 )
 
+ROW_BYTES = 16
+"""A GPU's tensor cores read rows of matrices that are multiples of it. Source: CUDA C++ Programming
+Guide, "Tensor Memory Accelerator": strides of arrays in global memory.
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Op:
@@ -24,6 +29,7 @@ class Op:
       runs: Runs in one call of the program.
       product_dtype: Dtype of the products' operands; empty without products.
       passes: Hardware products that make one product of this precision.
+      has_even_rows: Whether rows of the products' operands are multiples of `ROW_BYTES`.
       scope: Named scopes of its trace, such as `stage_1_block_1/conv_1`.
       source_line: `file:line`; empty where unknown.
     """
@@ -38,6 +44,7 @@ class Op:
     passes: int
     scope: str
     source_line: str
+    has_even_rows: bool = True
 
     @property
     def flops(self) -> int:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 
+import jax
 import pytest
 from official_figures import mlperf_rows
 from plan_parts import programs, work
@@ -14,13 +15,13 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_product
 from dawnjax.plan import efficiency, epochs, extract
 from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.extract import Exchange, Extract
+from dawnjax.plan.extract import Exchange, Extract, Work
 from dawnjax.plan.interconnect import exchange_seconds
 from dawnjax.plan.observations import observations
 from dawnjax.plan.predict import BETWEEN_SECONDS, evaluations_until, predict, train_seconds
 from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import accelerators, parse_system
-from dawnjax.plan.worker import reason_of
+from dawnjax.plan.worker import program_of, reason_of
 from dawnjax.profile.hlo import analyze
 
 PERFECT = Efficiency(
@@ -184,6 +185,28 @@ def test_an_extract_sums_what_the_program_does():
     assert kept.exchanges == (all_reduce(4, 4000),)
     assert [work.dtype for work in kept.work] == ["", "bf16"]
     assert records.decode(json.dumps(records.plain(kept)), extract.Extract) == kept
+
+
+def test_products_of_uneven_rows_take_longer_on_tensor_cores_alone():
+    apart = analyze(HLO.replace("256", "255"))
+    kept = [row for row in extract.extract_of(apart, 123).work if row.dtype]
+    assert [row.has_even_rows for row in kept] == [False]
+    for name, dtype, ratio in (
+        ("h100", "bf16", 0.3),
+        ("h100", "f32", 0.3),
+        ("v100", "f32", 1.0),
+        ("v5e", "bf16", 1.0),
+    ):
+        even, uneven = (
+            Extract(work=(Work(dtype, 1e15, 0, 1, is_even),), exchanges=(), memory_bytes=0)
+            for is_even in (True, False)
+        )
+        device = accelerators()[name].device
+        seconds = [
+            efficiency.compute_seconds(program, device, PERFECT)[efficiency.PRODUCTS]
+            for program in (even, uneven)
+        ]
+        assert seconds[0] / seconds[1] == pytest.approx(ratio), (name, dtype)
 
 
 def test_a_loop_of_unknown_length_runs_as_often_as_it_is_told():
@@ -350,6 +373,29 @@ def test_a_model_that_does_not_fit_says_by_how_much():
     message = "memory required for HLO temporaries (44.50G) exceeds available HBM (15.48G)."
     assert reason_of(message).startswith("does not fit: a device needs 47.78 GB and has 16.62 GB")
     assert reason_of("\n first\nsecond") == "the compiler refuses: first"
+
+
+class Lowered:
+    """A function in JAX's form, which the compiler refuses with a message while it uses Triton."""
+
+    def __init__(self, message: str):
+        self.message, self.tried = message, []
+
+    def compile(self, options):
+        self.tried.append(options)
+        if options.get("xla_gpu_enable_triton_gemm", True):
+            raise jax.errors.JaxRuntimeError(self.message)
+        return "program"
+
+
+def test_a_product_without_a_default_tile_is_compiled_without_triton():
+    refused = Lowered("INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.241")
+    assert program_of(refused, {"a": 1}) == "program"
+    assert refused.tried == [{"a": 1}, {"a": 1, "xla_gpu_enable_triton_gemm": False}]
+    other = Lowered("RESOURCE_EXHAUSTED: Out of memory")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Out of memory"):
+        program_of(other, {})
+    assert other.tried == [{}]
 
 
 def test_observations_are_the_official_results():

@@ -155,6 +155,25 @@ custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":{
 
 
 @pytest.mark.parametrize(
+    ("operand", "is_even"),
+    [
+        ("bf16[8,64]{1,0}", True),
+        ("bf16[8,60]{1,0:T(8,128)(2,1)}", False),  # 120 bytes
+        ("f32[8,60]{1,0}", True),
+        ("bf16[8,60]{0,1}", True),  # columns of 8 lie together
+        ("bf16[8,64,1]{2,1,0}", True),
+    ],
+)
+def test_rows_of_products_are_multiples_of_16_bytes_or_are_told(operand, is_even):
+    depth = 60 if "60" in operand else 64
+    counted = program(f"""
+  %p = {operand} parameter(0)
+  %q = {operand[:4].rstrip("[")}[{depth},8]{{1,0}} parameter(1)
+  ROOT %d = f32[8,8]{{1,0}} dot(%p, %q), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}""")
+    assert counted.ops["d"].has_even_rows == is_even
+
+
+@pytest.mark.parametrize(
     ("kind", "mask", "window", "products", "seen"),
     [
         ("ScaleBiasSoftmax", "NO_MASK", 0, 2, 4 * 6),

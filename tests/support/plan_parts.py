@@ -5,7 +5,7 @@ from dawnjax.plan.extract import Extract, Work
 
 
 def work(flops, num_bytes, runs=1):
-    return Work(dtype="bf16" if flops else "", flops=flops, num_bytes=num_bytes, runs=runs)
+    return Work("bf16" if flops else "", flops, num_bytes, runs, has_even_rows=True)
 
 
 def programs(*, memory_bytes: int = 10**9, flops: float | None = 1e12):
