@@ -1,6 +1,8 @@
 """Steps that both sides of the step benchmark compute: flags, shapes and variants.
 
-python -m benchmarks.step_settings resnet50     # prints the flags of its step, one a line
+    python -m benchmarks.step_settings resnet50
+
+prints the flags of its step, one a line.
 """
 
 import dataclasses
