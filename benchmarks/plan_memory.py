@@ -3,32 +3,25 @@
     DAWNJAX_DATA=data python -m benchmarks plan_memory [--on=h100] [EXPERIMENT ...]
 
 It needs `pip install -e '.[plan]'` and no accelerator. Each experiment's step, of the stage that
-needs most, is compiled for devices that are not here, up to the assignment of memory: making the
-kernels takes most of the time and changes no byte. Experiments whose data are neither here nor
-published, and those that the compiler refuses, get a row with the reason. Rows that the file has of
-other experiments stay. `--predict_only` keeps XLA's figures and predicts anew.
+needs most, is compiled for devices that are not here, as a plan does it. Experiments whose data are
+neither here nor published, and those that the compiler refuses, get a row with the reason. Rows
+that the file has of other experiments stay. `--predict_only` keeps XLA's figures and predicts anew.
 """
 
 import argparse
 import contextlib
 import importlib.metadata
 import json
-import re
 import sys
-import tempfile
-import threading
-import time
-from pathlib import Path
 from typing import Any
 
-from benchmarks import harness, workers
+from benchmarks import harness
 from benchmarks.result_tables.programs import plan_memory_cells
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.plan import compilers, worker
-from dawnjax.plan.compiled import spec_of
+from dawnjax.plan import compiled
 from dawnjax.plan.systems import parse_system
 
 DEVICES = 8
@@ -50,13 +43,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--on", default="h100", help="accelerator, as of dawnjax plan")
-    parser.add_argument("--limit_seconds", type=float, default=600, help="of one compilation")
     parser.add_argument("--predict_only", action="store_true")
-    parser.add_argument("--compile", metavar="REQUEST", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.compile:
-        print(json.dumps(_compiled(**json.loads(arguments.compile))), flush=True)
-        return 0
     name = f"plan_memory_{arguments.on}"
     rows = {known: {"experiment": known, "system": "", "flags": []} for known in experiment_names()}
     rows |= earlier_rows(name)
@@ -67,7 +55,7 @@ def main() -> int:
             earlier = rows[experiment]
             row["xla"] = earlier.get("xla") if earlier.get("stage") == row.get("stage") else None
         elif "reason" not in row:
-            row |= _of_compiler(row, arguments.limit_seconds)
+            row |= _of_compiler(row)
         rows[experiment] = row
         results.add(rows=[rows[known] for known in sorted(rows)])
         print(*plan_memory_cells(row), sep="  ", flush=True)
@@ -103,7 +91,7 @@ def _row(experiment: str, accelerator: str) -> dict[str, Any]:
     row = {"experiment": experiment, "system": system.name, "flags": list(flags)}
     try:
         request, _ = parse_request("plan", argv)
-        spec, _ = spec_of(request.experiment.data)
+        spec, _ = compiled.spec_of(request.experiment.data)
         memory = step_memory(request.experiment, spec, request.options.mesh, system)
     # Whatever ends one experiment must not cost the rows of the others.
     except (ConfigError, RunError, DataError, ValueError, ImportError) as error:
@@ -125,70 +113,14 @@ def _row(experiment: str, accelerator: str) -> dict[str, Any]:
     }
 
 
-def _of_compiler(row: dict[str, Any], limit_seconds: float) -> dict[str, Any]:
-    """XLA's figures, from a process with the compiler's environment; or the reason for none."""
-    environment = compilers.environment(parse_system(row["system"]).accelerator.device.platform)
-    with tempfile.TemporaryDirectory() as folder:
-        request = {
-            "argv": [f"--experiment={row['experiment']}", *row["flags"]],
-            "system": row["system"],
-            "stage": row["stage"],
-            "folder": folder,
-        }
-        asked = f"--compile={json.dumps(request)}"
-        dumps = f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=single"
-        environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {dumps}"
-        command = [sys.executable, "-m", "benchmarks.plan_memory", asked]
-        try:
-            started = workers.Worker(command, limit_seconds=limit_seconds, environment=environment)
-        except workers.SideFailed as failure:
-            return {"reason": worker.reason_of(str(failure))}
-        started.close()
-    return {"xla": started.ready}
-
-
-def _tell_assigned(folder: str) -> None:
-    """Print the memory that XLA assigned, as soon as its report is there."""
-    while not list(Path(folder).glob("*memory-usage-report.txt")):
-        time.sleep(0.2)
-    [assigned] = Path(folder).glob("*-buffer-assignment.txt")
-    print(json.dumps(assigned_bytes(assigned.read_text())), flush=True)
-
-
-def assigned_bytes(text: str) -> dict[str, int]:
-    """Bytes on a device by XLA's text of a buffer assignment, as `memory_analysis` counts them."""
-    found = {"num_bytes": 0, "arguments": 0, "outputs": 0, "temporaries": 0}
-    for size, kind in re.findall(r"^allocation \d+: size (\d+), (.*):$", text, re.MULTILINE):
-        name = {"para": "arguments", "prea": "temporaries"}.get(kind[:4], "outputs")
-        # A constant belongs to the code; what is local to a thread lies in registers.
-        if not kind.startswith(("constant", "thread-local")):
-            found["num_bytes"] += int(size)
-            found[name] += int(size)
-    return found
-
-
-def _compiled(argv: list[str], system: str, stage: int, folder: str) -> dict[str, int]:
-    """Bytes that XLA says that a step needs on a device.
-
-    A compiler that says so before it is done is not waited for: the reader of the line ends it.
-    """
-    from dawnjax.feed import InputShapes
-
-    threading.Thread(target=_tell_assigned, args=(folder,), daemon=True).start()
-
-    recipes, batch, _ = worker.recipes_of(argv, parse_system(system))
-    recipe = recipes[stage]
-    shapes = InputShapes(recipe.experiment, recipe.spec, "host", batch)
-    program = worker.train_program(recipe, shapes)
-    memory = program.memory_analysis()
-    return {
-        "num_bytes": worker.memory_bytes(program),
-        "arguments": memory.argument_size_in_bytes,
-        "outputs": memory.output_size_in_bytes,
-        "shared": memory.alias_size_in_bytes,
-        "temporaries": memory.temp_size_in_bytes,
-        "code": memory.generated_code_size_in_bytes,
-    }
+def _of_compiler(row: dict[str, Any]) -> dict[str, Any]:
+    """XLA's figure of the step, or the reason for none."""
+    argv = [f"--experiment={row['experiment']}", *row["flags"]]
+    try:
+        answer = compiled.answer_of_compiler(argv, parse_system(row["system"]), part=row["stage"])
+    except RunError as error:
+        return {"reason": str(error)}
+    return answer if "reason" in answer else {"xla": {"num_bytes": answer["memory_bytes"]}}
 
 
 if __name__ == "__main__":

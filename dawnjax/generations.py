@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 import jax
 
@@ -19,29 +19,40 @@ from dawnjax.train_step import Recipe, TrainState, key_shape
 
 Programs = Mapping[str, Callable[..., Tree]]
 
+MADE = 2
+"""Place of `made` among the arguments of a call, whose memory its result takes over."""
 
-def compile_generation(recipe: Recipe, record: Record) -> Programs:
-    """Program of each phase that makes examples, by name; empty where the data have them.
 
-    Each takes `(params, batch_stats, made, root_key)` and returns the next `made` in its memory.
-    None is run before the clock starts: a call may take longer than all else there.
+def generation_calls(recipe: Recipe) -> Iterator[tuple[str, Callable[..., Tree], tuple, Any]]:
+    """Phase, function, shapes of its arguments and sharding of each call that makes examples.
+
+    Each takes `(params, batch_stats, made, root_key)` and returns the next `made`, which may take
+    over the memory of the last one. There is none where the data have the examples.
     """
     task = recipe.experiment.task
     if not isinstance(task, GeneratingTask):
-        return {}
+        return
     state, whole = state_shapes(recipe), replicated(recipe.mesh)
     arguments = (state.params, state.batch_stats, state.made, placed(key_shape(), whole))
-    programs = {}
     for phase, _ in task.calls():
         if phase not in GENERATION_PHASES:
             known = " or ".join(GENERATION_PHASES)
             raise ConfigError(
                 f"task={task.TAG}: calls() names a phase {phase!r}; it must be {known}"
             )
-        call = _one_call(recipe, task, phase)
-        # At LLVM's highest level, whatever the batch: a search then takes 0.71 of the CPU time.
-        programs[phase] = compile_program(phase, call, arguments, whole, (2,), record)
-    return programs
+        yield phase, _one_call(recipe, task, phase), arguments, whole
+
+
+def compile_generation(recipe: Recipe, record: Record) -> Programs:
+    """Program of each phase that makes examples, by name.
+
+    None is run before the clock starts: a call may take longer than all else there.
+    """
+    # At LLVM's highest level, whatever the batch: a search then takes 0.71 of the CPU time.
+    return {
+        phase: compile_program(phase, call, arguments, whole, (MADE,), record)
+        for phase, call, arguments, whole in generation_calls(recipe)
+    }
 
 
 def flops_of_generation(recipe: Recipe) -> float:

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -188,17 +189,30 @@ def _read(file: Path, made_of: Mapping[str, str]) -> dict[str, Any]:
 
 
 def answer_of_compiler(
-    argv: Sequence[str], system: System, watch: Watch = nullcontext
+    argv: Sequence[str], system: System, watch: Watch = nullcontext, part: int | None = None
 ) -> dict[str, Any]:
-    """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed."""
+    """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed.
+
+    Args:
+      part: The stage whose train step alone is compiled; None for all programs.
+    """
     environment = compilers.environment(system.accelerator.device.platform)
-    request = json.dumps({"argv": list(argv), "system": _full_name(system)})
+    # A compiler that is killed may leave files behind that appear while they are removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        request = {"argv": list(argv), "system": _full_name(system), "folder": folder, "part": part}
+        return asked(request, environment, watch)
+
+
+def asked(
+    request: Mapping[str, Any], environment: Mapping[str, str], watch: Watch = nullcontext
+) -> dict[str, Any]:
+    """JSON answer of `worker.py` to a request, or a `reason`."""
     command, pipe = [sys.executable, "-m", "dawnjax.plan.worker"], subprocess.PIPE
     # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
     child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
     with child, watch():
         try:
-            out, err = child.communicate(request.encode(), timeout=COMPILE_SECONDS)
+            out, err = child.communicate(json.dumps(request).encode(), timeout=COMPILE_SECONDS)
         except subprocess.TimeoutExpired:
             return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
         finally:
@@ -259,7 +273,8 @@ def _source_hash() -> str:
         if Path(folder).name in _NOT_IN_PROGRAMS:
             continue
         if Path(folder).name == "plan":
-            names = ["compilers.py", "extract.py", "gpus.csv", "systems.py", "worker.py"]
+            names = ["assigned.py", "compilers.py", "extract.py", "gpus.csv", "systems.py"]
+            names.append("worker.py")
         for name in sorted(names):
             if name.endswith((".py", ".csv")):
                 digest.update(Path(folder, name).read_bytes())

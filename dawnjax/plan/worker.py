@@ -2,17 +2,27 @@
 
     python -m dawnjax.plan.worker < request.json
 
-The request is `{"argv": [...], "system": NAME}`. The answer is one JSON object with the extracts
-of the train and evaluation steps, or with the memory of each program where a task makes its
-examples, or with a `reason`.
+The request is `{"argv": [...], "system": NAME, "folder": NAME, "part": null}`. The answer is one
+JSON object with the extracts of the train and evaluation steps, or with the memory of each program
+where a task makes its examples, or with a `reason`. XLA writes into the folder, which whoever asks
+removes.
+
+A compilation ends with its process (`assigned.py`), so programs but the last stage's are asked of
+another worker each, by `part`: a stage's number or `EVALUATION`.
 """
 
+import concurrent.futures
+import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.plan import compiled
+from dawnjax.plan.assigned import Assigned, assigned, leave
 from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.extract import extract_of
 from dawnjax.plan.predict import does_not_fit
@@ -22,17 +32,20 @@ if TYPE_CHECKING:
     from dawnjax.train_step import Recipe
 
 
-def main() -> int:
+EVALUATION = -1
+
+
+def main() -> None:
     """Answer the request; a failure of the compiler is an answer too."""
     request = records.load_json(sys.stdin.read())
     try:
-        answer = compile_programs(request["argv"], parse_system(request["system"]))
+        answer = compile_programs(request)
     except (ConfigError, RunError) as error:
         answer = {"reason": str(error)}
     except Exception as error:  # the compiler is another's: whatever it raises is its answer
         answer = {"reason": reason_of(str(error) or type(error).__name__)}
     print(records.json_text(answer))
-    return 0
+    leave()
 
 
 def reason_of(message: str) -> str:
@@ -87,42 +100,70 @@ def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, st
     return recipes, batch, note
 
 
-def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
-    """JSON fields of `compiled.Programs`, or of `generating.Answer`."""
-    import jax
-
+def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON fields of `compiled.Programs`, or of `generating.Answer`; of one program for a part."""
     from dawnjax.feed import InputShapes
     from dawnjax.machine.mesh import batch_shards
 
-    recipes, batch, note = recipes_of(argv, system)
+    recipes, batch, note = recipes_of(request["argv"], parse_system(request["system"]))
     spec, shards = recipes[0].spec, batch_shards(recipes[0].mesh)
-    if recipes[0].experiment.task.makes_examples:
-        shapes = InputShapes(recipes[0].experiment, spec, "host", batch)
-        return {"memory_bytes": _memory_of_each(recipes[0], shapes)}
-    stages = []
+    shapes = [InputShapes(recipe.experiment, spec, "host", batch) for recipe in recipes]
     for recipe in recipes:
         rows = recipe.experiment.global_batch_size
         if rows % shards:
             raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
-        shapes = InputShapes(recipe.experiment, spec, "host", batch)
-        stages.append(
-            {
-                "steps": recipe.span.last_step - recipe.span.first_step,
-                "examples_per_step": rows,
-                "train": _train(recipe, shapes),
-            }
-        )
-    params = recipes[-1].abstract_state.params
-    last_shapes = InputShapes(recipes[-1].experiment, spec, "host", batch)
+    folder, part, last = Path(request["folder"]), request["part"], len(recipes) - 1
+    if part == EVALUATION:
+        program = evaluation_program(recipes[last], shapes[last], folder)
+        return _extract(program, max(_longest(spec), 1))
+    if part is not None:
+        return _extract(train_program(recipes[part], shapes[part], folder), 1)
+    if recipes[last].experiment.task.makes_examples:
+        return {"memory_bytes": _memory_of_each(recipes[last], shapes[last], folder)}
     return {
-        "stages": stages,
-        "evaluate": _evaluate(recipes[-1], last_shapes, max(_longest(spec), 1)),
+        **_all_programs(request, recipes, shapes[last]),
         "eval_batches": -(-spec.num_eval_examples // batch),
         "train_examples": spec.num_train_examples,
-        "model_flops_per_example": model_flops(recipes[-1]),
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "data_note": note,
     }
+
+
+def _all_programs(
+    request: Mapping[str, Any], recipes: Sequence["Recipe"], shapes: Any
+) -> dict[str, Any]:
+    """Extracts of the steps, and what is counted of the last stage, whose step is compiled here."""
+    import jax
+
+    *before, last = recipes
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    others = [pool.submit(_other, request, part) for part in (*range(len(before)), EVALUATION)]
+    try:
+        train = _extract(train_program(last, shapes, Path(request["folder"], "last")), 1)
+        counts = {
+            "model_flops_per_example": model_flops(last),
+            "parameters": sum(leaf.size for leaf in jax.tree.leaves(last.abstract_state.params)),
+        }
+        *earlier, evaluate = [other.result() for other in others]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    stages = [
+        {
+            "steps": recipe.span.last_step - recipe.span.first_step,
+            "examples_per_step": recipe.experiment.global_batch_size,
+            "train": extract,
+        }
+        for recipe, extract in zip(recipes, (*earlier, train), strict=True)
+    ]
+    return {"stages": stages, "evaluate": evaluate, **counts}
+
+
+def _other(request: Mapping[str, Any], part: int) -> dict[str, Any]:
+    """Extract of another program, from a worker of its own; RunError with its reason."""
+    own = {**request, "part": part, "folder": f"{request['folder']}/{part}"}
+    answer = compiled.asked(own, dict(os.environ))
+    if "reason" in answer:
+        raise RunError(answer["reason"])
+    return answer
 
 
 def model_flops(recipe: Any) -> float | None:
@@ -141,24 +182,25 @@ def _longest(spec: Any) -> int:
     return max((shape[0] for shape in shapes if len(shape) == 1), default=0)
 
 
-def _memory_of_each(recipe: Any, shapes: Any) -> dict[str, int]:
+def _memory_of_each(recipe: Any, shapes: Any, folder: Path) -> dict[str, int]:
     """Bytes of a device that each program of a task that makes its examples needs."""
-    from dawnjax.generations import compile_generation
+    import jax
+
+    from dawnjax.generations import MADE, generation_calls
 
     programs = {
-        **compile_generation(recipe, lambda *_: None),
-        "train": train_program(recipe, shapes),
-        "evaluation": _evaluation_program(recipe, shapes),
+        phase: _program(
+            jax.jit(call, out_shardings=whole, donate_argnums=MADE), arguments, {}, folder / phase
+        )
+        for phase, call, arguments, whole in generation_calls(recipe)
     }
-    return {name: memory_bytes(program) for name, program in programs.items()}
+    programs["train"] = train_program(recipe, shapes, folder / "train")
+    programs["evaluation"] = evaluation_program(recipe, shapes, folder / "evaluation")
+    return {name: program.num_bytes for name, program in programs.items()}
 
 
-def _train(recipe: Any, shapes: Any) -> dict[str, Any]:
-    return _extract(train_program(recipe, shapes), 1)
-
-
-def train_program(recipe: Any, shapes: Any) -> Any:
-    """Compiled train step of a recipe, without any other step in its call."""
+def train_program(recipe: Any, shapes: Any, folder: Path) -> Assigned:
+    """Train step of a recipe, without any other step in its call."""
     import jax
     import jax.numpy as jnp
 
@@ -177,14 +219,11 @@ def train_program(recipe: Any, shapes: Any) -> Any:
     )
     shardings = (jax.tree.map(lambda leaf: leaf.sharding, state), whole)
     jitted = jax.jit(call_of_steps(recipe, 1), out_shardings=shardings, donate_argnums=0)
-    return program_of(jitted.lower(*arguments), xla_options(recipe))
+    return _program(jitted, arguments, xla_options(recipe), folder)
 
 
-def _evaluate(recipe: Any, shapes: Any, rounds: int) -> dict[str, Any]:
-    return _extract(_evaluation_program(recipe, shapes), rounds)
-
-
-def _evaluation_program(recipe: Any, shapes: Any) -> Any:
+def evaluation_program(recipe: Any, shapes: Any, folder: Path) -> Assigned:
+    """Evaluation of one batch."""
     import jax
 
     from dawnjax.machine.mesh import replicated
@@ -192,15 +231,19 @@ def _evaluation_program(recipe: Any, shapes: Any) -> Any:
 
     function, arguments = evaluation_call(recipe, shapes)
     jitted = jax.jit(function, out_shardings=replicated(recipe.mesh), donate_argnums=4)
-    return program_of(jitted.lower(*arguments), xla_options(recipe))
+    return _program(jitted, arguments, xla_options(recipe), folder)
 
 
 _NO_TILE = "Couldn't find output tile sizes"
 """How XLA refuses a product for whose shape Triton's default tile is none."""
 
 
-def program_of(lowered: Any, options: dict[str, Any]) -> Any:
-    """Compiled program of a function that JAX lowered.
+def _program(jitted: Any, arguments: Any, options: dict[str, Any], folder: Path) -> Assigned:
+    return program_of(jitted.lower(*arguments), options, folder)
+
+
+def program_of(lowered: Any, options: dict[str, Any], folder: Path) -> Assigned:
+    """Program of a function that JAX lowered.
 
     Without a GPU, XLA tries no kernels and gives each product one default tile of Triton's. Where
     that fits no shape of a product, all products of the program are cuBLAS's; on a GPU, XLA would
@@ -209,28 +252,18 @@ def program_of(lowered: Any, options: dict[str, Any]) -> Any:
     import jax
 
     try:
-        return lowered.compile(options)
+        return assigned(lowered, options, folder / "first")
     except jax.errors.JaxRuntimeError as error:
         if _NO_TILE not in str(error):
             raise
-    return lowered.compile({**options, "xla_gpu_enable_triton_gemm": False})
+    return assigned(lowered, {**options, "xla_gpu_enable_triton_gemm": False}, folder / "second")
 
 
-def _extract(program: Any, rounds: int) -> dict[str, Any]:
+def _extract(program: Assigned, rounds: int) -> dict[str, Any]:
     from dawnjax.profile.hlo import analyze
 
-    work = analyze(program.as_text() or "", rounds)
-    return records.plain(extract_of(work, memory_bytes(program)))
-
-
-def memory_bytes(program: Any) -> int:
-    """Bytes of a device that a compiled program needs at its peak, by XLA's own count."""
-    memory = program.memory_analysis()
-    peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
-    peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
-    # Donated arguments share memory with outputs and would count twice.
-    return peak - memory.alias_size_in_bytes
+    return records.plain(extract_of(analyze(program.text, rounds), program.num_bytes))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -43,18 +43,3 @@ def test_rows_of_other_versions_are_not_kept(tmp_path, monkeypatch):
     assert plan_memory.earlier_rows(file.stem)["a"]["xla"] == {"num_bytes": 1}
     file.write_text(json.dumps({**record, "packages": {"jax": "0.0"}}))
     assert plan_memory.earlier_rows(file.stem) == {}
-
-
-def test_an_assignment_counts_what_lies_in_a_devices_memory():
-    text = """BufferAssignment:
-allocation 0: size 400, parameter 8, shape |f32[100]| at ShapeIndex {}, maybe-live-out:
- value: <1 param.24 @0> (size=400,offset=0): f32[100]{0}
-allocation 1: size 64, output shape is |(s32[], f32[100])|, maybe-live-out:
-allocation 2: size 4, maybe-live-out:
-allocation 3: size 32, constant:
-allocation 4: size 4, thread-local:
-allocation 5: size 1000, preallocated-temp:
-"""
-    assert plan_memory.assigned_bytes(text) == {
-        "num_bytes": 1468, "arguments": 400, "outputs": 68, "temporaries": 1000
-    }  # fmt: skip

@@ -240,7 +240,7 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
 def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):
     monkeypatch.setattr(worker, "described_devices", lambda _: pytest.fail("it compiles"))
     with pytest.raises(ConfigError, match="mesh.model=2 must be 1"):
-        worker.compile_programs(["--experiment=digits", "--mesh.model=2"], parse_system("v3:8"))
+        worker.recipes_of(["--experiment=digits", "--mesh.model=2"], parse_system("v3:8"))
 
 
 def test_keys_in_a_ring_are_another_program(capsys):

@@ -1,6 +1,7 @@
 """Plans: systems, what is kept of a program, the model of a step, and the command."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -13,7 +14,7 @@ from dawnjax import records
 from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_product
-from dawnjax.plan import efficiency, epochs, extract
+from dawnjax.plan import efficiency, epochs, extract, worker
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.extract import Exchange, Extract, Work
 from dawnjax.plan.interconnect import exchange_seconds
@@ -21,7 +22,7 @@ from dawnjax.plan.observations import observations
 from dawnjax.plan.predict import BETWEEN_SECONDS, evaluations_until, predict, train_seconds
 from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import accelerators, parse_system
-from dawnjax.plan.worker import program_of, reason_of
+from dawnjax.plan.worker import reason_of
 from dawnjax.profile.hlo import analyze
 
 PERFECT = Efficiency(
@@ -375,27 +376,36 @@ def test_a_model_that_does_not_fit_says_by_how_much():
     assert reason_of("\n first\nsecond") == "the compiler refuses: first"
 
 
-class Lowered:
-    """A function in JAX's form, which the compiler refuses with a message while it uses Triton."""
+@pytest.fixture
+def refuses_triton(monkeypatch):
+    """A compiler's message to each program that may use Triton, and the options tried."""
+    tried = []
 
-    def __init__(self, message: str):
-        self.message, self.tried = message, []
-
-    def compile(self, options):
-        self.tried.append(options)
+    def refused(message, lowered, options, folder):
+        folder.mkdir()  # XLA's files of two programs must not meet
+        tried.append(options)
         if options.get("xla_gpu_enable_triton_gemm", True):
-            raise jax.errors.JaxRuntimeError(self.message)
+            raise jax.errors.JaxRuntimeError(message)
         return "program"
 
+    def by(message):
+        monkeypatch.setattr(worker, "assigned", functools.partial(refused, message))
+        return tried
 
-def test_a_product_without_a_default_tile_is_compiled_without_triton():
-    refused = Lowered("INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.241")
-    assert program_of(refused, {"a": 1}) == "program"
-    assert refused.tried == [{"a": 1}, {"a": 1, "xla_gpu_enable_triton_gemm": False}]
-    other = Lowered("RESOURCE_EXHAUSTED: Out of memory")
+    return by
+
+
+def test_a_product_without_a_default_tile_is_compiled_without_triton(refuses_triton, tmp_path):
+    tried = refuses_triton("INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.241")
+    assert worker.program_of(None, {"a": 1}, tmp_path) == "program"
+    assert tried == [{"a": 1}, {"a": 1, "xla_gpu_enable_triton_gemm": False}]
+
+
+def test_another_refusal_of_the_compiler_is_not_tried_again(refuses_triton, tmp_path):
+    tried = refuses_triton("RESOURCE_EXHAUSTED: Out of memory")
     with pytest.raises(jax.errors.JaxRuntimeError, match="Out of memory"):
-        program_of(other, {})
-    assert other.tried == [{}]
+        worker.program_of(None, {}, tmp_path)
+    assert tried == [{}]
 
 
 def test_observations_are_the_official_results():

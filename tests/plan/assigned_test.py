@@ -1,0 +1,112 @@
+"""A program that XLA has not compiled to the end: its text, its memory, and its failures."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dawnjax.errors import RunError
+from dawnjax.plan import compilers
+from dawnjax.plan.assigned import assigned, assigned_bytes
+from dawnjax.plan.systems import parse_system
+
+ASSIGNMENT = """BufferAssignment:
+allocation 0: size 400, parameter 8, shape |f32[100]| at ShapeIndex {}, maybe-live-out:
+ value: <1 param.24 @0> (size=400,offset=0): f32[100]{0}
+allocation 1: size 64, output shape is |(s32[], f32[100])|, maybe-live-out:
+allocation 2: size 4, maybe-live-out:
+allocation 3: size 32, constant:
+allocation 4: size 4, thread-local:
+allocation 5: size 1000, preallocated-temp:
+allocation 6: size 8, color 6, preallocated-temp:
+"""
+
+
+def test_an_assignment_counts_what_lies_in_a_devices_memory():
+    assert assigned_bytes(ASSIGNMENT) == 1476
+
+
+class Lowered:
+    """A function in JAX's form; a thread compiles it and writes XLA's files."""
+
+    def __init__(self, files=(), seconds: float = 0.0, failure: Exception | None = None):
+        self.files, self.seconds, self.failure = files, seconds, failure
+
+    def compile(self, options):
+        for name, text in self.files:
+            with open(f"{options['xla_dump_to']}/{name}", "w") as file:
+                file.write(text)
+        time.sleep(self.seconds)
+        if self.failure is not None:
+            raise self.failure
+
+
+NAME = "module_1.jit_single.gpu_after_optimizations"
+FILES = ((f"{NAME}.txt", "HloModule"), (f"{NAME}-buffer-assignment.txt", ASSIGNMENT))
+
+
+@pytest.mark.parametrize(
+    "later", ["m.0.ir-no-opt.ll", "m.after_optimizations_after_buffer_assignment.txt"]
+)
+def test_kernels_are_not_waited_for(later, tmp_path):
+    lowered = Lowered((*FILES, (later, "")), seconds=60, failure=ValueError("too late"))
+    started = time.monotonic()
+    found = assigned(lowered, {}, tmp_path / "new")
+    assert time.monotonic() - started < 30
+    assert (found.text, found.num_bytes) == ("HloModule", 1476)
+
+
+def test_a_program_without_kernels_is_read_when_it_is_compiled(tmp_path):
+    assert assigned(Lowered(FILES), {}, tmp_path / "new").text == "HloModule"
+
+
+def test_a_compiler_that_fails_is_said_to(tmp_path):
+    with pytest.raises(ValueError, match="out of memory"):
+        assigned(Lowered(FILES, failure=ValueError("out of memory")), {}, tmp_path / "a")
+    with pytest.raises(RunError, match="is the temporary folder full"):
+        assigned(Lowered(), {}, tmp_path / "b")
+
+
+TO_THE_END = """
+import json, sys
+from pathlib import Path
+from dawnjax.feed import InputShapes
+from dawnjax.plan import worker
+from dawnjax.plan.systems import parse_system
+
+compiled = []
+def both(lowered, options, folder):
+    compiled.append(lowered.compile(options))
+    return in_part(lowered, options, folder)
+
+in_part, worker.assigned = worker.assigned, both
+recipes, batch, _ = worker.recipes_of(["--experiment=digits"], parse_system(sys.argv[1]))
+shapes = InputShapes(recipes[0].experiment, recipes[0].spec, "host", batch)
+part = worker.train_program(recipes[0], shapes, Path(sys.argv[2]))
+memory = compiled[0].memory_analysis()
+used = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+whole = worker.Assigned(compiled[0].as_text(), part.num_bytes)
+print(json.dumps([
+    worker._extract(part, 1) == worker._extract(whole, 1),
+    part.num_bytes,
+    used + memory.temp_size_in_bytes,
+]))
+worker.leave()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("system", ["v5e:8", "h100:8"])
+def test_kernels_change_no_op_and_no_byte(system, tmp_path):
+    try:
+        environment = compilers.environment(parse_system(system).accelerator.device.platform)
+    except RunError as error:
+        pytest.skip(str(error))
+    command = [sys.executable, "-c", TO_THE_END, system, str(tmp_path / "new")]
+    answer = subprocess.run(command, env=environment, capture_output=True, check=True)
+    is_same, in_part, to_the_end = json.loads(answer.stdout.splitlines()[-1])
+    assert is_same
+    # A TPU's kernels have a memory of their own beside the arrays'.
+    assert in_part == to_the_end if system == "h100:8" else 0 <= to_the_end - in_part < 4 * 2**20
