@@ -21,8 +21,6 @@ _POLL_SECONDS = 0.02
 _LATER = ("*.ir-no-opt.ll", "*.after_optimizations_after_buffer_assignment.txt")
 """Files that XLA writes for a GPU and a TPU after all that is read here."""
 
-_ASSIGNMENT = "-buffer-assignment.txt"
-
 
 @dataclasses.dataclass(frozen=True)
 class Assigned:
@@ -55,23 +53,32 @@ def assigned(lowered: Any, options: Mapping[str, Any], folder: Path) -> Assigned
     compiling.start()
     while compiling.is_alive() and not any(any(folder.glob(name)) for name in _LATER):
         compiling.join(_POLL_SECONDS)
-    found = list(folder.glob(f"*{_ASSIGNMENT}"))
     if failures:
         raise failures[0]
-    if len(found) != 1:
-        raise RunError("the compiler did not write its program: is the temporary folder full?")
-    text = found[0].with_name(found[0].name.replace(_ASSIGNMENT, ".txt")).read_text()
-    return Assigned(text, assigned_bytes(found[0].read_text()))
+    return _read(folder)
 
 
-def assigned_bytes(text: str) -> int:
-    """Bytes on a device by XLA's text of a buffer assignment."""
-    return sum(
-        int(size)
-        for size, kind in re.findall(r"^allocation \d+: size (\d+), (.*):$", text, re.MULTILINE)
-        # A constant belongs to the code; what is local to a thread lies in registers.
-        if not kind.startswith(("constant", "thread-local"))
+def _read(folder: Path) -> Assigned:
+    """The program in XLA's files; RunError where they are not whole.
+
+    XLA does not say that it could not write. A program ends with its entry, and a report of its
+    own has the sum of all allocations.
+    """
+    [assignment, report, text] = (
+        "".join(file.read_text() for file in folder.glob(f"*after_optimizations{ending}"))
+        for ending in ("-buffer-assignment.txt", "-memory-usage-report.txt", ".txt")
     )
+    allocations = re.findall(r"^allocation \d+: size (\d+), (\w+)", assignment, re.MULTILINE)
+    totals = re.findall(r"^Total bytes: (\d+)", report, re.MULTILINE)
+    is_whole = "\nENTRY " in text and text.rstrip().endswith("\n}")
+    if not is_whole or sum(map(int, totals)) != sum(int(size) for size, _ in allocations):
+        raise RunError(
+            "the compiler's files are not whole: is the disk of temporary files full? "
+            "TMPDIR=FOLDER takes another"
+        )
+    # A constant belongs to the code; what is local to a thread lies in registers.
+    counted = (int(size) for size, kind in allocations if kind not in ("constant", "thread"))
+    return Assigned(text, sum(counted))
 
 
 def leave() -> NoReturn:

@@ -9,7 +9,7 @@ import pytest
 
 from dawnjax.errors import RunError
 from dawnjax.plan import compilers
-from dawnjax.plan.assigned import assigned, assigned_bytes
+from dawnjax.plan.assigned import assigned
 from dawnjax.plan.systems import parse_system
 
 ASSIGNMENT = """BufferAssignment:
@@ -23,9 +23,19 @@ allocation 5: size 1000, preallocated-temp:
 allocation 6: size 8, color 6, preallocated-temp:
 """
 
+REPORT = """Memory Space: default (color=0)
+Total bytes: 1504 (1.5KiB)
+  cumulative_size;       size
+Memory Space: color 6
+Total bytes: 8 (8B)
+"""
+TEXT = """HloModule jit_single
 
-def test_an_assignment_counts_what_lies_in_a_devices_memory():
-    assert assigned_bytes(ASSIGNMENT) == 1476
+ENTRY %main.1 {
+  ROOT %a = f32[2]{0} parameter(0)
+}
+
+"""
 
 
 class Lowered:
@@ -44,7 +54,11 @@ class Lowered:
 
 
 NAME = "module_1.jit_single.gpu_after_optimizations"
-FILES = ((f"{NAME}.txt", "HloModule"), (f"{NAME}-buffer-assignment.txt", ASSIGNMENT))
+FILES = (
+    (f"{NAME}.txt", TEXT),
+    (f"{NAME}-memory-usage-report.txt", REPORT),
+    (f"{NAME}-buffer-assignment.txt", ASSIGNMENT),
+)
 
 
 @pytest.mark.parametrize(
@@ -55,18 +69,25 @@ def test_kernels_are_not_waited_for(later, tmp_path):
     started = time.monotonic()
     found = assigned(lowered, {}, tmp_path / "new")
     assert time.monotonic() - started < 30
-    assert (found.text, found.num_bytes) == ("HloModule", 1476)
+    assert (found.text, found.num_bytes) == (TEXT, 1476)
 
 
 def test_a_program_without_kernels_is_read_when_it_is_compiled(tmp_path):
-    assert assigned(Lowered(FILES), {}, tmp_path / "new").text == "HloModule"
+    assert assigned(Lowered(FILES), {}, tmp_path / "new").num_bytes == 1476
 
 
 def test_a_compiler_that_fails_is_said_to(tmp_path):
     with pytest.raises(ValueError, match="out of memory"):
         assigned(Lowered(FILES, failure=ValueError("out of memory")), {}, tmp_path / "a")
-    with pytest.raises(RunError, match="is the temporary folder full"):
-        assigned(Lowered(), {}, tmp_path / "b")
+
+
+@pytest.mark.parametrize(("file", "end"), [(0, 0), (0, 50), (0, -3), (1, 0), (1, 50), (2, 90)])
+def test_files_that_are_cut_short_are_no_program(file, end, tmp_path):
+    files = [(name, text[:end] if i == file else text) for i, (name, text) in enumerate(FILES)]
+    with pytest.raises(RunError, match="not whole: is the disk"):
+        assigned(Lowered(files), {}, tmp_path / "cut")
+    with pytest.raises(RunError, match="not whole"):
+        assigned(Lowered(), {}, tmp_path / "none")
 
 
 TO_THE_END = """
