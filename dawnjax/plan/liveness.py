@@ -171,6 +171,7 @@ class _Program:
             self._ops = rewriting.gradients_last(
                 self._ops, _SUMMED, _PRODUCTS, _REDUCED, self._exchanges
             )
+            self._written |= rewriting.written_sums(self._ops)
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
         return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)

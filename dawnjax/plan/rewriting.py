@@ -7,6 +7,9 @@ from typing import Any
 ZEROS = "zeros"
 """An op of our own: the zeros on which loops write their stacks."""
 
+_BEHIND = (["select_n"], ["convert_element_type"])
+"""Readers with which a sum is one op: a ReLU's gradient, a cast."""
+
 
 def joined_scatters(ops: Sequence[Any]) -> list[Any]:
     """Ops with one scatter for a sum of two, as of the gradient of a table that is read twice."""
@@ -40,6 +43,29 @@ def sum_unscaled(ops: Sequence[Any], summed: str, avals: Sequence[Any]) -> None:
                 break
             op.inputs = same
             made = maker.get(same[0])
+
+
+def written_sums(ops: Sequence[Any]) -> set[int]:
+    """Sums of two gradients, behind a ReLU or a cast, that several ops read.
+
+    Computed by each reader, a sum of a residual network would read those of all later blocks. XLA
+    writes it, since its fusion weighs that reading.
+
+    Source: XLA, `PriorityFusion`.
+    """
+    readers: dict[int, list[Any]] = collections.defaultdict(list)
+    for op in ops:
+        for name in {*op.inputs}:
+            readers[name].append(op)
+    found = set()
+    for op in ops:
+        if op.primitive == "add_any":
+            [name] = op.outputs
+            while [other.primitive for other in readers[name]] in _BEHIND:
+                [name] = readers[name][0].outputs
+            if len(readers[name]) > 1:
+                found.add(name)
+    return found
 
 
 def with_zeros(

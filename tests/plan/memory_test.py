@@ -199,6 +199,24 @@ def test_a_gpu_writes_what_a_short_sum_reads():
     assert on_gpu(pairs, MATRIX) == pytest.approx(2 * SIZE, rel=0.02)
 
 
+def test_the_sum_of_gradients_where_a_block_is_skipped_is_written():
+    def loss(x, wide, weights):
+        x = jnp.sin(x @ wide) @ wide.T
+        for weight in weights:
+            branch = x @ weight
+            x = jax.nn.relu(x + branch * jnp.sin(branch.sum(0)))
+        return jnp.sum(x)
+
+    def needed(blocks):
+        wide = jax.ShapeDtypeStruct((256, 16 * 256), jnp.float32)
+        return on_gpu(jax.grad(loss), MATRIX, wide, (MATRIX,) * blocks)
+
+    # The forward pass needs most: the wide product, what is computed of it, a transposed
+    # weight, and the narrow product. Were the sums computed again, the last cotangent would read
+    # products of all blocks.
+    assert needed(2) == needed(6) == pytest.approx(49 * SIZE, rel=0.001)
+
+
 def test_products_for_gradients_wait_for_the_last_exchange_of_the_backward_pass():
     def loss(weights, x):
         for weight in weights:
