@@ -534,18 +534,32 @@ def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
     def step(table, first, second):
         return table - checkpoint_name(jax.grad(loss)(table, first, second), SUMMED)
 
-    def batched(table, first, second):
-        def both(table):
-            return jax.vmap(loss)(table.reshape(2, 128, 256), first, second).sum()
+    def thrice(table, first, second, third):
+        def sums(table):
+            return loss(table, first, second) + jnp.sum(jnp.tan(table[third]))
 
-        return table - checkpoint_name(jax.grad(both)(table), SUMMED)
+        return table - checkpoint_name(jax.grad(sums)(table), SUMMED)
 
     tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
     # The scatter, and its place among the gradients that are packed.
     assert peak(step, MATRIX, tokens, tokens) == pytest.approx(2 * SIZE, rel=0.05)
-    # XLA joins no scatters of a batch.
-    tokens = jax.ShapeDtypeStruct((2, 2), jnp.int32)
-    assert peak(batched, MATRIX, tokens, tokens) == pytest.approx(3 * SIZE, rel=0.05)
+    # Together as many rows as the table has: XLA makes both.
+    many = jax.ShapeDtypeStruct((128,), jnp.int32)
+    assert peak(step, MATRIX, many, many) == pytest.approx(3 * SIZE, rel=0.05)
+    # And a third is made on the sum of the first two, which it takes over.
+    assert peak(thrice, MATRIX, many, many, many) == pytest.approx(3 * SIZE, rel=0.05)
+
+
+def test_zeros_of_a_scatter_are_there_before_what_its_rows_are_made_of():
+    def loss(x, weight, rows):
+        return jnp.sum(jnp.sin((jnp.sin(x @ weight) @ weight)[rows]))
+
+    arguments = MATRIX, MATRIX, jax.ShapeDtypeStruct((2,), jnp.int32)
+    # A product, its sine, and what the rows are taken of; the zeros are a fourth array.
+    assert peak(jax.grad(loss), *arguments) == pytest.approx(3 * SIZE, rel=0.02)
+    assert on_gpu(jax.grad(loss), *arguments) == pytest.approx(4 * SIZE, rel=0.02)
+    # The loss comes first: all of the forward pass is needed before the zeros.
+    assert on_gpu(jax.value_and_grad(loss), *arguments) == pytest.approx(3 * SIZE, rel=0.02)
 
 
 def test_a_large_gradient_is_summed_where_it_lies_before_it_is_scaled():
