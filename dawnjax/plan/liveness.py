@@ -13,7 +13,7 @@ Results lie in one heap, whose holes count too (`heap.py`).
 
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
 summed at one time are packed. A GPU's convolution takes its kernel in another layout, which waits
-for the update; the kernel's own memory is free until then.
+for the update; the kernel's own memory is free until then, and takes no array that lives longer.
 
 A loop carries its values in one place from round to round, and writes stacks of results on zeros,
 which one op makes for all stacks of a shape. A slice of a stack is computed where it is read,
@@ -450,7 +450,7 @@ class _Program:
             self._change_products(born, dies)
         kept = stored - nothing - arguments - set(outputs)
         found: list[Buffer] = []
-        free: list[tuple[float, int]] = []
+        free: list[tuple[float, int, int]] = []
 
         def known(name: int) -> list[int]:
             made = maker.get(name)
@@ -467,7 +467,7 @@ class _Program:
                 last = max(start, dies.get(name, start))
                 found.append(self._buffer(name, start, last, op.name or op.primitive))
                 if name in self._kept:
-                    free.append((found[-1].num_bytes, start))
+                    free.append((found[-1].num_bytes, start, last))
                 if self._parts.get(name, 1) > 1:
                     reader = self._ops[readers.get(name, start)]
                     # A scalar factor, as of the mean over devices, comes after the sum.

@@ -75,12 +75,14 @@ def test_a_heap_has_holes_between_arrays_that_live_at_different_times():
 
 
 def test_memory_that_an_argument_leaves_free_takes_arrays_before_the_heap():
-    slots = [(1024, 2), (512, 0)]
+    slots = [(1024, 2, 9), (512, 0, 9)]
     spans = [(512, 1, 4), (512, 3, 5), (1024, 2, 3), (256, 5, 6), (768, 6, 7), (2048, 8, 9)]
     # The first takes the smaller slot and the second the larger, free from place 3 on; the third
     # is there earlier, and the last is too large. The rest comes when these are gone.
     assert outside(slots, spans) == [2, 5]
     assert outside([], spans) == [*range(6)]
+    # The update writes there from place 5 on: it may read the first array, not the second.
+    assert outside([(1024, 2, 5)], [(512, 3, 5), (512, 6, 7), (256, 4, 6)]) == [1, 2]
 
 
 def on_gpu(function, *arguments):
