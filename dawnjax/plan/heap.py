@@ -43,22 +43,24 @@ def _placed_bytes(spans: np.ndarray) -> float:
     return float((starts + sizes).max(initial=0.0))
 
 
-def outside(slots: Iterable[tuple[float, int]], spans: Sequence[Span]) -> list[int]:
-    """Places of the arrays that find no place in memory that is free from a time on.
+def outside(slots: Iterable[Span], spans: Sequence[Span]) -> list[int]:
+    """Places of the arrays that find no place in memory that is free for a time.
 
     The largest arrays come first, and each takes the smallest memory that holds it.
 
     Source: XLA, `BufferAssigner`, which looks at the memory of donated arguments before the heap.
 
     Args:
-      slots: Bytes of each memory, and its last place in the program that is not free.
+      slots: Bytes of each memory, its last place that is not free, and the place of the op that
+        writes there again, which may read what lies there.
     """
-    free = sorted((size, start, list[Span]()) for size, start in slots)
+    free = sorted((size, start, end, list[Span]()) for size, start, end in slots)
     found = []
     for place in sorted(range(len(spans)), key=lambda place: -spans[place][0]):
         size, born, dies = spans[place]
-        for room, start, inside in free:
-            if size <= room and start < born and all(b > dies or d < born for _, b, d in inside):
+        for room, start, end, inside in free:
+            fits = size <= room and start < born and dies <= end
+            if fits and all(b > dies or d < born for _, b, d in inside):
                 inside.append(spans[place])
                 break
         else:

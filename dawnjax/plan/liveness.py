@@ -13,7 +13,7 @@ Results lie in one heap, whose holes count too (`heap.py`).
 
 Devices sum their gradients once all are there: until then each lies in memory, and those that are
 summed at one time are packed. A GPU's convolution takes its kernel in another layout, which waits
-for the update; the kernel's own memory is free until then.
+for the update; the kernel's own memory is free until then, and takes no array that lives longer.
 
 A loop carries its values in one place from round to round, and writes stacks of results on zeros,
 which one op makes for all stacks of a shape. A slice of a stack is computed where it is read,
@@ -112,6 +112,10 @@ class _Op:
     dimensions: Any = None  # contracted and batch axes of a product
 
 
+def _is_heavy(op: _Op) -> bool:
+    return op.primitive.startswith(_WHOLE)
+
+
 Size = Callable[[tuple[int, ...], Any], float]
 """Bytes of an array of a shape and dtype on one device."""
 
@@ -161,16 +165,17 @@ class _Program:
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
         self._keep_kernels()
-        self._ops = rewriting.joined_scatters(self._ops)
+        self._ops = rewriting.joined_scatters(self._ops, self._avals)
         rewriting.sum_unscaled(self._ops, _SUMMED, self._avals)
         self._is_split = self._gradients()
         self._pack()
         self._make_whole()
-        self._add_zeros()
+        self._add_zeros(outputs)
         if self._on_gpu:
             self._ops = rewriting.gradients_last(
                 self._ops, _SUMMED, _PRODUCTS, _REDUCED, self._exchanges
             )
+            self._written |= rewriting.written_sums(self._ops)
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
         return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
@@ -185,7 +190,7 @@ class _Program:
         for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
             names[var] = self._copy(names[var], "slice")
         results = self._inlined(jaxpr, names)
-        self._add_zeros()
+        self._add_zeros([name for name in results if name is not None])
         carried = {name for name in results[:num_carried] if name is not None}
         return self._sweep(self._buffers(arguments, (), carried))
 
@@ -227,7 +232,7 @@ class _Program:
             else:
                 op.inner = Peak(min(small, PACKED_BYTES) - size, [])
 
-    def _add_zeros(self) -> None:
+    def _add_zeros(self, results: Sequence[int]) -> None:
         def like(name: int) -> int:
             zeros = self._new(self._avals[name])
             if name in self._is_split:
@@ -237,7 +242,8 @@ class _Program:
         def new(primitive: str) -> _Op:
             return _Op(primitive, [], [], primitive, Peak(0.0, []))
 
-        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new)
+        results = results if self._on_gpu else ()
+        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new, results, _is_heavy)
 
     def _gradients(self) -> set[int]:
         """Results of which a device may keep a part: gradients, and what comes of them."""
@@ -325,8 +331,6 @@ class _Program:
                 primitive = named.get(eqn.params["name"], primitive)
             if primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool:
                 primitive = _NAMED
-            if primitive == "scatter-add" and eqn.params["dimension_numbers"].operand_batching_dims:
-                primitive = "scatter-add of a batch"  # XLA joins no such scatters
             if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
                 kernel = known_operands[-1]
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
@@ -405,7 +409,7 @@ class _Program:
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
         stored = arguments | self._written
         for op in self._ops:
-            if op.primitive.startswith(_WHOLE):
+            if _is_heavy(op):
                 stored |= {*op.inputs, *op.outputs}
             elif op.primitive.startswith(_SUMS):
                 stored |= set(op.outputs)
@@ -446,7 +450,7 @@ class _Program:
             self._change_products(born, dies)
         kept = stored - nothing - arguments - set(outputs)
         found: list[Buffer] = []
-        free: list[tuple[float, int]] = []
+        free: list[tuple[float, int, int]] = []
 
         def known(name: int) -> list[int]:
             made = maker.get(name)
@@ -463,7 +467,7 @@ class _Program:
                 last = max(start, dies.get(name, start))
                 found.append(self._buffer(name, start, last, op.name or op.primitive))
                 if name in self._kept:
-                    free.append((found[-1].num_bytes, start))
+                    free.append((found[-1].num_bytes, start, last))
                 if self._parts.get(name, 1) > 1:
                     reader = self._ops[readers.get(name, start)]
                     # A scalar factor, as of the mean over devices, comes after the sum.
@@ -476,18 +480,15 @@ class _Program:
     def _change_products(self, born: dict[int, int], dies: dict[int, int]) -> None:
         """Join products, whose results are then one array; copy operands that are no matrix."""
 
-        def is_heavy(op: _Op) -> bool:
-            return op.primitive.startswith(_WHOLE)
-
         def size(name: int) -> float:
             return self._buffer(name, 0, 0, "").num_bytes
 
-        for group in joined(self._ops, born.copy(), size, is_heavy):
+        for group in joined(self._ops, born.copy(), size, _is_heavy):
             results = [name for place in group for name in self._ops[place].outputs]
             last = max(dies.get(name, born[name]) for name in results)
             born |= dict.fromkeys(results, group[0])
             dies |= dict.fromkeys(results, last)
-        made = {name for op in self._ops if is_heavy(op) for name in op.outputs}
+        made = {name for op in self._ops if _is_heavy(op) for name in op.outputs}
         for op in self._ops:
             axes = zip(*op.dimensions, strict=True) if op.dimensions else ()
             for name, sides in zip(op.inputs, axes, strict=False):

@@ -7,19 +7,40 @@ from typing import Any
 ZEROS = "zeros"
 """An op of our own: the zeros on which loops write their stacks."""
 
+_BEHIND = (["select_n"], ["convert_element_type"])
+"""Readers with which a sum is one op: a ReLU's gradient, a cast."""
 
-def joined_scatters(ops: Sequence[Any]) -> list[Any]:
-    """Ops with one scatter for a sum of two, as of the gradient of a table that is read twice."""
+
+def joined_scatters(ops: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+    """Ops with one scatter for a sum of two, such as of the gradient of a table that is read twice.
+
+    Two are joined if their rows together are fewer than those of the sum. A scatter that is added
+    to anything else writes on that.
+
+    Source: XLA, `AlgebraicSimplifierVisitor::HandleAdd`.
+    """
     maker = {out: op for op in ops for out in op.outputs}
     count = collections.Counter(name for op in ops for name in op.inputs)
     joined: set[int] = set()
     for op in ops:
-        parts = [maker[name] for name in op.inputs if name in maker and count[name] == 1]
-        kinds = [part.primitive for part in parts]
-        if op.primitive == "add_any" and kinds == ["scatter-add", "scatter-add"]:
-            joined |= {*op.inputs}
-            op.primitive = "scatter-add"
+        if op.primitive not in ("add", "add_any") or len(op.inputs) != 2:
+            continue
+        parts = [
+            maker[name]
+            for name in op.inputs
+            if name in maker and count[name] == 1 and maker[name].primitive == "scatter-add"
+        ]
+        rows = sum(avals[part.inputs[-1]].size for part in parts)
+        if len(parts) == 2 and rows < avals[op.outputs[0]].size:
             op.inputs = [name for part in parts for name in part.inputs]
+        elif len(parts) == 1:
+            [part] = parts
+            other = [name for name in op.inputs if name not in part.outputs]
+            op.inputs = [*other, *part.inputs[1:]]
+        else:
+            continue
+        op.primitive = "scatter-add"
+        joined |= {out for part in parts for out in part.outputs}
     return [op for op in ops if not joined.intersection(op.outputs)]
 
 
@@ -42,28 +63,101 @@ def sum_unscaled(ops: Sequence[Any], summed: str, avals: Sequence[Any]) -> None:
             made = maker.get(same[0])
 
 
+def written_sums(ops: Sequence[Any]) -> set[int]:
+    """Sums of two gradients, behind a ReLU or a cast, that several ops read.
+
+    Computed by each reader, a sum of a residual network would read those of all later blocks. XLA
+    writes it, since its fusion weighs that reading.
+
+    Source: XLA, `PriorityFusion`.
+    """
+    readers: dict[int, list[Any]] = collections.defaultdict(list)
+    for op in ops:
+        for name in {*op.inputs}:
+            readers[name].append(op)
+    found = set()
+    for op in ops:
+        if op.primitive == "add_any":
+            [name] = op.outputs
+            while [other.primitive for other in readers[name]] in _BEHIND:
+                [name] = readers[name][0].outputs
+            if len(readers[name]) > 1:
+                found.add(name)
+    return found
+
+
 def with_zeros(
-    ops: Sequence[Any], avals: Sequence[Any], like: Callable[[int], int], new: Callable[[str], Any]
+    ops: Sequence[Any],
+    avals: Sequence[Any],
+    like: Callable[[int], int],
+    new: Callable[[str], Any],
+    results: Sequence[int],
+    is_heavy: Callable[[Any], bool],
 ) -> list[Any]:
     """Ops with zeros for all stacks of a shape, before the first loop that makes such a stack.
+
+    Zeros on which scatters write are made at once too, where XLA comes to them on its way from each
+    result to all that it is made of: before what is scattered, if nothing needed that before.
+
+    Source: XLA, `MultiOutputFusion` and `PostOrderScheduler`.
 
     Args:
       like: Makes a name for an array as another is.
       new: Makes an op without inputs and outputs.
+      results: Of the program, in order; without them scatters get no zeros.
     """
+    maker = {name: place for place, op in enumerate(ops) for name in op.outputs}
+    reached = _first_needed(ops, maker, results, is_heavy)
     zeros: dict[Any, Any] = {}
-    found = []
-    for op in ops:
-        for stack in op.outputs[op.num_carried :] if op.primitive == "scan" else ():
+    places: dict[Any, int] = {}
+    for place, op in enumerate(ops):
+        stacks = op.outputs[op.num_carried :] if op.primitive == "scan" else ()
+        if place in reached:
+            stacks = op.inputs[:1]
+        for stack in stacks:
             kind = avals[stack].shape, avals[stack].dtype
-            if kind not in zeros:
-                zeros[kind] = new(ZEROS)
-                found.append(zeros[kind])
+            zeros[kind] = zeros.get(kind) or new(ZEROS)
+            places[kind] = min(places.get(kind, place), reached.get(place, place))
             name = like(stack)
             zeros[kind].outputs.append(name)
-            op.inputs.append(name)
+            op.inputs = [name, *op.inputs[1:]] if place in reached else [*op.inputs, name]
             op.carried |= {name}
+    found = []
+    for place, op in enumerate(ops):
+        found += [zeros[kind] for kind, at in places.items() if at == place]
         found.append(op)
+    return found
+
+
+def _first_needed(
+    ops: Sequence[Any],
+    maker: dict[int, int],
+    results: Sequence[int],
+    is_heavy: Callable[[Any], bool],
+) -> dict[int, int]:
+    """Of each scatter on zeros the first heavy op that no result before it has needed."""
+    made_of = [[maker[name] for name in op.inputs if name in maker] for op in ops]
+    done: set[int] = set()
+    found = {}
+    for result in results:
+        stack = [maker[result]] if result in maker else []
+        opened: set[int] = set()
+        while stack:
+            place = stack[-1]
+            if place in opened or place in done:
+                done.add(stack.pop())
+                continue
+            opened.add(place)
+            before = [other for other in made_of[place] if other not in done]
+            stack += reversed(before)
+            operand = maker.get(ops[place].inputs[0]) if ops[place].inputs else None
+            on_zeros = operand is not None and not ops[operand].inputs
+            if on_zeros and ops[place].primitive.startswith("scatter"):
+                needed, more = {place}, before
+                while more:
+                    needed.update(more)
+                    more = {at for other in more for at in made_of[other]} - needed - done
+                found[place] = min(at for at in needed if at == place or is_heavy(ops[at]))
     return found
 
 

@@ -75,12 +75,14 @@ def test_a_heap_has_holes_between_arrays_that_live_at_different_times():
 
 
 def test_memory_that_an_argument_leaves_free_takes_arrays_before_the_heap():
-    slots = [(1024, 2), (512, 0)]
+    slots = [(1024, 2, 9), (512, 0, 9)]
     spans = [(512, 1, 4), (512, 3, 5), (1024, 2, 3), (256, 5, 6), (768, 6, 7), (2048, 8, 9)]
     # The first takes the smaller slot and the second the larger, free from place 3 on; the third
     # is there earlier, and the last is too large. The rest comes when these are gone.
     assert outside(slots, spans) == [2, 5]
     assert outside([], spans) == [*range(6)]
+    # The update writes there from place 5 on: it may read the first array, not the second.
+    assert outside([(1024, 2, 5)], [(512, 3, 5), (512, 6, 7), (256, 4, 6)]) == [1, 2]
 
 
 def on_gpu(function, *arguments):
@@ -197,6 +199,24 @@ def test_a_gpu_writes_what_a_short_sum_reads():
         return jnp.sum(first) + jnp.sum(second)
 
     assert on_gpu(pairs, MATRIX) == pytest.approx(2 * SIZE, rel=0.02)
+
+
+def test_the_sum_of_gradients_where_a_block_is_skipped_is_written():
+    def loss(x, wide, weights):
+        x = jnp.sin(x @ wide) @ wide.T
+        for weight in weights:
+            branch = x @ weight
+            x = jax.nn.relu(x + branch * jnp.sin(branch.sum(0)))
+        return jnp.sum(x)
+
+    def needed(blocks):
+        wide = jax.ShapeDtypeStruct((256, 16 * 256), jnp.float32)
+        return on_gpu(jax.grad(loss), MATRIX, wide, (MATRIX,) * blocks)
+
+    # The forward pass needs most: the wide product, what is computed of it, a transposed
+    # weight, and the narrow product. Were the sums computed again, the last cotangent would read
+    # products of all blocks.
+    assert needed(2) == needed(6) == pytest.approx(49 * SIZE, rel=0.001)
 
 
 def test_products_for_gradients_wait_for_the_last_exchange_of_the_backward_pass():
@@ -516,18 +536,32 @@ def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
     def step(table, first, second):
         return table - checkpoint_name(jax.grad(loss)(table, first, second), SUMMED)
 
-    def batched(table, first, second):
-        def both(table):
-            return jax.vmap(loss)(table.reshape(2, 128, 256), first, second).sum()
+    def thrice(table, first, second, third):
+        def sums(table):
+            return loss(table, first, second) + jnp.sum(jnp.tan(table[third]))
 
-        return table - checkpoint_name(jax.grad(both)(table), SUMMED)
+        return table - checkpoint_name(jax.grad(sums)(table), SUMMED)
 
     tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
     # The scatter, and its place among the gradients that are packed.
     assert peak(step, MATRIX, tokens, tokens) == pytest.approx(2 * SIZE, rel=0.05)
-    # XLA joins no scatters of a batch.
-    tokens = jax.ShapeDtypeStruct((2, 2), jnp.int32)
-    assert peak(batched, MATRIX, tokens, tokens) == pytest.approx(3 * SIZE, rel=0.05)
+    # Together as many rows as the table has: XLA makes both.
+    many = jax.ShapeDtypeStruct((128,), jnp.int32)
+    assert peak(step, MATRIX, many, many) == pytest.approx(3 * SIZE, rel=0.05)
+    # And a third is made on the sum of the first two, which it takes over.
+    assert peak(thrice, MATRIX, many, many, many) == pytest.approx(3 * SIZE, rel=0.05)
+
+
+def test_zeros_of_a_scatter_are_there_before_what_its_rows_are_made_of():
+    def loss(x, weight, rows):
+        return jnp.sum(jnp.sin((jnp.sin(x @ weight) @ weight)[rows]))
+
+    arguments = MATRIX, MATRIX, jax.ShapeDtypeStruct((2,), jnp.int32)
+    # A product, its sine, and what the rows are taken of; the zeros are a fourth array.
+    assert peak(jax.grad(loss), *arguments) == pytest.approx(3 * SIZE, rel=0.02)
+    assert on_gpu(jax.grad(loss), *arguments) == pytest.approx(4 * SIZE, rel=0.02)
+    # The loss comes first: all of the forward pass is needed before the zeros.
+    assert on_gpu(jax.value_and_grad(loss), *arguments) == pytest.approx(3 * SIZE, rel=0.02)
 
 
 def test_a_large_gradient_is_summed_where_it_lies_before_it_is_scaled():
