@@ -2,10 +2,11 @@
 
 The program's order is JAX's, and XLA's fusion is modelled by three rules:
 
-- results of products, convolutions, loops and sums lie in memory, and so do arrays that are joined,
-  what goes through a barrier, and each operand of a product, a convolution or a loop;
-- all else is computed where it is read, from what lies in memory, as often as it is read; what is
-  the same is computed once, and random numbers lie in memory;
+- results of products, convolutions, loops and sums lie in memory, and so does what goes through a
+  barrier, and each operand of a product, a convolution or a loop;
+- all else is computed where it is read, from what lies in memory, as often as it is read, unless a
+  GPU takes longer for that (`recomputing.py`); what is the same is computed once, and random
+  numbers lie in memory;
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
@@ -28,11 +29,11 @@ from typing import Any
 
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
-from dawnjax.plan import rewriting
+from dawnjax.plan import recomputing, rewriting
 from dawnjax.plan.equations import LOOPS, called_program, carried_places, key_of, place_of
 from dawnjax.plan.heap import heap_bytes, outside
 from dawnjax.plan.products import is_no_matrix, joined
-from dawnjax.plan.split_sums import is_narrow, num_parts
+from dawnjax.plan.split_sums import num_parts
 
 _NAMED = "stored"
 
@@ -219,7 +220,7 @@ class _Program:
     def _pack(self) -> None:
         """Add the memory in which small gradients are packed, beside the one that is read last."""
         summed = [op for op in self._ops if op.primitive == _SUMMED]
-        sizes = [self._buffer(op.outputs[0], 0, 0, "").num_bytes for op in summed]
+        sizes = [self._bytes(op.outputs[0]) for op in summed]
         small = sum(size for size in sizes if size <= PACKED_BYTES)
         for op, size in zip(summed, sizes, strict=True):
             if size > PACKED_BYTES:
@@ -246,7 +247,7 @@ class _Program:
         found = {name for op in self._ops[first:] for name in op.outputs}
         found |= {name for place in summed for name in self._ops[place].inputs}
         for op in reversed(self._ops[:first]):
-            if found.intersection(op.outputs) and not op.primitive.startswith((*_WHOLE, *_SUMS)):
+            if found.intersection(op.outputs) and not _is_kernel(op):
                 found |= {*op.inputs}
         return found
 
@@ -287,8 +288,6 @@ class _Program:
                     var: self._behind_barrier(name) for var, name in given if name is not None
                 }
                 continue
-            if self._on_gpu and primitive.startswith(_REDUCED) and is_narrow(eqn):
-                self._written |= {*known_operands}
             if primitive == "convert_element_type" and known_operands:
                 before = self._narrow.get(known_operands[0])
                 if before is not None and self._avals[before].dtype == eqn.outvars[0].aval.dtype:
@@ -323,7 +322,8 @@ class _Program:
             if primitive == "name":
                 named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: _NAMED}
                 primitive = named.get(eqn.params["name"], primitive)
-            if primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool:
+            is_joined = primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool
+            if is_joined and not self._on_gpu:
                 primitive = _NAMED
             if primitive == "scatter-add" and eqn.params["dimension_numbers"].operand_batching_dims:
                 primitive = "scatter-add of a batch"  # XLA joins no such scatters
@@ -409,6 +409,10 @@ class _Program:
                 stored |= {*op.inputs, *op.outputs}
             elif op.primitive.startswith(_SUMS):
                 stored |= set(op.outputs)
+        again = set[int]()
+        if self._on_gpu:
+            again = recomputing.written(self._ops, stored, self._avals, _is_kernel)
+        stored |= again
         roots: dict[int, frozenset[int]] = {}
 
         def roots_of(name: int) -> frozenset[int]:
@@ -427,9 +431,7 @@ class _Program:
                 dies |= dict.fromkeys(read, place)
         # Zeros, masks and counts are made of nothing: who reads them makes them.
         nothing = {
-            name
-            for name, (_, op) in maker.items()
-            if not op.primitive.startswith((*_WHOLE, *_SUMS)) and not roots[name]
+            name for name, (_, op) in maker.items() if not _is_kernel(op) and not roots[name]
         }
         for name in outputs:
             made_of = roots.get(name, frozenset())
@@ -438,6 +440,12 @@ class _Program:
                 dies[root] = max(dies.get(root, 0), born)
         for name in stored.intersection(carried):
             dies[name] = len(self._ops)
+        for name in again:
+            # The kernel writes over what nothing else reads, or is a part of a product's.
+            place, op = maker[name]
+            over = (root for root in roots[name] if dies[root] == place and root in maker)
+            same = (root for root in over if self._bytes(root) == self._bytes(name))
+            op.carried |= {*itertools.islice(same, 1)}
         for place, op in enumerate(self._ops):
             # Nothing else may read them later.
             dies |= {name: place - 1 for name in op.carried if dies.get(name) == place}
@@ -450,7 +458,7 @@ class _Program:
 
         def known(name: int) -> list[int]:
             made = maker.get(name)
-            is_stored = made is not None and made[1].primitive.startswith((*_WHOLE, *_SUMS))
+            is_stored = made is not None and _is_kernel(made[1])
             sources = (name,) if is_stored else roots.get(name, ())
             return [maker[source][0] for source in sources if source in maker]
 
@@ -479,10 +487,7 @@ class _Program:
         def is_heavy(op: _Op) -> bool:
             return op.primitive.startswith(_WHOLE)
 
-        def size(name: int) -> float:
-            return self._buffer(name, 0, 0, "").num_bytes
-
-        for group in joined(self._ops, born.copy(), size, is_heavy):
+        for group in joined(self._ops, born.copy(), self._bytes, is_heavy):
             results = [name for place in group for name in self._ops[place].outputs]
             last = max(dies.get(name, born[name]) for name in results)
             born |= dict.fromkeys(results, group[0])
@@ -509,6 +514,9 @@ class _Program:
         size = self._size if name in self._is_split else self._whole
         return Buffer(shape, str(dtype), size(shape, dtype), label, born, dies)
 
+    def _bytes(self, name: int) -> float:
+        return self._buffer(name, 0, 0, "").num_bytes
+
     def _sweep(self, buffers: list[Buffer]) -> Peak:
         change = [0.0] * (len(self._ops) + 2)
         for buffer in buffers:
@@ -534,6 +542,10 @@ class _Program:
             for buffer in op.inner.buffers
         ]
         return heap_bytes(spans)
+
+
+def _is_kernel(op: _Op) -> bool:
+    return op.primitive.startswith((*_WHOLE, *_SUMS))
 
 
 def bytes_of(shape: tuple[int, ...], dtype: Any) -> float:

@@ -41,27 +41,3 @@ def num_parts(equation: Any) -> int:
         return found
 
     return min((2**power for power in range(MOST.bit_length())), key=cost)
-
-
-STEPS = 4096
-"""Most elements whose sum XLA makes in one pass, where those of neighbouring sums are neighbours.
-
-Source: XLA, `ReductionDimensionRaceFreeBound`.
-"""
-
-WARP = 32
-
-
-def is_narrow(equation: Any) -> bool:
-    """Whether a reduction, of which the last axes remain, leaves some of the cores idle.
-
-    Another kernel then writes what it reads. A longer one is split, and computes that itself. Seen
-    in XLA's programs for an H100, where a core computes as many sums as a warp has threads.
-    """
-    shape = equation.invars[0].aval.shape
-    axes = equation.params.get("axes", equation.params.get("dimensions", ()))
-    if not axes or len(shape) - 1 in axes:
-        return False
-    length = math.prod(shape[axis] for axis in axes)
-    sums = math.prod(shape) // max(length, 1)
-    return 1 < length <= STEPS and sums < CORES * WARP
