@@ -27,13 +27,15 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
 from dawnjax.plan import recomputing, rewriting
 from dawnjax.plan.equations import LOOPS, called_program, carried_places, key_of, place_of
 from dawnjax.plan.heap import heap_bytes, outside
 from dawnjax.plan.products import is_no_matrix, joined
-from dawnjax.plan.split_sums import num_parts
+from dawnjax.plan.split_sums import PARTS, with_parts
 
 _NAMED = "stored"
 
@@ -110,7 +112,12 @@ class _Op:
     inner: Peak
     carried: frozenset[int] = frozenset()  # operands whose memory it takes over
     num_carried: int = 0  # its first results
-    dimensions: Any = None  # contracted and batch axes of a product
+    equation: Any = None  # of a product
+
+    @property
+    def dimensions(self) -> Any:
+        """Contracted and batch axes of a product; None of another op."""
+        return self.equation and self.equation.params["dimension_numbers"]
 
 
 Size = Callable[[tuple[int, ...], Any], float]
@@ -144,7 +151,7 @@ class _Program:
         self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool, exchanges: bool = False
     ):
         self._size, self._whole, self._on_gpu = size, whole, on_gpu
-        self._splits_sums, self._parts = splits_sums, dict[int, int]()
+        self._splits_sums = splits_sums
         self._exchanges = exchanges
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
@@ -153,7 +160,7 @@ class _Program:
         self._written: set[int] = set()
         self._kept: set[int] = set()
         self._before_barrier: dict[int, int] = {}
-        self._narrow: dict[int, int] = {}
+        self._converted: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._expansions: dict[int, int] = {}
 
@@ -163,14 +170,17 @@ class _Program:
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
         self._keep_kernels()
         self._ops = rewriting.joined_scatters(self._ops)
+        self._split_products()
         rewriting.sum_unscaled(self._ops, _SUMMED, self._avals)
         self._is_split = self._gradients()
+        sums = (op.outputs[0] for op in self._ops if op.primitive == PARTS)
+        self._written |= self._is_split.intersection(sums)
         self._pack()
         self._make_whole()
         self._add_zeros()
         if self._on_gpu:
             self._ops = rewriting.gradients_last(
-                self._ops, _SUMMED, _PRODUCTS, _REDUCED, self._exchanges
+                self._ops, _SUMMED, (*_PRODUCTS, PARTS), _REDUCED, self._exchanges
             )
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
@@ -186,6 +196,7 @@ class _Program:
         for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
             names[var] = self._copy(names[var], "slice")
         results = self._inlined(jaxpr, names)
+        self._split_products()
         self._add_zeros()
         carried = {name for name in results[:num_carried] if name is not None}
         return self._sweep(self._buffers(arguments, (), carried))
@@ -235,10 +246,7 @@ class _Program:
                 self._is_split.add(zeros)
             return zeros
 
-        def new(primitive: str) -> _Op:
-            return _Op(primitive, [], [], primitive, Peak(0.0, []))
-
-        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new)
+        self._ops = rewriting.with_zeros(self._ops, self._avals, like, _new_op)
 
     def _gradients(self) -> set[int]:
         """Results of which a device may keep a part: gradients, and what comes of them."""
@@ -289,9 +297,10 @@ class _Program:
                 }
                 continue
             if primitive == "convert_element_type" and known_operands:
-                before = self._narrow.get(known_operands[0])
+                before = self._converted.get(known_operands[0])
                 if before is not None and self._avals[before].dtype == eqn.outvars[0].aval.dtype:
-                    names[eqn.outvars[0]] = before  # there and back
+                    # There and back: XLA keeps what precision it has (`SimplifyFPConversions`).
+                    names[eqn.outvars[0]] = before
                     continue
             inner = called_program(eqn)
             if platforms := eqn.params.get("branches_platforms"):  # an op for each platform
@@ -332,22 +341,18 @@ class _Program:
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
                 known_operands[-1] = self._kernels[kernel]
             outputs = [self._new(var.aval) for var in eqn.outvars]
-            if self._splits_sums and primitive == "dot_general":
-                self._parts[outputs[0]] = num_parts(eqn)
             if key is not None:
                 self._known[key] = outputs
             names.update(zip(eqn.outvars, outputs, strict=True))
             if primitive == "convert_element_type" and known_operands:
-                narrow, wide = known_operands[0], outputs[0]
-                if self._avals[narrow].dtype.itemsize < self._avals[wide].dtype.itemsize:
-                    self._narrow[wide] = narrow
+                self._converted[outputs[0]] = known_operands[0]
             where = str(eqn.source_info.name_stack)
             carried = [operands[place] for place in carried_places(eqn)]
             moved = frozenset(name for name in carried if name is not None)
             inside = self._inside(eqn, operands)
-            dimensions = eqn.params["dimension_numbers"] if primitive == "dot_general" else None
+            product = eqn if primitive == "dot_general" else None
             op = _Op(
-                primitive, known_operands, outputs, where, inside, moved, len(carried), dimensions
+                primitive, known_operands, outputs, where, inside, moved, len(carried), product
             )
             self._ops.append(op)
         return [known(var) for var in jaxpr.outvars]
@@ -405,7 +410,7 @@ class _Program:
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
         stored = arguments | self._written
         for op in self._ops:
-            if op.primitive.startswith(_WHOLE):
+            if _is_whole(op):
                 stored |= {*op.inputs, *op.outputs}
             elif op.primitive.startswith(_SUMS):
                 stored |= set(op.outputs)
@@ -472,27 +477,30 @@ class _Program:
                 found.append(self._buffer(name, start, last, op.name or op.primitive))
                 if name in self._kept:
                     free.append((found[-1].num_bytes, start))
-                if self._parts.get(name, 1) > 1:
-                    reader = self._ops[readers.get(name, start)]
-                    # A scalar factor, as of the mean over devices, comes after the sum.
-                    whole = [other for other in reader.inputs if self._avals[other].shape]
-                    ready = max([start, *(at for other in whole for at in known(other))])
-                    found.append(self._parts_beside(found[-1], name, reader, ready))
         apart = outside(free, [(b.num_bytes, b.born, b.dies) for b in found])
         return [found[place] for place in apart]
+
+    def _split_products(self) -> None:
+        """Let products make parts of their sums; those that are joined make them together."""
+
+        def parts_of(name: int, count: int) -> int:
+            aval = self._avals[name]
+            return self._new(aval.update(shape=(count, *aval.shape), dtype=np.dtype("float32")))
+
+        if self._splits_sums:
+            makers = {name: place for place, op in enumerate(self._ops) for name in op.outputs}
+            groups = joined(self._ops, makers, self._bytes, _is_whole)
+            self._ops = with_parts(self._ops, groups, parts_of, _new_op)
 
     def _change_products(self, born: dict[int, int], dies: dict[int, int]) -> None:
         """Join products, whose results are then one array; copy operands that are no matrix."""
 
-        def is_heavy(op: _Op) -> bool:
-            return op.primitive.startswith(_WHOLE)
-
-        for group in joined(self._ops, born.copy(), self._bytes, is_heavy):
+        for group in joined(self._ops, born.copy(), self._bytes, _is_whole):
             results = [name for place in group for name in self._ops[place].outputs]
             last = max(dies.get(name, born[name]) for name in results)
             born |= dict.fromkeys(results, group[0])
             dies |= dict.fromkeys(results, last)
-        made = {name for op in self._ops if is_heavy(op) for name in op.outputs}
+        made = {name for op in self._ops if _is_whole(op) for name in op.outputs}
         for op in self._ops:
             axes = zip(*op.dimensions, strict=True) if op.dimensions else ()
             for name, sides in zip(op.inputs, axes, strict=False):
@@ -501,12 +509,6 @@ class _Program:
                     copy = self._buffer(name, 0, 0, f"copy for {op.name}")
                     there = [*op.inner.buffers, copy]
                     op.inner = Peak(op.inner.num_bytes + copy.num_bytes, there)
-
-    def _parts_beside(self, whole: Buffer, name: int, reader: _Op, ready: int) -> Buffer:
-        """Parts of a product beside their sum, which an elementwise reader makes once it can."""
-        more = 4 * self._parts[name] / self._avals[name].dtype.itemsize - 1
-        last = whole.born if reader.primitive.startswith(_WHOLE) else ready
-        return dataclasses.replace(whole, num_bytes=whole.num_bytes * more, dies=last)
 
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
         aval = self._avals[name]
@@ -542,6 +544,14 @@ class _Program:
             for buffer in op.inner.buffers
         ]
         return heap_bytes(spans)
+
+
+def _new_op(primitive: str) -> _Op:
+    return _Op(primitive, [], [], primitive, Peak(0.0, []))
+
+
+def _is_whole(op: _Op) -> bool:
+    return op.primitive.startswith(_WHOLE)
 
 
 def _is_kernel(op: _Op) -> bool:

@@ -8,8 +8,11 @@ its description of an H100, which stands for every GPU here.
 
 import collections
 import itertools
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+from dawnjax.plan.split_sums import PARTS
 
 CYCLES = {
     "add": 7, "add_any": 7, "sub": 7, "div": 19, "exp": 79, "expm1": 190, "log": 166, "log1p": 229,
@@ -27,6 +30,9 @@ MOVES = (
 )  # fmt: skip
 """Ops that compute nothing."""
 
+MOST_PARTS = 15
+"""Of a sum that is computed in the kernel of another sum."""
+
 OPERATIONS_PER_SECOND = 132 * 128 * 2 * 1.98e9
 """Of an H100: its cores, the lanes of each, two operations a cycle, and the clock."""
 
@@ -36,14 +42,11 @@ OVERLAP = 0.95
 """Of the shorter of computing and moving, the part that the longer hides."""
 
 LAUNCH_SECONDS = 1e-6
-SMALL_BYTES = 2**18
-"""An array that is made again in less than a launch takes, by far."""
-
 MOST_KERNELS = 16
 """Readers that are followed: enough to be certain."""
 
 ROUNDS = 2
-"""The first finds by how many kernels each array is read, the second of what it is made then."""
+"""What is written by the first reads for all kernels behind it, so the second counts one."""
 
 
 def written(
@@ -54,7 +57,7 @@ def written(
 ) -> set[int]:
     """Results of elementwise ops that are written, besides those that lie in memory anyway.
 
-    A kernel that sums reads joined arrays from memory too; another kernel joins them itself.
+    Joined arrays and sums of many parts are written for a sum, whose kernel does not make them.
 
     Args:
       stored: Results that lie in memory.
@@ -65,29 +68,41 @@ def written(
     is_own = [is_kernel(op) for op in ops]
     found: set[int] = set()
     for _ in range(ROUNDS):
-        before, found = found, set()
-        # How often each kernel, by its place, reads an array: a sum of pairs may do so twice, and a
-        # kernel that reads a slice does so in part.
-        uses = collections.defaultdict[int, dict[int, float]](dict)
-        for place in reversed(range(len(ops))):
-            op = ops[place]
-            if is_own[place]:
-                for name in op.inputs:
-                    uses[name][place] = uses[name].get(place, 0) + 1
-                continue
+        uses, found = _uses(ops, {*stored, *found}, is_own, costs.size), set()
+        for op in itertools.compress(ops, map(operator.not_, is_own)):
             for name in op.outputs:
-                kernels = uses.pop(name, {})
-                joins = op.primitive == "concatenate" and any(is_own[key] for key in kernels)
-                if name not in stored and (joins or costs.is_slow(name, kernels, before)):
+                kernels = uses.get(name, {})
+                is_apart = op.primitive == "concatenate" or (
+                    op.primitive == PARTS and avals[op.inputs[0]].shape[0] > MOST_PARTS
+                )
+                is_read_so = is_apart and any(is_own[place] for place in kernels)
+                if name not in stored and (is_read_so or costs.is_slow(name, kernels, found)):
                     found.add(name)
-                if name in stored or name in found:
-                    kernels = {place: 1}
-                for other in {*op.inputs}:
-                    share = min(1.0, costs.size[name] / costs.size[other])
-                    for key, count in itertools.islice(kernels.items(), MOST_KERNELS):
-                        most = len(ops[key].inputs) if is_own[key] else 1
-                        uses[other][key] = min(most, uses[other].get(key, 0) + count * share)
     return found
+
+
+def _uses(
+    ops: Sequence[Any], stored: Collection[int], is_own: Sequence[bool], size: Sequence[float]
+) -> dict[int, dict[int, float]]:
+    """How often each kernel, by its place, reads each array.
+
+    A sum of pairs may read an array twice, and a kernel that reads a slice of it does so in part.
+    """
+    uses = collections.defaultdict[int, dict[int, float]](dict)
+    for place in reversed(range(len(ops))):
+        op = ops[place]
+        if is_own[place]:
+            for name in op.inputs:
+                uses[name][place] = uses[name].get(place, 0) + 1
+            continue
+        for name in op.outputs:
+            kernels = {place: 1.0} if name in stored else uses[name]
+            for other in {*op.inputs}:
+                share = min(1.0, size[name] / size[other])
+                for key, count in itertools.islice(kernels.items(), MOST_KERNELS):
+                    most = len(ops[key].inputs) if is_own[key] else 1
+                    uses[other][key] = min(most, uses[other].get(key, 0) + count * share)
+    return uses
 
 
 class _Costs:
@@ -101,7 +116,7 @@ class _Costs:
     def is_slow(self, name: int, kernels: Mapping[int, float], written: Collection[int]) -> bool:
         """Whether kernels take longer to make an array than to read it, once it is made."""
         num_bytes = self.size[name] * self._width[name]
-        if sum(kernels.values()) <= 1 or num_bytes < SMALL_BYTES:
+        if sum(kernels.values()) <= 1:
             return False
         operations, read = self._needed(name, written)
         apart, within = LAUNCH_SECONDS + _seconds(operations, read + num_bytes), 0.0
@@ -130,6 +145,11 @@ class _Costs:
                 continue
             if op.primitive not in MOVES:
                 operations += size * CYCLES.get(op.primitive, OTHER_CYCLES)
+            if op.primitive == PARTS:
+                whole = self.size[op.inputs[0]] / self.size[at] * size
+                operations += whole * CYCLES["add"]
+                todo.append((op.inputs[0], part, whole))
+                continue
             for other in op.inputs:
                 is_slice = self.size[other] > self.size[at]
                 todo.append((other, at if is_slice else part, min(size, self.size[other])))

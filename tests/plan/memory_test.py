@@ -532,6 +532,40 @@ def test_an_h100_splits_the_sum_of_a_small_product():
     assert found == pytest.approx([SIZE // 2, 5 * SIZE // 2 - SIZE // 2], abs=8)
 
 
+def test_parts_of_a_product_wait_for_all_that_compute_their_sum_and_joined_products_have_none():
+    left = jax.ShapeDtypeStruct((256, 128), jnp.float32)
+    right = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+
+    def on_h100(function, *arguments):
+        traced = jax.make_jaxpr(function)(*arguments)
+        return peak_of(traced, bytes_of, on_gpu=True, splits_sums=True).num_bytes
+
+    def read_late(x, y, z):
+        product = x @ y
+        return jnp.sum(jnp.sin(product)) + jnp.sum(z @ z) + jnp.sum(jnp.cos(product))
+
+    large = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+    # Four parts of half the size lie beside the second product, which is not split.
+    needed = on_h100(read_late, left, right, large)
+    assert needed == pytest.approx(16 * SIZE + 2 * SIZE, rel=0.01)
+
+    def summed(x, *weights):
+        return sum(jnp.sum(jnp.sin(x @ weight)) for weight in weights)
+
+    # One product with 384 columns is not split: three results.
+    assert on_h100(summed, left, right, right, right) == pytest.approx(3 * SIZE // 2, rel=0.01)
+
+
+def test_a_conversion_there_and_back_is_none():
+    def rounded(x):
+        product = x @ x
+        narrow = product.astype(jnp.bfloat16)
+        return jnp.sum(narrow @ narrow) + jnp.sum(jnp.sin(narrow.astype(jnp.float32)))
+
+    # The sine reads the product, which waits beside its rounded copy and the product of that.
+    assert peak(rounded, MATRIX) == pytest.approx(2 * SIZE, abs=16)
+
+
 def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
     def loss(table, first, second):
         return jnp.sum(jnp.sin(table[first])) + jnp.sum(jnp.cos(table[second]))
