@@ -52,12 +52,6 @@ SUMMED = "gradient"
 
 _SUMMED = "summed"
 
-PACKED_BYTES = 30 * 2**20
-"""Gradients that are summed at one time; a larger one is summed where it lies.
-
-Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
-"""
-
 _WHOLE = (
     "conv_general_dilated", "dot_general", "ragged_dot", "scatter", "sort", "top_k",
     "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
@@ -175,7 +169,7 @@ class _Program:
         self._is_split = self._gradients()
         sums = (op.outputs[0] for op in self._ops if op.primitive == PARTS)
         self._written |= self._is_split.intersection(sums)
-        self._pack()
+        rewriting.pack(self._ops, _SUMMED, self._bytes)
         self._make_whole()
         self._add_zeros()
         if self._on_gpu:
@@ -227,17 +221,6 @@ class _Program:
             if copy and reader[kernel].primitive != _COPY:
                 reader[kernel].inputs.append(copy)
                 self._kept.add(copy)
-
-    def _pack(self) -> None:
-        """Add the memory in which small gradients are packed, beside the one that is read last."""
-        summed = [op for op in self._ops if op.primitive == _SUMMED]
-        sizes = [self._bytes(op.outputs[0]) for op in summed]
-        small = sum(size for size in sizes if size <= PACKED_BYTES)
-        for op, size in zip(summed, sizes, strict=True):
-            if size > PACKED_BYTES:
-                op.carried = frozenset(op.inputs)
-            else:
-                op.inner = Peak(min(small, PACKED_BYTES) - size, [])
 
     def _add_zeros(self) -> None:
         def like(name: int) -> int:

@@ -8,6 +8,30 @@ ZEROS = "zeros"
 """An op of our own: the zeros on which loops write their stacks."""
 
 
+PACKED_BYTES = 30 * 2**20
+"""Gradients that are summed at one time; a larger one is summed where it lies.
+
+Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
+"""
+
+
+def pack(ops: Sequence[Any], summed: str, size: Callable[[int], float]) -> None:
+    """Add the memory in which small gradients are packed, beside the one that is read last.
+
+    Args:
+      summed: Primitive of the ops that sum.
+      size: Bytes of an array.
+    """
+    sums = [op for op in ops if op.primitive == summed]
+    sizes = [size(op.outputs[0]) for op in sums]
+    small = sum(size for size in sizes if size <= PACKED_BYTES)
+    for op, num_bytes in zip(sums, sizes, strict=True):
+        if num_bytes > PACKED_BYTES:
+            op.carried = frozenset(op.inputs)
+        else:
+            op.inner.num_bytes = min(small, PACKED_BYTES) - num_bytes
+
+
 def joined_scatters(ops: Sequence[Any]) -> list[Any]:
     """Ops with one scatter for a sum of two, as of the gradient of a table that is read twice."""
     maker = {out: op for op in ops for out in op.outputs}
