@@ -85,7 +85,7 @@ class PreactivationResNetModule(nnx.Module):
         hidden = self.stem(images)
         for name in self.order:
             hidden = self.blocks[name](hidden, train=train)
-        hidden = jax.nn.relu(self.final_norm(hidden, train=train))
+        hidden = self.final_norm(hidden, train=train, activation="relu")
         return self.classifier(hidden.mean((1, 2)))
 
 
@@ -112,7 +112,7 @@ class PreactivationBlock(nnx.Module):
         hidden = shortcut = images
         for index in range(1, self.num_layers + 1):
             norm, conv = self.layers[f"norm_{index}"], self.layers[f"conv_{index}"]
-            activated = jax.nn.relu(norm(hidden, train=train))
+            activated = norm(hidden, train=train, activation="relu")
             if index == 1 and self.projection is not None:
                 # As in DAWNBench's seeds, which project what the first ReLU gives.
                 shortcut = self.projection(activated)

@@ -2,10 +2,11 @@
 
 The program's order is JAX's, and XLA's fusion is modelled by three rules:
 
-- results of products, convolutions, loops and sums lie in memory, and so do arrays that are joined,
-  what goes through a barrier, and each operand of a product, a convolution or a loop;
-- all else is computed where it is read, from what lies in memory, as often as it is read; what is
-  the same is computed once, and random numbers lie in memory;
+- results of products, convolutions, loops and sums lie in memory, and so does what goes through a
+  barrier, and each operand of a product, a convolution or a loop;
+- all else is computed where it is read, from what lies in memory, as often as it is read, unless a
+  GPU takes longer for that (`recomputing.py`); what is the same is computed once, and random
+  numbers lie in memory;
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
@@ -26,13 +27,15 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
-from dawnjax.plan import rewriting
+from dawnjax.plan import recomputing, rewriting
 from dawnjax.plan.equations import LOOPS, called_program, carried_places, key_of, place_of
 from dawnjax.plan.heap import heap_bytes, outside
 from dawnjax.plan.products import is_no_matrix, joined
-from dawnjax.plan.split_sums import is_narrow, num_parts
+from dawnjax.plan.split_sums import PARTS, with_parts
 
 _NAMED = "stored"
 
@@ -48,12 +51,6 @@ SUMMED = "gradient"
 """Name (`checkpoint_name`) of a gradient that devices sum."""
 
 _SUMMED = "summed"
-
-PACKED_BYTES = 30 * 2**20
-"""Gradients that are summed at one time; a larger one is summed where it lies.
-
-Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
-"""
 
 _WHOLE = (
     "conv_general_dilated", "dot_general", "ragged_dot", "scatter", "sort", "top_k",
@@ -109,11 +106,12 @@ class _Op:
     inner: Peak
     carried: frozenset[int] = frozenset()  # operands whose memory it takes over
     num_carried: int = 0  # its first results
-    dimensions: Any = None  # contracted and batch axes of a product
+    equation: Any = None  # of a product
 
-
-def _is_heavy(op: _Op) -> bool:
-    return op.primitive.startswith(_WHOLE)
+    @property
+    def dimensions(self) -> Any:
+        """Contracted and batch axes of a product; None of another op."""
+        return self.equation and self.equation.params["dimension_numbers"]
 
 
 Size = Callable[[tuple[int, ...], Any], float]
@@ -147,7 +145,7 @@ class _Program:
         self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool, exchanges: bool = False
     ):
         self._size, self._whole, self._on_gpu = size, whole, on_gpu
-        self._splits_sums, self._parts = splits_sums, dict[int, int]()
+        self._splits_sums = splits_sums
         self._exchanges = exchanges
         self._ops: list[_Op] = []
         self._avals: list[Any] = []
@@ -156,7 +154,7 @@ class _Program:
         self._written: set[int] = set()
         self._kept: set[int] = set()
         self._before_barrier: dict[int, int] = {}
-        self._narrow: dict[int, int] = {}
+        self._converted: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._expansions: dict[int, int] = {}
 
@@ -166,16 +164,18 @@ class _Program:
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
         self._keep_kernels()
         self._ops = rewriting.joined_scatters(self._ops, self._avals)
+        self._split_products()
         rewriting.sum_unscaled(self._ops, _SUMMED, self._avals)
         self._is_split = self._gradients()
-        self._pack()
+        sums = (op.outputs[0] for op in self._ops if op.primitive == PARTS)
+        self._written |= self._is_split.intersection(sums)
+        rewriting.pack(self._ops, _SUMMED, self._bytes)
         self._make_whole()
         self._add_zeros(outputs)
         if self._on_gpu:
             self._ops = rewriting.gradients_last(
-                self._ops, _SUMMED, _PRODUCTS, _REDUCED, self._exchanges
+                self._ops, _SUMMED, (*_PRODUCTS, PARTS), _REDUCED, self._exchanges
             )
-            self._written |= rewriting.written_sums(self._ops)
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
         return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
@@ -190,6 +190,7 @@ class _Program:
         for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
             names[var] = self._copy(names[var], "slice")
         results = self._inlined(jaxpr, names)
+        self._split_products()
         self._add_zeros([name for name in results if name is not None])
         carried = {name for name in results[:num_carried] if name is not None}
         return self._sweep(self._buffers(arguments, (), carried))
@@ -221,17 +222,6 @@ class _Program:
                 reader[kernel].inputs.append(copy)
                 self._kept.add(copy)
 
-    def _pack(self) -> None:
-        """Add the memory in which small gradients are packed, beside the one that is read last."""
-        summed = [op for op in self._ops if op.primitive == _SUMMED]
-        sizes = [self._buffer(op.outputs[0], 0, 0, "").num_bytes for op in summed]
-        small = sum(size for size in sizes if size <= PACKED_BYTES)
-        for op, size in zip(summed, sizes, strict=True):
-            if size > PACKED_BYTES:
-                op.carried = frozenset(op.inputs)
-            else:
-                op.inner = Peak(min(small, PACKED_BYTES) - size, [])
-
     def _add_zeros(self, results: Sequence[int]) -> None:
         def like(name: int) -> int:
             zeros = self._new(self._avals[name])
@@ -239,11 +229,8 @@ class _Program:
                 self._is_split.add(zeros)
             return zeros
 
-        def new(primitive: str) -> _Op:
-            return _Op(primitive, [], [], primitive, Peak(0.0, []))
-
         results = results if self._on_gpu else ()
-        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new, results, _is_heavy)
+        self._ops = rewriting.with_zeros(self._ops, self._avals, like, _new_op, results, _is_whole)
 
     def _gradients(self) -> set[int]:
         """Results of which a device may keep a part: gradients, and what comes of them."""
@@ -252,7 +239,7 @@ class _Program:
         found = {name for op in self._ops[first:] for name in op.outputs}
         found |= {name for place in summed for name in self._ops[place].inputs}
         for op in reversed(self._ops[:first]):
-            if found.intersection(op.outputs) and not op.primitive.startswith((*_WHOLE, *_SUMS)):
+            if found.intersection(op.outputs) and not _is_kernel(op):
                 found |= {*op.inputs}
         return found
 
@@ -293,12 +280,11 @@ class _Program:
                     var: self._behind_barrier(name) for var, name in given if name is not None
                 }
                 continue
-            if self._on_gpu and primitive.startswith(_REDUCED) and is_narrow(eqn):
-                self._written |= {*known_operands}
             if primitive == "convert_element_type" and known_operands:
-                before = self._narrow.get(known_operands[0])
+                before = self._converted.get(known_operands[0])
                 if before is not None and self._avals[before].dtype == eqn.outvars[0].aval.dtype:
-                    names[eqn.outvars[0]] = before  # there and back
+                    # There and back: XLA keeps what precision it has (`SimplifyFPConversions`).
+                    names[eqn.outvars[0]] = before
                     continue
             inner = called_program(eqn)
             if platforms := eqn.params.get("branches_platforms"):  # an op for each platform
@@ -329,29 +315,26 @@ class _Program:
             if primitive == "name":
                 named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: _NAMED}
                 primitive = named.get(eqn.params["name"], primitive)
-            if primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool:
+            is_joined = primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool
+            if is_joined and not self._on_gpu:
                 primitive = _NAMED
             if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
                 kernel = known_operands[-1]
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
                 known_operands[-1] = self._kernels[kernel]
             outputs = [self._new(var.aval) for var in eqn.outvars]
-            if self._splits_sums and primitive == "dot_general":
-                self._parts[outputs[0]] = num_parts(eqn)
             if key is not None:
                 self._known[key] = outputs
             names.update(zip(eqn.outvars, outputs, strict=True))
             if primitive == "convert_element_type" and known_operands:
-                narrow, wide = known_operands[0], outputs[0]
-                if self._avals[narrow].dtype.itemsize < self._avals[wide].dtype.itemsize:
-                    self._narrow[wide] = narrow
+                self._converted[outputs[0]] = known_operands[0]
             where = str(eqn.source_info.name_stack)
             carried = [operands[place] for place in carried_places(eqn)]
             moved = frozenset(name for name in carried if name is not None)
             inside = self._inside(eqn, operands)
-            dimensions = eqn.params["dimension_numbers"] if primitive == "dot_general" else None
+            product = eqn if primitive == "dot_general" else None
             op = _Op(
-                primitive, known_operands, outputs, where, inside, moved, len(carried), dimensions
+                primitive, known_operands, outputs, where, inside, moved, len(carried), product
             )
             self._ops.append(op)
         return [known(var) for var in jaxpr.outvars]
@@ -409,10 +392,14 @@ class _Program:
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
         stored = arguments | self._written
         for op in self._ops:
-            if _is_heavy(op):
+            if _is_whole(op):
                 stored |= {*op.inputs, *op.outputs}
             elif op.primitive.startswith(_SUMS):
                 stored |= set(op.outputs)
+        again = set[int]()
+        if self._on_gpu:
+            again = recomputing.written(self._ops, stored, self._avals, _is_kernel)
+        stored |= again
         roots: dict[int, frozenset[int]] = {}
 
         def roots_of(name: int) -> frozenset[int]:
@@ -431,9 +418,7 @@ class _Program:
                 dies |= dict.fromkeys(read, place)
         # Zeros, masks and counts are made of nothing: who reads them makes them.
         nothing = {
-            name
-            for name, (_, op) in maker.items()
-            if not op.primitive.startswith((*_WHOLE, *_SUMS)) and not roots[name]
+            name for name, (_, op) in maker.items() if not _is_kernel(op) and not roots[name]
         }
         for name in outputs:
             made_of = roots.get(name, frozenset())
@@ -442,6 +427,12 @@ class _Program:
                 dies[root] = max(dies.get(root, 0), born)
         for name in stored.intersection(carried):
             dies[name] = len(self._ops)
+        for name in again:
+            # The kernel writes over what nothing else reads, or is a part of a product's.
+            place, op = maker[name]
+            over = (root for root in roots[name] if dies[root] == place and root in maker)
+            same = (root for root in over if self._bytes(root) == self._bytes(name))
+            op.carried |= {*itertools.islice(same, 1)}
         for place, op in enumerate(self._ops):
             # Nothing else may read them later.
             dies |= {name: place - 1 for name in op.carried if dies.get(name) == place}
@@ -454,7 +445,7 @@ class _Program:
 
         def known(name: int) -> list[int]:
             made = maker.get(name)
-            is_stored = made is not None and made[1].primitive.startswith((*_WHOLE, *_SUMS))
+            is_stored = made is not None and _is_kernel(made[1])
             sources = (name,) if is_stored else roots.get(name, ())
             return [maker[source][0] for source in sources if source in maker]
 
@@ -468,27 +459,30 @@ class _Program:
                 found.append(self._buffer(name, start, last, op.name or op.primitive))
                 if name in self._kept:
                     free.append((found[-1].num_bytes, start, last))
-                if self._parts.get(name, 1) > 1:
-                    reader = self._ops[readers.get(name, start)]
-                    # A scalar factor, as of the mean over devices, comes after the sum.
-                    whole = [other for other in reader.inputs if self._avals[other].shape]
-                    ready = max([start, *(at for other in whole for at in known(other))])
-                    found.append(self._parts_beside(found[-1], name, reader, ready))
         apart = outside(free, [(b.num_bytes, b.born, b.dies) for b in found])
         return [found[place] for place in apart]
+
+    def _split_products(self) -> None:
+        """Let products make parts of their sums; those that are joined make them together."""
+
+        def parts_of(name: int, count: int) -> int:
+            aval = self._avals[name]
+            return self._new(aval.update(shape=(count, *aval.shape), dtype=np.dtype("float32")))
+
+        if self._splits_sums:
+            makers = {name: place for place, op in enumerate(self._ops) for name in op.outputs}
+            groups = joined(self._ops, makers, self._bytes, _is_whole)
+            self._ops = with_parts(self._ops, groups, parts_of, _new_op)
 
     def _change_products(self, born: dict[int, int], dies: dict[int, int]) -> None:
         """Join products, whose results are then one array; copy operands that are no matrix."""
 
-        def size(name: int) -> float:
-            return self._buffer(name, 0, 0, "").num_bytes
-
-        for group in joined(self._ops, born.copy(), size, _is_heavy):
+        for group in joined(self._ops, born.copy(), self._bytes, _is_whole):
             results = [name for place in group for name in self._ops[place].outputs]
             last = max(dies.get(name, born[name]) for name in results)
             born |= dict.fromkeys(results, group[0])
             dies |= dict.fromkeys(results, last)
-        made = {name for op in self._ops if _is_heavy(op) for name in op.outputs}
+        made = {name for op in self._ops if _is_whole(op) for name in op.outputs}
         for op in self._ops:
             axes = zip(*op.dimensions, strict=True) if op.dimensions else ()
             for name, sides in zip(op.inputs, axes, strict=False):
@@ -498,17 +492,14 @@ class _Program:
                     there = [*op.inner.buffers, copy]
                     op.inner = Peak(op.inner.num_bytes + copy.num_bytes, there)
 
-    def _parts_beside(self, whole: Buffer, name: int, reader: _Op, ready: int) -> Buffer:
-        """Parts of a product beside their sum, which an elementwise reader makes once it can."""
-        more = 4 * self._parts[name] / self._avals[name].dtype.itemsize - 1
-        last = whole.born if reader.primitive.startswith(_WHOLE) else ready
-        return dataclasses.replace(whole, num_bytes=whole.num_bytes * more, dies=last)
-
     def _buffer(self, name: int, born: int, dies: int, label: str) -> Buffer:
         aval = self._avals[name]
         shape, dtype = tuple(getattr(aval, "shape", ())), getattr(aval, "dtype", None)
         size = self._size if name in self._is_split else self._whole
         return Buffer(shape, str(dtype), size(shape, dtype), label, born, dies)
+
+    def _bytes(self, name: int) -> float:
+        return self._buffer(name, 0, 0, "").num_bytes
 
     def _sweep(self, buffers: list[Buffer]) -> Peak:
         change = [0.0] * (len(self._ops) + 2)
@@ -535,6 +526,18 @@ class _Program:
             for buffer in op.inner.buffers
         ]
         return heap_bytes(spans)
+
+
+def _new_op(primitive: str) -> _Op:
+    return _Op(primitive, [], [], primitive, Peak(0.0, []))
+
+
+def _is_whole(op: _Op) -> bool:
+    return op.primitive.startswith(_WHOLE)
+
+
+def _is_kernel(op: _Op) -> bool:
+    return op.primitive.startswith((*_WHOLE, *_SUMS))
 
 
 def bytes_of(shape: tuple[int, ...], dtype: Any) -> float:

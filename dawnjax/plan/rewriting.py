@@ -7,8 +7,29 @@ from typing import Any
 ZEROS = "zeros"
 """An op of our own: the zeros on which loops write their stacks."""
 
-_BEHIND = (["select_n"], ["convert_element_type"])
-"""Readers with which a sum is one op: a ReLU's gradient, a cast."""
+
+PACKED_BYTES = 30 * 2**20
+"""Gradients that are summed at one time; a larger one is summed where it lies.
+
+Source: XLA, `xla_gpu_all_reduce_combine_threshold_bytes`.
+"""
+
+
+def pack(ops: Sequence[Any], summed: str, size: Callable[[int], float]) -> None:
+    """Add the memory in which small gradients are packed, beside the one that is read last.
+
+    Args:
+      summed: Primitive of the ops that sum.
+      size: Bytes of an array.
+    """
+    sums = [op for op in ops if op.primitive == summed]
+    sizes = [size(op.outputs[0]) for op in sums]
+    small = sum(size for size in sizes if size <= PACKED_BYTES)
+    for op, num_bytes in zip(sums, sizes, strict=True):
+        if num_bytes > PACKED_BYTES:
+            op.carried = frozenset(op.inputs)
+        else:
+            op.inner.num_bytes = min(small, PACKED_BYTES) - num_bytes
 
 
 def joined_scatters(ops: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
@@ -61,29 +82,6 @@ def sum_unscaled(ops: Sequence[Any], summed: str, avals: Sequence[Any]) -> None:
                 break
             op.inputs = same
             made = maker.get(same[0])
-
-
-def written_sums(ops: Sequence[Any]) -> set[int]:
-    """Sums of two gradients, behind a ReLU or a cast, that several ops read.
-
-    Computed by each reader, a sum of a residual network would read those of all later blocks. XLA
-    writes it, since its fusion weighs that reading.
-
-    Source: XLA, `PriorityFusion`.
-    """
-    readers: dict[int, list[Any]] = collections.defaultdict(list)
-    for op in ops:
-        for name in {*op.inputs}:
-            readers[name].append(op)
-    found = set()
-    for op in ops:
-        if op.primitive == "add_any":
-            [name] = op.outputs
-            while [other.primitive for other in readers[name]] in _BEHIND:
-                [name] = readers[name][0].outputs
-            if len(readers[name]) > 1:
-                found.add(name)
-    return found
 
 
 def with_zeros(
