@@ -17,8 +17,9 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.pure_model import Tree
 from dawnjax.plan.decoder_memory import other_rows_bytes
-from dawnjax.plan.liveness import SUMMED, Peak, bytes_of, peak_of
+from dawnjax.plan.liveness import SUMMED, Peak, Size, bytes_of, peak_of
 from dawnjax.plan.systems import System
+from dawnjax.plan.tiles import tiled_bytes_of
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import Recipe, TrainState, key_shape, make_recipe
 
@@ -115,7 +116,8 @@ def memory_of_stage(
     # The same shapes on another mesh: a large model traces for seconds.
     split_recipe.__dict__["abstract_state"] = local.abstract_state
     state = state_shapes(split_recipe)
-    split = _Split(sizes)
+    is_tiled = system.accelerator.device.platform == "tpu"
+    split = _Split(sizes, tiled_bytes_of if is_tiled else bytes_of)
     parts = {
         "parameters": state.params,
         "optimizer": state.opt_state,
@@ -123,7 +125,7 @@ def memory_of_stage(
         "made": state.made,
     }
     batch = _batch(local)
-    inputs = sum(bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
+    inputs = sum(split.bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
     straddles = local.experiment.batch_norm_group_size != stage.batch_norm_group_size
     peak = _peak(local, batch, split, shards, system, straddles)
@@ -164,8 +166,8 @@ class _Split:
     `model` and `expert`.
     """
 
-    def __init__(self, sizes: Mapping[str, int]):
-        self._sizes = sizes
+    def __init__(self, sizes: Mapping[str, int], bytes_of: Size):
+        self._sizes, self.bytes_of = sizes, bytes_of
         self._parts: dict[int, int] = {}
         self._gathered: dict[int, int] = {}
 
@@ -179,17 +181,17 @@ class _Split:
             for count in (math.prod(leaf.shape), math.prod(leaf.shape[1:])):
                 self._gathered.setdefault(count, gathered)
             name = jax.tree_util.keystr(path, simple=True, separator="/")
-            size = bytes_of(leaf.shape, leaf.dtype) / parts
+            size = self.bytes_of(leaf.shape, leaf.dtype) / parts
             found.append(Tensor(f"{kind}/{name}", leaf.shape, str(leaf.dtype), size))
         return found
 
     def size(self, shape: tuple[int, ...], dtype: Any) -> float:
         """Bytes of a result: a gradient is split as its parameter is."""
-        return bytes_of(shape, dtype) / self._parts.get(math.prod(shape), 1)
+        return self.bytes_of(shape, dtype) / self._parts.get(math.prod(shape), 1)
 
     def whole(self, shape: tuple[int, ...], dtype: Any) -> float:
         """Bytes of a result: a weight that is gathered, or its gradient before the sum."""
-        return bytes_of(shape, dtype) / self._gathered.get(math.prod(shape), 1)
+        return self.bytes_of(shape, dtype) / self._gathered.get(math.prod(shape), 1)
 
 
 def _names(axes: Any) -> tuple[str, ...]:

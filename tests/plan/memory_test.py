@@ -20,7 +20,7 @@ from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import gathered
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
-from dawnjax.plan.fits import ERROR, Fit
+from dawnjax.plan.fits import ERROR, TPU_ERROR, Fit
 from dawnjax.plan.heap import heap_bytes, outside
 from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
@@ -313,14 +313,22 @@ def test_fsdp_splits_the_state():
 
 
 @pytest.mark.parametrize(
-    ("size", "verdict"), [(70e9 / ERROR, "yes"), (79e9, "close"), (101e9, "no")]
+    ("system", "size", "verdict"),
+    [
+        ("h100:8", 79e9 / ERROR, "yes"),
+        ("h100:8", 79e9, "close"),
+        ("h100:8", 81e9 * ERROR, "no"),
+        ("v5p:8", 79e9 / ERROR, "close"),
+        ("v5p:8", 79e9 / TPU_ERROR, "yes"),
+        ("v5p:8", 81e9 * ERROR, "close"),
+    ],
 )
-def test_an_estimate_near_the_limit_is_close(size, verdict):
+def test_an_estimate_near_the_limit_is_close(system, size, verdict):
     memory = Memory(
         parameters=size, optimizer=0, averages=0, inputs=0, results=0, tensors=()
     )  # fmt: skip
     fit = Fit(
-        system="h100:8",
+        system=system,
         num_devices=8,
         global_batch=64,
         limit_bytes=80 * 10**9,
@@ -337,7 +345,10 @@ def test_the_command_says_whether_it_fits_and_what_fills_it(capsys):
     assert lines[1].split()[:3] == ["v5e:8", "64", "yes"]
     assert any(line.startswith("largest arrays, ") for line in lines)
     assert any(line.startswith("k80:1: ") for line in lines)
-    assert any(f"within a factor of {ERROR:g}" in line for line in lines)
+    assert any(
+        f"within a factor of {ERROR:g} on a GPU and {TPU_ERROR:g} on a TPU" in line
+        for line in lines
+    )
     assert main([*command[:3], "--on=h100:8", "--json"]) == 0
     [small] = json.loads(capsys.readouterr().out)["rows"]
     assert small["fits"] == "yes"
