@@ -3,10 +3,10 @@
 The program's order is JAX's, and XLA's fusion is modelled by three rules:
 
 - results of products, convolutions, loops and sums lie in memory, and so does what goes through a
-  barrier, and each operand of a product, a convolution or a loop;
-- all else is computed where it is read, from what lies in memory, as often as it is read, unless a
-  GPU takes longer for that (`recomputing.py`); what is the same is computed once, and random
-  numbers lie in memory;
+  barrier, and each operand of a product, a loop or, on a GPU, a convolution;
+- all else is computed where it is read, from what lies in memory, as often as it is read, unless
+  that takes longer (`recomputing.py`); what is the same is computed once, and random numbers lie
+  in memory;
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
@@ -393,12 +393,12 @@ class _Program:
         stored = arguments | self._written
         for op in self._ops:
             if _is_whole(op):
-                stored |= {*op.inputs, *op.outputs}
+                # A TPU computes the operands of a convolution where it reads them.
+                is_inside = not self._on_gpu and op.primitive == "conv_general_dilated"
+                stored |= {*op.outputs, *(() if is_inside else op.inputs)}
             elif op.primitive.startswith(_SUMS):
                 stored |= set(op.outputs)
-        again = set[int]()
-        if self._on_gpu:
-            again = recomputing.written(self._ops, stored, self._avals, _is_kernel)
+        again = recomputing.written(self._ops, stored, self._avals, _is_kernel)
         stored |= again
         roots: dict[int, frozenset[int]] = {}
 

@@ -158,7 +158,7 @@ def test_a_loop_counts_its_stacked_results_and_one_round():
     assert sum(buffer.num_bytes for buffer in found.buffers) == pytest.approx(found.num_bytes)
 
 
-def test_arrays_that_are_joined_lie_in_memory_and_masks_do_not():
+def test_arrays_that_are_joined_for_a_sum_lie_in_memory():
     def joined(x):
         return jnp.sum(jnp.sin(jnp.concatenate([x @ x, x])))
 
@@ -167,7 +167,24 @@ def test_arrays_that_are_joined_lie_in_memory_and_masks_do_not():
     def masked(x):
         return jnp.sum(jnp.where(jnp.concatenate([x > 0, x > 1], axis=1)[:, :256], x, 0.0))
 
-    assert peak(masked, MATRIX) == pytest.approx(0, abs=8)
+    # A mask has a byte for each of its elements, twice as many as the matrix has.
+    assert peak(masked, MATRIX) == pytest.approx(2 * SIZE / 4, abs=8)
+
+
+def test_a_tpu_computes_the_operands_of_a_convolution_in_its_kernel():
+    images = jax.ShapeDtypeStruct((8, 32, 32, 64), jnp.float32)
+    size = bytes_of(images.shape, images.dtype)
+
+    def convolved(x, kernel):
+        x = jax.lax.conv_general_dilated(
+            jnp.sin(x), kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return jnp.sum(x)
+
+    kernel = jax.ShapeDtypeStruct((3, 3, 64, 64), jnp.float32)
+    assert peak(convolved, images, kernel) == pytest.approx(size, rel=0.01)
+    # cuDNN reads them: they and the kernel's other layout lie there too.
+    assert on_gpu(convolved, images, kernel) == pytest.approx(2.07 * size, rel=0.01)
 
 
 def test_what_goes_through_a_barrier_lies_in_memory_and_is_not_known_behind_it():
