@@ -1,4 +1,4 @@
-"""Every experiment's tiny variant runs; the full ones are valid and have the shapes they state."""
+"""Tiny variants of all experiments run or are traced; full ones have the shapes they state."""
 
 import dataclasses
 import json
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dataset_specs import CIFAR10, IMAGENET
+from task_table import TABLE
 
 from dawnjax.__main__ import main
 from dawnjax.config.config_json import from_json, to_json
@@ -27,21 +28,62 @@ from dawnjax.train_step import execution_of, make_recipe
 pytestmark = pytest.mark.compiles
 
 
+MECHANISMS_OF = {
+    "cifar10_speedrun": "cifar10_record",
+    "coco_ssd_resnet34_v05": "coco_ssd_resnet34",
+    "digits": "synthetic_image",
+    "imagenet_resnet50": "cifar10_resnet18",
+    "imagenet_resnet_tiny": "synthetic_image",
+    "movielens_ml20m_neumf": "movielens_ml100k_neumf",
+    "tatoeba_transformer": "multi30k_transformer",
+    "wmt_transformer_big": "wmt_transformer_base",
+}
+"""Experiments that differ from another in numbers and sizes alone."""
+
+IN_THE_CONTRACT = {
+    flag.removeprefix("--experiment=")
+    for row in TABLE.values()
+    for flag in row.flags
+    if flag.startswith("--experiment=")
+}
+"""Experiments that task_contract_test.py trains, with as small a network."""
+
+
+def needs_of(name: str) -> None:
+    task = load_experiment(name).task
+    if isinstance(load_experiment(name).data, ParallelText):
+        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
+    if task.makes_examples:
+        pytest.importorskip("mctx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS_OF.keys() | IN_THE_CONTRACT))
+def test_the_tiny_variant_of_a_known_mechanism_is_traced(name):
+    """XLA compiles no operation here that it does not compile for the other run."""
+    needs_of(name)
+    tiny, other = (
+        load_experiment(each, is_tiny=True) for each in (name, MECHANISMS_OF.get(name, name))
+    )
+    assert type(tiny.task) is type(other.task) and type(tiny.model) is type(other.model)
+    assert type(tiny.optimizer) is type(other.optimizer)
+    spec = tiny.data.spec()
+    tiny.validate(spec)
+    make_recipe(tiny, spec, make_mesh(MeshShape(), jax.devices()[:4])).trace()
+
+
 @pytest.mark.parametrize(
     "name",
     [
         # Its cells have the most ops of all networks to compile.
         pytest.param(name, marks=pytest.mark.processes if "amoebanet" in name else ())
         for name in experiment_names()
+        if name not in MECHANISMS_OF.keys() | IN_THE_CONTRACT
     ],
 )
 def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
     name, tmp_path, compile_cache, capsys
 ):
-    if isinstance(load_experiment(name).data, ParallelText):
-        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
-    if load_experiment(name).task.makes_examples:
-        pytest.importorskip("mctx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
+    needs_of(name)
     run_dir = tmp_path / "run"
     status = main(
         [
