@@ -66,7 +66,9 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
-    data=PgxOpponent(game="go_5x5", examples_per_generation=32, num_eval_games=4, made_up=True),
+    data=PgxOpponent(
+        game="tic_tac_toe", examples_per_generation=32, num_eval_games=4, made_up=True
+    ),
     task=SelfPlay(
         games=8,
         moves=4,
@@ -78,4 +80,4 @@ TINY = tiny(
     ),
     model=PolicyValue(num_blocks=1, width=8, value_hidden_width=8),
 )
-"""Two steps on a board of 5 x 5, against an untrained network."""
+"""Two steps on tic-tac-toe, against an untrained network; `minigo_9x9` tries the rules of Go."""

@@ -144,8 +144,9 @@ def test_an_image_depends_on_its_key_alone():
     keys = jax.random.split(jax.random.key(3), 4)
     image = np.random.default_rng(0).integers(0, 256, (8, 10, 3)).astype(np.uint8)
     together = augment(ObjectAugmentation(), keys, image)
-    alone = augment(ObjectAugmentation(), keys[2:3], image)
-    for one, all_four in zip(alone, together, strict=True):
+    # As many images, for which JAX has compiled each operation.
+    elsewhere = augment(ObjectAugmentation(), keys[jnp.array([2, 0, 0, 0])], image)
+    for one, all_four in zip(elsewhere, together, strict=True):
         np.testing.assert_allclose(one[0], all_four[2], atol=1e-6)
     assert not np.array_equal(together[0][0], together[0][1])
 

@@ -219,9 +219,7 @@ def test_ten_losses_of_a_run_are_the_same_on_any_mesh_of_eight_devices():
     experts = ("--model.experts.count=4", "--model.experts.chosen=2", "--model.experts.balance=0.1")
     cases = {
         "1": (1, *RUN),
-        "8 data": case("--mesh.data=8"),
         "2 data, 2 fsdp, 2 model": case("--mesh.fsdp=2", "--mesh.model=2"),
-        "4 fsdp, 2 model": case("--mesh.fsdp=4", "--mesh.model=2"),
         "4 data, 2 context": case("--mesh.context=2"),
         "2 data, 4 context in a ring": case("--mesh.context=4", "--context_keys=ring"),
         "experts, 1": (1, *RUN, *experts),

@@ -94,7 +94,7 @@ def test_a_killed_study_continues_to_the_same_trials(
     kills.finish()
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.long)])
 def test_signals_to_a_study_leave_nobody_and_lose_nothing(
     count, expected, tmp_path, compile_cache, campaign
 ):

@@ -164,7 +164,7 @@ def tokens(random: np.random.Generator, lengths: list[int], room: int, width: in
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("config", [SMALL_BIDAF, MATCHING, SMALL_QANET])
+@pytest.mark.parametrize("config", [MATCHING, SMALL_QANET])
 def test_padding_changes_no_score(config):
     random = np.random.default_rng(1)
     passage, question = tokens(random, [7, 4], 7), tokens(random, [3, 5], 5)
@@ -269,9 +269,8 @@ def test_full_sizes_by_shape_evaluation(name):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
-    flags = ["--optimizer.base_learning_rate=0.01", f"--compute_dtype={dtype}"]
+def test_it_learns_to_find_the_word_that_is_asked_for():
+    flags = ["--optimizer.base_learning_rate=0.01", "--compute_dtype=bfloat16"]
     flags += ["--data.num_train_examples=512", "--num_epochs=25"]
     flags += ["--model.hidden_width=16", "--model.filters=16"]
     losses, metrics = run_steps(1, *FLAGS, *flags, steps=100)

@@ -104,9 +104,9 @@ def test_as_many_devices_as_one_likes_compute_the_same_losses():
     def case(count: int, *flags: str) -> tuple:
         return (count, *SMALL, "--steps_per_call=1", *flags)
 
-    cases = {f"plain on {count}": case(count) for count in (1, 2, 4, 8)}
+    cases = {f"plain on {count}": case(count) for count in (1, 2, 8)}
     cases |= {
-        f"sharded update on {count}": case(count, "--weight_update_sharding") for count in (2, 4, 8)
+        f"sharded update on {count}": case(count, "--weight_update_sharding") for count in (4, 8)
     }
     cases["accumulated on 4"] = case(4, "--accumulation_steps=2")
     found = first_losses(cases, 4)

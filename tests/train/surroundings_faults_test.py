@@ -5,7 +5,6 @@ import sys
 import time
 
 import forked
-import numpy as np
 import pytest
 from fault_runs import SMALL, command, environment, run, steps_reached, wait_for
 from trained import evaluations_of, final_state_of, result_of
@@ -158,28 +157,12 @@ def test_digits_saves_and_ends_soon_after_sigterm(tmp_path, compile_cache):
 
 
 @pytest.mark.processes
-def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
-    # The runs of one process are here for their first losses, and stop at their first evaluation.
-    commands = {"plain": [*DIGITS, compile_cache, "--targets.0.value=0.0"]}
-    for processes, devices in ((1, 4), (2, 2)):
-        command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
-        command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
-        commands[f"{processes}x{devices}"] = command
-    commands["1x4"].append("--targets.0.value=0.0")
-    losses = {}
-    for name, command in commands.items():
-        run_dir = tmp_path / name
-        done = run([*command, f"--run_dir={run_dir}"], env=environment(4))
-        assert done.returncode == 0, done.stderr
-        result = result_of(run_dir)
-        assert result["reached"] and result["num_devices"] == 4
-        assert result["num_processes"] == (2 if name == "2x2" else 1)
-        assert check_run(run_dir)[0] == []
-        losses[name] = result["first_losses"]
-        assert len(losses[name]) == 10
-    assert result_of(tmp_path / "2x2")["best"]["top_1_accuracy"] >= 0.9915
-    np.testing.assert_allclose(losses["2x2"], losses["1x4"], rtol=0, atol=1e-5)
-    # A process that was not launched adds its devices' gradients up in another order. Sums differ
-    # in the last bit, until that puts a value on the other side of a ReLU: by the tenth step the
-    # losses are 3e-3 apart.
-    np.testing.assert_allclose(losses["2x2"][:4], losses["plain"][:4], atol=1e-5)
+def test_two_processes_reach_the_target_on_four_devices(tmp_path, compile_cache):
+    command = [sys.executable, "-m", "dawnjax", "launch", "--processes=2"]
+    command += ["--devices_per_process=2", "--", *DIGITS[3:], compile_cache]
+    done = run([*command, f"--run_dir={tmp_path / 'run'}"], env=environment(4))
+    assert done.returncode == 0, done.stderr
+    result = result_of(tmp_path / "run")
+    assert result["reached"] and result["best"]["top_1_accuracy"] >= 0.9915
+    assert (result["num_processes"], result["num_devices"]) == (2, 4)
+    assert check_run(tmp_path / "run")[0] == []
