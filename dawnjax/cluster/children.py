@@ -1,7 +1,8 @@
 """Child processes that end with their parent, however that ends.
 
 A signal that asks the parent to stop is handed on, so that a child can save. A parent that is
-killed takes its children with it, and so do they theirs: nothing keeps a GPU that nobody waits for.
+killed takes its children with it, and so do they theirs: nothing keeps a GPU that nobody waits for,
+and no folder of theirs is left.
 """
 
 import contextlib
@@ -9,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import IO, Any
 
@@ -37,6 +39,16 @@ to it from outside its foreground group, so it ignores that (SIGTTOU). Both outl
 """
 
 
+_REMOVE_AFTER_PARENT = """
+import shutil, sys, time
+sys.stdin.read()
+for _ in range(20):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    time.sleep(0.1)
+"""
+"""Removes a folder when the parent ends, and again: children write until they are killed too."""
+
+
 def start(command: Sequence[str], **options: Any) -> Child:
     """Start a process in a group of its own, which dies when this process does, even killed.
 
@@ -53,6 +65,21 @@ def send(child: Child, number: int) -> None:
     """Send a signal to a child and to what it has started in its group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A folder for children, which goes with the block or with this process, even killed."""
+    # A child that was killed may leave files that appear while they are removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "-I", "-S", "-c", _REMOVE_AFTER_PARENT, folder]
+        with stop_signals.blocked():  # it ends by the end of its input alone
+            remover = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+        with remover:
+            try:
+                yield folder
+            finally:
+                remover.kill()
 
 
 def request_to(number: int) -> int:

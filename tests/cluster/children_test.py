@@ -85,3 +85,44 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path):
     for process in family:
         if process.is_running():
             process.kill()  # what is no child of ours is not bound to it
+
+
+HAS_A_FOLDER = """
+import pathlib, sys, time
+from dawnjax.cluster import children
+with (
+    children.temporary_folder() as folder,
+    children.start([sys.executable, "-c", WRITES, folder + "/new"]) as child,
+):
+    pathlib.Path("folder").write_text(folder)
+    try:
+        time.sleep(0.3 if sys.argv[1] == "ends" else 60)
+    finally:
+        children.send(child, 9)
+"""
+WRITES = """
+import pathlib, sys
+while True:
+    pathlib.Path(sys.argv[1]).mkdir(exist_ok=True)
+    pathlib.Path(sys.argv[1], "file").write_text("a")
+"""
+
+
+@pytest.mark.parametrize("end", ["ends", signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_folder_of_children_goes_with_their_parent(end, tmp_path):
+    command = [sys.executable, "-c", HAS_A_FOLDER.replace("WRITES", repr(WRITES)), str(end)]
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root), "TMPDIR": str(tmp_path)},
+        start_new_session=True,  # its terminal's Ctrl-C reaches all of its group
+    )
+    name = tmp_path / "folder"
+    wait_for(lambda: name.exists() and Path(name.read_text(), "new", "file").exists())
+    folder, family = Path(name.read_text()), psutil.Process(parent.pid).children(recursive=True)
+    assert folder.is_relative_to(tmp_path) and len(family) == 2
+    if end != "ends":
+        os.killpg(parent.pid, end)
+    assert (parent.wait(60) == 0) == (end == "ends")
+    assert nobody_is_left(family) and not folder.exists()

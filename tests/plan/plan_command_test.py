@@ -215,7 +215,9 @@ request, number = json.load(sys.stdin), ctypes.c_int()
 if sys.platform.startswith("linux"):
     ctypes.CDLL(None).prctl(2, ctypes.byref(number))  # PR_GET_PDEATHSIG
 alone = os.getpgid(0) == os.getpid()
-print(json.dumps({"system": request["system"], "dies_by": number.value, "alone": alone}))
+in_folder = os.environ["TMPDIR"] == request["folder"]
+answer = {"system": request["system"], "dies_by": number.value, "alone": alone}
+print(json.dumps({**answer, "temporary_files_in_folder": in_folder}))
 """
 
 
@@ -230,11 +232,24 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compilers, "environment", lambda _: dict(os.environ))
     answer = compiled.answer_of_compiler([], parse_system("v3:8"))
-    assert answer == {"system": "v3:2x2", "dies_by": signal.SIGKILL, "alone": True}
+    assert answer == {
+        "system": "v3:2x2",
+        "dies_by": signal.SIGKILL,
+        "alone": True,
+        "temporary_files_in_folder": True,
+    }
     (package / "worker.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.3)
     answer = compiled.answer_of_compiler([], parse_system("v3:8"))
     assert answer == {"reason": "the compiler was stopped after 0.3 s"}
+
+
+def test_a_users_dumps_leave_out_no_file_that_a_plan_reads(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    flags = "--xla_dump_hlo_module_re=mine --xla_tpu_enable_sdc_checker=true --xla_dump_to=here"
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    environment = compilers.environment("tpu")
+    assert environment["XLA_FLAGS"] == "--xla_tpu_enable_sdc_checker=true"
 
 
 def test_a_mesh_that_train_refuses_is_not_planned(monkeypatch):
