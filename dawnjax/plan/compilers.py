@@ -41,6 +41,7 @@ def environment(platform: str) -> dict[str, str]:
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "XLA_FLAGS": _without_dumps(os.environ.get("XLA_FLAGS", "")),
     }
     if platform == "tpu":
         if importlib.util.find_spec("libtpu") is None:
@@ -64,6 +65,11 @@ def environment(platform: str) -> dict[str, str]:
         "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={nvcc} --xla_gpu_autotune_level=0",
         "PATH": f"{nvcc / 'bin'}:{os.environ.get('PATH', '')}",
     }
+
+
+def _without_dumps(flags: str) -> str:
+    """XLA's flags but those of files, which could leave out the files that are read here."""
+    return " ".join(flag for flag in flags.split() if not flag.startswith("--xla_dump"))
 
 
 def _folder_of(package: str) -> Path | None:
