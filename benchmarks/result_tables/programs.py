@@ -54,7 +54,7 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
         ]
 
 
-def plan_memory(_: str, record: Record) -> Iterator[list[str]]:
+def plan_memory(name: str, record: Record) -> Iterator[list[str]]:
     """Row of each experiment's step, and counts of those that are near."""
     tried = [row for row in record["rows"] if "predicted" in row or "reason" in row]
     yield from map(plan_memory_cells, tried)
@@ -62,9 +62,10 @@ def plan_memory(_: str, record: Record) -> Iterator[list[str]]:
         yield [f"{others} other experiments", "", "", "", "", "not compiled: not tried"]
     both = [row for row in record["rows"] if row.get("predicted") and row.get("xla")]
     ratios = [row["predicted"]["num_bytes"] / row["xla"]["num_bytes"] for row in both]
+    chip = name.removeprefix("plan_memory_")
     for bound in (0.05, 0.15):
         near = sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios)
-        yield [f"within {100 * bound:.0f} %", "", "", "", "", f"{near} of {len(ratios)}"]
+        yield [f"within {100 * bound:.0f} %", chip, "", "", "", f"{near} of {len(ratios)}"]
 
 
 def plan_memory_cells(row: Record) -> list[str]:

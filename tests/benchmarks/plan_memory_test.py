@@ -32,6 +32,7 @@ def test_a_row_without_a_compiled_step_says_why_and_counts_nowhere():
         "1 of 2",
         "1 of 2",
     ]
+    assert cells[-1][:2] == ["within 15 %", "h100"]
 
 
 def test_rows_of_other_versions_are_not_kept(tmp_path, monkeypatch):
