@@ -260,6 +260,7 @@ PAST_RECORDS = {
     ("dawnjax.models.pure_model", "replace"): "a layer's parameter, no file",
     ("dawnjax.page.html", "read_text"): OURS,
     ("dawnjax.page.svg", "read_text"): OURS,
+    ("dawnjax.plan.assigned", "read_text"): "of this process's compiler, in a new folder",
     ("dawnjax.plan.compiled", "read_bytes"): OURS,
     ("dawnjax.runs.clock", "read_text"): PROC,
     ("dawnjax.checkpoints.manifest", "write_bytes"): "an object of a bucket appears whole",
