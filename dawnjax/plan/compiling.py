@@ -14,10 +14,10 @@ from dawnjax.page import words
 from dawnjax.text import escaped
 
 AT_ONCE = 2
-"""Compilers side by side; each takes 1 to 2 GB."""
+"""Systems side by side; the compilers of one took 0.8 to 3 GB together."""
 
-USUAL_SECONDS = (10, 120)
-"""Of one system on two cores, before any was compiled here: 10 to 101 s were measured."""
+USUAL_SECONDS = (5, 120)
+"""Of one system on two cores, before any was compiled here: 5 to 77 s were measured."""
 
 PLAIN_SECONDS = 10.0
 """Seconds between lines where the output is no terminal."""

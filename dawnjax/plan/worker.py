@@ -131,19 +131,24 @@ def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
 def _all_programs(
     request: Mapping[str, Any], recipes: Sequence["Recipe"], shapes: Any
 ) -> dict[str, Any]:
-    """Extracts of the steps, and what is counted of the last stage, whose step is compiled here."""
+    """Extracts of the steps, and what is counted of the last stage, whose step is compiled here.
+
+    That step is compiled beside the evaluation, after the steps of the other stages.
+    """
     import jax
 
     *before, last = recipes
-    pool = concurrent.futures.ThreadPoolExecutor(1)
+    pool = concurrent.futures.ThreadPoolExecutor(2)
     others = [pool.submit(_other, request, part) for part in (*range(len(before)), EVALUATION)]
     try:
+        # Not before: its kernels would take the cores from all that are compiled after it.
+        earlier = [other.result() for other in others[:-1]]
         train = _extract(train_program(last, shapes, Path(request["folder"], "last")), 1)
         counts = {
             "model_flops_per_example": model_flops(last),
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(last.abstract_state.params)),
         }
-        *earlier, evaluate = [other.result() for other in others]
+        evaluate = others[-1].result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     stages = [

@@ -112,7 +112,7 @@ def test_progress_names_programs_and_counts_them_and_tells_the_time_left(monkeyp
         text = progress.text()
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == (
-        "compiling digits for v5e:8 (0 s): 0 of 3 done, usually 20 s to 4 min in all"
+        "compiling digits for v5e:8 (0 s): 0 of 3 done, usually 10 s to 4 min in all"
     )
     assert lines[1].startswith("compiling digits for v5e:8 (20 s) and h100:8 (0 s): 0 of 3 done")
     assert lines[2:4] == ["h100:8 took 10 s", "v5e:8 took 30 s"]
@@ -122,5 +122,5 @@ def test_progress_names_programs_and_counts_them_and_tells_the_time_left(monkeyp
 def test_the_time_left_counts_what_runs_side_by_side():
     assert time_left(4, [5.0, 15.0], [20.0]) == "about 30 s left"  # 15 + 5 + 2 x 20, by two
     assert time_left(1, [30.0], [20.0]) == "longer than the 20 s of the others"
-    assert time_left(1, [0.0], []) == "usually 10 s to 2 min in all"
+    assert time_left(1, [0.0], []) == "usually 5 s to 2 min in all"
     assert time_left(1, [121.0], []) == "longer than the usual 2 min"
