@@ -5,6 +5,7 @@ to stop before them. So it writes what it has into a folder, nobody waits for th
 process ends (`leave`).
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -17,6 +18,9 @@ from typing import Any, NoReturn
 from dawnjax.errors import RunError
 
 _POLL_SECONDS = 0.02
+
+_LAST = 19
+"""The lowest priority of a thread."""
 
 _LATER = ("*.ir-no-opt.ll", "*.after_optimizations_after_buffer_assignment.txt")
 """Files that XLA writes for a GPU and a TPU after all that is read here."""
@@ -53,9 +57,19 @@ def assigned(lowered: Any, options: Mapping[str, Any], folder: Path) -> Assigned
     compiling.start()
     while compiling.is_alive() and not any(any(folder.glob(name)) for name in _LATER):
         compiling.join(_POLL_SECONDS)
+    _take_the_cores()
     if failures:
         raise failures[0]
     return _read(folder)
+
+
+def _take_the_cores() -> None:
+    """Let this thread, and all other processes, run before the threads that make kernels."""
+    if sys.platform.startswith("linux"):  # which alone has priorities of threads
+        own = threading.get_native_id()
+        for thread in {int(name) for name in os.listdir("/proc/self/task")} - {own}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.setpriority(os.PRIO_PROCESS, thread, _LAST)
 
 
 def _read(folder: Path) -> Assigned:

@@ -115,7 +115,8 @@ def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
     folder, part, last = Path(request["folder"]), request["part"], len(recipes) - 1
     if part == EVALUATION:
         program = evaluation_program(recipes[last], shapes[last], folder)
-        return _extract(program, max(_longest(spec), 1))
+        extract = _extract(program, max(_longest(spec), 1))
+        return {"evaluate": extract, **_counts(recipes[last])}
     if part is not None:
         return _extract(train_program(recipes[part], shapes[part], folder), 1)
     if recipes[last].experiment.task.makes_examples:
@@ -135,8 +136,6 @@ def _all_programs(
 
     That step is compiled beside the evaluation, after the steps of the other stages.
     """
-    import jax
-
     *before, last = recipes
     pool = concurrent.futures.ThreadPoolExecutor(2)
     others = [pool.submit(_other, request, part) for part in (*range(len(before)), EVALUATION)]
@@ -144,11 +143,7 @@ def _all_programs(
         # Not before: its kernels would take the cores from all that are compiled after it.
         earlier = [other.result() for other in others[:-1]]
         train = _extract(train_program(last, shapes, Path(request["folder"], "last")), 1)
-        counts = {
-            "model_flops_per_example": model_flops(last),
-            "parameters": sum(leaf.size for leaf in jax.tree.leaves(last.abstract_state.params)),
-        }
-        evaluate = others[-1].result()
+        evaluation = others[-1].result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     stages = [
@@ -159,16 +154,26 @@ def _all_programs(
         }
         for recipe, extract in zip(recipes, (*earlier, train), strict=True)
     ]
-    return {"stages": stages, "evaluate": evaluate, **counts}
+    return {"stages": stages, **evaluation}
 
 
 def _other(request: Mapping[str, Any], part: int) -> dict[str, Any]:
-    """Extract of another program, from a worker of its own; RunError with its reason."""
+    """Answer about another program, from a worker of its own; RunError with its reason."""
     own = {**request, "part": part, "folder": f"{request['folder']}/{part}"}
     answer = compiled.asked(own, dict(os.environ))
     if "reason" in answer:
         raise RunError(answer["reason"])
     return answer
+
+
+def _counts(recipe: "Recipe") -> dict[str, Any]:
+    import jax
+
+    leaves = jax.tree.leaves(recipe.abstract_state.params)
+    return {
+        "model_flops_per_example": model_flops(recipe),
+        "parameters": sum(leaf.size for leaf in leaves),
+    }
 
 
 def model_flops(recipe: Any) -> float | None:
