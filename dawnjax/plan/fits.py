@@ -19,8 +19,8 @@ ERROR = 1.25
 needed 1/1.20 of these bytes on a TPU, and one 1.07 times these on a GPU (`docs/plan.md`)."""
 
 TPU_ERROR = 2.4
-"""Factor by which XLA's bytes for a TPU may be more. Of the steps that were compared, those of
-100 MB and more needed up to 2.3 times these bytes, where the compiler lays arrays out anew."""
+"""Factor by which XLA's bytes for a TPU may be more where a step has convolutions. Of the steps
+that were compared, those of 100 MB and more needed up to 2.3 times these bytes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,19 +40,19 @@ class Fit:
     largest_batch: int | None = None
 
     @property
+    def most(self) -> float:
+        """Factor by which XLA's bytes may be more."""
+        is_tpu = parse_system(self.system).accelerator.device.platform == "tpu"
+        return TPU_ERROR if is_tpu and self.memory and self.memory.convolves else ERROR
+
+    @property
     def verdict(self) -> str:
         """`yes`, `no`, or `close` where the error of the estimate decides."""
         assert self.memory is not None, self.reason
         needs = self.memory.num_bytes
-        if needs * _most(self.system) <= self.limit_bytes:
+        if needs * self.most <= self.limit_bytes:
             return "yes"
         return "no" if needs / ERROR > self.limit_bytes else "close"
-
-
-def _most(system: str) -> float:
-    """Factor by which XLA's bytes may be more."""
-    is_tpu = parse_system(system).accelerator.device.platform == "tpu"
-    return TPU_ERROR if is_tpu else ERROR
 
 
 def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) -> list[Fit]:
@@ -146,9 +146,8 @@ def text(rows: Sequence[Fit]) -> str:
 
 
 def _factors(known: Sequence[tuple[Fit, Any]]) -> str:
-    names = {ERROR: "on a GPU", TPU_ERROR: "on a TPU"}
-    factors = sorted({_most(row.system) for row, _ in known})
-    return " or ".join(f"{factor:g} ({names[factor]})" for factor in factors)
+    names = {ERROR: "", TPU_ERROR: " (convolutions on a TPU)"}
+    return " or ".join(f"{most:g}{names[most]}" for most in sorted({row.most for row, _ in known}))
 
 
 def _too_large(row: Fit) -> str:

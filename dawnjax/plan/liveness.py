@@ -42,7 +42,9 @@ _NAMED = "stored"
 _REDUCED = "reduce"
 """Beginning of the primitives of sums, and of maxima and the like."""
 
-_PRODUCTS = ("conv_general_dilated", "dot_general")
+_CONVOLUTION = "conv_general_dilated"
+
+_PRODUCTS = (_CONVOLUTION, "dot_general")
 
 _SUMS = (_REDUCED, "argmax", "argmin", "cumsum", "cumlogsumexp", "cummax", _NAMED)
 """Beginnings of primitives whose result lies in memory, while their operand may be computed."""
@@ -53,7 +55,7 @@ SUMMED = "gradient"
 _SUMMED = "summed"
 
 _WHOLE = (
-    "conv_general_dilated", "dot_general", "ragged_dot", "scatter", "sort", "top_k",
+    _CONVOLUTION, "dot_general", "ragged_dot", "scatter", "sort", "top_k",
     "select_and_scatter", "reduce_window", "fft", "dynamic_update_slice", "while", "scan", "cond",
     "dot_product_attention", "custom_call", "ffi_call", "random_bits", "pallas_call", _SUMMED,
     rewriting.ZEROS,
@@ -91,10 +93,15 @@ class Buffer:
 
 @dataclasses.dataclass
 class Peak:
-    """Most bytes at once, and the buffers that are alive then, the largest first."""
+    """Most bytes at once, and the buffers that are alive then, the largest first.
+
+    Attributes:
+      convolves: Whether the program has convolutions, outside of its loops.
+    """
 
     num_bytes: float
     buffers: list[Buffer]
+    convolves: bool = False
 
 
 @dataclasses.dataclass
@@ -178,7 +185,8 @@ class _Program:
             )
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
-        return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
+        convolves = any(op.primitive == _CONVOLUTION for op in self._ops)
+        return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers, convolves)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
         """Peak of a loop's body, or of a branch; its last arguments are slices of stacks.
@@ -318,7 +326,7 @@ class _Program:
             is_joined = primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool
             if is_joined and not self._on_gpu:
                 primitive = _NAMED
-            if primitive == "conv_general_dilated" and known_operands[-1] in self._kernels:
+            if primitive == _CONVOLUTION and known_operands[-1] in self._kernels:
                 kernel = known_operands[-1]
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
                 known_operands[-1] = self._kernels[kernel]
@@ -394,7 +402,7 @@ class _Program:
         for op in self._ops:
             if _is_whole(op):
                 # A TPU computes the operands of a convolution where it reads them.
-                is_inside = not self._on_gpu and op.primitive == "conv_general_dilated"
+                is_inside = not self._on_gpu and op.primitive == _CONVOLUTION
                 stored |= {*op.outputs, *(() if is_inside else op.inputs)}
             elif op.primitive.startswith(_SUMS):
                 stored |= set(op.outputs)

@@ -76,6 +76,11 @@ def test_a_program_without_kernels_is_read_when_it_is_compiled(tmp_path):
     assert assigned(Lowered(FILES), {}, tmp_path / "new").num_bytes == 1476
 
 
+def test_a_kernel_that_fails_at_once_is_not_noticed_either(tmp_path):
+    lowered = Lowered((*FILES, ("m.0.ir-no-opt.ll", "")), failure=ValueError("registers"))
+    assert assigned(lowered, {}, tmp_path / "new").num_bytes == 1476
+
+
 def test_a_compiler_that_fails_is_said_to(tmp_path):
     with pytest.raises(ValueError, match="out of memory"):
         assigned(Lowered(FILES, failure=ValueError("out of memory")), {}, tmp_path / "a")
