@@ -53,7 +53,7 @@ class Exchange(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extract:
-    """Extract of a program on one device; `memory_bytes` is its peak, code included."""
+    """Extract of a program on one device; `memory_bytes` is its peak, without its code."""
 
     work: tuple[Work, ...]
     exchanges: tuple[Exchange, ...]
