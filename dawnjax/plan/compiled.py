@@ -237,20 +237,26 @@ _SETTINGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_")
 
 def _made_of(identity: str, system: System) -> dict[str, str]:
     """Everything that changes the programs of an experiment for a system, by name."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
+    return {
+        "experiment": _hash_of(identity),
+        "system": _full_name(system),
+        "versions": json.dumps(_versions()),
+        "code": _source_hash(),
+        "settings": _hash_of(settings),
+    }
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    """Of the packages that make a program; empty for one that is not installed."""
     versions = {}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = ""
-    settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
-    return {
-        "experiment": _hash_of(identity),
-        "system": _full_name(system),
-        "versions": json.dumps(versions),
-        "code": _source_hash(),
-        "settings": _hash_of(settings),
-    }
+    return versions
 
 
 def _hash_of(value: Any) -> str:

@@ -27,6 +27,7 @@ from dawnjax.plan.decoder_terms import RECOMPUTED, TERMS, Arrangement, parameter
 from dawnjax.plan.efficiency import Efficiency, octaves_outside
 from dawnjax.plan.epochs import NORMAL_90
 from dawnjax.plan.interval import Interval, around
+from dawnjax.plan.least_squares import nonnegative
 from dawnjax.plan.systems import Accelerator, System, parse_system
 
 if TYPE_CHECKING:
@@ -189,8 +190,6 @@ def fitted(accelerator: Accelerator) -> Factors:
 
 def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
     """Factors of an accelerator's chip, from some steps; the priors where there are none."""
-    from scipy.optimize import nnls
-
     platform, chip = accelerator.device.platform, chip_of(accelerator)
     alike = [r for r in rows if r.arrangement.system.accelerator.device.platform == platform]
     own = [row for row in alike if row.chip == chip]
@@ -203,7 +202,7 @@ def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
         at_rates = _published_terms()[row.name]
         matrix.append([at_rates[term] * weight for term in TERMS])
         wanted.append(row.seconds * weight)
-    found = nnls(np.array(matrix), np.array(wanted))[0]
+    found = nonnegative(np.array(matrix), np.array(wanted))
     return Factors(
         of=dict(zip(TERMS, found.tolist(), strict=True)),
         spread=ERRORS[bool(own)] / NORMAL_90,

@@ -23,6 +23,7 @@ import numpy as np
 from dawnjax.errors import RunError
 from dawnjax.machine.hardware import Device
 from dawnjax.plan.extract import Extract
+from dawnjax.plan.least_squares import within
 
 _PRIORS = {
     "tpu": ((0.6, 0.4), (0.7, 0.4), (1e-6, 0.7), (3e-4, 1.0)),
@@ -172,8 +173,6 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
       platform: `tpu` or `gpu`.
       chip: The device, as the compiler calls it.
     """
-    from scipy.optimize import least_squares
-
     # Fit logarithms: errors are relative, and no number can become negative.
     centres = np.log([centre for centre, _ in _PRIORS[platform]])
     deviations = np.array([deviation for _, deviation in _PRIORS[platform]])
@@ -204,7 +203,7 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
         )
 
     bounds = (np.log([0.05, 0.05, 1e-7, 1e-6]), np.log([1.0, 1.0, 1e-4, 1e-1]))
-    found = least_squares(weighed, centres, bounds=bounds).x
+    found = within(weighed, centres, *bounds)
     if not measured:
         return of(found, math.log(2))  # a factor of two: nothing was measured
     errors = residuals(found)

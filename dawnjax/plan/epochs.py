@@ -23,6 +23,8 @@ import numpy as np
 
 from dawnjax.plan.efficiency import octaves_outside
 from dawnjax.plan.interval import Interval, around
+from dawnjax.plan.least_squares import nonnegative
+from dawnjax.statistics.interval import t_quantile
 
 SAME_TARGET, OTHER_TARGET = 0.06, 0.3
 """Standard deviations of the logarithm of a point: to the planned target, and to another one. At
@@ -146,19 +148,15 @@ def spread_of_trials(counts: Sequence[float]) -> float:
     """
     if len(counts) < 2:
         return ONE_TRIAL
-    from scipy.stats import t
-
     logarithms = np.log(counts)
     deviation = float(np.std(logarithms, ddof=1)) * math.sqrt(1 + 1 / len(counts))
-    return max(SMALLEST_TRIALS, float(t.ppf(0.975, len(counts) - 1)) / 2 * deviation)
+    return max(SMALLEST_TRIALS, t_quantile(len(counts) - 1, 0.95) / 2 * deviation)
 
 
 def fit(points: Sequence[Point], target: float) -> Curve | None:
     """Fit the curve on points, those to the target first of all; None without any."""
     if not points:
         return None
-    from scipy.optimize import nnls
-
     sizes = np.array([point.batch for point in points], float)
     wanted = np.array([point.epochs for point in points], float)
     deviations = [SAME_TARGET if p.target == target else OTHER_TARGET for p in points]
@@ -167,7 +165,7 @@ def fit(points: Sequence[Point], target: float) -> Curve | None:
     rows = np.stack([np.ones_like(sizes), sizes / scale], axis=1) / wanted[:, None]
     if len(set(sizes)) == 1:  # which determine no slope
         rows = rows[:, :1] * (1 + 1 / CRITICAL_OF_ONE_BATCH)
-    found = nnls(rows / np.array(deviations)[:, None], 1 / np.array(deviations))[0]
+    found = nonnegative(rows / np.array(deviations)[:, None], 1 / np.array(deviations))
     small, large = (*found, found[0] / CRITICAL_OF_ONE_BATCH)[:2]
     curve = Curve(
         small_batch_epochs=float(small),

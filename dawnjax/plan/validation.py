@@ -30,6 +30,7 @@ from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.epochs import Curve, Point
 from dawnjax.plan.interval import around
+from dawnjax.plan.least_squares import nonnegative
 from dawnjax.plan.observations import (
     TARGETS,
     PublishedResult,
@@ -275,9 +276,7 @@ def _time_to_accuracy(
 
 def _shared_by_hosts(hosts: Sequence[int], seconds: Sequence[float], wanted: int) -> float:
     """Seconds at a number of hosts: a fitted constant plus a part that hosts share."""
-    from scipy.optimize import nnls
-
     # Nonnegative least squares: few systems could else fit a negative time.
     terms = np.array([[1.0, 1.0 / count] for count in hosts])
-    constant, shared = nnls(terms, np.maximum(seconds, 0.0))[0]
+    constant, shared = nonnegative(terms, np.maximum(seconds, 0.0))
     return float(constant + shared / wanted)
