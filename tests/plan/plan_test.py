@@ -19,7 +19,13 @@ from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.extract import Exchange, Extract, Work
 from dawnjax.plan.interconnect import exchange_seconds
 from dawnjax.plan.observations import observations
-from dawnjax.plan.predict import BETWEEN_SECONDS, evaluations_until, predict, train_seconds
+from dawnjax.plan.predict import (
+    BETWEEN_SECONDS,
+    evaluations_until,
+    lacks_code,
+    predict,
+    train_seconds,
+)
 from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import accelerators, parse_system
 from dawnjax.plan.worker import reason_of
@@ -424,3 +430,17 @@ def test_observations_are_the_official_results():
         # Evaluations and the start are in the time of an epoch, not in that of training.
         assert 0.5 < row.train_seconds_per_epoch / published.per_epoch_mean < 1, row.name
         assert row.start_up_seconds is not None and 0 < row.start_up_seconds < 300, row.name
+
+
+@pytest.mark.parametrize(
+    ("system", "num_bytes", "warns"),
+    [
+        ("v5e:8", 15.5e9, True),
+        ("v5e:8", 14e9, False),
+        ("v5e:8", 16.5e9, False),
+        ("h100:8", 79e9, False),
+    ],
+)
+def test_a_tpu_that_its_code_may_fill_is_named(system, num_bytes, warns):
+    line = lacks_code(num_bytes, parse_system(system).accelerator.device)
+    assert bool(line) == warns and (not line or "may not fit" in line)
