@@ -4,7 +4,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,8 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.plan import compiled, planned
+from dawnjax.plan import answers, compiled, planned
 from dawnjax.plan.planned import Planned
-from dawnjax.plan.predict import DOES_NOT_FIT
 
 if TYPE_CHECKING:
     from dawnjax.plan.calibration import Calibration
@@ -67,6 +66,10 @@ class _Job:
 
 
 def main(argv: list[str]) -> int:
+    asked = answers.question(argv)
+    if asked and (kept := asked.answer()):
+        print(kept)
+        return ExitStatus.DONE
     values = _own_flags()
     if any(re.match(r"--?validate(=|$)", argument) for argument in argv):
         return _validate(argv, values)
@@ -78,13 +81,37 @@ def main(argv: list[str]) -> int:
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
     request.options.validate()
-    experiment_argv = _without(argv, own)
+    rows, text = _rows(request, _without(argv, own), values)
+    told = {
+        "schema_version": SCHEMA_VERSION,
+        "experiment": request.experiment.name,
+        "overrides": request.overrides,
+        "rows": rows,
+    }
+    if values["json"].value:
+        text = records.json_text(told, indent=1)
+    print(text)
+    # Printed first: compilation may have taken minutes, and the file may not be writable.
+    if out := str(values["out"].value or ""):
+        records.write_json(Path(out).expanduser(), told, indent=1)
+    # What kept a system from its plan, such as a full disk, may not last.
+    if asked and not any(row.get("reason") for row in rows):
+        asked.keep(text, request)
+    return ExitStatus.FAILED if all(row.get("reason") for row in rows) else ExitStatus.DONE
+
+
+_Rows = tuple[list[dict[str, Any]], str]
+"""Rows of a plan as JSON, each with a `reason` where it has no plan; and all of them as text."""
+
+
+def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _Rows:
+    """Plans that the flags ask for; `argv` has those of the experiment."""
     names = _listed(values["on"].value)
     if not names:
         raise ConfigError("--on is missing: the systems, such as --on=v3:8,v5e:16x16,h100:8")
-    systems, rows = _systems_of(names)
+    systems, lost = _systems_of(names)
     if not systems:
-        raise ConfigError(rows[0].reason)
+        raise ConfigError(lost[0].reason)
     if values["scaling"].value:
         systems = _sizes_of(systems)
     systems = list({t.name: t for t in systems}.values())
@@ -95,18 +122,30 @@ def main(argv: list[str]) -> int:
     if values["calibrate"].value and (values["memory"].value or values["search"].value):
         raise ConfigError("--calibrate is of compiled programs: leave out --memory and --search")
     if values["memory"].value:
-        return _memory(request, systems, batches, rows, values)
+        return _memory(request, systems, batches, lost, values)
     if request.experiment.task.makes_examples:
-        return _generating(request, experiment_argv, systems, batches, rows, values)
+        return _generating(request, argv, systems, batches, lost, values)
+    if values["search"].value:
+        return _search(request, systems, batches, lost, values)
+    return _predicted(request, argv, systems, batches, lost, values)
+
+
+def _predicted(
+    request: Request,
+    argv: Sequence[str],
+    systems: Sequence["System"],
+    batches: Sequence[int],
+    lost: Sequence[Planned],
+    values: flags.FlagValues,
+) -> _Rows:
+    """Times and costs on each system, from programs that are compiled for it."""
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
-    if values["search"].value:
-        return _search(request, systems, batches, rows, values, prices, counted)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
-    jobs = []
+    rows, jobs = list(lost), []
     for batch in batches:
-        flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
+        flags_of_batch = [*argv, f"--global_batch_size={batch}"]
         try:
             identity = compiled.identity_of(flags_of_batch, data)
         # One batch without a plan must not cost the rows of the others.
@@ -114,42 +153,30 @@ def main(argv: list[str]) -> int:
             rows += [Planned(t.name, t.num_devices, batch, None, str(error)) for t in systems]
         else:
             jobs += [_Job(system, batch, flags_of_batch, identity) for system in systems]
-    calibration = _calibration(request, systems, experiment_argv, data, values["calibrate"].value)
+    calibration = _calibration(request, systems, argv, data, values["calibrate"].value)
     rows += _planned(request, jobs, prices, counted, calibration)
     rows.sort(key=planned.order)
-    _tell(request, [planned.to_json(row) for row in rows], planned.text(rows), values)
-    return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
-
-
-def _tell(request: Request, rows: list[dict], text: str, values: flags.FlagValues) -> None:
-    told = {
-        "schema_version": SCHEMA_VERSION,
-        "experiment": request.experiment.name,
-        "overrides": request.overrides,
-        "rows": rows,
-    }
-    print(records.json_text(told, indent=1) if values["json"].value else text)
-    # Printed first: compilation may have taken minutes, and the file may not be writable.
-    if out := str(values["out"].value or ""):
-        records.write_json(Path(out).expanduser(), told, indent=1)
+    return [planned.to_json(row) for row in rows], planned.text(rows)
 
 
 def _memory(
     request: Request,
     systems: Sequence["System"],
     batches: Sequence[int],
-    rows: Sequence[Planned],
+    lost: Sequence[Planned],
     values: flags.FlagValues,
-) -> int:
-    """Print what fills a device in a train step; nothing is compiled."""
+) -> _Rows:
+    """What fills a device in a train step; nothing is compiled."""
     from dawnjax.plan import fits
 
     _refuse_times(values, "--memory plans no time and no cost")
     found = fits.fits(request, systems, batches)
-    unknown = [f"{row.system}: {row.reason}" for row in rows]
-    told = [*map(fits.to_json, found), *map(planned.to_json, rows)]
-    _tell(request, told, "\n".join([fits.text(found), *unknown]), values)
-    return ExitStatus.DONE if any(row.memory for row in found) else ExitStatus.FAILED
+    return _with_lost(map(fits.to_json, found), fits.text(found), lost)
+
+
+def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned]) -> _Rows:
+    reasons = [f"{row.system}: {row.reason}" for row in lost]
+    return [*rows, *map(planned.to_json, lost)], "\n".join([text, *reasons] if text else reasons)
 
 
 def _generating(
@@ -157,20 +184,17 @@ def _generating(
     argv: Sequence[str],
     systems: Sequence["System"],
     batches: Sequence[int],
-    rows: Sequence[Planned],
+    lost: Sequence[Planned],
     values: flags.FlagValues,
-) -> int:
-    """Print the memory of the programs of a task that makes its examples."""
+) -> _Rows:
+    """Memory of the programs of a task that makes its examples."""
     from dawnjax.plan import generating
 
     _refuse_times(values, generating.NO_TIME)
     # What no system mends is said once, before a compiler starts.
     compiled.identity_of(argv, compiled.identity_of_data(request.experiment.data))
     found = generating.rows(request.experiment.name, argv, systems, batches)
-    unknown = [f"{row.system}: {row.reason}" for row in rows]
-    told = [*map(generating.to_json, found), *map(planned.to_json, rows)]
-    _tell(request, told, "\n".join([generating.text(found), *unknown]), values)
-    return ExitStatus.DONE if any(row.memory_bytes for row in found) else ExitStatus.FAILED
+    return _with_lost(map(generating.to_json, found), generating.text(found), lost)
 
 
 def _refuse_times(values: flags.FlagValues, why: str) -> None:
@@ -183,12 +207,10 @@ def _search(
     request: Request,
     systems: Sequence["System"],
     batches: Sequence[int],
-    rows: Sequence[Planned],
+    lost: Sequence[Planned],
     values: flags.FlagValues,
-    prices: dict[str, float],
-    counted: Counted,
-) -> int:
-    """Print the best arrangements on each system; nothing is compiled."""
+) -> _Rows:
+    """The best arrangements on each system; nothing is compiled."""
     from dawnjax.machine.mesh_shape import MeshShape
     from dawnjax.plan import arrangements
 
@@ -202,19 +224,18 @@ def _search(
     if "model.remat" in request.overrides:
         raise ConfigError("--search=mesh chooses model.remat: leave out --model.remat")
     spec, _ = compiled.spec_of(experiment.data)
+    prices = _prices(_listed(values["price_per_device_hour_usd"].value))
+    counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     found: list[arrangements.Found] = []
-    lost = list(rows)
+    lost = list(lost)
     for system in systems:
         try:
             found += arrangements.search(experiment, spec, system, batches, counted, prices)
         # One system that nothing fits must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             lost.append(Planned(system.name, system.num_devices, 0, None, str(error)))
-    told = [*map(arrangements.to_json, found), *map(planned.to_json, lost)]
-    lines = [arrangements.text(found)] if found else []
-    lines += [f"{row.system}: {row.reason}" for row in lost]
-    _tell(request, told, "\n".join(lines), values)
-    return ExitStatus.DONE if found else ExitStatus.FAILED
+    text = arrangements.text(found) if found else ""
+    return _with_lost(map(arrangements.to_json, found), text, lost)
 
 
 def _calibration(
@@ -241,6 +262,7 @@ def _planned(
     calibration: "Calibration | None",
 ) -> list[Planned]:
     from dawnjax.plan.compiling import AT_ONCE, Compiling
+    from dawnjax.plan.predict import DOES_NOT_FIT
 
     missing = sum(not compiled.is_kept(job.identity, job.system) for job in jobs)
     progress = Compiling(request.experiment.name, missing)

@@ -151,7 +151,7 @@ def is_kept(identity: str, system: System) -> bool:
 
 
 def _file_of(made_of: Mapping[str, str]) -> Path:
-    return Path(CACHE_DIR).expanduser() / f"{_hash_of(made_of)[:32]}.json"
+    return Path(CACHE_DIR).expanduser() / f"{hash_of(made_of)[:32]}.json"
 
 
 def answer_of(
@@ -239,17 +239,17 @@ def _made_of(identity: str, system: System) -> dict[str, str]:
     """Everything that changes the programs of an experiment for a system, by name."""
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
     return {
-        "experiment": _hash_of(identity),
+        "experiment": hash_of(identity),
         "system": _full_name(system),
-        "versions": json.dumps(_versions()),
-        "code": _source_hash(),
-        "settings": _hash_of(settings),
+        "versions": json.dumps(versions()),
+        "code": hash_of_sources(),
+        "settings": hash_of(settings),
     }
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
-    """Of the packages that make a program; empty for one that is not installed."""
+def versions() -> dict[str, str]:
+    """Versions of the packages that make a program; empty for one that is not installed."""
     versions = {}
     for name in _PACKAGES:
         try:
@@ -259,7 +259,8 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _hash_of(value: Any) -> str:
+def hash_of(value: Any) -> str:
+    """SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -269,21 +270,27 @@ OPTIONS = ("mesh", "weight_update_sharding", "context_keys")
 _NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "results", "runs", "study"}
 """Folders whose code makes no part of a program."""
 
+_OF_PLAN = ("assigned.py", "compilers.py", "extract.py", "gpus.csv", "systems.py", "worker.py")
+"""Files of this folder that make or count a program."""
+
+
+def _is_in_programs(path: Path) -> bool:
+    if path.parent.name == "plan":
+        return path.name in _OF_PLAN
+    return path.parent.name not in _NOT_IN_PROGRAMS
+
 
 @functools.cache
-def _source_hash() -> str:
-    """Hash of the code that makes and counts a program; part of the cache's key."""
+def hash_of_sources(is_part: Callable[[Path], bool] = _is_in_programs) -> str:
+    """Hash of this package's sources and tables; without `is_part`, of those of programs."""
     digest = hashlib.sha256()
     top = Path(__file__).resolve().parent.parent
     for folder, _, names in sorted(os.walk(top, followlinks=True)):
-        if Path(folder).name in _NOT_IN_PROGRAMS:
-            continue
-        if Path(folder).name == "plan":
-            names = ["assigned.py", "compilers.py", "extract.py", "gpus.csv", "systems.py"]
-            names.append("worker.py")
         for name in sorted(names):
-            if name.endswith((".py", ".csv")):
-                digest.update(Path(folder, name).read_bytes())
+            path = Path(folder, name)
+            if name.endswith((".py", ".csv", ".json")) and is_part(path):
+                digest.update(f"{path.relative_to(top)} {path.stat().st_size}\0".encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
