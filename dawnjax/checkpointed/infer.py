@@ -110,14 +110,14 @@ def infer_run(
     print(escaped(_shown(record, experiment.task)))
     print(f"written: {file}")
     if draw and answering.shown is not None:
-        folder = Path(draw).expanduser()
+        folder = records.path_of(draw)
         _draw(folder, file.with_suffix(""), answering.shown, answers, positions)
         shown = min(len(answers), MOST_PICTURES_OF_A_RUN)
         drawn = f"{min(len(answers), MOST_PICTURES)} of {len(answers)} answers in {folder}"
         print(f"drawn: {drawn}; a report of the run shows the first {shown}")
     if draw and answering.game is not None:
         drawing, outcome = answering.game()
-        file = Path(draw).expanduser() / "game.svg"
+        file = records.path_of(draw) / "game.svg"
         records.write(file, drawing.encode())
         print(f"drawn: a game of {outcome}, in {file}")
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dawnjax import records
 from dawnjax.checkpointed.exported_weights import ExportedWeights, exported
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.arrays import signature
@@ -58,7 +59,7 @@ def resolved(request: Request) -> Request:
     experiment = request.experiment
     if not experiment.initialize_from:
         return request
-    path = Path(experiment.initialize_from).expanduser()
+    path = records.path_of(experiment.initialize_from)
     state = _recorded(request) or _source_of(path).state
     return dataclasses.replace(
         request, experiment=dataclasses.replace(experiment, initial_state=state)
@@ -163,7 +164,7 @@ def take(
 
 
 def _unchanged(experiment: Experiment) -> "Source | PublishedWeights":
-    path = Path(experiment.initialize_from).expanduser()
+    path = records.path_of(experiment.initialize_from)
     source = _source_of(path)
     if source.state != experiment.initial_state:
         raise CheckpointError(

@@ -1,11 +1,11 @@
 """`dawnjax export`: runs as entries of a benchmark, or the weights of a run."""
 
 import functools
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.official import export_dawnbench, export_mlperf
@@ -54,8 +54,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--out is missing: the new folder to write")
     if not paths:
         raise ConfigError("no run directory or file given; --help shows the usage")
-    out = Path(given["out"]).expanduser()
-    sources = [Path(path).expanduser() for path in paths]
+    out = records.path_of(given["out"])
+    sources = [records.path_of(path) for path in paths]
     if given["format"] in ("safetensors", "huggingface"):
         if len(sources) > 1:
             raise ConfigError(f"one run directory is needed, {len(sources)} given")

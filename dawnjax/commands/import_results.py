@@ -47,13 +47,13 @@ def main(argv: list[str]) -> int:
     given = [*positional, *(flag_values["source"].value or [])]
     if not given:
         raise ConfigError(f"no path given; {USAGE}")
-    paths = [Path(path).expanduser() for path in given]
+    paths = [records.path_of(path) for path in given]
     resolved = [path.resolve() for path in paths]
     for path in resolved:
         if resolved.count(path) > 1:
             raise ConfigError(f"{str(path)!r} is given twice; its entries would count twice")
     out, tables = (
-        Path(v).expanduser() if (v := flag_values[n].value) else None for n in ("out", "csv")
+        records.path_of(v) if (v := flag_values[n].value) else None for n in ("out", "csv")
     )
     if out is None and tables is None:
         raise ConfigError("--out is missing: the JSON Lines file to write; or --csv: a folder")

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -93,7 +92,7 @@ def main(argv: list[str]) -> int:
     print(text)
     # Printed first: compilation may have taken minutes, and the file may not be writable.
     if out := str(values["out"].value or ""):
-        records.write_json(Path(out).expanduser(), told, indent=1)
+        records.write_json(records.path_of(out), told, indent=1)
     # What kept a system from its plan, such as a full disk, may not last.
     if asked and not any(row.get("reason") for row in rows):
         asked.keep(text, request)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.checkpointed.earlier_run import add_run_flags, read_run
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
@@ -61,7 +62,7 @@ def files_of(given: list[str]) -> list[Path]:
         raise ConfigError("--from is missing: the files to answer")
     files: list[Path] = []
     for text in given:
-        path = Path(text).expanduser()
+        path = records.path_of(text)
         if path.is_dir():
             inside = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")]
         elif path.exists():

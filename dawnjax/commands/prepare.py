@@ -1,12 +1,12 @@
 """`dawnjax prepare`: converts a dataset into its form on disk, once, so that runs start at once."""
 
 import functools
-import pathlib
 import sys
 import traceback
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline.preparation import (
@@ -73,8 +73,8 @@ def main(argv: list[str]) -> int:
     _refuse_flags_of_others(flag_values, preparation)
     source, out = flag_values["from"].value, flag_values["out"].value
     request = Request(
-        source=pathlib.Path(source).expanduser() if source else None,
-        out=pathlib.Path(out).expanduser() if out else None,
+        source=records.path_of(source) if source else None,
+        out=records.path_of(out) if out else None,
         overwrite=bool(flag_values["overwrite"].value),
         flags={flag.name: flag_values[flag.name].value for flag in preparation.flags},
         progress=Progress(),

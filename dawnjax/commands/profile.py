@@ -5,6 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.profile import figures, host_profile, tables
@@ -152,7 +153,7 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
 
     window, windows = _chosen(run_dir, window)
     merged = timeline.merged(windows[window])
-    path = Path(file).expanduser()
+    path = records.path_of(file)
     timeline.write(merged, path)
     moves = zip(merged.offsets, merged.spread_microseconds, strict=True)
     for host, (offset, spread) in enumerate(moves):

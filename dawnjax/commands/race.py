@@ -6,6 +6,7 @@ from pathlib import Path
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.text import escaped
@@ -115,7 +116,7 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
             f"--name={given['name']!r} must be up to 80 letters, digits, '_', '.' and '-': it "
             "names files"
         )
-    out = Path(given["out"]).expanduser()
+    out = records.path_of(given["out"])
     entry = submit.submit(
         [_path(path) for path in paths],
         _path(given["against"]),
@@ -167,4 +168,4 @@ def _board(paths: list[str], values: flags.FlagValues) -> int:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    return records.path_of(text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 
@@ -47,8 +48,8 @@ def main(argv: list[str]) -> int:
     if flag_values["entry_list"].value and not flag_values["paper"].value:
         raise ConfigError("--entry_list is for the paper's tables: give --paper too")
     return _write_report(
-        [Path(source).expanduser() for source in sources],
-        Path(flag_values["out"].value).expanduser(),
+        [records.path_of(source) for source in sources],
+        records.path_of(flag_values["out"].value),
         until=flag_values["until"].value,
         title=flag_values["title"].value or "",
         with_paper=bool(flag_values["paper"].value),
@@ -77,7 +78,7 @@ def _write_report(
         print(escaped(f"dawnjax report: not read: {problem}"), file=sys.stderr)
     published = None
     if with_paper:
-        listed = counts.read_entry_list(Path(entry_list).expanduser()) if entry_list else None
+        listed = counts.read_entry_list(records.path_of(entry_list)) if entry_list else None
         tables = paper.paper_tables(read.entries, listed)
         published = (tables, paper.errata(tables))
     report = contents.make(read, until=until, paper=published, title=title)

@@ -20,8 +20,9 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Sharding
 
+from dawnjax import records
 from dawnjax.cluster import processes
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.runs.clock import boot_id
 
 DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
@@ -53,9 +54,9 @@ def configure(cache_dir: str) -> None:
             "and no address; give another, or none"
         )
     try:
-        kept_in = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
+        kept_in = records.in_home(cache_dir or DEFAULT_CACHE_DIR)
         kept_in.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RunError) as error:
         why = f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"
         if cache_dir:
             raise ConfigError(why) from None

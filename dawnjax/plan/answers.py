@@ -54,7 +54,7 @@ class Question:
                 reason = "a screen would obey it"
             else:
                 return kept.text
-        except FileNotFoundError:
+        except (FileNotFoundError, RunError):  # RunError: no home directory
             return ""
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -75,7 +75,7 @@ class Question:
     @functools.cached_property
     def _file(self) -> Path:
         name = f"{compiled.hash_of(self.made_of)[:32]}.json"
-        return Path(compiled.CACHE_DIR).expanduser() / "answers" / name
+        return records.in_home(compiled.CACHE_DIR) / "answers" / name
 
 
 def question(argv: Sequence[str]) -> Question | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dawnjax import records
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError
 from dawnjax.machine.hardware import find_device
@@ -94,7 +95,7 @@ def calibration_of(
 
 def read_run(path: str) -> tuple[RunResult, dict[str, Any]]:
     """Result of a run, and its `experiment.json`; ConfigError where the directory holds no run."""
-    folder = Path(path).expanduser()
+    folder = records.path_of(path)
     record = read_record(RunDirectory(folder))
     if record is None:
         raise ConfigError(f"--calibrate={path}: it holds no run: there is no experiment.json")

@@ -147,11 +147,14 @@ def compiled(
 
 def is_kept(identity: str, system: System) -> bool:
     """True if the cache has an entry of the programs, damaged or not."""
-    return _file_of(_made_of(identity, system)).exists()
+    try:
+        return _file_of(_made_of(identity, system)).exists()
+    except RunError:  # no home directory
+        return False
 
 
 def _file_of(made_of: Mapping[str, str]) -> Path:
-    return Path(CACHE_DIR).expanduser() / f"{hash_of(made_of)[:32]}.json"
+    return records.in_home(CACHE_DIR) / f"{hash_of(made_of)[:32]}.json"
 
 
 def answer_of(
@@ -159,19 +162,19 @@ def answer_of(
 ) -> dict[str, Any]:
     """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
     made_of = _made_of(identity, system)
-    file = _file_of(made_of)
     try:
-        return _read(file, made_of)
-    except FileNotFoundError:
+        return _read(_file_of(made_of), made_of)
+    except (FileNotFoundError, RunError):  # RunError: no home directory
         pass
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        print(f"{file} is damaged ({reason}): the programs are compiled again", file=sys.stderr)
+        what = f"{_file_of(made_of)} is damaged ({reason})"
+        print(f"{what}: the programs are compiled again", file=sys.stderr)
     answer = answer_of_compiler(argv, system, watch)
     if "reason" in answer:
         raise RunError(answer["reason"])
     try:
-        records.write_json(file, {"made_of": made_of, "answer": answer}, indent=None)
+        records.write_json(_file_of(made_of), {"made_of": made_of, "answer": answer}, indent=None)
     except RunError as error:
         print(f"compiled programs are not kept: {error}", file=sys.stderr)
     return answer

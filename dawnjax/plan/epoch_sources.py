@@ -8,9 +8,9 @@ range from the first evaluation to the end of the budget, and no estimate.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dawnjax import records
 from dawnjax.config.experiment import Evaluation, Experiment
 from dawnjax.config.experiment_modules import changed_fields
 from dawnjax.errors import ConfigError
@@ -134,7 +134,7 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
     from dawnjax.analysis import leaderboard, loading
 
     name = experiment.name
-    loaded, _ = loading.load_with_runs(Path(path).expanduser())
+    loaded, _ = loading.load_with_runs(records.path_of(path))
     entries = list(loaded)
     ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", name)]
     if not entries:

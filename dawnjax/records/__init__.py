@@ -5,6 +5,7 @@ whole or not at all.
 """
 
 from dawnjax.records.members import json_members
+from dawnjax.records.paths import in_home, path_of
 from dawnjax.records.reading import (
     MOST_MARKS,
     BoundError,

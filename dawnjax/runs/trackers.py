@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 
 OPEN_SECONDS = 60.0
@@ -153,7 +154,7 @@ class _Wandb:
     def __init__(self, run_id: str, directory: Path, config: Mapping[str, Any]):
         import wandb  # pyright: ignore[reportMissingImports]
 
-        has_key = bool(os.environ.get("WANDB_API_KEY")) or (Path.home() / ".netrc").exists()
+        has_key = bool(os.environ.get("WANDB_API_KEY")) or records.path_of("~/.netrc").exists()
         mode: Any = os.environ.get("WANDB_MODE") or ("online" if has_key else "offline")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "dawnjax"),

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from pathlib import Path
 
+from dawnjax import records
 from dawnjax.analysis import loading, our_runs
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry
@@ -48,7 +49,7 @@ def read_side(given: str) -> Side:
       RunError: Nothing could be read.
     """
     path, _, source = given.partition(CHOICE)
-    entries, runs_there = loading.load_with_runs(Path(path).expanduser())
+    entries, runs_there = loading.load_with_runs(records.path_of(path))
     if not entries and runs_there:
         raise ConfigError(
             f"{path} holds only trials by which a search chose its recipe: scored by them it would "
@@ -68,13 +69,14 @@ def read_side(given: str) -> Side:
     sample = entry.sample
     if sample is None:
         raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
-    runs = _runs_of(Path(path).expanduser(), entry)
-    return Side(given=given, entry=entry, sample=sample, runs=runs, arm=_arm_at(Path(path)))
+    folder = records.path_of(path)
+    runs, arm = _runs_of(folder, entry), _arm_at(folder)
+    return Side(given=given, entry=entry, sample=sample, runs=runs, arm=arm)
 
 
 def _arm_at(path: Path) -> str:
     """Name of the arm whose folder in a study this is; empty for any other path."""
-    folder = path.expanduser().resolve()
+    folder = path.resolve()
     record = None
     with contextlib.suppress(RunError):
         record = read_study(folder.parent.parent)

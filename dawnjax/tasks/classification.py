@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading import image_augmentation
 from dawnjax.input_pipeline.reading.dataset import class_names
@@ -226,7 +227,7 @@ class Classification(Task):
         """Another set of images, its classes matched with the run's by name."""
         from dawnjax.input_pipeline.reading import labelled_images  # needs OpenCV
 
-        spec, data, path = setting.spec, setting.data, Path(paths["data"]).expanduser()
+        spec, data, path = setting.spec, setting.data, records.path_of(paths["data"])
         images = labelled_images.read(
             path, spec.image_shape, resized=getattr(data, "RESIZES", False)
         )

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets import coco
 from dawnjax.input_pipeline.datasets.coco import Coco
@@ -192,7 +193,7 @@ class Detection(Task):
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """The evaluation split of another prepared set, its classes matched by name."""
-        path = Path(paths["data"]).expanduser()
+        path = records.path_of(paths["data"])
         height, width, _ = setting.spec.image_shape
         other = Coco(corpus=path.name, height=height, width=width, mask_side=setting.spec.mask_side)
         if isinstance(setting.data, Coco):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.limits import FractionBelowOne, Limit
 from dawnjax.machine.mesh import BATCH_AXES
@@ -261,7 +262,7 @@ class Translation(Task):
 
         if not all(paths.values()):
             raise ConfigError("--data.source and --data.target go together")
-        source, target = (Path(path).expanduser() for path in paths.values())
+        source, target = (records.path_of(path) for path in paths.values())
         words = setting.data.vocabulary()
         text = read_test_set(source, target, words)
         return LabelledSet(

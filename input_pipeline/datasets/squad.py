@@ -207,7 +207,7 @@ class Squad:
     def _vectors(self, types: list[str]) -> np.ndarray | None:
         if not self.word_vectors:
             return None
-        path = pathlib.Path(self.word_vectors).expanduser()
+        path = records.path_of(self.word_vectors)
         elsewhere = pathlib.Path(os.environ.get("DAWNJAX_DATA", "data")) / path
         path = elsewhere if not path.exists() and elsewhere.exists() else path
         vectors, _ = read_vectors(path, types)

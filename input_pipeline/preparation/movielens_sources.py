@@ -12,6 +12,7 @@ import re
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.movielens import (
     INTERACTIONS_FILE,
     KIND,
@@ -222,7 +223,7 @@ def _prepare(request: Request) -> str:
     if request.out is None:
         raise FlagError("--out is missing: the directory to write to, such as data/ml-20m")
     given = request.flags["eval_negatives"]
-    negatives = pathlib.Path(given).expanduser() if given else None
+    negatives = records.path_of(given) if given else None
     manifest, outcome = prepare(
         source, request.out, negatives=negatives, overwrite=request.overwrite
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.parallel_text import (
     KIND,
     REFERENCES_FILE,
@@ -200,7 +201,7 @@ def _prepare(request: Request) -> str:
 
     def paths(name: str) -> tuple[pathlib.Path, ...]:
         parts = (values[name] or "").split(",")
-        return tuple(pathlib.Path(part).expanduser() for part in parts if part)
+        return tuple(records.path_of(part) for part in parts if part)
 
     tfds = request.source and TfdsPairs(
         directory=request.source,

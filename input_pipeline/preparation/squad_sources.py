@@ -181,7 +181,7 @@ def _prepare(request: Request) -> str:
     if not given:
         raise FlagError("--eval_from is missing: the file of questions to evaluate")
     out = request.out_for("squad")
-    evaluated = pathlib.Path(given).expanduser()
+    evaluated = records.path_of(given)
     manifest, outcome = prepare(train, evaluated, out, overwrite=request.overwrite)
     seconds = request.progress.seconds
     facts = manifest.facts

@@ -68,7 +68,7 @@ def _prepare(request: Request) -> str:
         raise FlagError(f"--documents={separation}: choose none or blank_lines")
     if request.flags["separator"] is not None and tokenizer is None:
         raise FlagError("--separator is a token of --tokenizer, which is missing")
-    paths = {TRAIN_FILE: source, EVAL_FILE: pathlib.Path(given).expanduser()}
+    paths = {TRAIN_FILE: source, EVAL_FILE: records.path_of(given)}
     coder = None if tokenizer is None else _Coder(tokenizer, request.flags["separator"], size)
     texts = {name: documents_of(path, separation) for name, path in paths.items()}
     files: dict[str, bytes] = {}
@@ -100,9 +100,7 @@ class _Coder:
     """Tokens of a user's tokenizer, each document after the separator."""
 
     def __init__(self, path: str, separator: str | None, size: int | None):
-        content = text_files.read_content(
-            pathlib.Path(path).expanduser(), tokenizer_file.MOST_BYTES
-        )
+        content = text_files.read_content(records.path_of(path), tokenizer_file.MOST_BYTES)
         self._content, self._tokenizer = content, tokenizer_file.TokenizerFile(content, path)
         if size is not None and size < self._tokenizer.size:
             raise FlagError(

@@ -15,6 +15,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
+from dawnjax import records
 from dawnjax.errors import OneLineError
 
 Split = Literal["train", "eval"]
@@ -211,7 +212,7 @@ AnySpec = DatasetSpec | TextSpec
 def directory_of(dataset: str, data_dir: str = "") -> pathlib.Path:
     """Directory of a dataset: `data_dir`, or else `dataset` in $DAWNJAX_DATA or in `./data`."""
     if data_dir:
-        return pathlib.Path(data_dir).expanduser()
+        return records.path_of(data_dir)
     return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / dataset
 
 

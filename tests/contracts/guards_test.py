@@ -304,6 +304,13 @@ def test_records_are_the_one_way_in_and_out_of_a_file():
     assert used == PAST_RECORDS.keys(), PAST_RECORDS.keys() - used
 
 
+def test_a_home_that_is_not_known_is_one_function_s_business():
+    """`Path.expanduser` raises RuntimeError for `~nobody`, and in a container without a home."""
+    expands = re.compile(r"\.expanduser\(|Path\.home\(")
+    found = {name for name, path in files().items() if expands.search(path.read_text())}
+    assert found == {"dawnjax.records.paths"}
+
+
 def test_flax_stays_in_models():
     users = [
         module
