@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.checkpointed.earlier_run import (
     EarlierRun,
     add_run_flags,
@@ -160,7 +161,7 @@ def _other_set(run: EarlierRun, given: dict[str, str], name: str) -> tuple[str, 
             flag = next(iter(given), "data")
             raise ConfigError(f"--name is for another set, given by --{flag}")
         return None
-    path = Path(next(value for value in given.values() if value)).expanduser()
+    path = records.path_of(next(value for value in given.values() if value))
     name = name or path.name.split(".")[0]
     check_name("--name", name)
     return name, run.experiment.task.read_other_set(given, run.setting)
