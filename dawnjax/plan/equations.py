@@ -37,3 +37,14 @@ def called_program(eqn: Any) -> Any:
         eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params
     ]
     return found[0] if found and not callable(found[0]) else None
+
+
+def is_apart(eqn: Any) -> bool:
+    """Whether a TPU writes the result, which no other kernel makes.
+
+    Such are the result of a gather, and rows with zeros between them.
+
+    Source: programs compiled for a v5p.
+    """
+    between = [count for _, _, count in eqn.params.get("padding_config", ())]
+    return eqn.primitive.name == "gather" or any(between)

@@ -1,5 +1,6 @@
 """Heap in which XLA places arrays: more than are alive at once, as holes remain between them."""
 
+import collections
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,6 +9,9 @@ import numpy as np
 
 ALIGNED = 128
 """Bytes to whose multiples XLA rounds a size up. Source: XLA, `kXlaAllocatedBufferAlignBytes`."""
+
+TPU_ALIGNED = 2**14
+"""Bytes of the same on a TPU. Source: places of arrays in programs compiled for a v5p."""
 
 Span = tuple[float, int, int]
 """Bytes of an array, and the first and last place in a program where it is alive."""
@@ -20,16 +24,31 @@ def heap_bytes(spans: Iterable[Span]) -> float:
 
     Source: XLA, `GlobalDecreasingSizeBestFitHeap`, spatial and temporal.
     """
-    spans = [(-(-size // ALIGNED) * ALIGNED, born, dies) for size, born, dies in spans]
+    spans = _rounded(spans, ALIGNED)
     orders: Any = (
         lambda span: (-span[0], span[1]),
         lambda span: (span[1] - span[2], -span[0]),
     )
-    return min(_placed_bytes(np.array(sorted(spans, key=order)).reshape(-1, 3)) for order in orders)
+    return min(_placed_bytes(sorted(spans, key=order)) for order in orders)
 
 
-def _placed_bytes(spans: np.ndarray) -> float:
-    sizes, born, dies = spans.T
+def tpu_heap_bytes(spans: Iterable[Span]) -> float:
+    """Bytes of a TPU's heap, in which arrays are placed in the order that they are made in.
+
+    The smallest come first: a program begins with many short ones, whose holes they take.
+
+    Source: places of arrays in programs compiled for a v5p.
+    """
+    spans = _rounded(spans, TPU_ALIGNED)
+    return _placed_bytes(sorted(spans, key=lambda span: (span[0] > TPU_ALIGNED, span[1], -span[0])))
+
+
+def _rounded(spans: Iterable[Span], aligned: int) -> list[Span]:
+    return [(-(-size // aligned) * aligned, born, dies) for size, born, dies in spans]
+
+
+def _placed_bytes(spans: Sequence[Span]) -> float:
+    sizes, born, dies = np.array(spans).reshape(-1, 3).T
     starts = np.zeros(len(spans))
     for place, size in enumerate(sizes):
         beside = (born[:place] <= dies[place]) & (dies[:place] >= born[place])
@@ -66,3 +85,21 @@ def outside(slots: Iterable[Span], spans: Sequence[Span]) -> list[int]:
         else:
             found.append(place)
     return sorted(found)
+
+
+def bytes_of_tables(primitives: Iterable[str], summed: str, convolves: bool) -> float:
+    """Bytes of the tables that a TPU's kernels of several results have, which share no memory.
+
+    Such a kernel updates a parameter, makes two sums, or makes one beside a convolution's result,
+    the numbers of a channel, or what devices exchange.
+
+    Source: programs compiled for a v5p, which have about as many.
+
+    Args:
+      primitives: Of the program's ops.
+      summed: Primitive of the ops that sum gradients.
+      convolves: Whether the program has convolutions.
+    """
+    count = collections.Counter(primitives)
+    sums = count["reduce_sum"]
+    return float(TPU_ALIGNED * (count[summed] + (sums if convolves else sums // 2)))

@@ -3,17 +3,17 @@
 The program's order is JAX's, and XLA's fusion is modelled by three rules:
 
 - results of products, convolutions, loops and sums lie in memory, and so does what goes through a
-  barrier, and each operand of a product, a loop or, on a GPU, a convolution;
+  barrier, and each operand of a loop or, on a GPU, of a product or convolution;
 - all else is computed where it is read, from what lies in memory, as often as it is read, unless
-  that takes longer (`recomputing.py`); what is the same is computed once, and random numbers lie
-  in memory;
+  that takes longer (`recomputing.py`, `fusing.py`); what is the same is computed once, and random
+  numbers, or on a TPU their masks, lie in memory;
 - a result dies after its last reader. Outputs take over the memory of donated arguments, and are
   made as soon as their operands are there.
 
 Results lie in one heap, whose holes count too (`heap.py`).
 
-Devices sum their gradients once all are there: until then each lies in memory, and those that are
-summed at one time are packed. A GPU's convolution takes its kernel in another layout, which waits
+Devices sum their gradients once all are there: until then each lies in memory, and a GPU packs
+those that are summed at one time. Its convolution takes its kernel in another layout, which waits
 for the update; the kernel's own memory is free until then, and takes no array that lives longer.
 
 A loop carries its values in one place from round to round, and writes stacks of results on zeros,
@@ -31,9 +31,24 @@ import numpy as np
 
 from dawnjax.models.dropout import RANDOM
 from dawnjax.models.sharding import GATHERED
-from dawnjax.plan import recomputing, rewriting
-from dawnjax.plan.equations import LOOPS, called_program, carried_places, key_of, place_of
-from dawnjax.plan.heap import heap_bytes, outside
+from dawnjax.plan import fusing, recomputing, rewriting
+from dawnjax.plan.equations import (
+    LOOPS,
+    called_program,
+    carried_places,
+    is_apart,
+    key_of,
+    place_of,
+)
+from dawnjax.plan.forms import (
+    Shape,
+    form_of_columns,
+    form_of_rows,
+    form_of_table,
+    forms_of_images,
+    with_forms,
+)
+from dawnjax.plan.heap import bytes_of_tables, heap_bytes, outside, tpu_heap_bytes
 from dawnjax.plan.products import is_no_matrix, joined
 from dawnjax.plan.split_sums import PARTS, with_parts
 
@@ -143,7 +158,11 @@ def peak_of(
       splits_sums: Whether products are split as XLA splits them for an H100.
       exchanges: Whether devices exchange sums in the backward pass.
     """
-    program = _Program(size, whole or bytes_of, on_gpu, splits_sums, exchanges)
+    whole = whole or bytes_of
+    if not on_gpu:
+        forms = forms_of_images(closed.jaxpr)
+        size, whole = with_forms(size, forms), with_forms(whole, forms)
+    program = _Program(size, whole, on_gpu, splits_sums, exchanges)
     return program.peak(closed.jaxpr)
 
 
@@ -160,23 +179,31 @@ class _Program:
         self._is_split: set[int] = set()
         self._written: set[int] = set()
         self._kept: set[int] = set()
+        self._tables: set[int] = set()
         self._before_barrier: dict[int, int] = {}
         self._converted: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._expansions: dict[int, int] = {}
+        self._forms: dict[int, Shape] = {}
+        self._columns: dict[int, int] = {}
 
     def peak(self, jaxpr: Any) -> Peak:
         names, arguments = self._arguments(jaxpr)
         self._kernels = dict.fromkeys(arguments, 0) if self._on_gpu else {}
+        self._tables = set() if self._on_gpu else arguments
         outputs = [name for name in self._inlined(jaxpr, names) if name is not None]
         self._keep_kernels()
         self._ops = rewriting.joined_scatters(self._ops, self._avals)
         self._split_products()
         rewriting.sum_unscaled(self._ops, _SUMMED, self._avals)
+        if not self._on_gpu:
+            rewriting.sum_narrow(self._ops, _SUMMED, self._avals)
         self._is_split = self._gradients()
         sums = (op.outputs[0] for op in self._ops if op.primitive == PARTS)
         self._written |= self._is_split.intersection(sums)
-        rewriting.pack(self._ops, _SUMMED, self._bytes)
+        rewriting.pack(
+            self._ops, _SUMMED, self._bytes, rewriting.PACKED_BYTES if self._on_gpu else 0.0
+        )
         self._make_whole()
         self._add_zeros(outputs)
         if self._on_gpu:
@@ -186,7 +213,10 @@ class _Program:
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
         convolves = any(op.primitive == _CONVOLUTION for op in self._ops)
-        return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers, convolves)
+        most = max(found.num_bytes, self._heap_bytes(buffers))
+        if not self._on_gpu:
+            most += bytes_of_tables((op.primitive for op in self._ops), _SUMMED, convolves)
+        return Peak(most, found.buffers, convolves)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int = 0, num_carried: int = 0) -> Peak:
         """Peak of a loop's body, or of a branch; its last arguments are slices of stacks.
@@ -198,8 +228,12 @@ class _Program:
         for var in jaxpr.invars[len(jaxpr.invars) - num_slices :]:
             names[var] = self._copy(names[var], "slice")
         results = self._inlined(jaxpr, names)
+        made = [name for name in results if name is not None]
+        is_layer = num_slices and any(var.aval.ndim for var in jaxpr.outvars[num_carried:])
+        if is_layer and not self._on_gpu:
+            self._ops = fusing.in_post_order(self._ops, made)
         self._split_products()
-        self._add_zeros([name for name in results if name is not None])
+        self._add_zeros(made)
         carried = {name for name in results[:num_carried] if name is not None}
         return self._sweep(self._buffers(arguments, (), carried))
 
@@ -212,6 +246,16 @@ class _Program:
         copy = self._new(self._avals[name])
         self._ops.append(_Op(_COPY, [name], [copy], label, Peak(0.0, [])))
         return copy
+
+    def _in_columns(self, images: int, form: Shape) -> int:
+        """What the gradient of a kernel reads of images, made as soon as they are there."""
+        if images not in self._columns:
+            copy = self._columns[images] = self._new(self._avals[images])
+            self._forms[copy] = form
+            made = [place for place, op in enumerate(self._ops) if images in op.outputs]
+            op = _Op(_NAMED, [images], [copy], "columns of a kernel", Peak(0.0, []))
+            self._ops.insert(max(made, default=-1) + 1, op)
+        return self._columns[images]
 
     def _behind_barrier(self, name: int) -> int:
         """Another name of an array, which lies in memory; XLA does not see that both are one."""
@@ -289,7 +333,7 @@ class _Program:
                 }
                 continue
             if primitive == "convert_element_type" and known_operands:
-                before = self._converted.get(known_operands[0])
+                before = self._converted.get(known_operands[0]) if self._on_gpu else None
                 if before is not None and self._avals[before].dtype == eqn.outvars[0].aval.dtype:
                     # There and back: XLA keeps what precision it has (`SimplifyFPConversions`).
                     names[eqn.outvars[0]] = before
@@ -321,16 +365,26 @@ class _Program:
                 names |= dict(zip(eqn.outvars, same, strict=True))
                 continue
             if primitive == "name":
-                named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: _NAMED}
+                random = _NAMED if self._on_gpu else fusing.RANDOM_WORDS
+                named = {SUMMED: _SUMMED, GATHERED: _NAMED, RANDOM: random}
                 primitive = named.get(eqn.params["name"], primitive)
             is_joined = primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool
-            if is_joined and not self._on_gpu:
+            if not self._on_gpu and (is_joined or is_apart(eqn)):
                 primitive = _NAMED
             if primitive == _CONVOLUTION and known_operands[-1] in self._kernels:
                 kernel = known_operands[-1]
                 self._kernels[kernel] = self._kernels[kernel] or self._copy(kernel, "kernel")
                 known_operands[-1] = self._kernels[kernel]
+            if primitive == _NAMED and eqn.primitive.name == "gather":
+                # What is gathered lies in memory; its conversion waits for the rows.
+                self._written |= {*known_operands[:1]} - {*self._converted}
+            columns = None if self._on_gpu else form_of_columns(eqn)
+            if columns is not None:
+                known_operands[0] = self._in_columns(known_operands[0], columns)
             outputs = [self._new(var.aval) for var in eqn.outvars]
+            rows = None if self._on_gpu else form_of_rows(eqn)
+            if rows is not None and primitive == _NAMED:
+                self._forms[outputs[0]] = rows
             if key is not None:
                 self._known[key] = outputs
             names.update(zip(eqn.outvars, outputs, strict=True))
@@ -351,6 +405,13 @@ class _Program:
         """Peak of one round of a loop, or of a branch, by itself."""
         if self._on_gpu and eqn.primitive.name.startswith("ragged_dot"):
             return self._expanded(eqn, operands)
+        if eqn.primitive.name == "gather" and operands[0] in self._tables:
+            table = eqn.invars[0].aval
+            return self._in_rows(table, form_of_table(table.shape), "rows of a table")
+        rows = None if self._on_gpu else form_of_rows(eqn)
+        if rows is not None and eqn.primitive.name != "gather":
+            label = str(eqn.source_info.name_stack) or eqn.primitive.name
+            return self._in_rows(eqn.outvars[0].aval, rows, label)
         params, num_carried = eqn.params, len(carried_places(eqn))
         bodies: Iterable[Any] = ()
         num_slices = 0
@@ -368,6 +429,13 @@ class _Program:
             for body in bodies
         )
         return max(peaks, key=lambda peak: peak.num_bytes, default=Peak(0.0, []))
+
+    def _in_rows(self, aval: Any, rows: Shape, label: str) -> Peak:
+        """Rows of a gather or a scatter, beside the array itself if that lies in another layout."""
+        size = self._whole(rows, aval.dtype)
+        if size <= self._whole(aval.shape, aval.dtype):
+            return Peak(0.0, [])
+        return Peak(size, [Buffer(rows, str(aval.dtype), size, label, 0, 0)])
 
     def _expanded(self, eqn: Any, rows: Sequence[int | None]) -> Peak:
         """Note rows that a product has once for each group, with zeros for those of other groups.
@@ -401,12 +469,16 @@ class _Program:
         stored = arguments | self._written
         for op in self._ops:
             if _is_whole(op):
-                # A TPU computes the operands of a convolution where it reads them.
-                is_inside = not self._on_gpu and op.primitive == _CONVOLUTION
+                # A TPU computes the operands of a product where it reads them.
+                is_inside = not self._on_gpu and op.primitive in _PRODUCTS
                 stored |= {*op.outputs, *(() if is_inside else op.inputs)}
             elif op.primitive.startswith(_SUMS):
                 stored |= set(op.outputs)
-        again = recomputing.written(self._ops, stored, self._avals, _is_kernel)
+        if self._on_gpu:
+            again = recomputing.written(self._ops, stored, self._avals, _is_kernel)
+        else:
+            again = fusing.written(self._ops, stored, self._avals, _is_kernel)
+            again |= recomputing.sums_of(_CONVOLUTION, self._ops, self._avals, outputs)
         stored |= again
         roots: dict[int, frozenset[int]] = {}
 
@@ -448,6 +520,8 @@ class _Program:
         if self._on_gpu:
             self._change_products(born, dies)
         kept = stored - nothing - arguments - set(outputs)
+        if not self._on_gpu:
+            kept -= self._summed_in_place(kept, dies)
         found: list[Buffer] = []
         free: list[tuple[float, int, int]] = []
 
@@ -469,6 +543,17 @@ class _Program:
                     free.append((found[-1].num_bytes, start, last))
         apart = outside(free, [(b.num_bytes, b.born, b.dies) for b in found])
         return [found[place] for place in apart]
+
+    def _summed_in_place(self, kept: set[int], dies: dict[int, int]) -> set[int]:
+        """Sums of gradients, for which the memory of their operands lives on."""
+        found = set[int]()
+        for op in self._ops:
+            if op.primitive == _SUMMED and op.carried and {*op.inputs, *op.outputs} <= kept:
+                [before], [after] = op.inputs, op.outputs
+                if self._bytes(before) == self._bytes(after):
+                    dies[before] = dies.get(after, dies[before])
+                    found.add(after)
+        return found
 
     def _split_products(self) -> None:
         """Let products make parts of their sums; those that are joined make them together."""
@@ -504,7 +589,8 @@ class _Program:
         aval = self._avals[name]
         shape, dtype = tuple(getattr(aval, "shape", ())), getattr(aval, "dtype", None)
         size = self._size if name in self._is_split else self._whole
-        return Buffer(shape, str(dtype), size(shape, dtype), label, born, dies)
+        num_bytes = size(self._forms.get(name, shape), dtype)
+        return Buffer(shape, str(dtype), num_bytes, label, born, dies)
 
     def _bytes(self, name: int) -> float:
         return self._buffer(name, 0, 0, "").num_bytes
@@ -524,16 +610,16 @@ class _Program:
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
 
     def _heap_bytes(self, buffers: Sequence[Buffer]) -> float:
-        """Heap of what is made before devices sum gradients, whose packed memory has no place."""
-        places = range(len(self._ops))
-        first = next((n for n in places if self._ops[n].primitive == _SUMMED), len(self._ops))
+        """Heap; on a GPU before devices sum gradients, whose packed memory has no place."""
+        packs = [place for place, op in enumerate(self._ops) if op.primitive == _SUMMED]
+        first = min(packs if self._on_gpu else (), default=len(self._ops))
         spans = [(b.num_bytes, b.born, b.dies) for b in buffers if b.born < first]
         spans += [
             (buffer.num_bytes, place, place)
             for place, op in enumerate(self._ops[:first])
             for buffer in op.inner.buffers
         ]
-        return heap_bytes(spans)
+        return heap_bytes(spans) if self._on_gpu else tpu_heap_bytes(spans)
 
 
 def _new_op(primitive: str) -> _Op:

@@ -18,20 +18,22 @@ def tiled_bytes_of(shape: tuple[int, ...], dtype: Any) -> float:
     """
     width = float(getattr(dtype, "itemsize", 8))
     if len(shape) < 2:
-        return width * _padded(math.prod(shape), LANES)
+        return width * padded(math.prod(shape), LANES)
     size = math.prod(shape)
     if not size:
         return 0.0
     pairs = itertools.permutations(shape, 2)
     return width * min(
-        size // (rows * lanes) * _padded(rows, _height(rows)) * _padded(lanes, LANES)
+        size // (rows * lanes) * padded(rows, tile_height(rows)) * padded(lanes, LANES)
         for rows, lanes in pairs
     )
 
 
-def _height(rows: int) -> int:
+def tile_height(rows: int) -> int:
+    """Rows of a tile for an axis of so many."""
     return min(ROWS, 1 << (rows - 1).bit_length())
 
 
-def _padded(size: int, multiple: int) -> int:
+def padded(size: int, multiple: int) -> int:
+    """Size rounded up to a multiple."""
     return -(-size // multiple) * multiple

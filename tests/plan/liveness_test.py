@@ -6,18 +6,21 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
+from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import gathered
-from dawnjax.plan.heap import heap_bytes, outside
+from dawnjax.plan.heap import TPU_ALIGNED, heap_bytes, outside, tpu_heap_bytes
 from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
 from dawnjax.plan.split_sums import num_parts
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
 SIZE = 256 * 256 * 4
+SMALL = 3 * TPU_ALIGNED
+"""Bytes of small arrays and tables on a TPU, which begin at multiples of this number's third."""
 
 
 def peak(function, *arguments):
@@ -35,8 +38,9 @@ def test_products_are_kept_until_their_last_reader():
 def test_what_is_elementwise_is_computed_where_it_is_read():
     # Neither the sine nor the double is ever in memory: a sum reads them.
     assert peak(lambda x: jnp.sum(2 * jnp.sin(x)), MATRIX) == pytest.approx(0, abs=8)
-    # A product reads its operand from memory.
-    assert peak(lambda x: jnp.sum(jnp.sin(x) @ x), MATRIX) == pytest.approx(2 * SIZE, abs=8)
+    # A GPU's product reads its operand from memory, and a TPU's makes it.
+    assert on_gpu(lambda x: jnp.sum(jnp.sin(x) @ x), MATRIX) == pytest.approx(2 * SIZE, abs=8)
+    assert peak(lambda x: jnp.sum(jnp.sin(x) @ x), MATRIX) == pytest.approx(SIZE, abs=8)
 
 
 def test_a_gradient_keeps_what_the_backward_pass_reads():
@@ -62,6 +66,16 @@ def test_a_heap_has_holes_between_arrays_that_live_at_different_times():
     assert heap_bytes([]) == 0
 
 
+def test_a_tpu_places_arrays_in_the_order_that_they_are_made_in():
+    place = TPU_ALIGNED
+    spans = [(2 * place, 0, 1), (2 * place, 1, 3), (4 * place, 2, 4), (2 * place, 3, 4)]
+    # The third does not fit below the second, where the fourth fits. The largest first, it would.
+    assert tpu_heap_bytes(spans) == 8 * place
+    assert heap_bytes(spans) == 8 * place
+    # A small array that is made last lies below all others.
+    assert tpu_heap_bytes([(2 * place, 0, 1), (2 * place, 0, 0), (1, 1, 2)]) == 5 * place
+
+
 def test_memory_that_an_argument_leaves_free_takes_arrays_before_the_heap():
     slots = [(1024, 2, 9), (512, 0, 9)]
     spans = [(512, 1, 4), (512, 3, 5), (1024, 2, 3), (256, 5, 6), (768, 6, 7), (2048, 8, 9)]
@@ -82,7 +96,7 @@ def test_products_with_one_operand_are_one_on_a_gpu():
         return jnp.sum(x @ first) + jnp.sum(x @ second)
 
     matrices = (MATRIX,) * 3
-    assert peak(summed, *matrices) == pytest.approx(SIZE, abs=256)
+    assert peak(summed, *matrices) == pytest.approx(SIZE, abs=SMALL)
     assert on_gpu(summed, *matrices) == pytest.approx(2 * SIZE, abs=256)
     # Too large to join.
     large = (jax.ShapeDtypeStruct((2048, 2048), jnp.float32),) * 3
@@ -93,7 +107,7 @@ def test_products_with_one_operand_are_one_on_a_gpu():
         return found + jnp.sum(x @ jnp.sin(second @ (second * found)))
 
     # The second waits for another product, so it does not begin with the first.
-    assert on_gpu(chained, *matrices) == peak(chained, *matrices)
+    assert on_gpu(chained, *matrices) == pytest.approx(peak(chained, *matrices), abs=SMALL)
 
 
 def test_a_product_copies_an_operand_whose_summed_axis_lies_between_others_on_a_gpu():
@@ -155,12 +169,13 @@ def test_arrays_that_are_joined_for_a_sum_lie_in_memory():
     def masked(x):
         return jnp.sum(jnp.where(jnp.concatenate([x > 0, x > 1], axis=1)[:, :256], x, 0.0))
 
-    # A mask has a byte for each of its elements, twice as many as the matrix has.
-    assert peak(masked, MATRIX) == pytest.approx(2 * SIZE / 4, abs=8)
+    # A mask has a byte for each of its elements, twice as many as the matrix has; no TPU writes it.
+    assert on_gpu(masked, MATRIX) == pytest.approx(2 * SIZE / 4, abs=8)
+    assert peak(masked, MATRIX) == pytest.approx(0, abs=8)
 
 
 def test_a_tpu_computes_the_operands_of_a_convolution_in_its_kernel():
-    images = jax.ShapeDtypeStruct((8, 32, 32, 64), jnp.float32)
+    images = jax.ShapeDtypeStruct((8, 32, 32, 128), jnp.float32)
     size = bytes_of(images.shape, images.dtype)
 
     def convolved(x, kernel):
@@ -169,10 +184,105 @@ def test_a_tpu_computes_the_operands_of_a_convolution_in_its_kernel():
         )
         return jnp.sum(x)
 
-    kernel = jax.ShapeDtypeStruct((3, 3, 64, 64), jnp.float32)
+    kernel = jax.ShapeDtypeStruct((3, 3, 128, 128), jnp.float32)
     assert peak(convolved, images, kernel) == pytest.approx(size, rel=0.01)
     # cuDNN reads them: they and the kernel's other layout lie there too.
-    assert on_gpu(convolved, images, kernel) == pytest.approx(2.07 * size, rel=0.01)
+    assert on_gpu(convolved, images, kernel) == pytest.approx(2.14 * size, rel=0.01)
+
+
+def test_a_tpu_writes_a_sum_in_place_of_the_convolution_that_only_it_reads():
+    def convolved(x, kernel):
+        return lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    def summed(x, kernel):
+        for _ in range(6):
+            x = x + convolved(x, kernel)
+        return jnp.sum(convolved(x, kernel))
+
+    images = jax.ShapeDtypeStruct((8, 32, 32, 128), jnp.float32)
+    kernel = jax.ShapeDtypeStruct((3, 3, 128, 128), jnp.float32)
+    size = bytes_of(images.shape, images.dtype)
+    # Were no sum written, the last would be made of six convolutions.
+    assert peak(summed, images, kernel) == pytest.approx(2 * size, abs=SMALL)
+
+
+def test_a_tpu_keeps_few_images_for_the_gradient_of_a_kernel_once_for_each_of_its_columns():
+    def loss(kernels, x):
+        for kernel in kernels:
+            x = jnp.tanh(
+                lax.conv_general_dilated(
+                    x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+                )
+            )
+        return jnp.sum(x)
+
+    def needed(count, size):
+        kernels = [jax.ShapeDtypeStruct((size, size, 128, 128), jnp.float32)] * count
+        images = jax.ShapeDtypeStruct((4, 64, 64, 128), jnp.float32)
+        return peak(jax.grad(loss), kernels, images)
+
+    each = 64 * 9 * 32 * 128 * 4  # 8 parts of 9 columns
+    # A layer keeps its own result, and three times what the kernel of the next reads.
+    assert needed(9, 3) - needed(5, 3) == pytest.approx(4 * 4 * each, rel=0.1)
+    assert needed(9, 1) - needed(5, 1) == pytest.approx(4 * each, rel=0.1)
+
+
+def test_a_tpu_compares_again_where_a_mask_is_read():
+    def loss(x):
+        made = x @ x
+        mask = jnp.tanh(jnp.tanh(made)) > 0
+        sums = [jnp.sum(jnp.where(mask, made + number, 0)) for number in range(8)]
+        return sum(sums)
+
+    large = jax.ShapeDtypeStruct((4096, 4096), jnp.float32)
+    size = 4096 * 4096 * 4
+    assert on_gpu(loss, large) == pytest.approx(size + size / 4, rel=0.001)
+    assert peak(loss, large) == pytest.approx(size, abs=16 * TPU_ALIGNED)
+
+
+def test_a_tpu_sums_gradients_where_they_lie_and_in_the_dtype_that_they_are_made_in():
+    def step(weight, x):
+        product = (x @ x).astype(jnp.float32)
+        return weight - checkpoint_name(product, SUMMED)
+
+    rows = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
+    assert peak(step, MATRIX, rows) == pytest.approx(SIZE / 2, abs=SMALL)
+    # A GPU packs the wide gradient.
+    assert on_gpu(step, MATRIX, rows) >= 1.5 * SIZE
+
+
+def test_a_tpu_scatters_on_rows_before_it_copies_them_into_the_layout_of_the_result():
+    def scattered(places):
+        return jnp.sum(jnp.zeros((5000, 4)).at[places].add(1.0)[:, :1])
+
+    places = jax.ShapeDtypeStruct((100,), jnp.int32)
+    # Beside the zeros and the result each row of 4 takes 128 lanes.
+    rows = 5000 * (4 + 4 + 128) * 4
+    assert peak(scattered, places) == pytest.approx(rows, rel=0.05)
+
+
+def test_a_tpu_writes_the_rows_that_a_gather_takes():
+    def taken(table, places):
+        return jnp.sum(table[places])
+
+    table = jax.ShapeDtypeStruct((5000, 4), jnp.float32)
+    places = jax.ShapeDtypeStruct((40, 100), jnp.int32)
+    # Each row of 4 takes a tile's 128 lanes, in the table too.
+    assert peak(taken, table, places) == pytest.approx((4000 + 5000) * 128 * 4, abs=SMALL)
+
+
+def test_a_tpu_writes_zeros_between_rows_and_computes_zeros_around_them_where_they_are_read():
+    def between(x):
+        return lax.pad(x, 0.0, ((0, 0, 1), (0, 1, 0))) + lax.pad(x, 0.0, ((0, 0, 1), (1, 0, 0)))
+
+    def around(x):
+        return lax.pad(x, 0.0, ((0, 255, 0), (0, 1, 0))) + lax.pad(x, 0.0, ((255, 0, 0), (1, 0, 0)))
+
+    padded = 511 * 257 * 4
+    assert peak(lambda x: jnp.sum(between(x)), MATRIX) == pytest.approx(2 * padded, rel=0.03)
+    assert peak(lambda x: jnp.sum(around(x)), MATRIX) == pytest.approx(0, abs=8)
 
 
 def test_what_goes_through_a_barrier_lies_in_memory_and_is_not_known_behind_it():
@@ -183,8 +293,8 @@ def test_what_goes_through_a_barrier_lies_in_memory_and_is_not_known_behind_it()
 
         return peak(function, MATRIX)
 
-    assert summed(lambda x: x) == pytest.approx(0, abs=256)
-    assert summed(jax.lax.optimization_barrier) == pytest.approx(SIZE, abs=256)
+    assert summed(lambda x: x) <= SMALL
+    assert SIZE <= summed(jax.lax.optimization_barrier) <= SIZE + SMALL
 
 
 def test_a_gpu_writes_what_takes_longer_to_compute_again():
@@ -304,8 +414,9 @@ def test_a_loop_holds_what_it_carries_once_and_slices_where_a_product_reads_them
         found = jax.lax.scan(lambda carry, part: (carry @ part, None), x, stack)
         return jnp.sum(found[0])
 
-    # What the loop carries, its next value, and the slice that a product reads.
-    assert peak(multiplied, MATRIX, stack) == pytest.approx(3 * SIZE, abs=8)
+    # What the loop carries, its next value, and the slice that a GPU's product reads.
+    assert on_gpu(multiplied, MATRIX, stack) == pytest.approx(3 * SIZE, abs=8)
+    assert peak(multiplied, MATRIX, stack) == pytest.approx(2 * SIZE, abs=8)
 
 
 def test_an_op_for_each_platform_counts_as_the_planned_one_has_it():
@@ -345,7 +456,7 @@ def test_attention_by_shapes_keeps_no_scores():
 
     each, sums = 2 * 256 * 4 * 64 * 2, 2 * 4 * 256 * 4
     # The result, its gradient, the sums of the softmax; gradients are outputs.
-    assert needed("shapes") == pytest.approx(2 * each + sums, rel=0.01)
+    assert needed("shapes") == pytest.approx(2 * each + sums, abs=SMALL)
     assert needed("products") > 2 * needed("shapes")
 
 
@@ -356,8 +467,9 @@ def test_what_is_the_same_is_computed_once_unless_it_is_to_be_computed_again():
         return jnp.sum((first @ first) @ weight.astype(jnp.bfloat16))
 
     rows = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
-    # The narrow weight is kept for its second product, beside two products.
-    assert peak(loss, MATRIX, rows) == pytest.approx(3 * SIZE / 2, abs=8)
+    # A GPU keeps the narrow weight for its second product, beside two products.
+    assert on_gpu(loss, MATRIX, rows) == pytest.approx(3 * SIZE / 2, abs=8)
+    assert peak(loss, MATRIX, rows) == pytest.approx(SIZE, abs=SIZE / 2)
 
     def layers(layer):
         def loss(weight, x):
@@ -365,25 +477,35 @@ def test_what_is_the_same_is_computed_once_unless_it_is_to_be_computed_again():
                 x = layer(x, weight)
             return jnp.sum(x)
 
-        return peak(jax.grad(loss), MATRIX, MATRIX)
+        return peak(jax.grad(loss, argnums=1), MATRIX, MATRIX)
 
     def layer(x, weight):
-        return jnp.sin(jnp.sin(x @ weight) @ weight)
+        for _ in range(4):
+            x = jnp.sin(x @ weight)
+        return x
 
     assert layers(jax.checkpoint(layer)) < 0.75 * layers(layer)
 
 
 def test_random_words_of_dropout_are_kept_for_the_backward_pass():
+    key = jax.random.key(0)
+
     def loss(x, dropped):
         x = x @ x
-        x = Dropout(jax.random.key(0))(x, 0.1) if dropped else x
+        x = Dropout(key)(x, 0.1) if dropped else x
         return jnp.sum(x @ x)
 
+    def grown(measured):
+        kept, nothing = (
+            measured(jax.grad(lambda x, dropped=dropped: loss(x, dropped)), MATRIX)
+            for dropped in (True, False)
+        )
+        return kept - nothing
+
     words = 2 * SIZE // 4  # 16 bits a value
-    grown = peak(jax.grad(lambda x: loss(x, True)), MATRIX) - peak(
-        jax.grad(lambda x: loss(x, False)), MATRIX
-    )
-    assert words <= grown <= words + SIZE
+    assert words <= grown(on_gpu) <= words + SIZE
+    # A TPU keeps a byte for each value, where dropout chooses values.
+    assert grown(peak) == pytest.approx(words / 2, abs=256)
 
 
 def test_a_gathered_weight_is_whole_from_its_gather_on():
@@ -397,7 +519,7 @@ def test_a_gathered_weight_is_whole_from_its_gather_on():
 
     rows = jax.ShapeDtypeStruct((8, 256), jnp.bfloat16)
     # Once: rounding what was rounded changes nothing.
-    assert peak(product, MATRIX, rows) == pytest.approx(SIZE / 2 + 8 * 256 * 2, abs=8)
+    assert peak(product, MATRIX, rows) == pytest.approx(SIZE / 2 + 8 * 256 * 2, abs=SMALL)
 
 
 def test_zeros_for_the_stacks_of_all_loops_are_made_before_the_first():
@@ -410,7 +532,7 @@ def test_zeros_for_the_stacks_of_all_loops_are_made_before_the_first():
 
         return peak(function, MATRIX)
 
-    assert loops(4, 4, 4) == pytest.approx(loops(4) + 2 * 4 * SIZE, abs=16)
+    assert loops(4, 4, 4) == pytest.approx(loops(4) + 2 * 4 * SIZE, abs=SMALL)
     assert loops(4, 5) < loops(5, 5)
 
 
@@ -456,14 +578,16 @@ def test_parts_of_a_product_wait_for_all_that_compute_their_sum_and_joined_produ
     assert on_h100(summed, left, right, right, right) == pytest.approx(3 * SIZE // 2, rel=0.01)
 
 
-def test_a_conversion_there_and_back_is_none():
+def test_a_conversion_there_and_back_is_none_on_a_gpu():
     def rounded(x):
         product = x @ x
         narrow = product.astype(jnp.bfloat16)
         return jnp.sum(narrow @ narrow) + jnp.sum(jnp.sin(narrow.astype(jnp.float32)))
 
     # The sine reads the product, which waits beside its rounded copy and the product of that.
-    assert peak(rounded, MATRIX) == pytest.approx(2 * SIZE, abs=16)
+    assert on_gpu(rounded, MATRIX) == pytest.approx(2 * SIZE, abs=256)
+    # A TPU's sine reads the rounded copy, and the product is gone.
+    assert peak(rounded, MATRIX) == pytest.approx(3 * SIZE / 2, abs=SMALL)
 
 
 def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
@@ -480,13 +604,13 @@ def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
         return table - checkpoint_name(jax.grad(sums)(table), SUMMED)
 
     tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
-    # The scatter, and its place among the gradients that are packed.
-    assert peak(step, MATRIX, tokens, tokens) == pytest.approx(2 * SIZE, rel=0.05)
+    # The scatter, and its sum over devices.
+    assert peak(step, MATRIX, tokens, tokens) == pytest.approx(2 * SIZE, abs=3 * SMALL)
     # Together as many rows as the table has: XLA makes both.
     many = jax.ShapeDtypeStruct((128,), jnp.int32)
-    assert peak(step, MATRIX, many, many) == pytest.approx(3 * SIZE, rel=0.05)
+    assert on_gpu(step, MATRIX, many, many) == pytest.approx(3 * SIZE, rel=0.05)
     # And a third is made on the sum of the first two, which it takes over.
-    assert peak(thrice, MATRIX, many, many, many) == pytest.approx(3 * SIZE, rel=0.05)
+    assert on_gpu(thrice, MATRIX, many, many, many) == pytest.approx(3 * SIZE, rel=0.05)
 
 
 def test_zeros_of_a_scatter_are_there_before_what_its_rows_are_made_of():
@@ -495,7 +619,7 @@ def test_zeros_of_a_scatter_are_there_before_what_its_rows_are_made_of():
 
     arguments = MATRIX, MATRIX, jax.ShapeDtypeStruct((2,), jnp.int32)
     # A product, its sine, and what the rows are taken of; the zeros are a fourth array.
-    assert peak(jax.grad(loss), *arguments) == pytest.approx(3 * SIZE, rel=0.02)
+    assert peak(jax.grad(loss), *arguments) == pytest.approx(3 * SIZE, abs=SMALL)
     assert on_gpu(jax.grad(loss), *arguments) == pytest.approx(4 * SIZE, rel=0.02)
     # The loss comes first: all of the forward pass is needed before the zeros.
     assert on_gpu(jax.value_and_grad(loss), *arguments) == pytest.approx(3 * SIZE, rel=0.02)

@@ -1,0 +1,104 @@
+"""Bytes that a TPU's programs hold, by the rules of `fusing` and of tables in tiles."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+from dawnjax.plan.heap import TPU_ALIGNED
+from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
+from dawnjax.plan.tiles import tiled_bytes_of
+
+MATRIX = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+SIZE = 512 * 512 * 4
+
+SMALL = 10 * TPU_ALIGNED
+"""More than tables of kernels, rows and scalars take beside matrices."""
+
+
+def peak(function, *arguments, size=bytes_of):
+    return peak_of(jax.make_jaxpr(function)(*arguments), size, whole=size).num_bytes
+
+
+def test_a_mask_is_computed_again_for_the_gradient():
+    def loss(x):
+        return jnp.sum(jax.nn.relu(x @ x))
+
+    # The product waits beside both products of its gradient, without a mask of a byte a value.
+    assert peak(jax.grad(loss), MATRIX) == pytest.approx(3 * SIZE, abs=SMALL)
+
+
+@pytest.mark.parametrize(("pairs", "is_written"), [(48, False), (96, True)])
+def test_a_softmax_is_written_for_products_of_many_pairs(pairs, is_written):
+    scores = jax.ShapeDtypeStruct((pairs, 64, 64), jnp.float32)
+    values = jax.ShapeDtypeStruct((pairs, 64, 8), jnp.bfloat16)
+
+    def read_twice(scores, values):
+        weights = jax.nn.softmax(scores).astype(jnp.bfloat16)
+        products = [jnp.einsum("bqk,bkc->bqc", weights, values * by) for by in (1, 2)]
+        return sum(jnp.sum(product) for product in products)
+
+    found = peak(read_twice, scores, values)
+    assert (found > pairs * 64 * 64 * 2) == is_written
+
+
+def test_what_is_gathered_lies_in_memory():
+    def taken(x, places):
+        return jnp.sum(jnp.take_along_axis(jnp.sin(x), places, axis=1))
+
+    places = jax.ShapeDtypeStruct((512, 1), jnp.int32)
+    assert peak(taken, MATRIX, places) >= SIZE
+
+    def converted(x, places):
+        return jnp.sum(jnp.take_along_axis(x.astype(jnp.bfloat16), places, axis=1))
+
+    assert peak(converted, MATRIX, places) < SIZE / 2
+
+
+def test_rows_of_a_table_lie_in_lanes_where_they_are_gathered_and_summed():
+    table = jax.ShapeDtypeStruct((4096, 82), jnp.float32)
+    places = jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def taken(table, places):
+        return jnp.sum(table[places])
+
+    # XLA's copy f32[2040000,82]{1,0:T(8,128)} of minigo_9x9 has 128 lanes a row.
+    rows = 4096 * 128 * 4
+    assert peak(taken, table, places, size=tiled_bytes_of) == pytest.approx(rows, rel=0.01)
+    wide = jax.ShapeDtypeStruct((4096, 256), jnp.float32)
+    assert peak(taken, wide, places, size=tiled_bytes_of) < rows / 8
+
+    def step(table, places):
+        gradient = jax.grad(lambda table: jnp.sum(jnp.sin(table[places])))(table)
+        return table - checkpoint_name(gradient, SUMMED)
+
+    found = peak(step, table, places, size=tiled_bytes_of)
+    assert found == pytest.approx(rows + 4096 * 88 * 4, rel=0.05)
+
+
+def test_a_loop_over_layers_follows_its_results():
+    stack = jax.ShapeDtypeStruct((6, 512, 512), jnp.float32)
+
+    def layers(x, stack):
+        def layer(carry, part):
+            firsts = [jnp.dot(carry, part * by) for by in (1, 2)]
+            seconds = [jnp.dot(first, part) for first in firsts]
+            return carry, (seconds[0], seconds[1])
+
+        return jnp.sum(jax.lax.scan(layer, x, stack)[1][1])
+
+    # In JAX's order both first products are alive at once; one result after the other needs one.
+    assert peak(layers, MATRIX, stack) == pytest.approx(12 * SIZE + 2 * SIZE, abs=SMALL)
+
+
+def test_gradients_that_are_summed_in_place_take_their_memory_once():
+    x = jax.ShapeDtypeStruct((8, 512), jnp.float32)
+
+    def step(weights, x):
+        def loss(weights):
+            return sum(jnp.sum(jnp.sin(x @ weight)) for weight in weights)
+
+        gradients = jax.grad(loss)(weights)
+        return [w - checkpoint_name(g, SUMMED) for w, g in zip(weights, gradients, strict=True)]
+
+    assert peak(step, [MATRIX, MATRIX], x) == pytest.approx(2 * SIZE, abs=2 * SMALL)
