@@ -17,7 +17,9 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.pure_model import Tree
 from dawnjax.plan.decoder_memory import other_rows_bytes
-from dawnjax.plan.liveness import SUMMED, Peak, Size, bytes_of, peak_of
+from dawnjax.plan.inlining import GRADIENT
+from dawnjax.plan.liveness import peak_of
+from dawnjax.plan.ops import Peak, Size, bytes_of
 from dawnjax.plan.systems import System
 from dawnjax.plan.tiles import tiled_bytes_of
 from dawnjax.programs import state_shapes
@@ -248,7 +250,7 @@ class _Summing(Recipe):
     def updated(
         self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
     ) -> tuple[TrainState, jax.Array]:
-        named = jax.tree.map(lambda leaf: checkpoint_name(leaf, SUMMED), gradients)
+        named = jax.tree.map(lambda leaf: checkpoint_name(leaf, GRADIENT), gradients)
         return super().updated(state, named, loss, batch_stats)
 
 

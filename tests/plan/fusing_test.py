@@ -6,7 +6,9 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.plan.heap import TPU_ALIGNED
-from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
+from dawnjax.plan.inlining import GRADIENT
+from dawnjax.plan.liveness import peak_of
+from dawnjax.plan.ops import bytes_of
 from dawnjax.plan.tiles import tiled_bytes_of
 
 MATRIX = jax.ShapeDtypeStruct((512, 512), jnp.float32)
@@ -70,7 +72,7 @@ def test_rows_of_a_table_lie_in_lanes_where_they_are_gathered_and_summed():
 
     def step(table, places):
         gradient = jax.grad(lambda table: jnp.sum(jnp.sin(table[places])))(table)
-        return table - checkpoint_name(gradient, SUMMED)
+        return table - checkpoint_name(gradient, GRADIENT)
 
     found = peak(step, table, places, size=tiled_bytes_of)
     assert found == pytest.approx(rows + 4096 * 88 * 4, rel=0.05)
@@ -99,6 +101,6 @@ def test_gradients_that_are_summed_in_place_take_their_memory_once():
             return sum(jnp.sum(jnp.sin(x @ weight)) for weight in weights)
 
         gradients = jax.grad(loss)(weights)
-        return [w - checkpoint_name(g, SUMMED) for w, g in zip(weights, gradients, strict=True)]
+        return [w - checkpoint_name(g, GRADIENT) for w, g in zip(weights, gradients, strict=True)]
 
     assert peak(step, [MATRIX, MATRIX], x) == pytest.approx(2 * SIZE, abs=2 * SMALL)

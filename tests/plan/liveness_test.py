@@ -14,7 +14,9 @@ from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import gathered
 from dawnjax.plan.heap import TPU_ALIGNED, heap_bytes, outside, tpu_heap_bytes
-from dawnjax.plan.liveness import SUMMED, bytes_of, peak_of
+from dawnjax.plan.inlining import GRADIENT
+from dawnjax.plan.liveness import peak_of
+from dawnjax.plan.ops import bytes_of
 from dawnjax.plan.split_sums import num_parts
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
@@ -245,7 +247,7 @@ def test_a_tpu_compares_again_where_a_mask_is_read():
 def test_a_tpu_sums_gradients_where_they_lie_and_in_the_dtype_that_they_are_made_in():
     def step(weight, x):
         product = (x @ x).astype(jnp.float32)
-        return weight - checkpoint_name(product, SUMMED)
+        return weight - checkpoint_name(product, GRADIENT)
 
     rows = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
     assert peak(step, MATRIX, rows) == pytest.approx(SIZE / 2, abs=SMALL)
@@ -367,7 +369,9 @@ def test_products_for_gradients_wait_for_the_last_exchange_of_the_backward_pass(
     def step(weights, x):
         gradients = jax.grad(loss)(weights, x)
         return jax.tree.map(
-            lambda weight, gradient: weight - checkpoint_name(gradient, SUMMED), weights, gradients
+            lambda weight, gradient: weight - checkpoint_name(gradient, GRADIENT),
+            weights,
+            gradients,
         )
 
     narrow = jax.ShapeDtypeStruct((64, 64), jnp.float32)
@@ -393,7 +397,7 @@ def test_a_convolutions_kernel_lies_in_another_layout_until_the_update():
 
     def step(kernel, images):
         gradient = jax.grad(lambda kernel: jnp.sum(jnp.sin(convolved(kernel, images))))(kernel)
-        return kernel - checkpoint_name(gradient, SUMMED)
+        return kernel - checkpoint_name(gradient, GRADIENT)
 
     # The copy, and what devices sum; the gradient lies where the kernel was.
     size = bytes_of(kernel.shape, kernel.dtype)
@@ -429,7 +433,7 @@ def test_an_op_for_each_platform_counts_as_the_planned_one_has_it():
 
 def test_a_gradient_of_which_a_device_keeps_a_part_is_whole_where_it_is_made():
     def step(weight, x):
-        gradient = checkpoint_name(jax.grad(lambda weight: jnp.sum(x @ weight))(weight), SUMMED)
+        gradient = checkpoint_name(jax.grad(lambda weight: jnp.sum(x @ weight))(weight), GRADIENT)
         return weight - gradient
 
     def split(shape, dtype):
@@ -595,13 +599,13 @@ def test_the_gradient_of_a_table_that_is_read_twice_is_one_scatter():
         return jnp.sum(jnp.sin(table[first])) + jnp.sum(jnp.cos(table[second]))
 
     def step(table, first, second):
-        return table - checkpoint_name(jax.grad(loss)(table, first, second), SUMMED)
+        return table - checkpoint_name(jax.grad(loss)(table, first, second), GRADIENT)
 
     def thrice(table, first, second, third):
         def sums(table):
             return loss(table, first, second) + jnp.sum(jnp.tan(table[third]))
 
-        return table - checkpoint_name(jax.grad(sums)(table), SUMMED)
+        return table - checkpoint_name(jax.grad(sums)(table), GRADIENT)
 
     tokens = jax.ShapeDtypeStruct((2,), jnp.int32)
     # The scatter, and its sum over devices.
@@ -631,7 +635,7 @@ def test_a_large_gradient_is_summed_where_it_lies_before_it_is_scaled():
 
     def step(weight, x, scale):
         gradient = jax.grad(lambda weight: jnp.sum(jnp.sin(x @ weight)))(weight)
-        return weight - checkpoint_name(scale * gradient, SUMMED)
+        return weight - checkpoint_name(scale * gradient, GRADIENT)
 
     scale = jax.ShapeDtypeStruct((), jnp.float32)
     assert peak(step, large, rows, scale) == pytest.approx(4096 * 4096 * 4, rel=0.05)
