@@ -87,7 +87,7 @@ def outside(slots: Iterable[Span], spans: Sequence[Span]) -> list[int]:
     return sorted(found)
 
 
-def bytes_of_tables(primitives: Iterable[str], summed: str, convolves: bool) -> float:
+def bytes_of_tables(primitives: Iterable[str], summed: str, convolution: str) -> float:
     """Bytes of the tables that a TPU's kernels of several results have, which share no memory.
 
     Such a kernel updates a parameter, makes two sums, or makes one beside a convolution's result,
@@ -98,8 +98,8 @@ def bytes_of_tables(primitives: Iterable[str], summed: str, convolves: bool) -> 
     Args:
       primitives: Of the program's ops.
       summed: Primitive of the ops that sum gradients.
-      convolves: Whether the program has convolutions.
+      convolution: Primitive of convolutions.
     """
     count = collections.Counter(primitives)
     sums = count["reduce_sum"]
-    return float(TPU_ALIGNED * (count[summed] + (sums if convolves else sums // 2)))
+    return float(TPU_ALIGNED * (count[summed] + (sums if count[convolution] else sums // 2)))

@@ -125,11 +125,11 @@ class _Program:
             self._ops = rewriting.gradients_last(self._ops, SUMMED, *kinds, exchanges)
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
-        convolves = any(op.primitive == CONVOLUTION for op in self._ops)
         most = max(found.num_bytes, self._heap_bytes(buffers))
         if not self._on_gpu:
-            most += bytes_of_tables((op.primitive for op in self._ops), SUMMED, convolves)
-        return Peak(most, found.buffers, convolves)
+            primitives = [op.primitive for op in self._ops]
+            most += bytes_of_tables(primitives, SUMMED, CONVOLUTION)
+        return Peak(most, found.buffers)
 
     def _peak_of_body(self, jaxpr: Any, num_slices: int, num_carried: int) -> Peak:
         inner = _Program(self._size, self._whole, self._on_gpu, self._splits_sums)

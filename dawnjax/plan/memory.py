@@ -51,7 +51,6 @@ class Memory:
       call: What a call that makes examples needs besides, such as trees of a search; no step runs
         beside it.
       tensors: The largest arrays.
-      convolves: Whether the step has convolutions.
     """
 
     parameters: float
@@ -65,7 +64,6 @@ class Memory:
     gathered: float = 0.0
     made: float = 0.0
     call: float = 0.0
-    convolves: bool = False
 
     @property
     def num_bytes(self) -> float:
@@ -153,7 +151,6 @@ def memory_of_stage(
         gathered=_other_rows(local, MeshShape(**sizes)) + _relaid(state.params, split, system),
         call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),
-        convolves=peak.convolves,
     )
 
 

@@ -58,15 +58,10 @@ class Buffer:
 
 @dataclasses.dataclass
 class Peak:
-    """Most bytes at once, and the buffers that are alive then, the largest first.
-
-    Attributes:
-      convolves: Whether the program has convolutions, outside of its loops.
-    """
+    """Most bytes at once, and the buffers that are alive then, the largest first."""
 
     num_bytes: float
     buffers: list[Buffer]
-    convolves: bool = False
 
     def plus(self, buffer: Buffer) -> "Peak":
         """The peak with one more buffer."""

@@ -46,18 +46,17 @@ def test_fsdp_splits_the_state():
 
 
 @pytest.mark.parametrize(
-    ("system", "convolves", "size", "verdict"),
+    ("system", "size", "verdict"),
     [
-        ("h100:8", True, 79e9 / ERROR, "yes"),
-        ("h100:8", True, 79e9, "close"),
-        ("h100:8", True, 81e9 * ERROR, "no"),
-        ("v5p:8", False, 79e9 / ERROR, "yes"),
-        ("v5p:8", True, 79e9 / ERROR, "close"),
-        ("v5p:8", True, 79e9 / TPU_ERROR, "yes"),
-        ("v5p:8", True, 81e9 * ERROR, "no"),
+        ("h100:8", 79e9 / ERROR, "yes"),
+        ("h100:8", 79e9, "close"),
+        ("h100:8", 81e9 * ERROR, "no"),
+        ("v5p:8", 79e9 / ERROR, "close"),
+        ("v5p:8", 79e9 / TPU_ERROR, "yes"),
+        ("v5p:8", 81e9 * ERROR, "no"),
     ],
 )
-def test_an_estimate_near_the_limit_is_close(system, convolves, size, verdict):
+def test_an_estimate_near_the_limit_is_close(system, size, verdict):
     memory = Memory(
         parameters=size,
         optimizer=0,
@@ -65,7 +64,6 @@ def test_an_estimate_near_the_limit_is_close(system, convolves, size, verdict):
         inputs=0,
         results=0,
         tensors=(),
-        convolves=convolves,
     )
     fit = Fit(
         system=system,
@@ -85,9 +83,7 @@ def test_the_command_says_whether_it_fits_and_what_fills_it(capsys):
     assert lines[1].split()[:3] == ["v5e:8", "64", "yes"]
     assert any(line.startswith("largest arrays, ") for line in lines)
     assert any(line.startswith("k80:1: ") for line in lines)
-    assert any(
-        f"{ERROR:g} or {TPU_ERROR:g} (convolutions on a TPU) times" in line for line in lines
-    )
+    assert any(f"{ERROR:g} or {TPU_ERROR:g} (on a TPU) times" in line for line in lines)
     assert main([*command[:3], "--on=h100:8", "--json"]) == 0
     [small] = json.loads(capsys.readouterr().out)["rows"]
     assert small["fits"] == "yes"
