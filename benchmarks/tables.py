@@ -153,10 +153,7 @@ TABLES = {
     "plan_decoders": Table((), plan_decoders),
     "plan_held_out": Table((), plan_held_out),
     "plan_outside": Table((), plan_outside),
-    "plan_memory": Table(
-        ("plan_memory_*.json",),
-        each("experiment | system | flags | from shapes | compiled | ratio", plan_memory),
-    ),
+    "plan_memory": Table(("plan_memory_*.json",), plan_memory),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

@@ -54,18 +54,27 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
         ]
 
 
-def plan_memory(name: str, record: Record) -> Iterator[list[str]]:
-    """Row of each experiment's step, and counts of those that are near."""
-    tried = [row for row in record["rows"] if "predicted" in row or "reason" in row]
-    yield from map(plan_memory_cells, tried)
-    if others := len(record["rows"]) - len(tried):
-        yield [f"{others} other experiments", "", "", "", "", "not compiled: not tried"]
-    both = [row for row in record["rows"] if row.get("predicted") and row.get("xla")]
-    ratios = [row["predicted"]["num_bytes"] / row["xla"]["num_bytes"] for row in both]
-    chip = name.removeprefix("plan_memory_")
+def plan_memory(files: list[tuple[str, Record]]) -> Rows:
+    """XLA's memory of each experiment's step on each chip, beside that from shapes over it."""
+    chips = {name.removeprefix("plan_memory_"): record["rows"] for name, record in files}
+    of_chips = [{row["experiment"]: row for row in rows} for rows in chips.values()]
+    sides = (f"{chip}: {side}" for chip in chips for side in ("compiled", "ratio"))
+    found = [["experiment", "devices", "flags", *sides]]
+    for experiment in sorted(set().union(*of_chips)):
+        own = [rows.get(experiment, {"experiment": experiment}) for rows in of_chips]
+        cells = [plan_memory_cells(row) for row in own]
+        system, flags = next(((cell[1], cell[2]) for cell in cells if cell[1]), ("", ""))
+        first = [cells[0][0], system.partition(":")[2], flags]
+        found.append([*first, *(text for cell in cells for text in cell[-2:])])
     for bound in (0.05, 0.15):
-        near = sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios)
-        yield [f"within {100 * bound:.0f} %", chip, "", "", "", f"{near} of {len(ratios)}"]
+        line = [f"within {100 * bound:.0f} %", "", ""]
+        for rows in chips.values():
+            both = [row for row in rows if row.get("predicted") and row.get("xla")]
+            ratios = [row["predicted"]["num_bytes"] / row["xla"]["num_bytes"] for row in both]
+            near = sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios)
+            line += ["", f"{near} of {len(ratios)}"]
+        found.append(line)
+    return found
 
 
 def plan_memory_cells(row: Record) -> list[str]:
@@ -75,7 +84,8 @@ def plan_memory_cells(row: Record) -> list[str]:
     last = f"not compiled: {row.get('reason', 'not tried')}"
     if all(sides):
         last = f"{sides[0]['num_bytes'] / sides[1]['num_bytes']:.2f}"
-    return [f"`{row['experiment']}`", row["system"], " ".join(row["flags"]), *sizes, last]
+    flags = " ".join(row.get("flags", ()))
+    return [f"`{row['experiment']}`", row.get("system", ""), flags, *sizes, last]
 
 
 def plan_validation(_: list[tuple[str, Record]]) -> Rows:

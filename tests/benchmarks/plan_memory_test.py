@@ -22,9 +22,11 @@ def test_a_row_without_a_compiled_step_says_why_and_counts_nowhere():
             {"experiment": "e", "system": "", "flags": []},
         ]
     }
-    cells = list(rows_of("plan_memory_h100", record))
-    assert cells[0] == ["`a`", "h100:8", "", "1.02 GB", "1 GB", "1.02"]
-    assert [line[-1] for line in cells[1:]] == [
+    other = {"rows": [row("a", 1.2e9, 1e9)]}
+    head, *cells = rows_of([("plan_memory_h100", record), ("plan_memory_v5p", other)])
+    assert head[3:] == ["h100: compiled", "h100: ratio", "v5p: compiled", "v5p: ratio"]
+    assert cells[0] == ["`a`", "8", "", "1 GB", "1.02", "1 GB", "1.20"]
+    assert [line[4] for line in cells[1:]] == [
         "0.50",
         "not compiled: no compiler",
         "not compiled: no data",
@@ -32,7 +34,7 @@ def test_a_row_without_a_compiled_step_says_why_and_counts_nowhere():
         "1 of 2",
         "1 of 2",
     ]
-    assert cells[-1][:2] == ["within 15 %", "h100"]
+    assert [line[-1] for line in cells[1:]] == 4 * ["not compiled: not tried"] + 2 * ["0 of 1"]
 
 
 def test_rows_of_other_versions_are_not_kept(tmp_path, monkeypatch):
