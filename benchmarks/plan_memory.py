@@ -53,7 +53,9 @@ def main() -> int:
         row = _row(experiment, arguments.on)
         if arguments.predict_only:
             earlier = rows[experiment]
-            row["xla"] = earlier.get("xla") if earlier.get("stage") == row.get("stage") else None
+            same = earlier.get("stage") == row.get("stage")
+            kept = ("xla", "reason") if same else ()
+            row = {name: earlier[name] for name in kept if name in earlier} | row
         elif "reason" not in row:
             row |= _of_compiler(row)
         rows[experiment] = row

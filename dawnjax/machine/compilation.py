@@ -54,7 +54,8 @@ def configure(cache_dir: str) -> None:
             "and no address; give another, or none"
         )
     try:
-        kept_in = records.in_home(cache_dir or DEFAULT_CACHE_DIR)
+        own = records.path_of(cache_dir) if cache_dir else None
+        kept_in = own or records.in_home(DEFAULT_CACHE_DIR)
         kept_in.mkdir(parents=True, exist_ok=True)
     except (OSError, RunError) as error:
         why = f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"

@@ -76,10 +76,10 @@ def measured_peaks(
     known_by = [device.device_kind, *host, jax.__version__, jaxlib.version.__version__]
     known_by.append(str(jax_settings.recorded()["numbers"].get("XLA_FLAGS", "")))
     key = "|".join([*known_by, dtype, _METHOD])
-    path = None
-    if cache != "none":
+    path = records.path_of(cache) if cache not in ("", "none") else None
+    if not cache:
         with contextlib.suppress(RunError):  # no home directory
-            path = records.in_home(cache or DEFAULT_CACHE)
+            path = records.in_home(DEFAULT_CACHE)
     old = read_kept(path).get(key)
     if old is not None and old.is_steady and old.flops_per_second >= at_least:
         return old

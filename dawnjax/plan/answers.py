@@ -2,11 +2,11 @@
 
 To import JAX and Flax takes longer than all that a plan computes from kept programs. An answer says
 what made it, and is given again only where all of that is the same: the arguments, the code, the
-versions, the settings, and the files of the data.
+versions, the settings, and the files of the data. It is what the command prints on standard output.
 """
 
 import dataclasses
-import functools
+import itertools
 import json
 import os
 import re
@@ -22,14 +22,18 @@ from dawnjax.plan import compiled
 if TYPE_CHECKING:
     from dawnjax.config.experiment_flags import Request
 
-MOST_FILES = 20_000
+MOST_FILES = 5000
 """Of the data; a plan on a folder with more is made anew each time."""
 
-_SETTINGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "DAWNJAX_", "PYTHON", "CUDA_")
+_PACKAGES = (*compiled.PACKAGES, "numpy", "scipy", "scikit-learn")
+
+_SETTINGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "FLAX_", "DAWNJAX_", "PYTHON", "CUDA_")
 """Beginnings of the variables of the environment that may change a plan."""
 
-_NAMES_FILES = re.compile(r"--?(flagfile|epochs_from|calibrate|out)(=|$)")
-"""Flags of files that are read or written."""
+_OTHER_FLAGS = re.compile(
+    r"--?(flagfile|epochs_from|calibrate|out|validate|help|helpfull|helpshort)(=|$)"
+)
+"""Flags of files that are read or written, and of what plans nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,41 +44,38 @@ class _Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Arguments of `dawnjax plan`, and all else that its answer is made of."""
+    """All that the answer to a command line is made of, its arguments among it."""
 
     made_of: dict[str, str]
 
     def answer(self) -> str:
         """What the same command printed before; empty if nothing is kept."""
         try:
-            kept = records.read_json(self._file, _Answer, compiled.MOST_BYTES)
-            if kept.made_of != self.made_of:
-                reason = "it is another command's"
-            elif not all(line.isprintable() for line in kept.text.split("\n")):
-                reason = "a screen would obey it"
-            else:
-                return kept.text
-        except (FileNotFoundError, RunError):  # RunError: no home directory
+            kept = records.read_json(self._file(), _Answer, compiled.MOST_BYTES)
+            if not all(line.isprintable() for line in kept.text.split("\n")):
+                raise records.FieldError("a screen would obey it")
+            return kept.text if kept.made_of == self.made_of else ""
+        except (*compiled.NOT_THERE, RunError):  # RunError: no home directory
             return ""
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        print(f"{self._file} is damaged ({reason}): the plan is made again", file=sys.stderr)
-        return ""
+            print(f"{self._file()} is damaged ({reason}): the plan is made again", file=sys.stderr)
+            return ""
 
     def keep(self, text: str, request: "Request") -> None:
-        """Keep the answer, unless the user's own code or files took part in it."""
+        """Keep the answer, unless the user's own code or files may have taken part in it."""
         values = request.overrides.values()
-        if request.experiment_file or any(isinstance(value, str) for value in values):
+        if request.experiment_file or not all(isinstance(v, int | float | None) for v in values):
             return  # text may name a file or a class
         try:
             answer = {"made_of": self.made_of, "text": text}
-            records.write_json(self._file, answer, indent=None)
+            records.write_json(self._file(), answer, indent=None)
         except RunError as error:
             print(f"the plan is not kept: {error}", file=sys.stderr)
 
-    @functools.cached_property
     def _file(self) -> Path:
-        name = f"{compiled.hash_of(self.made_of)[:32]}.json"
+        """File of these arguments: a new answer takes the place of the old one."""
+        name = f"{compiled.hash_of(self.made_of['arguments'])[:32]}.json"
         return records.in_home(compiled.CACHE_DIR) / "answers" / name
 
 
@@ -83,11 +84,11 @@ def question(argv: Sequence[str]) -> Question | None:
 
     A process that has loaded JAX may have changed our code, and gains little.
     """
-    if "jax" in sys.modules or any(map(_NAMES_FILES.match, argv)):
+    if "jax" in sys.modules or any(map(_OTHER_FLAGS.match, argv)):
         return None
     data = Path(os.environ.get("DAWNJAX_DATA") or "data").absolute()
     try:
-        files = list(_files(data))
+        files = sorted(itertools.islice(_files(data), MOST_FILES + 1))
     except OSError:
         return None
     if len(files) > MOST_FILES:
@@ -97,22 +98,23 @@ def question(argv: Sequence[str]) -> Question | None:
         {
             "arguments": json.dumps(list(argv)),
             "code": compiled.hash_of_sources(lambda path: True),
-            "versions": json.dumps([sys.version, sys.prefix, compiled.versions()]),
+            "versions": json.dumps([sys.version, sys.prefix, compiled.versions(_PACKAGES)]),
             "settings": compiled.hash_of(settings),
             "data": compiled.hash_of([str(data), files]),
         }
     )
 
 
-def _files(folder: Path, depth: int = 2) -> Iterator[tuple[str, int, int, int]]:
-    """Path, size, time of change and inode of all that lies in a folder, two folders deep.
-
-    A folder that is not there has none. A new file in a deeper folder changes that folder's time.
-    """
-    if not folder.is_dir():
-        return
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        status = entry.stat()
-        yield entry.path, status.st_size, status.st_mtime_ns, status.st_ino
-        if depth > 1 and entry.is_dir():
-            yield from _files(Path(entry.path), depth - 1)
+def _files(folder: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Path, size, time of change and inode of all that lies in a folder, if that is there."""
+    folders = [folder] if folder.is_dir() else []
+    seen = set[tuple[int, int]]()  # a link may lead back
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns, status.st_ino
+                place = status.st_dev, status.st_ino
+                if entry.is_dir() and place not in seen:
+                    seen.add(place)
+                    folders.append(Path(entry.path))

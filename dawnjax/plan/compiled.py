@@ -29,11 +29,14 @@ CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 2700
 """A compiler that takes longer is stopped. Minigo's programs for an H100 took 77 s on two cores."""
 
+NOT_THERE = (FileNotFoundError, NotADirectoryError, PermissionError)
+"""Of a file in the cache: nothing is kept there, and nothing is damaged."""
+
 MOST_BYTES = 2**24
 """Of an entry; the largest here has 8 kB."""
 
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt")
-_PACKAGES += ("nvidia-cuda-nvcc-cu12",)
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt")
+PACKAGES += ("nvidia-cuda-nvcc-cu12",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,7 +152,7 @@ def is_kept(identity: str, system: System) -> bool:
     """True if the cache has an entry of the programs, damaged or not."""
     try:
         return _file_of(_made_of(identity, system)).exists()
-    except RunError:  # no home directory
+    except (RunError, OSError):  # no home directory, or one that is closed to us
         return False
 
 
@@ -164,7 +167,7 @@ def answer_of(
     made_of = _made_of(identity, system)
     try:
         return _read(_file_of(made_of), made_of)
-    except (FileNotFoundError, RunError):  # RunError: no home directory
+    except (*NOT_THERE, RunError):  # RunError: no home directory
         pass
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -245,16 +248,16 @@ def _made_of(identity: str, system: System) -> dict[str, str]:
         "experiment": hash_of(identity),
         "system": _full_name(system),
         "versions": json.dumps(versions()),
-        "code": hash_of_sources(),
+        "code": hash_of_sources(is_in_programs),
         "settings": hash_of(settings),
     }
 
 
 @functools.cache
-def versions() -> dict[str, str]:
-    """Versions of the packages that make a program; empty for one that is not installed."""
+def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
+    """Versions of packages, else those that make a program; empty for one not installed."""
     versions = {}
-    for name in _PACKAGES:
+    for name in packages:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -277,15 +280,16 @@ _OF_PLAN = ("assigned.py", "compilers.py", "extract.py", "gpus.csv", "systems.py
 """Files of this folder that make or count a program."""
 
 
-def _is_in_programs(path: Path) -> bool:
+def is_in_programs(path: Path) -> bool:
+    """Whether a file of this package makes or counts a program."""
     if path.parent.name == "plan":
         return path.name in _OF_PLAN
     return path.parent.name not in _NOT_IN_PROGRAMS
 
 
 @functools.cache
-def hash_of_sources(is_part: Callable[[Path], bool] = _is_in_programs) -> str:
-    """Hash of this package's sources and tables; without `is_part`, of those of programs."""
+def hash_of_sources(is_part: Callable[[Path], bool]) -> str:
+    """Hash of those of this package's sources and tables that are a part of something."""
     digest = hashlib.sha256()
     top = Path(__file__).resolve().parent.parent
     for folder, _, names in sorted(os.walk(top, followlinks=True)):

@@ -1,6 +1,6 @@
 """Properties of one equation of a traced program: what it calls, carries and has in common."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 LOOPS = ("scan", "while", "cond")
@@ -37,6 +37,15 @@ def called_program(eqn: Any) -> Any:
         eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params
     ]
     return found[0] if found and not callable(found[0]) else None
+
+
+def inner_programs(eqn: Any) -> Iterator[Any]:
+    """Programs within an op: what it calls, bodies and conditions of loops, branches."""
+    for value in eqn.params.values():
+        for inner in value if isinstance(value, tuple | list) else (value,):
+            program = getattr(inner, "jaxpr", inner)
+            if hasattr(program, "eqns"):
+                yield program
 
 
 def is_apart(eqn: Any) -> bool:

@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dawnjax.plan.equations import called_program
+from dawnjax.plan.equations import inner_programs
 from dawnjax.plan.tiles import LANES, ROWS, padded, tile_height
 
 Shape = tuple[int, ...]
 
-PARTS = 8
+IMAGE_PARTS = 8
 """Into which images are split, where a device has fewer of them."""
 
 
@@ -28,21 +28,20 @@ def forms_of_images(jaxpr: Any) -> dict[Shape, Shape]:
             if numbers.lhs_spec == numbers.out_spec == (0, 3, 1, 2):
                 shapes = (eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape)
                 found |= {shape: _form_of_images(*shape) for shape in shapes}
-        inner = called_program(eqn)
-        if inner is not None:
-            found |= forms_of_images(getattr(inner, "jaxpr", inner))
+        for inner in inner_programs(eqn):
+            found |= forms_of_images(inner)
     return found
 
 
 def _form_of_images(batch: int, height: int, width: int, channels: int) -> Shape:
     """Padded shape of images; few are split along their width, and their parts are images too.
 
-    The parts hold the border that a kernel of 3 adds.
+    They hold the border of a kernel of 3, as most kernels are.
 
     Source: XLA, `SpaceToBatchConverter`.
     """
-    if batch < PARTS:
-        batch, width = batch * PARTS, -(-(width + 2) // PARTS)
+    if batch < IMAGE_PARTS:
+        batch, width = batch * IMAGE_PARTS, -(-(width + 2) // IMAGE_PARTS)
     axes = (batch, channels), (channels, batch)
     tiles = ((padded(rows, tile_height(rows)), padded(lanes, LANES)) for rows, lanes in axes)
     return height, width, *min(tiles, key=math.prod)
@@ -67,7 +66,7 @@ def form_of_columns(eqn: Any) -> Shape | None:
         return None
     shape, kernel = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     columns = kernel[numbers.out_spec[3]]
-    if shape[0] >= PARTS or shape[3] < ROWS or columns == 1:
+    if shape[0] >= IMAGE_PARTS or shape[3] < ROWS or columns == 1:
         return None
     return columns, *_form_of_images(*shape)
 
@@ -77,15 +76,15 @@ def form_of_rows(eqn: Any) -> Shape | None:
 
     None for another op, and where it takes or adds single elements or images.
     """
-    name, shape = eqn.primitive.name, eqn.outvars[0].aval.shape
-    numbers = eqn.params.get("dimension_numbers")
+    name = eqn.primitive.name
+    if not name.startswith(("gather", "scatter")):
+        return None
+    shape, numbers = eqn.outvars[0].aval.shape, eqn.params["dimension_numbers"]
     if name == "gather":
         inside = [shape[axis] for axis in numbers.offset_dims]
-    elif name.startswith("scatter"):
+    else:
         outside = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
         inside = [size for axis, size in enumerate(shape) if axis not in outside]
-    else:
-        return None
     row = [size for size in inside if size > 1]
     if len(row) != 1:
         return None

@@ -5,6 +5,7 @@ XLA's compiler for TPUs is not public.
 Source: the memory that XLA assigns to programs for a v5p.
 """
 
+import collections
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -13,6 +14,11 @@ from dawnjax.plan import recomputing
 
 RANDOM_WORDS = "random words"
 """An op of our own: random words, of which a TPU keeps only the masks that are made of them."""
+
+_GATHERED_ROWS = "stored"
+"""Primitive of a gather whose result lies in memory."""
+
+_ADDS = ("add", "add_any")
 
 MOST_PAIRS = 64
 """Batches of a product that computes a softmax where it reads it: 48 do, 96 do not."""
@@ -71,6 +77,32 @@ def narrows(op: Any, avals: Sequence[Any]) -> bool:
     return before.itemsize > after.itemsize
 
 
+def sums_of(
+    maker: str, ops: Sequence[Any], avals: Sequence[Any], results: Collection[int]
+) -> set[int]:
+    """Sums that a convolution writes in place of its own result, which only they read.
+
+    Source: "convolution_add_fusion" in programs compiled for a v5p.
+
+    Args:
+      maker: Primitive of convolutions.
+      avals: Shapes of all results.
+      results: Of the program, which are read besides.
+    """
+    readers = collections.defaultdict[int, list[Any]](list)
+    for op in ops:
+        for name in {*op.inputs}:
+            readers[name].append(op)
+    found = set[int]()
+    for own in (op.outputs[0] for op in ops if op.primitive == maker):
+        name = own
+        while name not in results and [op.primitive in _ADDS for op in readers[name]] == [True]:
+            [name] = readers[name][0].outputs
+        if name != own and avals[name].size == avals[own].size:
+            found.add(name)
+    return found
+
+
 def in_post_order(ops: Sequence[Any], results: Sequence[int]) -> list[Any]:
     """Ops in the order in which results need them, depth first."""
     maker = {name: place for place, op in enumerate(ops) for name in op.outputs}
@@ -86,3 +118,27 @@ def in_post_order(ops: Sequence[Any], results: Sequence[int]) -> list[Any]:
             needs = (maker[name] for name in reversed(ops[place].inputs) if name in maker)
             todo += [(place, True), *((at, False) for at in needs)]
     return [*found, *(op for place, op in enumerate(ops) if place not in opened)]
+
+
+def with_late_tables(ops: Sequence[Any], is_kernel: Callable[[Any], bool]) -> list[Any]:
+    """Ops in which rows of a table are gathered just before the first kernel that reads them.
+
+    Such a gather has a copy of its table beside it (`inner`).
+    """
+    found = list(ops)
+    for gather in ops:
+        if gather.primitive != _GATHERED_ROWS or not gather.inner.buffers:
+            continue
+        at = found.index(gather)
+        late, names = [gather], {*gather.outputs}
+        for place in range(at + 1, len(found)):
+            op = found[place]
+            if names.isdisjoint(op.inputs):
+                continue
+            if is_kernel(op):
+                between = [other for other in found[at:place] if other not in late]
+                found[at:place] = [*between, *late]
+                break
+            late.append(op)
+            names |= {*op.outputs}
+    return found

@@ -1,6 +1,6 @@
 """The ops of a traced program and of the calls in it, one after another, as XLA inlines them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dawnjax.models.dropout import RANDOM
@@ -25,6 +25,8 @@ _SAME = ("reshape", "squeeze", "expand_dims", "copy", "sharding_constraint")
 
 _AGAIN = ("remat", "checkpoint")
 """Beginnings of primitives that compute again what the forward pass had."""
+
+_JOINED = ("concatenate", "stack")
 
 _CONVERTED = "convert_element_type"
 
@@ -185,8 +187,9 @@ class Inlining:
         if primitive == "name":
             random = NAMED if self._on_gpu else fusing.RANDOM_WORDS
             named = {GRADIENT: SUMMED, GATHERED: NAMED, RANDOM: random}
-            return named.get(eqn.params["name"], primitive)
-        is_joined = primitive == "concatenate" and eqn.outvars[0].aval.dtype != bool
+            is_number = hasattr(eqn.invars[0], "val")
+            return primitive if is_number else named.get(eqn.params["name"], primitive)
+        is_joined = primitive in _JOINED and eqn.outvars[0].aval.dtype != bool
         return NAMED if not self._on_gpu and (is_joined or is_apart(eqn)) else primitive
 
     def _read(self, eqn: Any, kind: str, inputs: list[int]) -> list[int]:
@@ -195,8 +198,8 @@ class Inlining:
             kernel = inputs[-1]
             self.kernels[kernel] = self.kernels[kernel] or self._copy(kernel, "kernel")
             inputs[-1] = self.kernels[kernel]
-        if kind == NAMED and eqn.primitive.name == "gather":
-            # What is gathered lies in memory; its conversion waits for the rows.
+        if kind == NAMED and eqn.primitive.name in ("gather", "pad"):
+            # What it takes from lies in memory; a conversion of that waits for the rows.
             self.written |= {*inputs[:1]} - {*self._converted}
         columns = None if self._on_gpu else form_of_columns(eqn)
         if columns is not None:
@@ -231,16 +234,15 @@ class Inlining:
         if rows is not None and primitive != "gather":
             return self._in_rows(eqn.outvars[0].aval, rows, label or primitive)
         params, num_carried = eqn.params, len(carried_places(eqn))
-        bodies: Iterable[Any] = ()
-        num_slices = 0
+        bodies: list[tuple[Any, int, int]] = []  # with the numbers of slices and of what is carried
         if primitive == "scan":
-            bodies = [params["jaxpr"]]
             num_slices = len(eqn.invars) - params["num_consts"] - num_carried
+            bodies = [(params["jaxpr"], num_slices, num_carried)]
         elif primitive == "while":
-            bodies = [params["body_jaxpr"]]
+            bodies = [(params["cond_jaxpr"], 0, 0), (params["body_jaxpr"], 0, num_carried)]
         elif primitive == "cond":
-            bodies = params["branches"]
-        peaks = (self._peak_of_body(body.jaxpr, num_slices, num_carried) for body in bodies)
+            bodies = [(branch, 0, 0) for branch in params["branches"]]
+        peaks = (self._peak_of_body(body.jaxpr, *counts) for body, *counts in bodies)
         return max(peaks, key=lambda peak: peak.num_bytes, default=Peak(0.0, []))
 
     def _in_rows(self, aval: Any, rows: Shape, label: str) -> Peak:

@@ -59,11 +59,10 @@ def peak_of(
     splits_sums: bool = False,
     exchanges: bool = False,
 ) -> Peak:
-    """Peak of a program, from its `ClosedJaxpr`.
-
-    On a GPU a `ragged_dot` makes an array of all rows for each group.
+    """Peak of a program, from its `ClosedJaxpr`, and what is alive there.
 
     Args:
+      on_gpu: Whether XLA's rules are those for a GPU, or else for a TPU.
       size: Of gradients, once they are summed, and of what an update makes.
       whole: Of all else.
       splits_sums: Whether products are split as XLA splits them for an H100.
@@ -82,14 +81,15 @@ class _Lives:
 
     Attributes:
       stored: What lies in memory, arguments included.
-      again: Of that, what a kernel would take longer to compute again.
+      over: Elementwise results that are written over operands which nothing reads later, and over
+        how many at most.
       maker: Place and op that make an array.
       roots: What lies in memory, of which an array is computed where it is read.
       dies: Place of the last reader.
     """
 
     stored: set[int]
-    again: set[int]
+    over: dict[int, int]
     maker: dict[int, tuple[int, Op]]
     roots: dict[int, frozenset[int]]
     dies: dict[int, int]
@@ -123,6 +123,8 @@ class _Program:
         if self._on_gpu:
             kinds = (*PRODUCTS, PARTS), REDUCED
             self._ops = rewriting.gradients_last(self._ops, SUMMED, *kinds, exchanges)
+        else:
+            self._ops = fusing.with_late_tables(self._ops, is_kernel)
         buffers = self._buffers(arguments, outputs)
         found = self._sweep(buffers)
         most = max(found.num_bytes, self._heap_bytes(buffers))
@@ -227,13 +229,13 @@ class _Program:
         )
         kept = lives.stored.difference(of_nothing, arguments, outputs)
         if not self._on_gpu:
-            kept -= self._summed_in_place(kept, dies)
+            kept -= self._made_in_place(kept, dies)
         return self._placed(kept, born, lives)
 
     def _lives(self, arguments: set[int], outputs: Sequence[int]) -> _Lives:
         """What lies in memory, and its last readers."""
         maker = {out: (place, op) for place, op in enumerate(self._ops) for out in op.outputs}
-        stored, again = self._stored(arguments, outputs)
+        stored, over = self._stored(arguments, outputs)
         roots: dict[int, frozenset[int]] = {}
         dies: dict[int, int] = {}
 
@@ -250,10 +252,12 @@ class _Program:
             made_of = roots.get(name, frozenset())
             place = max((maker[root][0] for root in made_of if root in maker), default=0)
             dies |= {root: max(dies.get(root, 0), place) for root in made_of}
-        return _Lives(stored, again, maker, roots, dies)
+        return _Lives(stored, over, maker, roots, dies)
 
-    def _stored(self, arguments: set[int], outputs: Sequence[int]) -> tuple[set[int], set[int]]:
-        """What lies in memory; and of that, what is faster to read than to compute again."""
+    def _stored(
+        self, arguments: set[int], outputs: Sequence[int]
+    ) -> tuple[set[int], dict[int, int]]:
+        """What lies in memory, and `_Lives.over`."""
         stored = arguments | self._arrays.written
         for op in self._ops:
             # A TPU computes the operands of a product where it reads them.
@@ -263,34 +267,41 @@ class _Program:
             if is_kernel(op):
                 stored |= {*op.outputs}
         if self._on_gpu:
-            again = recomputing.written(self._ops, stored, self._avals, is_kernel)
-        else:
-            again = fusing.written(self._ops, stored, self._avals, is_kernel)
-            again |= recomputing.sums_of(CONVOLUTION, self._ops, self._avals, outputs)
-        return stored | again, again
+            written = recomputing.written(self._ops, stored, self._avals, is_kernel)
+            return stored | written, dict.fromkeys(written, 1)
+        written = fusing.written(self._ops, stored, self._avals, is_kernel)
+        # A convolution that adds to an array writes there, and has no other result.
+        sums = fusing.sums_of(CONVOLUTION, self._ops, self._avals, outputs)
+        stored |= written | sums
+        computing = (op for op in self._ops if not is_kernel(op))
+        computing = (op for op in computing if op.primitive not in (*recomputing.MOVES, COPY))
+        written |= stored.intersection(name for op in computing for name in op.outputs)
+        return stored, dict.fromkeys(written, 1) | dict.fromkeys(sums, 2)
 
     def _write_over(self, lives: _Lives) -> None:
         """Let results take over the memory of operands that nothing reads later."""
         dies = lives.dies
-        for name in lives.again:
+        for name, most in lives.over.items():
             # The kernel writes over what nothing else reads, or is a part of a product's.
             place, op = lives.maker[name]
             over = (root for root in lives.roots[name] if root in lives.maker)
             over = (root for root in over if dies[root] == place)
             same = (root for root in over if self._bytes(root) == self._bytes(name))
-            op.carried |= {*itertools.islice(same, 1)}
+            op.carried |= {*itertools.islice(same, most)}
         for place, op in enumerate(self._ops):
             dies |= {name: place - 1 for name in op.carried if dies.get(name) == place}
 
-    def _summed_in_place(self, kept: set[int], dies: dict[int, int]) -> set[int]:
-        """Sums of gradients, for which the memory of their operands lives on."""
+    def _made_in_place(self, kept: set[int], dies: dict[int, int]) -> set[int]:
+        """Results for which the memory of an operand lives on, such as sums of gradients."""
         found = set[int]()
-        for op in self._ops:
-            if op.primitive == SUMMED and op.carried and {*op.inputs, *op.outputs} <= kept:
-                [before], [after] = op.inputs, op.outputs
-                if self._bytes(before) == self._bytes(after):
-                    dies[before] = dies.get(after, dies[before])
-                    found.add(after)
+        for op in reversed(self._ops):
+            if len(op.outputs) != 1 or not kept.issuperset(op.outputs):
+                continue
+            [after] = op.outputs
+            before, *others = sorted(op.carried & kept) or [after]
+            if before != after and self._bytes(before) == self._bytes(after):
+                dies[before] = dies.get(after, dies[before])
+                found |= {after, *others}
         return found
 
     def _placed(self, kept: set[int], born: dict[int, int], lives: _Lives) -> list[Buffer]:

@@ -31,8 +31,6 @@ MOVES = (
 )  # fmt: skip
 """Ops that compute nothing."""
 
-ADDS = ("add", "add_any")
-
 MOST_PARTS = 15
 """Of a sum that is computed in the kernel of another sum."""
 
@@ -81,32 +79,6 @@ def written(
                 is_read_so = is_apart and any(is_own[place] for place in kernels)
                 if name not in stored and (is_read_so or costs.is_slow(name, kernels, found)):
                     found.add(name)
-    return found
-
-
-def sums_of(
-    maker: str, ops: Sequence[Any], avals: Sequence[Any], results: Collection[int]
-) -> set[int]:
-    """Sums that a TPU's convolution writes in place of its own result, which only they read.
-
-    Source: programs compiled for a v5p, such as "convolution_add_fusion".
-
-    Args:
-      maker: Primitive of convolutions.
-      avals: Shapes of all results.
-      results: Of the program, which are read besides.
-    """
-    readers = collections.defaultdict[int, list[Any]](list)
-    for op in ops:
-        for name in {*op.inputs}:
-            readers[name].append(op)
-    found = set[int]()
-    for own in (op.outputs[0] for op in ops if op.primitive == maker):
-        name = own
-        while name not in results and [op.primitive in ADDS for op in readers[name]] == [True]:
-            [name] = readers[name][0].outputs
-        if name != own and avals[name].size == avals[own].size:
-            found.add(name)
     return found
 
 

@@ -22,7 +22,11 @@ def data(monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "jax")
     monkeypatch.setattr(compiled, "CACHE_DIR", str(tmp_path / "plans"))
     folder = tmp_path / "data"
-    (folder / "set" / "train").mkdir(parents=True)
+    for file in (folder / "set" / "train" / "class" / "0.png", tmp_path / "apart" / "to" / "shard"):
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    (folder / "link").symlink_to(tmp_path / "apart")
+    (tmp_path / "apart" / "back").symlink_to(folder)
     monkeypatch.setenv("DAWNJAX_DATA", str(folder))
     return folder
 
@@ -45,10 +49,11 @@ def test_the_same_question_gets_the_kept_answer(data):
         lambda patch, data: patch.setenv("XLA_FLAGS", "--xla_x=1"),
         lambda patch, data: patch.setenv("DAWNJAX_DATA", str(data / "set")),
         lambda patch, data: patch.setattr(compiled, "hash_of_sources", lambda is_part: "other"),
-        lambda patch, data: patch.setattr(compiled, "versions", lambda: {"jax": "0"}),
+        lambda patch, data: patch.setattr(compiled, "versions", lambda names: {"jax": "0"}),
         lambda patch, data: (data / "set" / "dataset.json").write_text("{}"),
         lambda patch, data: (data / "set" / "train" / "shard").write_text(""),
-        lambda patch, data: (data / "set" / "train").rmdir(),
+        lambda patch, data: (data / "set" / "train" / "class" / "0.png").unlink(),
+        lambda patch, data: (data / "link" / "to" / "shard").write_text("more"),
     ],
 )
 def test_a_change_of_what_made_an_answer_is_another_question(monkeypatch, data, change):
@@ -62,11 +67,34 @@ def test_answers_on_the_users_files_or_code_are_not_kept(data):
     for request in (
         SimpleNamespace(experiment_file="mine.py", overrides={}),
         SimpleNamespace(experiment_file=None, overrides={"data.data_dir": "elsewhere"}),
+        SimpleNamespace(experiment_file=None, overrides={"model.of": ["mine"]}),
     ):
         _asked().keep("a plan", request)  # pyright: ignore[reportArgumentType]
     assert _asked().answer() == ""
-    for flag in ("--epochs_from=runs", "--calibrate=run", "--out=plan.json", "--flagfile=f"):
+    for flag in ("--epochs_from=runs", "--calibrate", "--out=plan.json", "--flagfile=f", "--help"):
         assert answers.question([*ARGV, flag]) is None
+
+
+def test_of_each_command_the_last_answer_is_kept(data, monkeypatch):
+    _asked().keep("a plan", BUILT_IN)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_x=1")
+    _asked().keep("another", BUILT_IN)
+    assert _asked().answer() == "another"
+    assert len(list((data.parent / "plans" / "answers").iterdir())) == 1
+
+
+def test_more_files_than_are_looked_at_are_no_question(data, monkeypatch):
+    monkeypatch.setattr(answers, "MOST_FILES", 2)
+    assert answers.question(ARGV) is None
+
+
+@pytest.mark.parametrize("home", ["", "relative", "/dev/null/x"])
+def test_without_a_home_the_plan_is_made_and_one_line_says_so(data, monkeypatch, capsys, home):
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(compiled, "CACHE_DIR", "~/plans")
+    assert _asked().answer() == ""
+    _asked().keep("a plan", BUILT_IN)
+    assert capsys.readouterr().err.startswith("the plan is not kept: ")
 
 
 def test_a_process_that_has_loaded_jax_asks_nothing(data, monkeypatch):
@@ -78,7 +106,7 @@ def test_a_process_that_has_loaded_jax_asks_nothing(data, monkeypatch):
     ("forged", "says"),
     [
         (b"[", "Expecting value"),
-        (json.dumps({"made_of": {}, "text": "x"}).encode(), "another command's"),
+        (json.dumps({"made_of": {}}).encode(), "text is missing"),
         (None, "a screen would obey it"),
     ],
 )

@@ -104,3 +104,46 @@ def test_gradients_that_are_summed_in_place_take_their_memory_once():
         return [w - checkpoint_name(g, GRADIENT) for w, g in zip(weights, gradients, strict=True)]
 
     assert peak(step, [MATRIX, MATRIX], x) == pytest.approx(2 * SIZE, abs=2 * SMALL)
+
+
+def test_rows_of_a_table_are_gathered_where_they_are_read():
+    tables = [jax.ShapeDtypeStruct((rows, 82), jnp.float32) for rows in (4096, 8192)]
+    places = jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def read_later(first, second, places):
+        taken = first[places], second[places]
+        return [jnp.sum(jnp.sin(rows)) for rows in taken]
+
+    # The larger copy begins where the smaller lay, whose rows are summed by then.
+    copy = 8192 * 128 * 4
+    found = peak(read_later, *tables, places, size=tiled_bytes_of)
+    assert found == pytest.approx(copy, abs=SMALL)
+
+
+def test_what_is_stacked_or_padded_between_its_rows_lies_in_memory():
+    def stacked(x):
+        return jnp.sum(jnp.stack([jnp.sin(x), x]))
+
+    assert peak(stacked, MATRIX) == pytest.approx(2 * SIZE, abs=SMALL)
+
+    def padded(x):
+        zeros = jax.lax.pad(jnp.sin(x), 0.0, [(0, 1, 1), (0, 1, 1)])
+        return jnp.sum(jnp.cos(zeros))
+
+    # What is padded is written beside the result.
+    assert peak(padded, MATRIX) == pytest.approx(5 * SIZE, abs=SMALL)
+
+
+def test_a_convolution_writes_on_what_it_adds_to():
+    images = jax.ShapeDtypeStruct((8, 32, 32, 128), jnp.float32)
+    kernels = [jax.ShapeDtypeStruct((3, 3, 128, 128), jnp.float32)] * 2
+    axes = ("NHWC", "HWIO", "NHWC")
+
+    def added(x, *kernels):
+        made = [
+            jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=axes)
+            for kernel in kernels
+        ]
+        return jnp.sum(jnp.sin(made[0] + made[1]))
+
+    assert peak(added, images, *kernels) == pytest.approx(8 * 32 * 32 * 128 * 4, abs=SMALL)

@@ -74,8 +74,8 @@ def test_a_tpu_places_arrays_in_the_order_that_they_are_made_in():
     # The third does not fit below the second, where the fourth fits. The largest first, it would.
     assert tpu_heap_bytes(spans) == 8 * place
     assert heap_bytes(spans) == 8 * place
-    # A small array that is made last lies below all others.
-    assert tpu_heap_bytes([(2 * place, 0, 1), (2 * place, 0, 0), (1, 1, 2)]) == 5 * place
+    # Of the first two the second dies first and lies below, where the third does not fit.
+    assert tpu_heap_bytes([(2 * place, 0, 1), (2 * place, 0, 0), (3 * place, 1, 2)]) == 7 * place
 
 
 def test_memory_that_an_argument_leaves_free_takes_arrays_before_the_heap():
@@ -147,6 +147,19 @@ def test_a_ragged_product_on_a_gpu_holds_its_rows_for_each_group():
     assert grown(loss) == pytest.approx(4 * SIZE, abs=8)
     # Of a weight's gradient both factors have rows; without copies another op has the peak.
     assert 6 * SIZE < grown(jax.grad(loss)) <= 2 * 4 * SIZE
+
+
+@pytest.mark.parametrize("bytes_on", [peak, on_gpu])
+def test_the_condition_of_a_loop_counts_and_an_empty_loop_holds_nothing(bytes_on):
+    def until_large(x):
+        return lax.while_loop(lambda c: jnp.sum(c @ c) < 3, lambda c: c + 1, x)[0, 0]
+
+    assert bytes_on(until_large, MATRIX) == pytest.approx(2 * SIZE, abs=SMALL)
+    assert bytes_on(lambda: lax.while_loop(lambda c: False, lambda c: c, ())) == 0
+
+
+def test_a_number_that_is_named_a_gradient_holds_nothing():
+    assert peak(lambda x: jnp.sum(x) + checkpoint_name(1.0, GRADIENT), MATRIX) <= SMALL
 
 
 def test_a_loop_counts_its_stacked_results_and_one_round():
