@@ -39,6 +39,16 @@ def called_program(eqn: Any) -> Any:
     return found[0] if found and not callable(found[0]) else None
 
 
+def is_reshape(eqn: Any) -> bool:
+    """Whether a sum or maximum is of one element each.
+
+    Source: XLA, `AlgebraicSimplifierVisitor::HandleReduce`.
+    """
+    if eqn.primitive.name not in ("reduce_sum", "reduce_max", "reduce_min"):
+        return False
+    return all(eqn.invars[0].aval.shape[axis] == 1 for axis in eqn.params["axes"])
+
+
 def inner_programs(eqn: Any) -> Iterator[Any]:
     """Programs within an op: what it calls, bodies and conditions of loops, branches."""
     for value in eqn.params.values():

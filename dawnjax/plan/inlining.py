@@ -11,6 +11,7 @@ from dawnjax.plan.equations import (
     called_program,
     carried_places,
     is_apart,
+    is_reshape,
     key_of,
     place_of,
 )
@@ -61,6 +62,7 @@ class Inlining:
         self._converted: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._columns: dict[int, int] = {}
+        self._of_loops: set[int] = set()
 
     def program(self, jaxpr: Any) -> tuple[set[int], _Operands]:
         """Append the ops of a whole program; returns its arguments and its results."""
@@ -110,6 +112,8 @@ class Inlining:
         primitive = eqn.primitive.name
         if primitive in _SAME and None not in operands:
             return operands
+        if operands[:1] and operands[0] in self._of_loops and is_reshape(eqn):
+            return operands  # others share a kernel, whose table counts (`bytes_of_tables`)
         if primitive == "optimization_barrier":
             return [None if name is None else self._behind_barrier(name) for name in operands]
         if self._on_gpu and primitive == _CONVERTED and operands[0] is not None:
@@ -166,6 +170,8 @@ class Inlining:
             self._known[key] = outputs
         if primitive == _CONVERTED and inputs:
             self._converted[outputs[0]] = inputs[0]
+        if primitive in LOOPS:
+            self._of_loops.update(outputs)
         carried = [operands[place] for place in carried_places(eqn)]
         self.ops.append(
             Op(

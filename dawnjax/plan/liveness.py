@@ -192,6 +192,10 @@ class _Program:
         """
         for op in itertools.takewhile(lambda op: op.primitive != SUMMED, self._ops):
             made = op.outputs[: op.num_carried] if op.primitive == "scan" else op.outputs
+            if op.primitive == "scan" and not self._on_gpu:
+                # What a loop carries is a gradient of its own, which a TPU sums with all others.
+                self._is_split.difference_update(made)
+                continue
             for name in made if is_whole(op) else ():
                 part = self._buffer(name, 0, 0, op.label)
                 more = self._whole(part.shape, self._avals[name].dtype) - part.num_bytes

@@ -158,6 +158,37 @@ def test_the_condition_of_a_loop_counts_and_an_empty_loop_holds_nothing(bytes_on
     assert bytes_on(lambda: lax.while_loop(lambda c: False, lambda c: c, ())) == 0
 
 
+def test_a_sum_of_one_element_each_is_the_result_of_the_loop_that_it_reads():
+    def summed(x):
+        [made], _ = lax.scan(lambda carry, _: (carry + x, None), x[None], length=2)
+        return jnp.sum(jnp.sin(made))
+
+    def renamed(x):
+        made, _ = lax.scan(lambda carry, _: (carry + x, None), x[None], length=2)
+        return jnp.sum(jnp.sin(made.sum(0)))
+
+    assert peak(renamed, MATRIX) == pytest.approx(peak(summed, MATRIX), abs=SMALL)
+
+
+def test_a_gradient_that_a_loop_carries_is_whole_on_a_tpu_until_devices_sum_it():
+    def step(weight, x):
+        gradient, _ = lax.scan(lambda carry, _: (carry + x @ x, None), x, length=2)
+        others = (x @ x) @ x
+        return weight - checkpoint_name(gradient, GRADIENT), others.sum()
+
+    def quarter(shape, dtype):
+        return bytes_of(shape, dtype) / 4
+
+    closed = jax.make_jaxpr(step)(MATRIX, MATRIX)
+    on_tpu, on_a_gpu = (
+        peak_of(closed, quarter, on_gpu=is_gpu, whole=bytes_of).num_bytes
+        for is_gpu in (False, True)
+    )
+    # Beside two products.
+    assert on_tpu == pytest.approx(3 * SIZE, abs=SMALL)
+    assert on_a_gpu == pytest.approx(2.25 * SIZE, abs=SMALL)
+
+
 def test_a_number_that_is_named_a_gradient_holds_nothing():
     assert peak(lambda x: jnp.sum(x) + checkpoint_name(1.0, GRADIENT), MATRIX) <= SMALL
 
