@@ -64,6 +64,18 @@ class _Job:
     identity: str
 
 
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What the flags ask for: `argv` has those of the experiment, `lost` the unknown systems."""
+
+    request: Request
+    argv: Sequence[str]
+    systems: Sequence["System"]
+    batches: Sequence[int]
+    lost: Sequence[Planned]
+    values: flags.FlagValues
+
+
 def main(argv: list[str]) -> int:
     asked = answers.question(argv)
     if asked and (kept := asked.answer()):
@@ -120,57 +132,44 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
         raise ConfigError("give --memory or --search, not both")
     if values["calibrate"].value and (values["memory"].value or values["search"].value):
         raise ConfigError("--calibrate is of compiled programs: leave out --memory and --search")
+    asked = _Asked(request, argv, systems, batches, lost, values)
     if values["memory"].value:
-        return _memory(request, systems, batches, lost, values)
+        return _memory(asked)
     if request.experiment.task.makes_examples:
-        return _generating(request, argv, systems, batches, lost, values)
-    if values["search"].value:
-        return _search(request, systems, batches, lost, values)
-    return _predicted(request, argv, systems, batches, lost, values)
+        return _generating(asked)
+    return _search(asked) if values["search"].value else _predicted(asked)
 
 
-def _predicted(
-    request: Request,
-    argv: Sequence[str],
-    systems: Sequence["System"],
-    batches: Sequence[int],
-    lost: Sequence[Planned],
-    values: flags.FlagValues,
-) -> _Rows:
+def _predicted(asked: _Asked) -> _Rows:
     """Times and costs on each system, from programs that are compiled for it."""
+    request, argv, values = asked.request, asked.argv, asked.values
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
-    rows, jobs = list(lost), []
-    for batch in batches:
+    rows, jobs = list(asked.lost), []
+    for batch in asked.batches:
         flags_of_batch = [*argv, f"--global_batch_size={batch}"]
         try:
             identity = compiled.identity_of(flags_of_batch, data)
         # One batch without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
-            rows += [Planned(t.name, t.num_devices, batch, None, str(error)) for t in systems]
+            rows += [Planned(t.name, t.num_devices, batch, None, str(error)) for t in asked.systems]
         else:
-            jobs += [_Job(system, batch, flags_of_batch, identity) for system in systems]
-    calibration = _calibration(request, systems, argv, data, values["calibrate"].value)
+            jobs += [_Job(system, batch, flags_of_batch, identity) for system in asked.systems]
+    calibration = _calibration(request, asked.systems, argv, data, values["calibrate"].value)
     rows += _planned(request, jobs, prices, counted, calibration)
     rows.sort(key=planned.order)
     return [planned.to_json(row) for row in rows], planned.text(rows)
 
 
-def _memory(
-    request: Request,
-    systems: Sequence["System"],
-    batches: Sequence[int],
-    lost: Sequence[Planned],
-    values: flags.FlagValues,
-) -> _Rows:
+def _memory(asked: _Asked) -> _Rows:
     """What fills a device in a train step; nothing is compiled."""
     from dawnjax.plan import fits
 
-    _refuse_times(values, "--memory plans no time and no cost")
-    found = fits.fits(request, systems, batches)
-    return _with_lost(map(fits.to_json, found), fits.text(found), lost)
+    _refuse_times(asked.values, "--memory plans no time and no cost")
+    found = fits.fits(asked.request, asked.systems, asked.batches)
+    return _with_lost(map(fits.to_json, found), fits.text(found), asked.lost)
 
 
 def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned]) -> _Rows:
@@ -178,22 +177,16 @@ def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned
     return [*rows, *map(planned.to_json, lost)], "\n".join([text, *reasons] if text else reasons)
 
 
-def _generating(
-    request: Request,
-    argv: Sequence[str],
-    systems: Sequence["System"],
-    batches: Sequence[int],
-    lost: Sequence[Planned],
-    values: flags.FlagValues,
-) -> _Rows:
+def _generating(asked: _Asked) -> _Rows:
     """Memory of the programs of a task that makes its examples."""
     from dawnjax.plan import generating
 
-    _refuse_times(values, generating.NO_TIME)
+    _refuse_times(asked.values, generating.NO_TIME)
     # What no system mends is said once, before a compiler starts.
-    compiled.identity_of(argv, compiled.identity_of_data(request.experiment.data))
-    found = generating.rows(request.experiment.name, argv, systems, batches)
-    return _with_lost(map(generating.to_json, found), generating.text(found), lost)
+    experiment = asked.request.experiment
+    compiled.identity_of(asked.argv, compiled.identity_of_data(experiment.data))
+    found = generating.rows(experiment.name, asked.argv, asked.systems, asked.batches)
+    return _with_lost(map(generating.to_json, found), generating.text(found), asked.lost)
 
 
 def _refuse_times(values: flags.FlagValues, why: str) -> None:
@@ -202,17 +195,12 @@ def _refuse_times(values: flags.FlagValues, why: str) -> None:
             raise ConfigError(f"{why}: leave out --{name}")
 
 
-def _search(
-    request: Request,
-    systems: Sequence["System"],
-    batches: Sequence[int],
-    lost: Sequence[Planned],
-    values: flags.FlagValues,
-) -> _Rows:
+def _search(asked: _Asked) -> _Rows:
     """The best arrangements on each system; nothing is compiled."""
     from dawnjax.machine.mesh_shape import MeshShape
     from dawnjax.plan import arrangements
 
+    request, values = asked.request, asked.values
     experiment = request.experiment
     if request.options.mesh != MeshShape():
         raise ConfigError("--search=mesh chooses the mesh: leave out the flags of --mesh")
@@ -226,10 +214,10 @@ def _search(
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     found: list[arrangements.Found] = []
-    lost = list(lost)
-    for system in systems:
+    lost = list(asked.lost)
+    for system in asked.systems:
         try:
-            found += arrangements.search(experiment, spec, system, batches, counted, prices)
+            found += arrangements.search(experiment, spec, system, asked.batches, counted, prices)
         # One system that nothing fits must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             lost.append(Planned(system.name, system.num_devices, 0, None, str(error)))
