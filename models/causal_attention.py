@@ -104,13 +104,18 @@ def _products(
     sinks: jax.Array | None,
 ) -> jax.Array:
     shape, group = query.shape, query.shape[2] // key.shape[2]
-    scores, mixed, mask = "bqhc,bkhc->bhqk", "bhqk,bkhc->bqhc", mask_BxQxK[:, None]
+    scores, mixed = "bqhc,bkhc->bhqk", "bhqk,bkhc->bqhc"
+    # Behind the barrier, or else a loop over layers would hold it as large as the scores: JAX
+    # computes before a loop what does not depend on its rounds. It is added, as the gradient of a
+    # sum keeps nothing for the backward pass.
+    some = jax.lax.stop_gradient(key[:1, :1, :1, :1])
+    unseen = jnp.where(mask_BxQxK[:, None], 0.0, -jnp.inf)
+    unseen, _ = jax.lax.optimization_barrier((unseen, some))
     if group > 1:
-        query, mask = query.reshape(*shape[:2], -1, group, shape[-1]), mask[:, None]
+        query, unseen = query.reshape(*shape[:2], -1, group, shape[-1]), unseen[:, None]
         scores, mixed = "bqhgc,bkhc->bhgqk", "bhgqk,bkhc->bqhgc"
     scores_BxHxQxK = jnp.einsum(scores, query, key, preferred_element_type=jnp.float32)
-    scores_BxHxQxK /= math.sqrt(shape[-1])
-    scores_BxHxQxK = jnp.where(mask, scores_BxHxQxK, -jnp.inf)
+    scores_BxHxQxK = scores_BxHxQxK / math.sqrt(shape[-1]) + unseen
     if sinks is None:
         weights_BxHxQxK = jax.nn.softmax(scores_BxHxQxK, axis=-1)
     else:

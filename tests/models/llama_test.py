@@ -145,6 +145,26 @@ def test_a_short_window_of_a_long_text_multiplies_two_blocks_of_keys(window):
     assert f",{block},{2 * block}]" in traced
 
 
+@pytest.mark.parametrize("window", [0, 6])
+def test_a_loop_over_layers_keeps_no_mask_of_each_head(window):
+    """JAX computes before a loop what does not depend on its rounds, such as masks."""
+    heads = jax.ShapeDtypeStruct((1, 640, 4, 8), jnp.float32)
+    keys = jax.ShapeDtypeStruct((1, 640, 2, 8), jnp.float32)
+
+    def loss(query, key):
+        def layer(query, _):
+            return causal_attention(query, key, key, None, window, EXECUTION), None
+
+        return jax.lax.scan(layer, query, length=3)[0].sum()
+
+    closed: Any = jax.make_jaxpr(jax.grad(loss))(heads, keys)
+    [forward, _] = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
+    outside = [var.aval for eqn in closed.jaxpr.eqns for var in eqn.outvars if eqn is not forward]
+    of_a_head = 640 * 128 if window else 640 // 4 * 640
+    assert max(aval.size for aval in outside) <= of_a_head
+    assert not [var for var in forward.outvars if var.aval.dtype == bool]
+
+
 @pytest.mark.compiles
 def test_losses_in_chunks_are_those_of_all_logits_and_hold_no_array_of_them():
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 9)))
