@@ -97,3 +97,13 @@ def form_of_table(shape: Shape) -> Shape:
         return shape
     rows, lanes = shape
     return padded(rows, tile_height(rows)), padded(lanes, LANES)
+
+
+def form_of_stack(shape: Shape) -> Shape:
+    """Padded shape of the matrices that a loop stacks, each in tiles as its axes are.
+
+    Other stacks are as they are.
+    """
+    if len(shape) != 3:
+        return shape
+    return shape[0], *form_of_table(shape[1:])

@@ -1,4 +1,4 @@
-"""What the kernels of a TPU write to memory, and in which order a layer runs.
+"""What the kernels of a TPU write to memory.
 
 XLA's compiler for TPUs is not public.
 
@@ -15,13 +15,17 @@ from dawnjax.plan import recomputing
 RANDOM_WORDS = "random words"
 """An op of our own: random words, of which a TPU keeps only the masks that are made of them."""
 
-_GATHERED_ROWS = "stored"
-"""Primitive of a gather whose result lies in memory."""
-
 _ADDS = ("add", "add_any")
+
+_AFTER = (*_ADDS, "convert_element_type")
+"""What a product's kernel computes of its result."""
 
 MOST_PAIRS = 64
 """Batches of a product that computes a softmax where it reads it: 48 do, 96 do not."""
+
+MOST_KEYS = 2048
+"""Length of a softmax that a product computes where it reads it, on a wide matrix unit: 2,048 is,
+4,096 is not, in programs compiled for a v6e."""
 
 
 def written(
@@ -29,16 +33,19 @@ def written(
     stored: Collection[int],
     avals: Sequence[Any],
     is_kernel: Callable[[Any], bool],
+    is_wide: bool,
 ) -> set[int]:
     """Results of elementwise ops that a TPU writes, besides those that lie in memory anyway.
 
     Comparisons are computed again, but those with random words are not. Of what XLA writes on a GPU
-    a TPU writes the rest, and a softmax for products of many pairs of an example and a head.
+    a TPU writes the rest, and a softmax for products of many pairs of an example and a head, or on
+    a wide matrix unit of many keys.
 
     Args:
       stored: Results that lie in memory.
       avals: Shapes of all results.
       is_kernel: Whether an op is a kernel of its own, such as a product or a sum.
+      is_wide: Whether the matrix unit has 256 rows and columns, and not 128.
     """
     found = recomputing.written(ops, stored, avals, is_kernel)
     found = {name for name in found if avals[name].dtype != bool}
@@ -50,17 +57,18 @@ def written(
             found |= {*op.outputs}
         elif is_drawn or op.primitive == RANDOM_WORDS:
             random |= {*op.outputs}
-        if op.dimensions is not None and _batches(op) > MOST_PAIRS:
+        if op.dimensions is not None and _is_apart(op, is_wide):
             made = (maker[name] for name in op.inputs if name in maker)
             found |= {name for op in made for name in op.outputs if _is_softmax(op, maker, avals)}
     return found - {*stored}
 
 
-def _batches(op: Any) -> int:
-    """Batches of a product, such as pairs of an example and a head."""
-    _, (left, _) = op.dimensions
-    shape = op.equation.invars[0].aval.shape
-    return math.prod(shape[axis] for axis in left)
+def _is_apart(product: Any, is_wide: bool) -> bool:
+    """Whether a product reads a softmax from memory."""
+    (summed, _), (batch, _) = product.dimensions
+    shape = product.equation.invars[0].aval.shape
+    keys, pairs = (math.prod(shape[axis] for axis in axes) for axes in (summed, batch))
+    return keys > MOST_KEYS if is_wide else pairs > MOST_PAIRS
 
 
 def _is_softmax(op: Any, maker: dict[int, Any], avals: Sequence[Any]) -> bool:
@@ -89,10 +97,7 @@ def sums_of(
       avals: Shapes of all results.
       results: Of the program, which are read besides.
     """
-    readers = collections.defaultdict[int, list[Any]](list)
-    for op in ops:
-        for name in {*op.inputs}:
-            readers[name].append(op)
+    readers = _readers(ops)
     found = set[int]()
     for own in (op.outputs[0] for op in ops if op.primitive == maker):
         name = own
@@ -103,42 +108,64 @@ def sums_of(
     return found
 
 
-def in_post_order(ops: Sequence[Any], results: Sequence[int]) -> list[Any]:
-    """Ops in the order in which results need them, depth first."""
-    maker = {name: place for place, op in enumerate(ops) for name in op.outputs}
-    opened: set[int] = set()
-    found: list[Any] = []
-    todo = [(maker[name], False) for name in reversed(results) if name in maker]
-    while todo:
-        place, is_ready = todo.pop()
-        if is_ready:
-            found.append(ops[place])
-        elif place not in opened:
-            opened.add(place)
-            needs = (maker[name] for name in reversed(ops[place].inputs) if name in maker)
-            todo += [(place, True), *((at, False) for at in needs)]
-    return [*found, *(op for place, op in enumerate(ops) if place not in opened)]
+def _readers(ops: Sequence[Any]) -> dict[int, list[Any]]:
+    """Ops that read each array."""
+    readers = collections.defaultdict[int, list[Any]](list)
+    for op in ops:
+        for name in {*op.inputs}:
+            readers[name].append(op)
+    return readers
 
 
-def with_late_tables(ops: Sequence[Any], is_kernel: Callable[[Any], bool]) -> list[Any]:
-    """Ops in which rows of a table are gathered just before the first kernel that reads them.
+def with_whole_updates(ops: Sequence[Any], summed: str, avals: Sequence[Any]) -> list[Any]:
+    """Ops in which a product of an update adds to itself what alone reads it, and converts the sum.
 
-    Such a gather has a copy of its table beside it (`inner`).
+    Only the last of them lies in memory.
+
+    Source: "convolution_add_fusion" in programs compiled for a v5p.
+
+    Args:
+      summed: Primitive of the ops that sum gradients, after which the update comes.
+      avals: Shapes of all results.
     """
-    found = list(ops)
-    for gather in ops:
-        if gather.primitive != _GATHERED_ROWS or not gather.inner.buffers:
+    first = next((place for place, op in enumerate(ops) if op.primitive == summed), len(ops))
+    readers = _readers(ops)
+    dropped = set[int]()
+    for op in ops[first:]:
+        chain, name = [op], op.outputs[0]
+        while [reader.primitive in _AFTER for reader in readers[name]] == [True]:
+            chain.append(readers[name][0])
+            [name] = chain[-1].outputs
+        last = chain[-1]
+        if op.primitive == "dot_general" and avals[name].size == avals[op.outputs[0]].size:
+            made = {out for other in chain for out in other.outputs}
+            last.inputs = [at for other in chain for at in other.inputs if at not in made]
+            last.primitive, last.equation = op.primitive, op.equation
+            dropped |= made - {name}
+    return [op for op in ops if dropped.isdisjoint(op.outputs)]
+
+
+def stacked_gradients(ops: Sequence[Any], summed: str, joined: str) -> set[int]:
+    """Gradients that an update stacks for its products, and has in the layout of the stack.
+
+    They, or what is made of them in that layout, lie in memory until the update copies them.
+
+    Args:
+      summed: Primitive of the ops that sum gradients.
+      joined: Primitive of the ops that stack.
+    """
+    maker = {name: op for op in ops for name in op.outputs}
+    first = next((place for place, op in enumerate(ops) if op.primitive == summed), len(ops))
+    stacks = (op for op in ops[first:] if op.primitive == joined and len(op.inputs) > 1)
+    todo = [name for op in stacks for name in op.inputs]
+    found, seen = set[int](), set[int]()
+    while todo:
+        name = todo.pop()
+        if name in seen or name not in maker:
             continue
-        at = found.index(gather)
-        late, names = [gather], {*gather.outputs}
-        for place in range(at + 1, len(found)):
-            op = found[place]
-            if names.isdisjoint(op.inputs):
-                continue
-            if is_kernel(op):
-                between = [other for other in found[at:place] if other not in late]
-                found[at:place] = [*between, *late]
-                break
-            late.append(op)
-            names |= {*op.outputs}
+        seen.add(name)
+        if maker[name].primitive == summed:
+            found.add(name)
+        else:
+            todo += maker[name].inputs
     return found

@@ -10,6 +10,9 @@ import numpy as np
 ALIGNED = 128
 """Bytes to whose multiples XLA rounds a size up. Source: XLA, `kXlaAllocatedBufferAlignBytes`."""
 
+LOOP_TABLES = 4
+"""Tables of a loop over stacks: 2 to 4 in five programs with 10 to 20 such loops."""
+
 TPU_ALIGNED = 2**14
 """Bytes of the same on a TPU. Source: places of arrays in programs compiled for a v5p."""
 
@@ -92,8 +95,8 @@ def outside(slots: Iterable[Span], spans: Sequence[Span]) -> list[int]:
 def bytes_of_tables(primitives: Iterable[str], summed: str, convolution: str) -> float:
     """Bytes of the tables that a TPU's kernels of several results have, which share no memory.
 
-    Such a kernel updates a parameter, makes two sums, or makes one beside a convolution's result,
-    the numbers of a channel, or what devices exchange.
+    Such a kernel updates a parameter, runs a loop or a part of it, makes two sums, or makes one
+    beside a convolution's result, the numbers of a channel, or what devices exchange.
 
     Source: programs compiled for a v5p, which have about as many.
 
@@ -104,4 +107,5 @@ def bytes_of_tables(primitives: Iterable[str], summed: str, convolution: str) ->
     """
     count = collections.Counter(primitives)
     sums = count["reduce_sum"]
-    return float(TPU_ALIGNED * (count[summed] + (sums if count[convolution] else sums // 2)))
+    own = sums if count[convolution] else sums // 2
+    return float(TPU_ALIGNED * (count[summed] + own + LOOP_TABLES * count["scan"]))

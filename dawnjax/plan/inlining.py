@@ -15,7 +15,7 @@ from dawnjax.plan.equations import (
     key_of,
     place_of,
 )
-from dawnjax.plan.forms import Shape, form_of_columns, form_of_rows, form_of_table
+from dawnjax.plan.forms import Shape, form_of_columns, form_of_rows, form_of_stack, form_of_table
 from dawnjax.plan.ops import CONVOLUTION, COPY, NAMED, SUMMED, Buffer, Op, Peak, Size, bytes_of
 
 GRADIENT = "gradient"
@@ -47,6 +47,8 @@ class Inlining:
       written: Arrays that lie in memory besides the results of kernels.
       forms: Padded shapes of arrays that lie otherwise than in `tiles`.
       expansions: Rows that a product has once for each group, by the rows.
+      tables: Copies of arguments with their rows one after another, by the arguments.
+      of_loops: Results of loops.
     """
 
     def __init__(self, whole: Size, on_gpu: bool, peak_of_body: Callable[[Any, int, int], Peak]):
@@ -57,21 +59,20 @@ class Inlining:
         self.written: set[int] = set()
         self.forms: dict[int, Shape] = {}
         self.expansions: dict[int, int] = {}
-        self._tables: set[int] = set()
+        self.tables: dict[int, int] = {}
+        self.of_loops: set[int] = set()
         self._before_barrier: dict[int, int] = {}
         self._converted: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._columns: dict[int, int] = {}
-        self._of_loops: set[int] = set()
+        self._arguments: set[int] = set()
 
     def program(self, jaxpr: Any) -> tuple[set[int], _Operands]:
         """Append the ops of a whole program; returns its arguments and its results."""
         names = self._names(jaxpr)
-        arguments = set(names.values())
+        arguments = self._arguments = set(names.values())
         if self._on_gpu:
             self.kernels = dict.fromkeys(arguments, 0)
-        else:
-            self._tables = arguments
         return arguments, self._inlined(jaxpr, names)
 
     def body(self, jaxpr: Any, num_slices: int) -> tuple[set[int], _Operands]:
@@ -112,7 +113,7 @@ class Inlining:
         primitive = eqn.primitive.name
         if primitive in _SAME and None not in operands:
             return operands
-        if operands[:1] and operands[0] in self._of_loops and is_reshape(eqn):
+        if operands[:1] and operands[0] in self.of_loops and is_reshape(eqn):
             return operands  # others share a kernel, whose table counts (`bytes_of_tables`)
         if primitive == "optimization_barrier":
             return [None if name is None else self._behind_barrier(name) for name in operands]
@@ -171,8 +172,11 @@ class Inlining:
         if primitive == _CONVERTED and inputs:
             self._converted[outputs[0]] = inputs[0]
         if primitive in LOOPS:
-            self._of_loops.update(outputs)
+            self.of_loops.update(outputs)
         carried = [operands[place] for place in carried_places(eqn)]
+        if primitive == "scan" and not self._on_gpu:
+            for stack in outputs[len(carried) :]:
+                self.forms[stack] = form_of_stack(self.avals[stack].shape)
         self.ops.append(
             Op(
                 primitive,
@@ -204,6 +208,8 @@ class Inlining:
             kernel = inputs[-1]
             self.kernels[kernel] = self.kernels[kernel] or self._copy(kernel, "kernel")
             inputs[-1] = self.kernels[kernel]
+        if not self._on_gpu and eqn.primitive.name == "gather" and inputs[0] in self._arguments:
+            inputs[0] = self._in_rows(inputs[0])
         if kind == NAMED and eqn.primitive.name in ("gather", "pad"):
             # What it takes from lies in memory; a conversion of that waits for the rows.
             self.written |= {*inputs[:1]} - {*self._converted}
@@ -218,27 +224,50 @@ class Inlining:
         self.ops.append(Op(COPY, [name], [copy], label))
         return copy
 
+    def _in_rows(self, table: int) -> int:
+        """A table's rows one after another, for all gathers; itself where it lies so."""
+        aval = self.avals[table]
+        rows = form_of_table(aval.shape)
+        if self._whole(rows, aval.dtype) <= self._whole(aval.shape, aval.dtype):
+            return table
+        if table not in self.tables:
+            self.tables[table] = self._copy(table, "rows of a table")
+            self.forms[self.tables[table]] = rows
+        return self.tables[table]
+
     def _in_columns(self, images: int, form: Shape) -> int:
-        """What the gradient of a kernel reads of images, made as soon as they are there."""
+        """What the gradient of a kernel reads of images, made as soon as they are there.
+
+        All columns but one are cut from the images and laid out; then all are joined.
+        """
         if images not in self._columns:
-            copy = self._columns[images] = self.new(self.avals[images])
-            self.forms[copy] = form
+            count, *one = form
+            cut, laid = (self._like(images, count - 1, tuple(one)) for _ in range(2))
+            [joined] = self._like(images, 1, form)
+            steps = [([images], cut)]
+            steps += [([before], [after]) for before, after in zip(cut, laid, strict=True)]
+            steps += [([images, *laid], [joined])]
             made = [place for place, op in enumerate(self.ops) if images in op.outputs]
-            op = Op(NAMED, [images], [copy], "columns of a kernel")
-            self.ops.insert(max(made, default=-1) + 1, op)
+            start = max(made, default=-1) + 1
+            label = "columns of a kernel"
+            self.ops[start:start] = [Op(NAMED, inputs, outputs, label) for inputs, outputs in steps]
+            self._columns[images] = joined
         return self._columns[images]
+
+    def _like(self, name: int, count: int, form: Shape) -> list[int]:
+        """New arrays as another is, but for their padded shape."""
+        made = [self.new(self.avals[name]) for _ in range(count)]
+        self.forms |= dict.fromkeys(made, form)
+        return made
 
     def _inside(self, eqn: Any, operands: _Operands) -> Peak:
         """What an op holds while it runs: a round of a loop, a branch, or copies of its own."""
         primitive, label = eqn.primitive.name, str(eqn.source_info.name_stack)
         if self._on_gpu and primitive.startswith("ragged_dot"):
             return self._expanded(eqn, operands)
-        if primitive == "gather" and operands[0] in self._tables:
-            table = eqn.invars[0].aval
-            return self._in_rows(table, form_of_table(table.shape), "rows of a table")
         rows = None if self._on_gpu else form_of_rows(eqn)
         if rows is not None and primitive != "gather":
-            return self._in_rows(eqn.outvars[0].aval, rows, label or primitive)
+            return self._on_rows(eqn.outvars[0].aval, rows, label or primitive)
         params, num_carried = eqn.params, len(carried_places(eqn))
         bodies: list[tuple[Any, int, int]] = []  # with the numbers of slices and of what is carried
         if primitive == "scan":
@@ -251,8 +280,8 @@ class Inlining:
         peaks = (self._peak_of_body(body.jaxpr, *counts) for body, *counts in bodies)
         return max(peaks, key=lambda peak: peak.num_bytes, default=Peak(0.0, []))
 
-    def _in_rows(self, aval: Any, rows: Shape, label: str) -> Peak:
-        """Rows of a gather or a scatter, beside the array itself if that lies in another layout."""
+    def _on_rows(self, aval: Any, rows: Shape, label: str) -> Peak:
+        """Rows of a scatter, beside the array itself if that lies in another layout."""
         size = self._whole(rows, aval.dtype)
         if size <= self._whole(aval.shape, aval.dtype):
             return Peak(0.0, [])

@@ -17,8 +17,8 @@ those that are summed at one time. Its convolution takes its kernel in another l
 for the update; the kernel's own memory is free until then, and takes no array that lives longer.
 
 A loop carries its values in one place from round to round, and writes stacks of results on zeros,
-which one op makes for all stacks of a shape. A slice of a stack is computed where it is read,
-unless an op needs it in memory. Arguments are left out: they lie there all the time.
+which on a GPU one op makes for all stacks of a shape. A slice of a stack is computed where it is
+read, unless an op needs it in memory. Arguments are left out: they lie there all the time.
 """
 
 import dataclasses
@@ -28,13 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.plan import fusing, recomputing, rewriting
+from dawnjax.plan import fusing, recomputing, rewriting, scheduling
 from dawnjax.plan.forms import forms_of_images, with_forms
 from dawnjax.plan.heap import bytes_of_tables, heap_bytes, outside, tpu_heap_bytes
 from dawnjax.plan.inlining import Inlining
 from dawnjax.plan.ops import (
     CONVOLUTION,
     COPY,
+    NAMED,
     PRODUCTS,
     REDUCED,
     SUMMED,
@@ -58,6 +59,7 @@ def peak_of(
     whole: Size | None = None,
     splits_sums: bool = False,
     exchanges: bool = False,
+    is_wide: bool = False,
 ) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`, and what is alive there.
 
@@ -67,12 +69,13 @@ def peak_of(
       whole: Of all else.
       splits_sums: Whether products are split as XLA splits them for an H100.
       exchanges: Whether devices exchange sums in the backward pass.
+      is_wide: Whether a TPU's matrix unit has 256 rows and columns, and not 128.
     """
     whole = whole or bytes_of
     if not on_gpu:
         forms = forms_of_images(closed.jaxpr)
         size, whole = with_forms(size, forms), with_forms(whole, forms)
-    return _Program(size, whole, on_gpu, splits_sums).peak(closed.jaxpr, exchanges)
+    return _Program(size, whole, on_gpu, splits_sums, is_wide).peak(closed.jaxpr, exchanges)
 
 
 @dataclasses.dataclass
@@ -96,9 +99,9 @@ class _Lives:
 
 
 class _Program:
-    def __init__(self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool):
+    def __init__(self, size: Size, whole: Size, on_gpu: bool, splits_sums: bool, is_wide: bool):
         self._size, self._whole, self._on_gpu = size, whole, on_gpu
-        self._splits_sums = splits_sums
+        self._splits_sums, self._is_wide = splits_sums, is_wide
         self._arrays = Inlining(whole, on_gpu, self._peak_of_body)
         self._ops, self._avals = self._arrays.ops, self._arrays.avals
         self._is_split: set[int] = set()
@@ -124,17 +127,19 @@ class _Program:
             kinds = (*PRODUCTS, PARTS), REDUCED
             self._ops = rewriting.gradients_last(self._ops, SUMMED, *kinds, exchanges)
         else:
-            self._ops = fusing.with_late_tables(self._ops, is_kernel)
+            self._ops = scheduling.with_late_tables(self._ops, self._arrays.tables.values())
+            self._ops = fusing.with_whole_updates(self._ops, SUMMED, self._avals)
+            self._ops = scheduling.with_late_sums(self._ops, self._arrays.of_loops)
         buffers = self._buffers(arguments, outputs)
-        found = self._sweep(buffers)
-        most = max(found.num_bytes, self._heap_bytes(buffers))
+        found = self._with_holes(buffers)
         if not self._on_gpu:
             primitives = [op.primitive for op in self._ops]
-            most += bytes_of_tables(primitives, SUMMED, CONVOLUTION)
-        return Peak(most, found.buffers)
+            found.num_bytes += bytes_of_tables(primitives, SUMMED, CONVOLUTION)
+        return found
 
     def _peak_of_body(self, jaxpr: Any, num_slices: int, num_carried: int) -> Peak:
-        inner = _Program(self._size, self._whole, self._on_gpu, self._splits_sums)
+        rules = self._on_gpu, self._splits_sums, self._is_wide
+        inner = _Program(self._size, self._whole, *rules)
         return inner.peak_of_round(jaxpr, num_slices, num_carried)
 
     def peak_of_round(self, jaxpr: Any, num_slices: int, num_carried: int) -> Peak:
@@ -145,13 +150,15 @@ class _Program:
         """
         arguments, results = self._arrays.body(jaxpr, num_slices)
         made = [name for name in results if name is not None]
-        is_layer = num_slices and any(var.aval.ndim for var in jaxpr.outvars[num_carried:])
-        if is_layer and not self._on_gpu:
-            self._ops = fusing.in_post_order(self._ops, made)
+        is_layer = bool(num_slices) and any(var.aval.ndim for var in jaxpr.outvars[num_carried:])
         self._split_products()
         self._add_zeros(made)
+        if is_layer and not self._on_gpu:
+            stored, _ = self._stored(arguments, ())
+            self._ops = scheduling.in_list_order(self._ops, stored, made, self._bytes)
         carried = {name for name in results[:num_carried] if name is not None}
-        return self._sweep(self._buffers(arguments, (), carried))
+        buffers = self._buffers(arguments, (), carried)
+        return self._sweep(buffers) if self._on_gpu else self._with_holes(buffers)
 
     def _keep_kernels(self) -> None:
         """Let an update read the copy of a kernel, whose own memory is then free before."""
@@ -207,10 +214,12 @@ class _Program:
             zeros = self._arrays.new(self._avals[name])
             if name in self._is_split:
                 self._is_split.add(zeros)
+            if name in self._arrays.forms:
+                self._arrays.forms[zeros] = self._arrays.forms[name]
             return zeros
 
-        results = results if self._on_gpu else ()
-        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new_op, results, is_whole)
+        order = results if self._on_gpu else None
+        self._ops = rewriting.with_zeros(self._ops, self._avals, like, new_op, order, is_whole)
 
     def _buffers(
         self, arguments: set[int], outputs: Sequence[int], carried: Collection[int] = ()
@@ -223,6 +232,9 @@ class _Program:
         lives = self._lives(arguments, outputs)
         maker, dies = lives.maker, lives.dies
         dies |= dict.fromkeys(lives.stored.intersection(carried), len(self._ops))
+        if not self._on_gpu:
+            late = fusing.stacked_gradients(self._ops, SUMMED, NAMED)
+            dies |= dict.fromkeys(late.intersection(lives.stored), len(self._ops))
         self._write_over(lives)
         born = {name: place for name, (place, _) in maker.items()}
         if self._on_gpu:
@@ -273,7 +285,7 @@ class _Program:
         if self._on_gpu:
             written = recomputing.written(self._ops, stored, self._avals, is_kernel)
             return stored | written, dict.fromkeys(written, 1)
-        written = fusing.written(self._ops, stored, self._avals, is_kernel)
+        written = fusing.written(self._ops, stored, self._avals, is_kernel, self._is_wide)
         # A convolution that adds to an array writes there, and has no other result.
         sums = fusing.sums_of(CONVOLUTION, self._ops, self._avals, outputs)
         stored |= written | sums
@@ -376,6 +388,11 @@ class _Program:
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
         there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
+
+    def _with_holes(self, buffers: list[Buffer]) -> Peak:
+        """Peak of a program, or its heap if that is larger."""
+        found = self._sweep(buffers)
+        return Peak(max(found.num_bytes, self._heap_bytes(buffers)), found.buffers)
 
     def _heap_bytes(self, buffers: Sequence[Buffer]) -> float:
         """Heap; on a GPU before devices sum gradients, whose packed memory has no place."""

@@ -251,6 +251,10 @@ class _Summing(Recipe):
         return super().updated(state, named, loss, batch_stats)
 
 
+_WIDE = ("v6e", "v7x")
+"""TPUs with a matrix unit of 256 rows and columns. Source: Google's pages on v6e and v7x."""
+
+
 def _peak(
     recipe: Recipe, batch: Any, split: _Split, shards: int, system: System, exchanges: bool
 ) -> Peak:
@@ -266,6 +270,7 @@ def _peak(
         split.whole,
         splits_sums=is_hopper,
         exchanges=is_hopper and exchanges,
+        is_wide=system.accelerator.name in _WIDE,
     )
 
 

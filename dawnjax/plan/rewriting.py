@@ -65,6 +65,7 @@ def joined_scatters(ops: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
         else:
             continue
         op.primitive = "scatter-add"
+        op.inner = parts[0].inner
         joined |= {out for part in parts for out in part.outputs}
     return [op for op in ops if not joined.intersection(op.outputs)]
 
@@ -112,23 +113,25 @@ def with_zeros(
     avals: Sequence[Any],
     like: Callable[[int], int],
     new: Callable[[str], Any],
-    results: Sequence[int],
+    results: Sequence[int] | None,
     is_heavy: Callable[[Any], bool],
 ) -> list[Any]:
     """Ops with zeros for all stacks of a shape, before the first loop that makes such a stack.
 
     Zeros on which scatters write are made at once too, where XLA comes to them on its way from each
     result to all that it is made of: before what is scattered, if nothing needed that before.
+    Without `results`, as on a TPU, each stack has its own zeros, just before its loop, and a
+    scatter has none.
 
     Source: XLA, `MultiOutputFusion` and `PostOrderScheduler`.
 
     Args:
       like: Makes a name for an array as another is.
       new: Makes an op without inputs and outputs.
-      results: Of the program, in order; without them scatters get no zeros.
+      results: Of the program, in order.
     """
     maker = {name: place for place, op in enumerate(ops) for name in op.outputs}
-    reached = _first_needed(ops, maker, results, is_heavy)
+    reached = _first_needed(ops, maker, results or (), is_heavy)
     zeros: dict[Any, Any] = {}
     places: dict[Any, int] = {}
     for place, op in enumerate(ops):
@@ -136,7 +139,7 @@ def with_zeros(
         if place in reached:
             stacks = op.inputs[:1]
         for stack in stacks:
-            kind = avals[stack].shape, avals[stack].dtype
+            kind = stack if results is None else (avals[stack].shape, avals[stack].dtype)
             zeros[kind] = zeros.get(kind) or new(ZEROS)
             places[kind] = min(places.get(kind, place), reached.get(place, place))
             name = like(stack)

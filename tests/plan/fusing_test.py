@@ -18,8 +18,9 @@ SMALL = 10 * TPU_ALIGNED
 """More than tables of kernels, rows and scalars take beside matrices."""
 
 
-def peak(function, *arguments, size=bytes_of):
-    return peak_of(jax.make_jaxpr(function)(*arguments), size, whole=size).num_bytes
+def peak(function, *arguments, size=bytes_of, is_wide=False):
+    closed = jax.make_jaxpr(function)(*arguments)
+    return peak_of(closed, size, whole=size, is_wide=is_wide).num_bytes
 
 
 def test_a_mask_is_computed_again_for_the_gradient():
@@ -30,18 +31,28 @@ def test_a_mask_is_computed_again_for_the_gradient():
     assert peak(jax.grad(loss), MATRIX) == pytest.approx(3 * SIZE, abs=SMALL)
 
 
-@pytest.mark.parametrize(("pairs", "is_written"), [(48, False), (96, True)])
-def test_a_softmax_is_written_for_products_of_many_pairs(pairs, is_written):
-    scores = jax.ShapeDtypeStruct((pairs, 64, 64), jnp.float32)
-    values = jax.ShapeDtypeStruct((pairs, 64, 8), jnp.bfloat16)
+@pytest.mark.parametrize(
+    ("pairs", "keys", "is_wide", "is_written"),
+    [
+        (48, 64, False, False),
+        (96, 64, False, True),
+        (96, 64, True, False),
+        (2, 2048, True, False),
+        (2, 4096, True, True),
+        (2, 4096, False, False),
+    ],
+)
+def test_a_softmax_is_written_for_products_of_many_pairs_or_keys(pairs, keys, is_wide, is_written):
+    scores = jax.ShapeDtypeStruct((pairs, 64, keys), jnp.float32)
+    values = jax.ShapeDtypeStruct((pairs, keys, 8), jnp.bfloat16)
 
     def read_twice(scores, values):
         weights = jax.nn.softmax(scores).astype(jnp.bfloat16)
         products = [jnp.einsum("bqk,bkc->bqc", weights, values * by) for by in (1, 2)]
         return sum(jnp.sum(product) for product in products)
 
-    found = peak(read_twice, scores, values)
-    assert (found > pairs * 64 * 64 * 2) == is_written
+    found = peak(read_twice, scores, values, is_wide=is_wide)
+    assert (found > pairs * 64 * keys * 2) == is_written
 
 
 def test_what_is_gathered_lies_in_memory():
@@ -76,21 +87,6 @@ def test_rows_of_a_table_lie_in_lanes_where_they_are_gathered_and_summed():
 
     found = peak(step, table, places, size=tiled_bytes_of)
     assert found == pytest.approx(rows + 4096 * 88 * 4, rel=0.05)
-
-
-def test_a_loop_over_layers_follows_its_results():
-    stack = jax.ShapeDtypeStruct((6, 512, 512), jnp.float32)
-
-    def layers(x, stack):
-        def layer(carry, part):
-            firsts = [jnp.dot(carry, part * by) for by in (1, 2)]
-            seconds = [jnp.dot(first, part) for first in firsts]
-            return carry, (seconds[0], seconds[1])
-
-        return jnp.sum(jax.lax.scan(layer, x, stack)[1][1])
-
-    # In JAX's order both first products are alive at once; one result after the other needs one.
-    assert peak(layers, MATRIX, stack) == pytest.approx(12 * SIZE + 2 * SIZE, abs=SMALL)
 
 
 def test_gradients_that_are_summed_in_place_take_their_memory_once():
@@ -147,3 +143,24 @@ def test_a_convolution_writes_on_what_it_adds_to():
         return jnp.sum(jnp.sin(made[0] + made[1]))
 
     assert peak(added, images, *kernels) == pytest.approx(8 * 32 * 32 * 128 * 4, abs=SMALL)
+
+
+def test_a_product_of_an_update_adds_and_converts_in_its_kernel():
+    def step(weight):
+        gradient = checkpoint_name(weight @ weight, GRADIENT).astype(jnp.bfloat16)
+        update = (gradient @ gradient + gradient).astype(jnp.float32)
+        return [jnp.sum(jnp.sin(update[:half])) for half in (256, 512)]
+
+    # The gradient, and the update in the dtype that it is read in.
+    assert peak(step, MATRIX) == pytest.approx(2 * SIZE, abs=SMALL)
+
+
+def test_gradients_that_an_update_stacks_wait_for_it():
+    def step(weights):
+        gradients = [checkpoint_name(weight @ weight, GRADIENT) for weight in weights]
+        update = jnp.stack(gradients).astype(jnp.bfloat16)
+        update = jnp.einsum("bij,bjk->bik", update, update)
+        return [jnp.sum(jnp.sin(part)) for part in update]
+
+    # Four gradients lie beside their stack and its product of two bytes a value.
+    assert peak(step, [MATRIX] * 4) == pytest.approx((4 + 4 + 2) * SIZE, abs=SMALL)

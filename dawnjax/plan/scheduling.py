@@ -1,0 +1,148 @@
+"""The order in which a TPU runs the ops of a program.
+
+XLA takes, of three orders, that in which the least memory is alive. Here loops over layers run in
+the order of its list scheduler, and a whole program in JAX's own, with what is known to come late.
+
+Source: programs compiled for a v5p, beside what is named below.
+"""
+
+import collections
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from dawnjax.plan.ops import COPY, NAMED, SUMMED, is_kernel
+from dawnjax.plan.recomputing import MOVES
+
+_Reads = dict[int, frozenset[int]]
+"""Of ops that write, by their places: arrays in memory of which their operands are computed."""
+
+
+def in_list_order(
+    ops: Sequence[Any],
+    stored: Collection[int],
+    results: Collection[int],
+    size: Callable[[int], float],
+) -> list[Any]:
+    """Ops in an order in which that comes next, of all that could, which frees most memory.
+
+    What is computed where it is read comes before its first reader.
+
+    Source: XLA, `ListMemoryScheduler`.
+
+    Args:
+      stored: Arrays that lie in memory.
+      results: Of the program, which stay.
+      size: Bytes of an array.
+    """
+    makers = {name: place for place, op in enumerate(ops) for name in op.outputs}
+    reads, roots = _reads(ops, stored, makers)
+    kept = {root for name in results for root in roots.get(name, ())}
+    order = _greedy(ops, reads, makers, kept, size)
+    done: set[int] = set()
+    found: list[Any] = []
+    todo = [*reversed(order)]
+    while todo:
+        place = todo.pop()
+        needed = [makers[name] for name in ops[place].inputs if name in makers]
+        if missing := [at for at in needed if at not in done]:
+            todo += [place, *missing]
+        elif place not in done:
+            done.add(place)
+            found.append(ops[place])
+    return [*found, *(op for place, op in enumerate(ops) if place not in done)]
+
+
+def _reads(
+    ops: Sequence[Any], stored: Collection[int], makers: Mapping[int, int]
+) -> tuple[_Reads, dict[int, frozenset[int]]]:
+    """What ops that write read, and of what in memory each array is computed, itself included."""
+    reads: _Reads = {}
+    roots: dict[int, frozenset[int]] = {}
+    for place, op in enumerate(ops):
+        made_of = (roots[name] for name in op.inputs if name in makers)
+        found = frozenset[int]().union(*made_of)
+        if op.primitive == COPY or any(name in stored for name in op.outputs):
+            reads[place] = found
+            roots |= {name: frozenset((name,)) for name in op.outputs}
+        else:
+            roots |= dict.fromkeys(op.outputs, found)
+    return reads, roots
+
+
+def _greedy(
+    ops: Sequence[Any],
+    reads: _Reads,
+    makers: Mapping[int, int],
+    kept: Collection[int],
+    size: Callable[[int], float],
+) -> list[int]:
+    """Places of the ops that write, in order."""
+    left = collections.Counter(name for names in reads.values() for name in names)
+    left.update(kept)
+    waits = {place: len(names) for place, names in reads.items()}
+    readers = collections.defaultdict[int, list[int]](list)
+    for place, names in reads.items():
+        for name in names:
+            readers[name].append(place)
+
+    def freed(place: int) -> tuple[float, int, int]:
+        found = sum(size(name) for name in reads[place] if left[name] == 1)
+        outputs = ops[place].outputs
+        after = {reader for name in outputs for reader in readers[name]}
+        return found - sum(map(size, outputs)), len(after), -place
+
+    ready = {place for place, count in waits.items() if not count}
+    order = []
+    while ready:
+        place = max(ready, key=freed)
+        ready.remove(place)
+        order.append(place)
+        left.subtract(reads[place])
+        for reader in (reader for name in ops[place].outputs for reader in readers[name]):
+            waits[reader] -= 1
+            if not waits[reader]:
+                ready.add(reader)
+    return order
+
+
+def with_late_tables(ops: Sequence[Any], tables: Collection[int]) -> list[Any]:
+    """Ops in which rows are gathered of copies of tables just before the first kernel reads them.
+
+    Args:
+      tables: The copies.
+    """
+    found = list(ops)
+    for gather in ops:
+        if gather.primitive != NAMED or not any(name in tables for name in gather.inputs):
+            continue
+        at = found.index(gather)
+        late, names = [gather], {*gather.outputs}
+        for place in range(at + 1, len(found)):
+            op = found[place]
+            if names.isdisjoint(op.inputs):
+                continue
+            if is_kernel(op):
+                between = [other for other in found[at:place] if other not in late]
+                found[at:place] = [*between, *late]
+                break
+            late.append(op)
+            names |= {*op.outputs}
+    return found
+
+
+def with_late_sums(ops: Sequence[Any], stacks: Collection[int]) -> list[Any]:
+    """Ops in which sums over what loops stacked come just before devices sum gradients.
+
+    So a stack of gradients, of which a bias has its own, waits for the end of the backward pass.
+    """
+    first = next((place for place, op in enumerate(ops) if op.primitive == SUMMED), 0)
+    moved, late = {*stacks}, list[Any]()
+    for op in ops[:first]:
+        is_sum = op.primitive == "reduce_sum"
+        if (is_sum or op.primitive in MOVES) and op.inputs and moved.issuperset(op.inputs):
+            moved |= {*op.outputs}
+            late += [op] if is_sum else []
+    others = (op for op in ops[:first] if is_kernel(op) and op.primitive != "reduce_sum")
+    read = {name for op in others for name in op.inputs}
+    late = [op for op in late if read.isdisjoint(op.outputs)]
+    return [*(op for op in ops[:first] if op not in late), *late, *ops[first:]]
