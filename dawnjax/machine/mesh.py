@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from dawnjax.errors import ConfigError, RunError
@@ -52,14 +53,42 @@ def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
         raise ConfigError(
             f"{' x '.join(named)} is {math.prod(sizes)}, but there are {len(devices)} devices"
         )
-    return jax.make_mesh(
-        sizes,
-        AXES,
-        # The compiler propagates shardings from the step's arguments; explicit axes would put them
-        # into every type.
-        axis_types=(AxisType.Auto,) * len(AXES),
-        devices=devices,
-    )
+    # The compiler propagates shardings from the step's arguments; explicit axes would put them into
+    # every type.
+    types = (AxisType.Auto,) * len(AXES)
+    return Mesh(arranged(sizes, devices), AXES, axis_types=types)
+
+
+def arranged(sizes: Sequence[int], devices: Sequence[Any]) -> np.ndarray:
+    """Devices by the mesh's axes, next to each other in a TPU's torus along each axis.
+
+    An axis of the torus may serve two of the mesh, as 8 x 8 chips have a mesh of 16 x 4. Slices lie
+    along `data`, the first axis.
+
+    Raises:
+      ConfigError: The slices do not divide that axis, or are not alike.
+    """
+    is_tpu = devices[-1].platform == "tpu"
+    indices = {getattr(device, "slice_index", 0) for device in devices if is_tpu}
+    data, *others = sizes
+    slices = max(1, len(indices))
+    if data % slices:
+        raise ConfigError(
+            f"mesh.data={data} must be a multiple of {slices}, the number of slices, since the "
+            "network between them is slower than their links"
+        )
+    within, between = (data // slices, *others), (slices, *[1] * len(others))
+    try:
+        if slices == 1:
+            return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+        return mesh_utils.create_hybrid_device_mesh(
+            within, between, devices, allow_split_physical_axes=True
+        )
+    except (NotImplementedError, ValueError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(
+            f"JAX finds no place in the devices' links for this mesh: {why}"
+        ) from None
 
 
 def batch_shards(mesh: Mesh) -> int:
