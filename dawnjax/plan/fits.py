@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ERROR = 1.25
 """Factor by which XLA's bytes may be less, and more on a GPU. Of the steps that were compared one
-needed 1/1.05 of these bytes on a TPU, and one 1.07 times these on a GPU (`docs/plan.md`)."""
+needed 1/1.07 of these bytes on a TPU, and one 1.07 times these on a GPU (`docs/plan.md`)."""
 
 TPU_ERROR = 1.5
 """Factor by which XLA's bytes for a TPU may be more. Of the steps that were compared one needed

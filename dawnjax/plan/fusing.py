@@ -20,12 +20,12 @@ _ADDS = ("add", "add_any")
 _AFTER = (*_ADDS, "convert_element_type")
 """What a product's kernel computes of its result."""
 
+_CYCLES = recomputing.CYCLES | {"erf": 10 * (3 + 7) + 19 + 4 * 3}
+"""As on a GPU, but for what XLA expands: an error function is a quotient of polynomials of degrees
+6 and 4, so 10 products and sums, a quotient, and 4 other operations. Source: XLA, `Erf32`."""
+
 MOST_PAIRS = 64
 """Batches of a product that computes a softmax where it reads it: 48 do, 96 do not."""
-
-MOST_KEYS = 2048
-"""Length of a softmax that a product computes where it reads it, on a wide matrix unit: 2,048 is,
-4,096 is not, in programs compiled for a v6e."""
 
 
 def written(
@@ -38,8 +38,8 @@ def written(
     """Results of elementwise ops that a TPU writes, besides those that lie in memory anyway.
 
     Comparisons are computed again, but those with random words are not. Of what XLA writes on a GPU
-    a TPU writes the rest, and a softmax for products of many pairs of an example and a head, or on
-    a wide matrix unit of many keys.
+    a TPU writes the rest, and a softmax for products of many pairs of an example and a head, unless
+    its matrix unit is wide.
 
     Args:
       stored: Results that lie in memory.
@@ -47,7 +47,7 @@ def written(
       is_kernel: Whether an op is a kernel of its own, such as a product or a sum.
       is_wide: Whether the matrix unit has 256 rows and columns, and not 128.
     """
-    found = recomputing.written(ops, stored, avals, is_kernel)
+    found = recomputing.written(ops, stored, avals, is_kernel, _CYCLES)
     found = {name for name in found if avals[name].dtype != bool}
     maker = {name: op for op in ops for name in op.outputs}
     random = set[int]()
@@ -57,18 +57,17 @@ def written(
             found |= {*op.outputs}
         elif is_drawn or op.primitive == RANDOM_WORDS:
             random |= {*op.outputs}
-        if op.dimensions is not None and _is_apart(op, is_wide):
+        if not is_wide and op.dimensions is not None and _batches(op) > MOST_PAIRS:
             made = (maker[name] for name in op.inputs if name in maker)
             found |= {name for op in made for name in op.outputs if _is_softmax(op, maker, avals)}
     return found - {*stored}
 
 
-def _is_apart(product: Any, is_wide: bool) -> bool:
-    """Whether a product reads a softmax from memory."""
-    (summed, _), (batch, _) = product.dimensions
-    shape = product.equation.invars[0].aval.shape
-    keys, pairs = (math.prod(shape[axis] for axis in axes) for axes in (summed, batch))
-    return keys > MOST_KEYS if is_wide else pairs > MOST_PAIRS
+def _batches(op: Any) -> int:
+    """Batches of a product, such as pairs of an example and a head."""
+    _, (left, _) = op.dimensions
+    shape = op.equation.invars[0].aval.shape
+    return math.prod(shape[axis] for axis in left)
 
 
 def _is_softmax(op: Any, maker: dict[int, Any], avals: Sequence[Any]) -> bool:

@@ -133,8 +133,7 @@ class _Program:
         buffers = self._buffers(arguments, outputs)
         found = self._with_holes(buffers)
         if not self._on_gpu:
-            primitives = [op.primitive for op in self._ops]
-            found.num_bytes += bytes_of_tables(primitives, SUMMED, CONVOLUTION)
+            found.num_bytes += self._tables()
         return found
 
     def _peak_of_body(self, jaxpr: Any, num_slices: int, num_carried: int) -> Peak:
@@ -158,7 +157,11 @@ class _Program:
             self._ops = scheduling.in_list_order(self._ops, stored, made, self._bytes)
         carried = {name for name in results[:num_carried] if name is not None}
         buffers = self._buffers(arguments, (), carried)
-        return self._sweep(buffers) if self._on_gpu else self._with_holes(buffers)
+        if self._on_gpu:
+            return self._sweep(buffers)
+        found = self._with_holes(buffers)
+        found.tables = self._tables()
+        return found
 
     def _keep_kernels(self) -> None:
         """Let an update read the copy of a kernel, whose own memory is then free before."""
@@ -388,6 +391,11 @@ class _Program:
         there = [buffer for buffer in buffers if buffer.born <= at <= buffer.dies]
         there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
+
+    def _tables(self) -> float:
+        """Bytes of tables of kernels, with those of loops, which lie there all the time."""
+        own = bytes_of_tables((op.primitive for op in self._ops), SUMMED, CONVOLUTION)
+        return own + sum(op.inner.tables for op in self._ops)
 
     def _with_holes(self, buffers: list[Buffer]) -> Peak:
         """Peak of a program, or its heap if that is larger."""

@@ -58,14 +58,19 @@ class Buffer:
 
 @dataclasses.dataclass
 class Peak:
-    """Most bytes at once, and the buffers that are alive then, the largest first."""
+    """Most bytes at once, and the buffers that are alive then, the largest first.
+
+    Attributes:
+      tables: Bytes of the tables of a TPU's kernels in a loop, which its program has besides.
+    """
 
     num_bytes: float
     buffers: list[Buffer]
+    tables: float = 0.0
 
     def plus(self, buffer: Buffer) -> "Peak":
         """The peak with one more buffer."""
-        return Peak(self.num_bytes + buffer.num_bytes, [*self.buffers, buffer])
+        return Peak(self.num_bytes + buffer.num_bytes, [*self.buffers, buffer], self.tables)
 
 
 @dataclasses.dataclass

@@ -55,6 +55,7 @@ def written(
     stored: Collection[int],
     avals: Sequence[Any],
     is_kernel: Callable[[Any], bool],
+    cycles: Mapping[str, float] = CYCLES,
 ) -> set[int]:
     """Results of elementwise ops that are written, besides those that lie in memory anyway.
 
@@ -64,8 +65,9 @@ def written(
       stored: Results that lie in memory.
       avals: Shapes of all results.
       is_kernel: Whether an op is a kernel of its own, such as a product or a sum.
+      cycles: Of an operation on an element, by primitive.
     """
-    costs = _Costs(ops, stored, avals)
+    costs = _Costs(ops, stored, avals, cycles)
     is_own = [is_kernel(op) for op in ops]
     found: set[int] = set()
     for _ in range(ROUNDS):
@@ -107,8 +109,14 @@ def _uses(
 
 
 class _Costs:
-    def __init__(self, ops: Sequence[Any], stored: Collection[int], avals: Sequence[Any]):
-        self._stored = stored
+    def __init__(
+        self,
+        ops: Sequence[Any],
+        stored: Collection[int],
+        avals: Sequence[Any],
+        cycles: Mapping[str, float],
+    ):
+        self._stored, self._cycles = stored, cycles
         self.size = [float(getattr(aval, "size", 1) or 1) for aval in avals]
         # A key of random numbers has no size of an item.
         self._width = [getattr(getattr(aval, "dtype", None), "itemsize", 8) for aval in avals]
@@ -145,10 +153,10 @@ class _Costs:
                 read[at, part] = size * self._width[at]
                 continue
             if op.primitive not in MOVES:
-                operations += size * CYCLES.get(op.primitive, OTHER_CYCLES)
+                operations += size * self._cycles.get(op.primitive, OTHER_CYCLES)
             if op.primitive == PARTS:
                 whole = self.size[op.inputs[0]] / self.size[at] * size
-                operations += whole * CYCLES["add"]
+                operations += whole * self._cycles["add"]
                 todo.append((op.inputs[0], part, whole))
                 continue
             for other in op.inputs:

@@ -229,6 +229,19 @@ def test_stacks_of_gradients_wait_for_the_sums_of_devices():
     assert peak(step, MATRIX) >= 12 * SIZE
 
 
+def test_tables_of_a_loop_lie_beside_those_of_the_program():
+    def rounds(x, count):
+        def layer(carry, _):
+            sums = [jnp.sum(carry @ (by * carry)) for by in range(count)]
+            return carry * sum(sums), None
+
+        return lax.scan(layer, x, length=2)[0].sum()
+
+    small = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    more = peak(lambda x: rounds(x, 6), small) - peak(lambda x: rounds(x, 2), small)
+    assert more == 2 * TPU_ALIGNED
+
+
 def test_kernels_of_several_results_have_tables():
     primitives = [SUMMED] * 2 + ["scan"] + ["reduce_sum"] * 5
     tables = bytes_of_tables(primitives, SUMMED, CONVOLUTION)
