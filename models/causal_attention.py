@@ -37,7 +37,7 @@ def causal_attention(
     A token sees `window` tokens, itself included (0 is no limit), of its own document in
     `documents`, int32 [batch, length] (None is one document). Consecutive query heads share one of
     fewer heads of keys and values. `sinks`, [heads], are scores that join
-    each softmax and add no value.
+    each softmax and add no value. Scores must be finite, those of tokens that are not seen too.
     """
     parts = parts_of("tokens", query.shape[1], execution)
     if parts > 1:
@@ -105,12 +105,10 @@ def _products(
 ) -> jax.Array:
     shape, group = query.shape, query.shape[2] // key.shape[2]
     scores, mixed = "bqhc,bkhc->bhqk", "bhqk,bkhc->bqhc"
-    # Behind the barrier, or else a loop over layers would hold it as large as the scores: JAX
-    # computes before a loop what does not depend on its rounds. It is added, as the gradient of a
-    # sum keeps nothing for the backward pass.
-    some = jax.lax.stop_gradient(key[:1, :1, :1, :1])
+    # Added, since JAX would make the mask of a `where` for each head before a loop over layers, and
+    # keep it for the backward pass. The barrier keeps XLA from making this one as large.
     unseen = jnp.where(mask_BxQxK[:, None], 0.0, -jnp.inf)
-    unseen, _ = jax.lax.optimization_barrier((unseen, some))
+    unseen = jax.lax.optimization_barrier(unseen)
     if group > 1:
         query, unseen = query.reshape(*shape[:2], -1, group, shape[-1]), unseen[:, None]
         scores, mixed = "bqhgc,bkhc->bhgqk", "bhgqk,bkhc->bqhgc"

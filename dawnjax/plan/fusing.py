@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dawnjax.plan import recomputing
+from dawnjax.plan.rewriting import first_place
 
 RANDOM_WORDS = "random words"
 """An op of our own: random words, of which a TPU keeps only the masks that are made of them."""
@@ -116,47 +117,53 @@ def _readers(ops: Sequence[Any]) -> dict[int, list[Any]]:
     return readers
 
 
-def with_whole_updates(ops: Sequence[Any], summed: str, avals: Sequence[Any]) -> list[Any]:
-    """Ops in which a product of an update adds to itself what alone reads it, and converts the sum.
-
-    Only the last of them lies in memory.
+def with_whole_updates(
+    ops: Sequence[Any], summed: str, avals: Sequence[Any], results: Collection[int]
+) -> list[Any]:
+    """Ops in which a product of an update, and sums and a conversion that alone read it, are one.
 
     Source: "convolution_add_fusion" in programs compiled for a v5p.
 
     Args:
       summed: Primitive of the ops that sum gradients, after which the update comes.
       avals: Shapes of all results.
+      results: Of the program, which are read besides.
     """
-    first = next((place for place, op in enumerate(ops) if op.primitive == summed), len(ops))
     readers = _readers(ops)
     dropped = set[int]()
-    for op in ops[first:]:
+    for op in ops[first_place(ops, summed) :]:
+        if op.primitive != "dot_general":
+            continue
         chain, name = [op], op.outputs[0]
-        while [reader.primitive in _AFTER for reader in readers[name]] == [True]:
+        while name not in results and [at.primitive in _AFTER for at in readers[name]] == [True]:
             chain.append(readers[name][0])
             [name] = chain[-1].outputs
-        last = chain[-1]
-        if op.primitive == "dot_general" and avals[name].size == avals[op.outputs[0]].size:
-            made = {out for other in chain for out in other.outputs}
-            last.inputs = [at for other in chain for at in other.inputs if at not in made]
-            last.primitive, last.equation = op.primitive, op.equation
-            dropped |= made - {name}
+        # A sum of several products is one with the first of them.
+        own = op.outputs[0]
+        if name == own or name in dropped or avals[name].size != avals[own].size:
+            continue
+        last, made = chain[-1], {out for other in chain for out in other.outputs}
+        last.inputs = [at for other in chain for at in other.inputs if at not in made]
+        last.primitive, last.equation = op.primitive, op.equation
+        dropped |= made - {name}
     return [op for op in ops if dropped.isdisjoint(op.outputs)]
 
 
-def stacked_gradients(ops: Sequence[Any], summed: str, joined: str) -> set[int]:
+def stacked_gradients(
+    ops: Sequence[Any], summed: str, joined: str, avals: Sequence[Any]
+) -> set[int]:
     """Gradients that an update stacks for its products, and has in the layout of the stack.
 
-    They, or what is made of them in that layout, lie in memory until the update copies them.
+    They, or what is made of them in that layout, lie in memory until the end of the update.
 
     Args:
       summed: Primitive of the ops that sum gradients.
       joined: Primitive of the ops that stack.
+      avals: Shapes of all results.
     """
     maker = {name: op for op in ops for name in op.outputs}
-    first = next((place for place, op in enumerate(ops) if op.primitive == summed), len(ops))
-    stacks = (op for op in ops[first:] if op.primitive == joined and len(op.inputs) > 1)
-    todo = [name for op in stacks for name in op.inputs]
+    stacks = [op for op in ops[first_place(ops, summed) :] if op.primitive == joined]
+    todo = [name for op in stacks for name in op.inputs if len(op.inputs) > 1]
     found, seen = set[int](), set[int]()
     while todo:
         name = todo.pop()
@@ -165,6 +172,7 @@ def stacked_gradients(ops: Sequence[Any], summed: str, joined: str) -> set[int]:
         seen.add(name)
         if maker[name].primitive == summed:
             found.add(name)
-        else:
-            todo += maker[name].inputs
+        else:  # and not by numbers, such as a norm of all gradients
+            many = (at for at in maker[name].inputs if getattr(avals[at], "size", 1) > 1)
+            todo += (at for at in many if maker[name].primitive != "reduce_sum")
     return found

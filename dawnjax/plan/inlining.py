@@ -47,8 +47,7 @@ class Inlining:
       written: Arrays that lie in memory besides the results of kernels.
       forms: Padded shapes of arrays that lie otherwise than in `tiles`.
       expansions: Rows that a product has once for each group, by the rows.
-      tables: Copies of arguments with their rows one after another, by the arguments.
-      of_loops: Results of loops.
+      tables: Copies of arguments with their rows one after another, by arguments and shapes.
     """
 
     def __init__(self, whole: Size, on_gpu: bool, peak_of_body: Callable[[Any, int, int], Peak]):
@@ -59,13 +58,13 @@ class Inlining:
         self.written: set[int] = set()
         self.forms: dict[int, Shape] = {}
         self.expansions: dict[int, int] = {}
-        self.tables: dict[int, int] = {}
-        self.of_loops: set[int] = set()
+        self.tables: dict[tuple[int, Shape], int] = {}
         self._before_barrier: dict[int, int] = {}
         self._converted: dict[int, int] = {}
         self._known: dict[Any, list[int]] = {}
         self._columns: dict[int, int] = {}
         self._arguments: set[int] = set()
+        self._of_loops: set[int] = set()
 
     def program(self, jaxpr: Any) -> tuple[set[int], _Operands]:
         """Append the ops of a whole program; returns its arguments and its results."""
@@ -113,7 +112,7 @@ class Inlining:
         primitive = eqn.primitive.name
         if primitive in _SAME and None not in operands:
             return operands
-        if operands[:1] and operands[0] in self.of_loops and is_reshape(eqn):
+        if operands[:1] and operands[0] in self._of_loops and is_reshape(eqn):
             return operands  # others share a kernel, whose table counts (`bytes_of_tables`)
         if primitive == "optimization_barrier":
             return [None if name is None else self._behind_barrier(name) for name in operands]
@@ -172,7 +171,7 @@ class Inlining:
         if primitive == _CONVERTED and inputs:
             self._converted[outputs[0]] = inputs[0]
         if primitive in LOOPS:
-            self.of_loops.update(outputs)
+            self._of_loops.update(outputs)
         carried = [operands[place] for place in carried_places(eqn)]
         if primitive == "scan" and not self._on_gpu:
             for stack in outputs[len(carried) :]:
@@ -209,7 +208,7 @@ class Inlining:
             self.kernels[kernel] = self.kernels[kernel] or self._copy(kernel, "kernel")
             inputs[-1] = self.kernels[kernel]
         if not self._on_gpu and eqn.primitive.name == "gather" and inputs[0] in self._arguments:
-            inputs[0] = self._in_rows(inputs[0])
+            inputs[0] = self._in_rows(inputs[0], eqn.invars[0].aval)
         if kind == NAMED and eqn.primitive.name in ("gather", "pad"):
             # What it takes from lies in memory; a conversion of that waits for the rows.
             self.written |= {*inputs[:1]} - {*self._converted}
@@ -224,16 +223,20 @@ class Inlining:
         self.ops.append(Op(COPY, [name], [copy], label))
         return copy
 
-    def _in_rows(self, table: int) -> int:
-        """A table's rows one after another, for all gathers; itself where it lies so."""
-        aval = self.avals[table]
+    def _in_rows(self, table: int, aval: Any) -> int:
+        """A table's rows one after another, for all gathers; itself where it lies so.
+
+        Args:
+          aval: The table as it is gathered from, which may be reshaped.
+        """
         rows = form_of_table(aval.shape)
         if self._whole(rows, aval.dtype) <= self._whole(aval.shape, aval.dtype):
             return table
-        if table not in self.tables:
-            self.tables[table] = self._copy(table, "rows of a table")
-            self.forms[self.tables[table]] = rows
-        return self.tables[table]
+        key = table, aval.shape
+        if key not in self.tables:
+            self.tables[key] = self._copy(table, "rows of a table")
+            self.forms[self.tables[key]] = rows
+        return self.tables[key]
 
     def _in_columns(self, images: int, form: Shape) -> int:
         """What the gradient of a kernel reads of images, made as soon as they are there.

@@ -1,6 +1,7 @@
 """Bytes that a traced program holds at once, without compiling it.
 
-The program's order is JAX's, and XLA's fusion is modelled by three rules:
+The program's order is JAX's but for what `scheduling.py` and `rewriting.py` move, and XLA's fusion
+is modelled by three rules:
 
 - results of products, convolutions, loops and sums lie in memory, and so does what goes through a
   barrier, and each operand of a loop or, on a GPU, of a product or convolution;
@@ -128,8 +129,8 @@ class _Program:
             self._ops = rewriting.gradients_last(self._ops, SUMMED, *kinds, exchanges)
         else:
             self._ops = scheduling.with_late_tables(self._ops, self._arrays.tables.values())
-            self._ops = fusing.with_whole_updates(self._ops, SUMMED, self._avals)
-            self._ops = scheduling.with_late_sums(self._ops, self._arrays.of_loops)
+            self._ops = fusing.with_whole_updates(self._ops, SUMMED, self._avals, outputs)
+            self._ops = scheduling.with_late_sums(self._ops)
         buffers = self._buffers(arguments, outputs)
         found = self._with_holes(buffers)
         if not self._on_gpu:
@@ -187,7 +188,7 @@ class _Program:
     def _gradients(self) -> set[int]:
         """Results of which a device may keep a part: gradients, and what comes of them."""
         summed = [place for place, op in enumerate(self._ops) if op.primitive == SUMMED]
-        first = min(summed, default=len(self._ops))
+        first = rewriting.first_place(self._ops, SUMMED)
         found = {name for op in self._ops[first:] for name in op.outputs}
         found |= {name for place in summed for name in self._ops[place].inputs}
         for op in reversed(self._ops[:first]):
@@ -236,7 +237,7 @@ class _Program:
         maker, dies = lives.maker, lives.dies
         dies |= dict.fromkeys(lives.stored.intersection(carried), len(self._ops))
         if not self._on_gpu:
-            late = fusing.stacked_gradients(self._ops, SUMMED, NAMED)
+            late = fusing.stacked_gradients(self._ops, SUMMED, NAMED, self._avals)
             dies |= dict.fromkeys(late.intersection(lives.stored), len(self._ops))
         self._write_over(lives)
         born = {name: place for name, (place, _) in maker.items()}

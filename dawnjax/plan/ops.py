@@ -17,8 +17,8 @@ NAMED = "stored"
 """An op of our own: a result that lies in memory, whatever makes it."""
 
 COPY = "copy_of_argument"
-"""An op of our own: a part of a stack that a loop takes in one round, a kernel laid out anew, or
-rows for each group of a product."""
+"""An op of our own: a part of a stack that a loop takes in one round, a kernel laid out anew, rows
+of a table, or rows for each group of a product."""
 
 CONVOLUTION = "conv_general_dilated"
 

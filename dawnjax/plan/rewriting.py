@@ -36,6 +36,11 @@ def pack(ops: Sequence[Any], summed: str, size: Callable[[int], float], most: fl
             op.inner.num_bytes = min(small, most) - num_bytes
 
 
+def first_place(ops: Sequence[Any], primitive: str) -> int:
+    """Place of the first op of a primitive; behind all ops where there is none."""
+    return next((place for place, op in enumerate(ops) if op.primitive == primitive), len(ops))
+
+
 def joined_scatters(ops: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     """Ops with one scatter for a sum of two, such as of the gradient of a table that is read twice.
 

@@ -1,17 +1,20 @@
 """The order in which a TPU runs the ops of a program.
 
-XLA takes, of three orders, that in which the least memory is alive. Here loops over layers run in
-the order of its list scheduler, and a whole program in JAX's own, with what is known to come late.
+XLA takes, of three orders, that in which the least memory is alive by its own count. Here loops
+over layers run in the order of its list scheduler, and a whole program in JAX's, with what is known
+to come late.
 
 Source: programs compiled for a v5p, beside what is named below.
 """
 
 import collections
+import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dawnjax.plan.ops import COPY, NAMED, SUMMED, is_kernel
 from dawnjax.plan.recomputing import MOVES
+from dawnjax.plan.rewriting import first_place
 
 _Reads = dict[int, frozenset[int]]
 """Of ops that write, by their places: arrays in memory of which their operands are computed."""
@@ -37,7 +40,7 @@ def in_list_order(
     makers = {name: place for place, op in enumerate(ops) for name in op.outputs}
     reads, roots = _reads(ops, stored, makers)
     kept = {root for name in results for root in roots.get(name, ())}
-    order = _greedy(ops, reads, makers, kept, size)
+    order = _greedy(ops, reads, kept, size)
     done: set[int] = set()
     found: list[Any] = []
     todo = [*reversed(order)]
@@ -72,7 +75,6 @@ def _reads(
 def _greedy(
     ops: Sequence[Any],
     reads: _Reads,
-    makers: Mapping[int, int],
     kept: Collection[int],
     size: Callable[[int], float],
 ) -> list[int]:
@@ -84,29 +86,40 @@ def _greedy(
     for place, names in reads.items():
         for name in names:
             readers[name].append(place)
+    keys: dict[int, tuple[float, int, int]] = {}  # of the ops that could come next
+    heap: list[tuple[float, int, int]] = []
 
-    def freed(place: int) -> tuple[float, int, int]:
-        found = sum(size(name) for name in reads[place] if left[name] == 1)
-        outputs = ops[place].outputs
-        after = {reader for name in outputs for reader in readers[name]}
-        return found - sum(map(size, outputs)), len(after), -place
+    def make_ready(place: int) -> None:
+        freed = sum(size(name) for name in reads[place] if left[name] == 1)
+        made = sum(map(size, ops[place].outputs))
+        after = {reader for name in ops[place].outputs for reader in readers[name]}
+        keys[place] = made - freed, -len(after), place
+        heapq.heappush(heap, keys[place])
 
-    ready = {place for place, count in waits.items() if not count}
+    for place, count in waits.items():
+        if not count:
+            make_ready(place)
     order = []
-    while ready:
-        place = max(ready, key=freed)
-        ready.remove(place)
+    while heap:
+        key = heapq.heappop(heap)
+        place = key[-1]
+        if keys.get(place) != key:
+            continue  # it has come, or frees more by now
+        del keys[place]
         order.append(place)
         left.subtract(reads[place])
-        for reader in (reader for name in ops[place].outputs for reader in readers[name]):
+        alone = (name for name in reads[place] if left[name] == 1)
+        for reader in [at for name in alone for at in readers[name] if at in keys]:
+            make_ready(reader)
+        for reader in (at for name in ops[place].outputs for at in readers[name]):
             waits[reader] -= 1
             if not waits[reader]:
-                ready.add(reader)
+                make_ready(reader)
     return order
 
 
 def with_late_tables(ops: Sequence[Any], tables: Collection[int]) -> list[Any]:
-    """Ops in which rows are gathered of copies of tables just before the first kernel reads them.
+    """Gather rows of copied tables just before the first kernel that reads them.
 
     Args:
       tables: The copies.
@@ -130,19 +143,28 @@ def with_late_tables(ops: Sequence[Any], tables: Collection[int]) -> list[Any]:
     return found
 
 
-def with_late_sums(ops: Sequence[Any], stacks: Collection[int]) -> list[Any]:
+def with_late_sums(ops: Sequence[Any]) -> list[Any]:
     """Ops in which sums over what loops stacked come just before devices sum gradients.
 
-    So a stack of gradients, of which a bias has its own, waits for the end of the backward pass.
+    So a stack of gradients, of which a bias has its own, waits for the end of the backward pass. A
+    sum that another kernel needs does not wait.
     """
-    first = next((place for place, op in enumerate(ops) if op.primitive == SUMMED), 0)
-    moved, late = {*stacks}, list[Any]()
-    for op in ops[:first]:
+    first = first_place(ops, SUMMED)
+    if first == len(ops):
+        return [*ops]
+    moved = {name for op in ops if op.primitive == "scan" for name in op.outputs[op.num_carried :]}
+    sums = set[int]()
+    for place, op in enumerate(ops[:first]):
         is_sum = op.primitive == "reduce_sum"
         if (is_sum or op.primitive in MOVES) and op.inputs and moved.issuperset(op.inputs):
             moved |= {*op.outputs}
-            late += [op] if is_sum else []
-    others = (op for op in ops[:first] if is_kernel(op) and op.primitive != "reduce_sum")
-    read = {name for op in others for name in op.inputs}
-    late = [op for op in late if read.isdisjoint(op.outputs)]
-    return [*(op for op in ops[:first] if op not in late), *late, *ops[first:]]
+            sums |= {place} if is_sum else set()
+    needed, late = set[int](), set[int]()
+    for place in reversed(range(first)):
+        op = ops[place]
+        if place in sums and needed.isdisjoint(op.outputs):
+            late.add(place)
+        elif is_kernel(op) or not needed.isdisjoint(op.outputs):
+            needed |= {*op.inputs}
+    order = sorted(range(first), key=late.__contains__)
+    return [*(ops[place] for place in order), *ops[first:]]

@@ -159,6 +159,40 @@ def test_a_product_of_an_update_adds_and_converts_in_its_kernel():
     assert peak(step, MATRIX) == pytest.approx(2 * SIZE, abs=SMALL)
 
 
+def test_sums_and_results_of_an_update_keep_their_products():
+    def step(is_result):
+        def update(weight):
+            gradient = checkpoint_name(weight @ weight, GRADIENT).astype(jnp.bfloat16)
+            products = [gradient @ gradient, gradient @ gradient.T, gradient.T @ gradient]
+            jax.debug.callback(print, gradient[0, 0])  # an op without outputs
+            made = (products[0] + products[1] + products[2]).astype(jnp.float32)
+            return [jnp.sum(jnp.sin(made[:half])) for half in (256, 512)], (
+                products[0] if is_result else 0
+            )
+
+        return update
+
+    # Beside the gradient and the sum lie two products of two bytes a value.
+    assert peak(step(False), MATRIX) == pytest.approx((2 + 1) * SIZE, abs=SMALL)
+    # One that is a result has its own memory, and is not made in the sum's kernel.
+    assert peak(step(True), MATRIX) == pytest.approx((2 + 0.5) * SIZE, abs=SMALL)
+
+
+def test_a_norm_of_all_gradients_lets_none_wait_but_those_that_are_stacked():
+    def step(weights, others):
+        gradients = [checkpoint_name(w @ w, GRADIENT) for w in (*weights, *others)]
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(one)) for one in gradients))
+        update = jnp.stack([one / norm for one in gradients[:2]]).astype(jnp.bfloat16)
+        for _ in range(2):
+            update = jnp.einsum("bij,bjk->bik", update, update)
+        return [jnp.sum(jnp.sin(part)) for part in update]
+
+    few, many = (peak(step, [MATRIX] * 2, [MATRIX] * count) for count in (1, 4))
+    # At most all gradients lie there at once, and not beside the stack and its products.
+    assert many == pytest.approx(6 * SIZE, rel=0.1)
+    assert few == pytest.approx((2 + 2 + 1) * SIZE, rel=0.1)
+
+
 def test_gradients_that_an_update_stacks_wait_for_it():
     def step(weights):
         gradients = [checkpoint_name(weight @ weight, GRADIENT) for weight in weights]

@@ -64,13 +64,19 @@ def test_rows_of_a_copied_table_are_gathered_where_a_kernel_reads_them():
     assert names(with_late_tables(ops, set())) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("primitive", "order"), [("reduce_sum", [3, 1, 2]), ("sin", [1, 3, 2])])
-def test_sums_of_what_a_loop_stacked_wait_for_the_sums_of_devices(primitive, order):
-    ops = [op(primitive, [0], [1]), op("dot_general", [0], [3]), op(SUMMED, [1], [2])]
-    assert names(with_late_sums(ops, {0})) == order
-    # A product that reads the sum cannot wait.
-    ops[1].inputs.append(1)
-    assert names(with_late_sums(ops, {0})) == [1, 3, 2]
+def test_sums_of_what_a_loop_stacked_wait_for_the_sums_of_devices():
+    loop, product = op("scan", [9], [7, 0]), op("dot_general", [0], [3])
+    loop.num_carried = 1
+    ops = [loop, op("reduce_sum", [0], [1]), product, op(SUMMED, [1], [2])]
+    assert names(with_late_sums(ops)) == [7, 3, 1, 2]
+    # Without a gradient there is nothing to wait for, nor do other ops or sums of carries.
+    assert names(with_late_sums(ops[:-1])) == [7, 1, 3]
+    assert names(with_late_sums([loop, op("sin", [0], [1]), *ops[2:]])) == [7, 1, 3, 2]
+    assert names(with_late_sums([loop, op("reduce_sum", [7], [1]), *ops[2:]])) == [7, 1, 3, 2]
+    # A sum that a product needs, if only through others, cannot wait.
+    product.inputs.append(4)
+    needed = [*ops[:2], op("sin", [1], [4]), *ops[2:]]
+    assert names(with_late_sums(needed)) == [7, 1, 4, 3, 2]
 
 
 def test_a_layer_runs_so_that_little_is_alive():
