@@ -182,6 +182,7 @@ def test_files_of_another_kind_are_one_line(name, content, words, run_of, tmp_pa
 def test_wrong_use_is_one_line(run_of, tmp_path, capsys):
     run = str(run_of("classification"))
     (tmp_path / "empty").mkdir()
+    capsys.readouterr()  # what the run wrote, where this test is the first that asks for it
     for argv, words in (
         ([], "no run directory given"),
         ([run], "--from is missing"),
