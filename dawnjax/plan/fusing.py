@@ -100,9 +100,8 @@ def sums_of(
     readers = _readers(ops)
     found = set[int]()
     for own in (op.outputs[0] for op in ops if op.primitive == maker):
-        name = own
-        while name not in results and [op.primitive in _ADDS for op in readers[name]] == [True]:
-            [name] = readers[name][0].outputs
+        chain = _only_readers(own, readers, results, _ADDS)
+        name = chain[-1].outputs[0] if chain else own
         if name != own and avals[name].size == avals[own].size:
             found.add(name)
     return found
@@ -115,6 +114,20 @@ def _readers(ops: Sequence[Any]) -> dict[int, list[Any]]:
         for name in {*op.inputs}:
             readers[name].append(op)
     return readers
+
+
+def _only_readers(
+    name: int,
+    readers: dict[int, list[Any]],
+    results: Collection[int],
+    primitives: Collection[str],
+) -> list[Any]:
+    """Ops one after another, each the only one that reads what is before it."""
+    found = list[Any]()
+    while name not in results and [op.primitive in primitives for op in readers[name]] == [True]:
+        found.append(readers[name][0])
+        [name] = found[-1].outputs
+    return found
 
 
 def with_whole_updates(
@@ -134,12 +147,10 @@ def with_whole_updates(
     for op in ops[first_place(ops, summed) :]:
         if op.primitive != "dot_general":
             continue
-        chain, name = [op], op.outputs[0]
-        while name not in results and [at.primitive in _AFTER for at in readers[name]] == [True]:
-            chain.append(readers[name][0])
-            [name] = chain[-1].outputs
+        [own] = op.outputs
+        chain = [op, *_only_readers(own, readers, results, _AFTER)]
+        [name] = chain[-1].outputs
         # A sum of several products is one with the first of them.
-        own = op.outputs[0]
         if name == own or name in dropped or avals[name].size != avals[own].size:
             continue
         last, made = chain[-1], {out for other in chain for out in other.outputs}
