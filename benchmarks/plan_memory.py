@@ -53,6 +53,9 @@ def main() -> int:
         row = _row(experiment, arguments.on)
         if arguments.predict_only:
             earlier = rows[experiment]
+            if "reason" in row and "xla" in earlier:
+                print(f"{experiment}: row left as it was: {row['reason']}", file=sys.stderr)
+                continue
             same = earlier.get("stage") == row.get("stage")
             kept = ("xla", "reason") if same else ()
             row = {name: earlier[name] for name in kept if name in earlier} | row
@@ -122,7 +125,10 @@ def _of_compiler(row: dict[str, Any]) -> dict[str, Any]:
         answer = compiled.answer_of_compiler(argv, parse_system(row["system"]), part=row["stage"])
     except RunError as error:
         return {"reason": str(error)}
-    return answer if "reason" in answer else {"xla": {"num_bytes": answer["memory_bytes"]}}
+    if "reason" in answer:
+        return answer
+    extract = {"num_bytes": answer["memory_bytes"], "recomputed": answer.get("recomputed", 0)}
+    return {"xla": extract}
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def plan_memory_cells(row: Record) -> list[str]:
     last = f"not compiled: {row.get('reason', 'not tried')}"
     if all(sides):
         last = f"{sides[0]['num_bytes'] / sides[1]['num_bytes']:.2f}"
+        last += ", XLA computes again" if sides[1].get("recomputed") else ""
     flags = " ".join(row.get("flags", ()))
     return [f"`{row['experiment']}`", row.get("system", ""), flags, *sizes, last]
 

@@ -110,6 +110,7 @@ def _check(extract: Extract) -> None:
         known = 0 <= exchange.num_bytes < _MOST and 0 <= exchange.runs < _MOST
         _require(known and 1 <= size < _MOST and 1 <= stride < _MOST, "an exchange", exchange)
     _require(0 <= extract.memory_bytes < _MOST, "memory_bytes", extract.memory_bytes)
+    _require(0 <= extract.recomputed < _MOST, "recomputed", extract.recomputed)
 
 
 def _is_plain(text: str) -> bool:

@@ -13,6 +13,9 @@ from dawnjax.profile.program import Program
 
 BINS_PER_OCTAVE = 4
 
+_RECOMPUTED = ".remat"
+"""In the names of what XLA computes again. Source: XLA, `HloRematerialization`."""
+
 
 class Work(NamedTuple):
     """Ops of one kind and intensity, on one device; a row of a file.
@@ -53,11 +56,18 @@ class Exchange(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extract:
-    """Extract of a program on one device; `memory_bytes` is its peak, without its code."""
+    """Extract of a program on one device.
+
+    Attributes:
+      memory_bytes: Its peak, without its code.
+      recomputed: Number of kernel launches, collectives included, that XLA added so that the
+        program fits: they compute again what it would else have kept.
+    """
 
     work: tuple[Work, ...]
     exchanges: tuple[Exchange, ...]
     memory_bytes: int
+    recomputed: int = 0
 
     @property
     def flops(self) -> float:
@@ -108,4 +118,5 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
             if size > 1
         ),
         memory_bytes=memory_bytes,
+        recomputed=sum(int(op.runs) for op in program.ops.values() if _RECOMPUTED in op.name),
     )

@@ -153,7 +153,10 @@ def _factors(known: Sequence[tuple[Fit, Any]]) -> str:
 def _too_large(row: Fit) -> str:
     batch = row.largest_batch
     fits = f"about {batch:,} does" if batch else "nor does the smallest"
-    return f"{row.system} batch {row.global_batch:,}: it does not fit, {fits}"
+    line = f"{row.system} batch {row.global_batch:,}: it does not fit, {fits}"
+    if parse_system(row.system).accelerator.device.platform == "tpu":
+        line += "; XLA may compute arrays again so that it does, which takes time"
+    return line
 
 
 _MORE = {

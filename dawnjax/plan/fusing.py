@@ -28,6 +28,12 @@ _CYCLES = recomputing.CYCLES | {"erf": 10 * (3 + 7) + 19 + 4 * 3}
 MOST_PAIRS = 64
 """Batches of a product that computes a softmax where it reads it: 48 do, 96 do not."""
 
+MOST_WEIGHTS = 2**24
+"""Weights of such a softmax in one batch, where the matrix unit is wide: twice as many are written.
+
+Source: programs compiled for a v6e.
+"""
+
 
 def written(
     ops: Sequence[Any],
@@ -39,8 +45,8 @@ def written(
     """Results of elementwise ops that a TPU writes, besides those that lie in memory anyway.
 
     Comparisons are computed again, but those with random words are not. Of what XLA writes on a GPU
-    a TPU writes the rest, and a softmax for products of many pairs of an example and a head, unless
-    its matrix unit is wide.
+    a TPU writes the rest, and a softmax for products of many pairs of an example and a head, or if
+    its matrix unit is wide, of many weights for a pair.
 
     Args:
       stored: Results that lie in memory.
@@ -58,9 +64,13 @@ def written(
             found |= {*op.outputs}
         elif is_drawn or op.primitive == RANDOM_WORDS:
             random |= {*op.outputs}
-        if not is_wide and op.dimensions is not None and _batches(op) > MOST_PAIRS:
+        if op.dimensions is not None:
+            batches = _batches(op)
             made = (maker[name] for name in op.inputs if name in maker)
-            found |= {name for op in made for name in op.outputs if _is_softmax(op, maker, avals)}
+            softmax = {name for op in made for name in op.outputs if _is_softmax(op, maker, avals)}
+            if is_wide:
+                softmax = {name for name in softmax if avals[name].size > MOST_WEIGHTS * batches}
+            found |= softmax if is_wide or batches > MOST_PAIRS else set()
     return found - {*stored}
 
 

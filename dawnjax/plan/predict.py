@@ -347,6 +347,11 @@ def _notes(
     if efficiency.octaves_outside(system.num_devices):
         sizes = f"{min(efficiency.sizes):,} to {max(efficiency.sizes):,}"
         notes.append(f"observed systems have {sizes} devices: the step's interval is widened")
+    if count := programs.stages[-1].train.recomputed:
+        notes.append(
+            f"to fit, XLA runs {count:,} kernels of a step again: a smaller batch may take less time "
+            "for each example"
+        )
     for caution in (needs_larger_share, lacks_code):
         if note := caution(programs.memory_bytes, system.accelerator.device):
             notes.append(note)

@@ -128,6 +128,19 @@ def test_a_program_that_does_not_fit_names_groups_that_straddle_devices(monkeypa
 
 
 @pytest.mark.compiles
+def test_a_program_that_xla_made_fit_says_so(monkeypatch, capsys):
+    answer = json.loads(EXTRACTS.read_text())["programs"]["80 x DGX-1 resnet"]
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v100:640", "--epochs=60"]
+    line = "XLA runs 1,036 kernels of a step again"
+    assert main(command) == 0
+    assert line not in capsys.readouterr().out
+    answer["stages"][0]["train"]["recomputed"] = 1036
+    assert main(command) == 0
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.compiles
 def test_json_has_no_infinity(monkeypatch, capsys):
     answer = json.loads(EXTRACTS.read_text())["programs"]["tpu v3-8 resnet"]
     answer["stages"][0]["train"]["work"][0][1] = 1e29

@@ -194,6 +194,12 @@ def test_an_extract_sums_what_the_program_does():
     assert records.decode(json.dumps(records.plain(kept)), extract.Extract) == kept
 
 
+def test_an_extract_counts_what_xla_computes_again():
+    assert extract.extract_of(analyze(HLO), 123).recomputed == 0
+    again = HLO.replace("%double", "%double.remat").replace("%sum", "%sum.remat2")
+    assert extract.extract_of(analyze(again), 123).recomputed == 2
+
+
 def test_products_of_uneven_rows_take_longer_on_tensor_cores_alone():
     apart = analyze(HLO.replace("256", "255"))
     kept = [row for row in extract.extract_of(apart, 123).work if row.dtype]
