@@ -17,6 +17,7 @@ from typing import IO
 
 from dawnjax.cluster import children, launched, stop_signals
 from dawnjax.cluster.children import Child
+from dawnjax.cluster.jax_platforms import NVIDIA_FILES
 from dawnjax.errors import ConfigError, ExitStatus
 
 _POLL_SECONDS = 0.05
@@ -206,15 +207,14 @@ def _platforms(platform: str, environment: Mapping[str, str]) -> str:
 def refuse_missing_gpu(platform: str) -> None:
     """Refuse the platform `gpu` without an NVIDIA GPU, where JAX would silently take the CPU.
 
-    Source: jax/_src/hardware_utils.py, has_visible_nvidia_gpu. JAX itself refuses a missing TPU.
+    JAX itself refuses a missing TPU.
     """
     if platform != "gpu" or "cuda" not in _platforms(platform, os.environ).split(","):
         return
-    files = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
-    if not any(map(os.path.exists, files)):
+    if not any(map(os.path.exists, NVIDIA_FILES)):
         raise ConfigError(
-            f"--platform=gpu, but this machine shows no NVIDIA GPU: no {', '.join(files)}; look at "
-            "its driver or container, or take --platform=cpu"
+            f"--platform=gpu, but this machine shows no NVIDIA GPU: no {', '.join(NVIDIA_FILES)}; "
+            "look at its driver or container, or take --platform=cpu"
         )
 
 

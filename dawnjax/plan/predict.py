@@ -349,8 +349,8 @@ def _notes(
         notes.append(f"observed systems have {sizes} devices: the step's interval is widened")
     if count := programs.stages[-1].train.recomputed:
         notes.append(
-            f"to fit, XLA runs {count:,} kernels of a step again: a smaller batch may take less time "
-            "for each example"
+            f"to fit, XLA runs {count:,} kernels of a step again: a smaller batch may take less "
+            "time for each example"
         )
     for caution in (needs_larger_share, lacks_code):
         if note := caution(programs.memory_bytes, system.accelerator.device):
