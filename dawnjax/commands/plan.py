@@ -249,6 +249,7 @@ def _planned(
     calibration: "Calibration | None",
 ) -> list[Planned]:
     from dawnjax.plan.compiling import AT_ONCE, Compiling
+    from dawnjax.plan.fits import smaller_batch
     from dawnjax.plan.predict import DOES_NOT_FIT
 
     missing = sum(not compiled.is_kept(job.identity, job.system) for job in jobs)
@@ -264,8 +265,10 @@ def _planned(
         except (RunError, ConfigError) as error:
             reason = str(error)
             # Only a program that was compiled can be too large, so that the mesh is right.
-            if reason.startswith(DOES_NOT_FIT) and (why := _straddling(request, system, batch)):
-                reason = f"{reason}. {why}"
+            if reason.startswith(DOES_NOT_FIT):
+                reason += smaller_batch(request, system, batch)
+                if why := _straddling(request, system, batch):
+                    reason = f"{reason}. {why}"
             return Planned(system.name, system.num_devices, batch, None, reason)
         return Planned(system.name, system.num_devices, batch, prediction)
 

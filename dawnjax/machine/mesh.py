@@ -39,20 +39,7 @@ def all_devices() -> list[Any]:
 
 def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
     """Mesh over all devices, those of process 0 first; ConfigError if the axes do not fit them."""
-    others = [getattr(shape, axis) for axis in AXES[1:]]
-    if min(others) < 1 or shape.data < 0:
-        raise ConfigError(f"mesh {shape} has an axis below 1 (mesh.data=0 takes all that is left)")
-    sizes = (shape.data or len(devices) // math.prod(others), *others)
-    if math.prod(sizes) != len(devices):
-        # Axes of size 1 say nothing, but for those that every mesh is given by.
-        named = [
-            f"mesh.{axis}={size}"
-            for axis, size in zip(AXES, sizes, strict=True)
-            if size != 1 or axis in ("data", "fsdp", "model")
-        ]
-        raise ConfigError(
-            f"{' x '.join(named)} is {math.prod(sizes)}, but there are {len(devices)} devices"
-        )
+    sizes = [*shape.sizes(len(devices)).values()]
     # The compiler propagates shardings from the step's arguments; explicit axes would put them into
     # every type.
     types = (AxisType.Auto,) * len(AXES)

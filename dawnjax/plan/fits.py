@@ -91,6 +91,15 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
     return rows
 
 
+def smaller_batch(request: "Request", system: System, batch: int) -> str:
+    """Part of a line on a batch that did not fit when compiled: about the largest that does."""
+    [row] = fits(request, [system], [batch])
+    if row.largest_batch is None:  # by the estimate it fits, or nothing is known
+        return ""
+    found = f"about {row.largest_batch:,}" if row.largest_batch else "not even the smallest"
+    return f"; by the estimate of --memory {found} fits"
+
+
 def to_json(row: Fit) -> dict[str, Any]:
     fields = dataclasses.asdict(row)
     if row.memory:

@@ -100,7 +100,7 @@ def step_memory(
 def memory_of_stage(
     stage: Experiment, spec: Any, shape: MeshShape, system: System, shards_update: bool
 ) -> Memory:
-    sizes = _mesh_sizes(shape, system.num_devices)
+    sizes = shape.sizes(system.num_devices)
     shards = shape.batch_shards(system.num_devices)
     if stage.global_batch_size % shards:
         raise ConfigError(
@@ -198,20 +198,6 @@ class _Split:
 
 def _names(axes: Any) -> tuple[str, ...]:
     return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
-
-
-def _mesh_sizes(shape: MeshShape, num_devices: int) -> dict[str, int]:
-    """Size of each axis; ConfigError where they do not divide the devices."""
-    sizes = dataclasses.asdict(shape)
-    others = math.prod(size for name, size in sizes.items() if name != "data")
-    sizes["data"] = sizes["data"] or num_devices // others
-    if sizes["data"] * others != num_devices:
-        named = " x ".join(f"mesh.{name}={size}" for name, size in sizes.items() if size != 1)
-        raise ConfigError(
-            f"{named or 'the mesh'} is {sizes['data'] * others}, but there are {num_devices} "
-            "devices"
-        )
-    return sizes
 
 
 def _local_recipe(

@@ -10,12 +10,17 @@ from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.plan import compiled
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
 from dawnjax.plan.fits import ERROR, TPU_ERROR, Fit
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
-from dawnjax.plan.observations import observations, observed_programs
+from dawnjax.plan.observations import EXTRACTS, observations, observed_programs
 from dawnjax.plan.systems import parse_system
+
+
+def needs(size):
+    return Memory(parameters=size, optimizer=0, averages=0, inputs=0, results=0, tensors=())
 
 
 @pytest.mark.compiles
@@ -57,20 +62,12 @@ def test_fsdp_splits_the_state():
     ],
 )
 def test_an_estimate_near_the_limit_is_close(system, size, verdict):
-    memory = Memory(
-        parameters=size,
-        optimizer=0,
-        averages=0,
-        inputs=0,
-        results=0,
-        tensors=(),
-    )
     fit = Fit(
         system=system,
         num_devices=8,
         global_batch=64,
         limit_bytes=80 * 10**9,
-        memory=memory,
+        memory=needs(size),
     )
     assert fit.verdict == verdict
 
@@ -97,16 +94,36 @@ def test_a_batch_that_does_not_fit_names_about_the_largest_that_does():
     spec, _ = spec_of(request.experiment.data)
     step = (spec, request.options.mesh, parse_system("h100:8"))
     large = dataclasses.replace(request.experiment, global_batch_size=512)
-    needs = step_memory(large, *step)
+    own = step_memory(large, *step)
     half = step_memory(dataclasses.replace(large, global_batch_size=256), *step)
-    found = largest_batch(large, *step, False, half.num_bytes, needs)
+    found = largest_batch(large, *step, False, half.num_bytes, own)
     assert found == pytest.approx(256, rel=0.15) and found % 8 == 0
-    assert largest_batch(large, *step, False, 1e5, needs) == 0
+    assert largest_batch(large, *step, False, 1e5, own) == 0
     # A split update saves memory at any batch.
-    needs = step_memory(large, *step, True)
+    own = step_memory(large, *step, True)
     half = step_memory(dataclasses.replace(large, global_batch_size=256), *step, True)
-    found = largest_batch(large, *step, True, half.num_bytes, needs)
+    found = largest_batch(large, *step, True, half.num_bytes, own)
     assert found == pytest.approx(256, rel=0.15)
+
+
+@pytest.mark.compiles
+def test_a_compiled_program_that_does_not_fit_names_a_batch_that_does(monkeypatch, capsys):
+    answer = json.loads(EXTRACTS.read_text())["programs"]["DGX-1 resnet"]
+    answer["stages"][0]["train"]["memory_bytes"] = 2**37
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+    command = ["plan", "digits", "--on=v5e:1", "--global_batch_size=512"]
+    assert main(command) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.endswith("use more devices or a smaller --global_batch_size")  # it fits by shapes
+    monkeypatch.setattr(memory_module, "step_memory", lambda *_: needs(1e12))
+    monkeypatch.setattr(memory_module, "largest_batch", lambda *_: 384)
+    assert main(command) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.endswith("; by the estimate of --memory about 384 fits")
+    monkeypatch.setattr(memory_module, "largest_batch", lambda *_: 0)
+    assert main(command) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.endswith("; by the estimate of --memory not even the smallest fits")
 
 
 @pytest.mark.compiles
