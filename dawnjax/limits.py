@@ -42,8 +42,7 @@ FractionAboveZero = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in
 Counts = Annotated[
     tuple[int, ...],
     Limit(
-        lambda values: bool(values) and min(values) >= 1,
-        "name one value or more, each 1 or more",
+        lambda values: bool(values) and min(values) >= 1, "name one value or more, each 1 or more"
     ),
 ]
 NonNegatives = Annotated[

@@ -72,10 +72,7 @@ def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
             "Two systems that run the same mathematics with one seed agree in the losses of "
             "the first steps, up to rounding.",
         ),
-        blocks=(
-            view(losses),
-            view(versions, [column.name for column in versions.columns]),
-        ),
+        blocks=(view(losses), view(versions, [column.name for column in versions.columns])),
         tables=(losses, versions),
     )
 

@@ -177,11 +177,7 @@ def _elsewhere(study: Study, own: Sequence[OurRun], first: Sequence[OurRun]) -> 
 
 
 def _arm(
-    study: Study,
-    arm: Arm,
-    runs: Mapping[PlannedTrial, OurRun],
-    out: Path,
-    threshold: float | None,
+    study: Study, arm: Arm, runs: Mapping[PlannedTrial, OurRun], out: Path, threshold: float | None
 ) -> tuple[ArmFigures, Rows]:
     """Figures of an arm, and its trials by seed; no trials where the duration of one is unknown."""
     results = [run.result for run in runs.values()]

@@ -25,12 +25,7 @@ CUT = 10
 """Ranks that count: the first ten."""
 
 HIT_RATE = Metric(
-    name="hit_rate_at_10",
-    title="HR@10",
-    unit="fraction",
-    least=0.0,
-    most=1.0,
-    is_proportion=True,
+    name="hit_rate_at_10", title="HR@10", unit="fraction", least=0.0, most=1.0, is_proportion=True
 )
 NDCG = Metric(name="ndcg_at_10", title="NDCG@10", unit="1", least=0.0, most=1.0)
 

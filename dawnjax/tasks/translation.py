@@ -182,11 +182,7 @@ class Translation(Task):
         limits = jnp.where(lengths > 0, lengths + config.max_extra_tokens, 0)
         longest = source.shape[1] + config.max_extra_tokens
         cache = module.start_cache(source, real.astype(jnp.int32), config.num_beams, longest)
-        search = {
-            "max_length": longest,
-            "end": setting.spec.end,
-            "alpha": config.length_penalty,
-        }
+        search = {"max_length": longest, "end": setting.spec.end, "alpha": config.length_penalty}
         if config.num_beams == 1:
             return greedy_search(module.decode_next, cache, limits, **search)
         search |= {"num_beams": config.num_beams, "beta": config.coverage_penalty}
