@@ -18,15 +18,13 @@ import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Limit, check_fields
-from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.metric import Metric, fraction
 from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, OwnInputs, Setting, Task
 
 CUT = 10
 """Ranks that count: the first ten."""
 
-HIT_RATE = Metric(
-    name="hit_rate_at_10", title="HR@10", unit="fraction", least=0.0, most=1.0, is_proportion=True
-)
+HIT_RATE = fraction("hit_rate_at_10", "HR@10", is_proportion=True)
 NDCG = Metric(name="ndcg_at_10", title="NDCG@10", unit="1", least=0.0, most=1.0)
 
 

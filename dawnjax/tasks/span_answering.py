@@ -18,18 +18,10 @@ from dawnjax.limits import Limit
 from dawnjax.models.spans import Tokens
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import span_scores
-from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.metric import F1, fraction
 from dawnjax.tasks.task import MODEL, Answering, Arrays, Compiled, Moment, OwnInputs, Setting, Task
 
-F1 = Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0)
-EXACT_MATCH = Metric(
-    name="exact_match",
-    title="exact match",
-    unit="fraction",
-    least=0.0,
-    most=1.0,
-    is_proportion=True,
-)
+EXACT_MATCH = fraction("exact_match", "exact match", is_proportion=True)
 
 NO_ANSWER = -1
 
