@@ -6,7 +6,7 @@ from typing import Any
 
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import svg, words
-from dawnjax.page.rows import Row, draw_bars
+from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table
 from dawnjax.page.view import view
@@ -167,19 +167,10 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
     ]
     shown = rows[:MOST_BARS]
     names = tuple(PARTS.values())
-    summary = "; ".join(
-        f"{row.label}: "
-        + ", ".join(
-            f"{name} {100 * value / sum(row.values):.1f} %"
-            for name, value in zip(names, row.values, strict=True)
-            if value
-        )
-        for row in shown
-    )
     return Figure(
         name="step_parts",
         title="A step of each host, in parts",
-        summary=f"{summary}.",
+        summary=bars_in_words(shown, names, lambda row, v: f"{100 * v / sum(row.values):.1f} %"),
         caption="Steps traced after the target was reached; they count in no time to accuracy.",
         draw=lambda width: draw_bars(shown, names, _STEP, width),
         left_out=tuple((row.label, "too many bars for one figure") for row in rows[MOST_BARS:]),
