@@ -32,6 +32,11 @@ class Limit:
     rule: str
 
 
+def within(least: float, most: float) -> Limit:
+    """Limit of a number to a range, both ends included."""
+    return Limit(lambda value: least <= value <= most, f"lie in {least} to {most}")
+
+
 Number = TypeVar("Number", int, float)
 Positive = Annotated[Number, Limit(lambda value: value > 0, "be above 0")]
 NonNegative = Annotated[Number, Limit(lambda value: value >= 0, "be 0 or more")]

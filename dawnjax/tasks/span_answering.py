@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.limits import Limit
+from dawnjax.limits import within
 from dawnjax.models.spans import Tokens
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import span_scores
@@ -45,9 +45,7 @@ class SpanAnswering(Task):
     example_unit: ClassVar[str] = "questions"
     evaluation_fields: ClassVar = ("max_answer_tokens",)
 
-    max_answer_tokens: Annotated[
-        int, Limit(lambda value: 1 <= value <= 10_000, "lie in 1 to 10000")
-    ] = 30
+    max_answer_tokens: Annotated[int, within(1, 10_000)] = 30
 
     def validate(self, model: Any, spec: Any) -> None:
         width = getattr(model, "word_width", spec.vector_width)
