@@ -40,7 +40,7 @@ COMMANDS = {
 """Module in `dawnjax.commands` and summary of each command: help must import none of them."""
 
 _ON_DEVICES = {
-    *("train", "study", "record", "launch", "profile", "evaluate", "infer", "predict", "plan"),
+    *("train", "study", "record", "launch", "profile", "evaluate", "infer", "predict", "plan")
 }
 """Commands that import JAX or start processes: a signal ends them at once until they have something
 to save. The rest end by KeyboardInterrupt and clean up."""

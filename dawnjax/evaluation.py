@@ -22,10 +22,7 @@ class EvaluationFeed:
     """The evaluation split, the same batches each time; `resident` is empty on the host."""
 
     def __init__(
-        self,
-        shapes: InputShapes,
-        mesh: Mesh,
-        examples: Mapping[str, np.ndarray | RowsOnDemand],
+        self, shapes: InputShapes, mesh: Mesh, examples: Mapping[str, np.ndarray | RowsOnDemand]
     ):
         """Upload the split, or keep it to be read at each evaluation."""
         self._sharding = batch_sharding(mesh, 0)

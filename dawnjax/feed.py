@@ -137,9 +137,7 @@ class TrainFeed:
     ):
         """Upload the split, or prepare to read it: arrays or rows on demand, [n, ...]."""
         self._order = ExampleOrder(
-            seed=seed,
-            num_train_examples=shapes.spec.num_train_examples,
-            kinds=kinds_of(examples),
+            seed=seed, num_train_examples=shapes.spec.num_train_examples, kinds=kinds_of(examples)
         )
         self._spans = spans or shapes.experiment.spans(shapes.spec)
         self._steps_per_call = steps_per_call
@@ -177,10 +175,7 @@ class TrainFeed:
             return arrays
         started = time.perf_counter()
         indices, _ = self._indices(first_step, num_steps)
-        local = {
-            "index": self._whole_call(indices.index),
-            "epoch": self._whole_call(indices.epoch),
-        }
+        local = {"index": self._whole_call(indices.index), "epoch": self._whole_call(indices.epoch)}
         arrays = place(local, self._sharding)
         if not is_busy():
             self.wait_seconds += time.perf_counter() - started

@@ -32,6 +32,11 @@ class Limit:
     rule: str
 
 
+def within(least: float, most: float) -> Limit:
+    """Limit of a number to a range, both ends included."""
+    return Limit(lambda value: least <= value <= most, f"lie in {least} to {most}")
+
+
 Number = TypeVar("Number", int, float)
 Positive = Annotated[Number, Limit(lambda value: value > 0, "be above 0")]
 NonNegative = Annotated[Number, Limit(lambda value: value >= 0, "be 0 or more")]
@@ -42,8 +47,7 @@ FractionAboveZero = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in
 Counts = Annotated[
     tuple[int, ...],
     Limit(
-        lambda values: bool(values) and min(values) >= 1,
-        "name one value or more, each 1 or more",
+        lambda values: bool(values) and min(values) >= 1, "name one value or more, each 1 or more"
     ),
 ]
 NonNegatives = Annotated[

@@ -147,8 +147,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
                 summary.reached,
                 *_interval(stability.reached, summary.reached / summary.trials),
                 *_interval(
-                    stability.mean_seconds,
-                    summary.mean_seconds if summary.reached else NOT_REACHED,
+                    stability.mean_seconds, summary.mean_seconds if summary.reached else NOT_REACHED
                 ),
                 summary.cv,
                 *_interval(stability.expected_seconds, summary.expected_seconds),

@@ -282,10 +282,7 @@ def _inference_row(entry: Entry) -> _Row:
 
 
 def _cells(
-    columns: Sequence[Column],
-    row: _Row,
-    span: tuple[int | None, int | None],
-    rank: int | None,
+    columns: Sequence[Column], row: _Row, span: tuple[int | None, int | None], rank: int | None
 ) -> tuple[str | int | float | None, ...]:
     entry = row.entry
     remark = row.why_unranked

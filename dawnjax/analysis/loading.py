@@ -69,7 +69,7 @@ class Entries(tuple[Entry, ...]):
         """
         if rows not in ROWS:
             raise ConfigError(f"rows are {', '.join(ROWS)}, not {rows!r}")
-        names = swept_fields(self)
+        names = sorted({name for entry in self for name in entry.config})
         if rows == "entry":
             return [{**_flat(entry), **config_cells(entry, names)} for entry in self]
         flat = []
@@ -192,11 +192,6 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise RunError(f"nothing could be read: {why}{more}")
     return Entries(_told_apart(_with_shared_trials(unique), origins), problems), runs
-
-
-def swept_fields(entries: Iterable[Entry]) -> list[str]:
-    """Names of the fields that a flag changed in any of the entries."""
-    return sorted({name for entry in entries for name in entry.config})
 
 
 def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:

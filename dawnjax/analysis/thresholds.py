@@ -13,7 +13,7 @@ import numpy as np
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.page.table import Column, Table
 from dawnjax.page.words import NOT_REACHED
-from dawnjax.results.entries import Entry, TimedEvaluation, Trial, reaches
+from dawnjax.results.entries import Entry, Trial, reaches
 
 NO_TIME = "time not known"
 
@@ -49,22 +49,15 @@ class CurvePoint:
     high: float
 
 
-def first_reaching(trial: Trial, threshold: float, direction: str) -> TimedEvaluation | None:
-    """First evaluation of a trial that reaches a threshold."""
-    return next(
-        (row for row in trial.evaluations if reaches(row.value, threshold, direction)), None
-    )
-
-
 def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
     """Times of an entry's trials to a threshold of the target's metric.
 
     A moment before `run_start` is a stamp of another clock and counts as unknown.
     """
     seconds: list[float | None] = []
-    reached = 0
+    reached, direction = 0, entry.target.direction
     for trial in entry.trials:
-        row = first_reaching(trial, threshold, entry.target.direction)
+        row = next((r for r in trial.evaluations if reaches(r.value, threshold, direction)), None)
         reached += row is not None
         moment = None if row is None else row.seconds_since_run_start
         seconds.append(None if moment is None or moment < 0 else moment)

@@ -192,12 +192,7 @@ class ExportedWeights:
     def array(self, name: str, sharding: Any) -> jax.Array:
         """Array on the devices of a sharding, each of which reads its part alone."""
         shape = self._weights.tensors[name].shape
-
-        def part(index: Any) -> np.ndarray:
-            spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
-            return self._weights.read(Published(name), name, spans)
-
-        return jax.make_array_from_callback(shape, sharding, part)
+        return self._weights.array(Published(name), shape, sharding)
 
 
 def exported(weights: PublishedWeights) -> ExportedWeights | None:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from dawnjax import records
 from dawnjax.checkpointed.exported_weights import ExportedWeights, exported
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
-from dawnjax.checkpoints.arrays import signature
+from dawnjax.checkpoints.arrays import by_path, signature
 from dawnjax.checkpoints.manifest import DamageError, point_of, points_of, read_manifest
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.config_json import identity_of, to_json
@@ -138,15 +138,11 @@ def take(
     chosen = source.choose(recipe, source.manifest["arrays"])
     both = {"params": state.params, "batch_stats": state.batch_stats}
     shardings = shardings_of(recipe.mesh, both, recipe.named_axes)
-    places = {
-        chosen[_name(location)]: sharding
-        for location, sharding in jax.tree_util.tree_leaves_with_path(shardings)
-        if chosen[_name(location)]
-    }
+    places = {chosen[n]: sharding for n, sharding in by_path(shardings).items() if chosen[n]}
     read = source.read(places, warn)
 
     def pick(location: Any, fresh: jax.Array) -> jax.Array:
-        stored = chosen[_name(location)]
+        stored = chosen[jax.tree_util.keystr(location, simple=True, separator="/")]
         return read.state[stored].astype(fresh.dtype) if stored else fresh
 
     merged = jax.tree_util.tree_map_with_path(pick, both)
@@ -234,8 +230,8 @@ class Source:
         new = tuple(f"params/{part}/" for part in adapters)
         chosen = {}
         both = {"params": state.params, "batch_stats": state.batch_stats}
-        for location, leaf in jax.tree_util.tree_leaves_with_path(both):
-            name, wanted = _name(location), signature(leaf)
+        for name, leaf in by_path(both).items():
+            wanted = signature(leaf)
             # A constant of this run, such as of a frozen BatchNorm, may be a parameter there.
             place = stored.get(name) or stored.get(name.replace("batch_stats/", "params/", 1), "")
             there = signatures[place] if place else "absent"
@@ -259,10 +255,6 @@ def _shape(text: str) -> str:
     return text.partition("[")[2]
 
 
-def _name(location: Any) -> str:
-    return jax.tree_util.keystr(location, simple=True, separator="/")
-
-
 def _head(recipe: Recipe) -> set[str]:
     spec = recipe.spec
     if not hasattr(spec, "num_classes"):
@@ -271,14 +263,8 @@ def _head(recipe: Recipe) -> set[str]:
     more = dataclasses.replace(spec, num_classes=spec.num_classes + 1)
     setting = dataclasses.replace(recipe.setting, spec=more)
     shapes = jax.eval_shape(make_model(recipe.experiment.task, setting).init, jax.random.key(0))[0]
-    names = set()
-
-    def compare(location: Any, first: Any, second: Any) -> None:
-        if first.shape != second.shape:
-            names.add(f"params/{_name(location)}")
-
-    jax.tree_util.tree_map_with_path(compare, recipe.abstract_state.params, shapes)
-    return names
+    leaves, others = by_path(recipe.abstract_state.params), by_path(shapes)
+    return {f"params/{n}" for n, leaf in leaves.items() if leaf.shape != others[n].shape}
 
 
 def _has_other_classes(experiment: Any, source: dict[str, Any]) -> bool:

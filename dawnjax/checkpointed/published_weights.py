@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 from dawnjax import records
+from dawnjax.checkpoints.arrays import by_path
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import shardings_of
 from dawnjax.models.published_llama import Published
@@ -115,7 +116,9 @@ class PublishedWeights:
         """Refuse missing and other tensors, those of another shape, and quantized ones."""
         places = _places(recipe)
         wanted: dict[str, tuple[int, ...]] = {}
-        for path, leaf in _leaves(recipe.split_params(recipe.abstract_state.params), recipe):
+        for path, leaf in _leaves(
+            recipe.split_params(recipe.abstract_state.params), recipe
+        ).items():
             for name, shape in _tensors_of(places[path], leaf.shape):
                 wanted[name] = shape
         tensors = self.tensors
@@ -161,17 +164,23 @@ class PublishedWeights:
                 fresh.append(f"params/{path}")
                 return old
             taken.append(f"params/{path}")
-            shape, dtype = old.shape, old.dtype
-
-            def part(index: Any) -> np.ndarray:
-                spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
-                return self.read(places[path], places[path].names, spans).astype(dtype)
-
-            return jax.make_array_from_callback(shape, sharding, part)
+            return self.array(places[path], old.shape, sharding, old.dtype)
 
         read = jax.tree_util.tree_map_with_path(pick, params, shardings)
         ema = jax.tree.map(lambda leaf: leaf.copy(), read) if recipe.experiment.ema_decay else {}
         return dataclasses.replace(state, params=read, ema_params=ema), taken, fresh
+
+    def array(
+        self, place: Published, shape: tuple[int, ...], sharding: Any, dtype: Any = None
+    ) -> jax.Array:
+        """One of our arrays on the devices of a sharding, each of which reads its part alone."""
+
+        def part(index: Any) -> np.ndarray:
+            spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
+            read = self.read(place, place.names, spans)
+            return read if dtype is None else read.astype(dtype)
+
+        return jax.make_array_from_callback(shape, sharding, part)
 
     def read(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
         """Part of one of our arrays; `names` are the tensors of its leading axes."""
@@ -222,12 +231,11 @@ def _places(recipe: Recipe) -> dict[str, Published]:
     return model.published_names()
 
 
-def _leaves(split: tuple[Any, Any], recipe: Recipe) -> list[tuple[str, Any]]:
+def _leaves(split: tuple[Any, Any], recipe: Recipe) -> dict[str, Any]:
     """Path and shape of each parameter that a checkpoint gives: all but adapters."""
     trained, frozen = split
     params = frozen if getattr(recipe.experiment.model, "trained_parts", ()) else trained
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return [(jax.tree_util.keystr(p, simple=True, separator="/"), leaf) for p, leaf in leaves]
+    return by_path(params)
 
 
 def _tensors_of(place: Published, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:

@@ -14,9 +14,7 @@ from typing import Any
 
 import jax
 
-from dawnjax.checkpoints.agreement import (
-    TIMEOUT_SECONDS,
-)
+from dawnjax.checkpoints.agreement import TIMEOUT_SECONDS
 
 
 class _FromOrbax(logging.Filter):
@@ -62,8 +60,7 @@ def open_checkpointer(meet: Callable[..., None]) -> Any:
     if jax.process_count() > 1:
         # Named, they meet at the coordination service instead of on their devices.
         processes = ocp.options.MultiprocessingOptions(
-            active_processes=set(range(jax.process_count())),
-            barrier_sync_key_prefix="dawnjax",
+            active_processes=set(range(jax.process_count())), barrier_sync_key_prefix="dawnjax"
         )
     return ocp.AsyncCheckpointer(
         ocp.PyTreeCheckpointHandler(

@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING
 import jax
 
 from dawnjax import records
-from dawnjax.checkpoints.agreement import (
-    Assent,
-    RefusedError,
-    from_process_zero,
-)
-from dawnjax.checkpoints.bucket import (
-    is_bucket,
-    reason_of,
-    refuse_unwritable_bucket,
-)
-from dawnjax.checkpoints.manifest import (
-    one_line,
-)
+from dawnjax.checkpoints.agreement import Assent, RefusedError, from_process_zero
+from dawnjax.checkpoints.bucket import is_bucket, reason_of, refuse_unwritable_bucket
+from dawnjax.checkpoints.manifest import one_line
 from dawnjax.errors import CheckpointError, ConfigError, RunError
 
 if TYPE_CHECKING:

@@ -22,11 +22,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from dawnjax import records
-from dawnjax.checkpoints.agreement import (
-    Assent,
-    RefusedError,
-    from_process_zero,
-)
+from dawnjax.checkpoints.agreement import Assent, RefusedError, from_process_zero
 from dawnjax.checkpoints.arrays import (
     by_path,
     check_same_structure,
@@ -35,10 +31,7 @@ from dawnjax.checkpoints.arrays import (
     signature,
     with_elements,
 )
-from dawnjax.checkpoints.bucket import (
-    folder_at,
-    is_bucket,
-)
+from dawnjax.checkpoints.bucket import folder_at, is_bucket
 from dawnjax.checkpoints.checkpointer import open_checkpointer
 from dawnjax.checkpoints.location import check_reachable, check_shared, try_to_write
 from dawnjax.checkpoints.manifest import (

@@ -13,12 +13,7 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official import mlperf_rules
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions, is_changed
-from dawnjax.runs.directory import (
-    RunDirectory,
-    flatten,
-    is_record_file,
-    read_existing,
-)
+from dawnjax.runs.directory import RunDirectory, flatten, is_record_file, read_existing
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import LoggedRun
 from dawnjax.text import escaped

@@ -8,12 +8,7 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
-from dawnjax.checkpointed.earlier_run import (
-    EarlierRun,
-    add_run_flags,
-    read_run,
-    run_argument,
-)
+from dawnjax.checkpointed.earlier_run import EarlierRun, add_run_flags, read_run, run_argument
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
@@ -79,12 +74,7 @@ def main(argv: list[str]) -> int:
 
         games, simulations, seed = (int(flag_values[name].value) for name in _MATCH_FLAGS)  # pyright: ignore[reportArgumentType]
         play_match(
-            run,
-            other,
-            options.value(flag_values),
-            games=games,
-            simulations=simulations,
-            seed=seed,
+            run, other, options.value(flag_values), games=games, simulations=simulations, seed=seed
         )
         return ExitStatus.DONE
     # Imported here: wrong use is answered before JAX is loaded to compute.

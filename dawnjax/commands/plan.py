@@ -1,6 +1,5 @@
 """`dawnjax plan`: time and cost of an experiment on hardware that is not here."""
 
-import concurrent.futures
 import dataclasses
 import functools
 import re
@@ -248,7 +247,7 @@ def _planned(
     counted: Counted,
     calibration: "Calibration | None",
 ) -> list[Planned]:
-    from dawnjax.plan.compiling import AT_ONCE, Compiling
+    from dawnjax.plan.compiling import Compiling
     from dawnjax.plan.fits import smaller_batch
     from dawnjax.plan.predict import DOES_NOT_FIT
 
@@ -272,11 +271,7 @@ def _planned(
             return Planned(system.name, system.num_devices, batch, None, reason)
         return Planned(system.name, system.num_devices, batch, prediction)
 
-    # XLA compiles outside Python's lock, so threads are enough.
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = [pool.submit(row, job) for job in jobs]
-        progress.wait(futures)
-    return [future.result() for future in futures]
+    return progress.map(row, jobs)
 
 
 def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from absl import flags
 
@@ -93,7 +92,7 @@ def _tracks(names: list[str], values: flags.FlagValues) -> int:
     if data_dir:
         if len(names) != 1:
             raise ConfigError(f"--data_dir is for one track, and {len(names)} were given")
-        print(escaped(tracks.data_text(tracks.read_track(names[0]), _path(data_dir))))
+        print(escaped(tracks.data_text(tracks.read_track(names[0]), records.path_of(data_dir))))
     elif names:
         print("\n\n".join(tracks.track_text(tracks.read_track(name)) for name in names))
     else:
@@ -118,8 +117,8 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
         )
     out = records.path_of(given["out"])
     entry = submit.submit(
-        [_path(path) for path in paths],
-        _path(given["against"]),
+        [records.path_of(path) for path in paths],
+        records.path_of(given["against"]),
         track=given["track"],
         name=given["name"],
         out=out,
@@ -132,7 +131,7 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
 def _verify(paths: list[str], values: flags.FlagValues) -> int:
     if len(paths) != 1:
         raise ConfigError(f"one entry is verified, and {len(paths)} were given")
-    folder = _path(paths[0])
+    folder = records.path_of(paths[0])
     if not folder.is_dir() or folder.is_symlink():
         raise ConfigError(f"there is no folder {folder}")
     from dawnjax.race import judge
@@ -141,10 +140,10 @@ def _verify(paths: list[str], values: flags.FlagValues) -> int:
     price = values["price_per_hour_usd"].value
     verdict, is_earlier = judge.verify(
         folder,
-        data_dir=_path(data_dir) if data_dir else None,
+        data_dir=records.path_of(data_dir) if data_dir else None,
         rounds=int(values["rounds"].value or 0),
         without_sandbox=bool(values["without_sandbox"].value),
-        verdicts=_path(verdicts) if verdicts else None,
+        verdicts=records.path_of(verdicts) if verdicts else None,
         price_per_hour_usd=None if price is None else float(price),
         tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
     )
@@ -160,12 +159,10 @@ def _board(paths: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import board
 
     verdicts, out = values["verdicts"].value, values["out"].value
-    boards = board.read_board(_path(paths[0]), _path(verdicts) if verdicts else None)
+    boards = board.read_board(
+        records.path_of(paths[0]), records.path_of(verdicts) if verdicts else None
+    )
     print(escaped("\n\n".join(table.to_text() for table in board.tables_of(boards))))
     if out:
-        print(f"page: {board.write_page(boards, _path(out))}")
+        print(f"page: {board.write_page(boards, records.path_of(out))}")
     return ExitStatus.DONE
-
-
-def _path(text: str) -> Path:
-    return records.path_of(text)

@@ -15,14 +15,7 @@ from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.own_files import file_of, own_code
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
-from dawnjax.limits import (
-    FractionBelowOne,
-    Limit,
-    NonNegative,
-    OneOrMore,
-    check_fields,
-    require,
-)
+from dawnjax.limits import FractionBelowOne, Limit, NonNegative, OneOrMore, check_fields, require
 from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.optim.update_rules import (
     Adam,

@@ -14,12 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.official import dawnbench
-from dawnjax.official.exported_run import (
-    ExportedRun,
-    benchmark_data,
-    metrics_of,
-    naming_faults,
-)
+from dawnjax.official.exported_run import ExportedRun, benchmark_data, metrics_of, naming_faults
 from dawnjax.official.outcome import printable
 from dawnjax.records.bounds import Amount, Count, StepSeconds
 from dawnjax.runs.directory import check_name

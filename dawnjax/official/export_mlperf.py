@@ -17,12 +17,7 @@ from typing import Any, NamedTuple
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.official.exported_run import (
-    ExportedRun,
-    benchmark_data,
-    metrics_of,
-    naming_faults,
-)
+from dawnjax.official.exported_run import ExportedRun, benchmark_data, metrics_of, naming_faults
 from dawnjax.official.outcome import printable
 from dawnjax.runs.directory import check_name
 from dawnjax.runs.log import Event

@@ -239,10 +239,7 @@ def _note_trials(
 
 
 def _machine(
-    version: str,
-    logs: list[tuple[str, TrialLog]],
-    system: System,
-    reasons: dict[str, str],
+    version: str, logs: list[tuple[str, TrialLog]], system: System, reasons: dict[str, str]
 ) -> dict[str, Any]:
     fields = system.fields
     framework = words(fields.get("framework"), 120)

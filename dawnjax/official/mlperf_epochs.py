@@ -80,10 +80,7 @@ class Counted:
 
 
 def of_later(
-    by_key: dict[str, list[Record]],
-    evaluated: Sequence[Evaluated],
-    rule: EpochRule,
-    seconds: float,
+    by_key: dict[str, list[Record]], evaluated: Sequence[Evaluated], rule: EpochRule, seconds: float
 ) -> Counted:
     """Epochs of a log from v0.6 on; `seconds` is its length.
 

@@ -167,11 +167,7 @@ def _once(
 
 
 def _common(
-    log: Records,
-    by_key: dict[str, list[Record]],
-    data: bytes,
-    round_name: str,
-    notes: list[str],
+    log: Records, by_key: dict[str, list[Record]], data: bytes, round_name: str, notes: list[str]
 ) -> list[Broken]:
     division = next((r for r in by_key.get("submission_division", ())), None)
     benchmark = next((r.value for r in by_key.get("submission_benchmark", ())), None)

@@ -230,10 +230,7 @@ def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) ->
 
 
 def _end(
-    by_key: dict[str, list[Record]],
-    data: bytes,
-    version: str,
-    warnings: list[str],
+    by_key: dict[str, list[Record]], data: bytes, version: str, warnings: list[str]
 ) -> tuple[float | None, str, bool]:
     """Stamp of `run_stop`, its word for the end, and True if the target was reached."""
     records = by_key.get("run_stop", [])
@@ -277,11 +274,7 @@ def _status(record: Record, version: str, data: bytes) -> tuple[str, bool]:
 
 
 def _evaluated(
-    by_key: dict[str, list[Record]],
-    data: bytes,
-    start: float,
-    benchmark: str,
-    warnings: list[str],
+    by_key: dict[str, list[Record]], data: bytes, start: float, benchmark: str, warnings: list[str]
 ) -> list[Evaluated]:
     """Evaluations of one metric in the order of time."""
     records = by_key.get("eval_accuracy", [])

@@ -22,10 +22,7 @@ Coefficients = tuple[float, float, float]
 
 
 def muon(
-    config: Muon,
-    relative_schedule: optax.Schedule,
-    steps_per_epoch: float,
-    global_batch_size: int,
+    config: Muon, relative_schedule: optax.Schedule, steps_per_epoch: float, global_batch_size: int
 ) -> optax.GradientTransformationExtraArgs:
     """Transformation from gradients of the mean loss to parameter updates.
 

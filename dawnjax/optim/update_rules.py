@@ -16,6 +16,7 @@ from dawnjax.limits import (
     Positive,
     require,
     require_as_many,
+    within,
 )
 
 
@@ -118,7 +119,7 @@ class MuonAdam:
     base_learning_rate: NonNegative[float] = 0.02
     momentum: FractionBelowOne = 0.95
     orthogonalization: Literal["newton_schulz", "polar_express"] = "polar_express"
-    iterations: Annotated[int, Limit(lambda value: 1 <= value <= 8, "lie in 1 to 8")] = 5
+    iterations: Annotated[int, within(1, 8)] = 5
     adam_learning_rate: NonNegative[float] = 3e-3
     beta_1: FractionBelowOne = 0.8
     beta_2: FractionBelowOne = 0.95

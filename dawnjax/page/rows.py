@@ -3,7 +3,7 @@
 In a narrow figure, such as on a phone, the labels stand above their rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dawnjax.page import svg, words
@@ -112,6 +112,17 @@ def draw_bars(
             if svg.text_width(inside, 11) < end - start - 8:
                 canvas.text((start + end) / 2, y + 4, inside, f"in i{index + 1}", anchor="middle")
     return canvas
+
+
+def bars_in_words(
+    rows: Sequence[Row], parts: Sequence[str], text: Callable[[Row, float], str]
+) -> str:
+    """Parts of stacked bars as a sentence, each by `text` of its row and value."""
+    bars = (
+        (row.label, [f"{n} {text(row, v)}" for n, v in zip(parts, row.values, strict=True) if v])
+        for row in rows
+    )
+    return "; ".join(f"{label}: {', '.join(said)}" for label, said in bars) + "."
 
 
 def draw_timeline(

@@ -163,10 +163,7 @@ class Table:
 
 
 def of_words(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    texts: Collection[int] = (0,),
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: Collection[int] = (0,)
 ) -> Table:
     """Table of cells that are in words already, for a terminal or for Markdown.
 

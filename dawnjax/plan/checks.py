@@ -44,14 +44,6 @@ class Check:
         return self.predicted.value / self.published - 1
 
     @property
-    def is_reference_point(self) -> bool:
-        return self.name.startswith(REFERENCE_POINT)
-
-    @property
-    def is_count(self) -> bool:
-        return self.quantity == EPOCHS
-
-    @property
     def holds(self) -> bool:
         return self.predicted.low <= self.published <= self.predicted.high
 

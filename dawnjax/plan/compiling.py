@@ -3,8 +3,9 @@
 import concurrent.futures
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from rich.console import Console
 from rich.status import Status
@@ -12,6 +13,9 @@ from rich.text import Text
 
 from dawnjax.page import words
 from dawnjax.text import escaped
+
+Asked = TypeVar("Asked")
+Made = TypeVar("Made")
 
 AT_ONCE = 2
 """Systems side by side; the compilers of one took 0.8 to 3 GB together."""
@@ -58,15 +62,19 @@ class Compiling:
                 took = words.duration(round(seconds))
                 self._console.print(Text(f"{escaped(name)} took {took}"))
 
-    def wait(self, futures: Sequence[concurrent.futures.Future]) -> None:
-        """Wait for all, and say every few seconds what is compiled still."""
-        try:
-            while concurrent.futures.wait(futures, timeout=PLAIN_SECONDS).not_done:
-                if self._began:
-                    self._show(self.text())
-        finally:
-            if self._status is not None:
-                self._status.stop()
+    def map(self, make: Callable[[Asked], Made], asked: Iterable[Asked]) -> list[Made]:
+        """Results of `make` by `AT_ONCE` threads; says every few seconds what is compiled still."""
+        # XLA compiles outside Python's lock, so threads are enough.
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            futures = [pool.submit(make, each) for each in asked]
+            try:
+                while concurrent.futures.wait(futures, timeout=PLAIN_SECONDS).not_done:
+                    if self._began:
+                        self._show(self.text())
+            finally:
+                if self._status is not None:
+                    self._status.stop()
+        return [future.result() for future in futures]
 
     def text(self) -> str:
         """Programs that are compiled now, how many are done, and about how long still."""

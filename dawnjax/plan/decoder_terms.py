@@ -20,11 +20,7 @@ from dawnjax.plan.systems import System
 if TYPE_CHECKING:
     from dawnjax.models.llama import Llama
 
-PRODUCTS = {
-    "bfloat16": "products",
-    "float8": "products in 8 bits",
-    "float4": "products in 4 bits",
-}
+PRODUCTS = {"bfloat16": "products", "float8": "products in 8 bits", "float4": "products in 4 bits"}
 ATTENTION, MEMORY, STEP = "attention", "memory", "step itself"
 WEIGHTS, LAYERS = "weights and gradients", "exchanges within layers"
 TERMS = (*PRODUCTS.values(), ATTENTION, MEMORY, WEIGHTS, LAYERS, STEP)
@@ -317,12 +313,7 @@ def model_flops(model: "Llama", arrangement: Arrangement) -> float:
     """Model FLOPs of a device's step, as MFU counts them: nothing twice, attention in blocks."""
     mesh = dataclasses.replace(arrangement.mesh, context=1)
     plain = dataclasses.replace(
-        arrangement,
-        recomputed=(),
-        passes_keys=False,
-        is_fused=False,
-        is_expanded=False,
-        mesh=mesh,
+        arrangement, recomputed=(), passes_keys=False, is_fused=False, is_expanded=False, mesh=mesh
     )
     once = dataclasses.replace(model, loss_chunk=0)
     return product_flops(once, plain) + attention_flops(once, plain)

@@ -108,11 +108,7 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
         ),
         exchanges=tuple(
             Exchange(
-                kind=kind,
-                group_size=size,
-                num_bytes=num_bytes,
-                runs=int(runs),
-                group_stride=stride,
+                kind=kind, group_size=size, num_bytes=num_bytes, runs=int(runs), group_stride=stride
             )
             for (kind, size, stride), (num_bytes, runs) in sorted(exchanges.items())
             if size > 1

@@ -3,9 +3,9 @@
 How long the examples take to make is not predicted: that depends on what the model has learnt.
 """
 
-import concurrent.futures
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +14,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.page.table import of_words
 from dawnjax.page.words import scaled
 from dawnjax.plan import compiled
-from dawnjax.plan.compiling import AT_ONCE, Compiling
+from dawnjax.plan.compiling import Compiling
 from dawnjax.plan.systems import System
 
 NO_TIME = "a plan does not predict how long it takes to make examples"
@@ -68,10 +68,7 @@ def rows(
             return dataclasses.replace(known, reason=str(error))
         return dataclasses.replace(known, memory_bytes=answer.memory_bytes)
 
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = [pool.submit(row, system, batch) for system in systems for batch in batches]
-        progress.wait(futures)
-    return [future.result() for future in futures]
+    return progress.map(lambda asked: row(*asked), itertools.product(systems, batches))
 
 
 def text(found: Sequence[Row]) -> str:

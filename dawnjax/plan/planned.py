@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
-from dawnjax.plan.checks import ITS_SYSTEM, Check, coverage
+from dawnjax.plan.checks import EPOCHS, ITS_SYSTEM, REFERENCE_POINT, Check, coverage
 
 if TYPE_CHECKING:
     from dawnjax.plan.interval import Interval, Range
@@ -166,7 +166,9 @@ def _gb(size: int) -> str:
 def validation_text(checks: Sequence[Check]) -> str:
     """Predictions beside published results, and how many lie near and inside their interval."""
     head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
-    listed = [check for check in checks if not (check.is_reference_point and check.holds)]
+    listed = [
+        check for check in checks if not (check.name.startswith(REFERENCE_POINT) and check.holds)
+    ]
     lines = [of_words(head, validation_rows(listed)).to_text(), ""]
     shown = [check for check in checks if check.left_out == ITS_SYSTEM]
     for quantity in dict.fromkeys(check.quantity for check in shown):
@@ -213,15 +215,14 @@ def validation_rows(checks: Sequence[Check]) -> list[list[str]]:
     """Result, quantity, what was left out, prediction, its interval, published, error, verdict."""
     rows = []
     for check in checks:
-        value = words.rounded if check.is_count else words.about
-        interval = check.predicted
+        value = words.rounded if check.quantity == EPOCHS else words.about
         rows.append(
             [
                 check.name,
                 check.quantity,
                 check.left_out,
-                value(interval.value),
-                f"{value(interval.low)} to {value(interval.high)}",
+                value(check.predicted.value),
+                _ends(check.predicted, value),
                 value(check.published),
                 _error(check.error),
                 "yes" if check.holds else "no",

@@ -42,12 +42,7 @@ from dawnjax.plan.observations import (
     official_points,
     references,
 )
-from dawnjax.plan.predict import (
-    evaluation_seconds,
-    step_parts,
-    step_spread,
-    train_seconds,
-)
+from dawnjax.plan.predict import evaluation_seconds, step_parts, step_spread, train_seconds
 from dawnjax.plan.systems import accelerators
 
 Results = tuple[PublishedResult, ...]

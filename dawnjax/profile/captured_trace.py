@@ -6,10 +6,7 @@ from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.profile import utilization
-from dawnjax.profile.communication import (
-    device_time,
-    shortest_runs,
-)
+from dawnjax.profile.communication import device_time, shortest_runs
 from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace, union
 
 SHORT_GAP_PICOSECONDS = 50 * 10**6

@@ -15,13 +15,7 @@ from typing import NamedTuple
 from dawnjax.profile.attention_calls import ATTENTION_CALL, attention_call_flops
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
 from dawnjax.profile.device_groups import group_size, group_stride, passed_along
-from dawnjax.profile.hlo_text import (
-    Computation,
-    Instruction,
-    Module,
-    parse_module,
-    scope_of,
-)
+from dawnjax.profile.hlo_text import Computation, Instruction, Module, parse_module, scope_of
 from dawnjax.profile.program import COLLECTIVES, ROW_BYTES, Collective, Op, Program
 
 # fmt: off

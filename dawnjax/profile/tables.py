@@ -40,39 +40,30 @@ def _kind_table(profiles: Sequence[HostProfile]) -> Table:
     rest = "wire ms" if all(profile.has_wire for profile in profiles) else "without skew ms"
     head = ["host", "collective", "ms a step", "skew ms", rest, "MB", "runs", "MB/s on wire"]
     rows = []
-    times = [f"{name}_per_step" for name in ("seconds", "skew_seconds", "wire_seconds")]
-    for profile in profiles:
-        for kind, row in ({} if profile.measured is None else profile.measured.by_kind).items():
-            num_bytes = row["bytes_per_step"]
-            speed = row["algorithm_bytes_per_second"] if profile.has_wire else None
-            rows.append(
-                [
-                    *(str(profile.capture["process_index"]), kind),
-                    *(_milliseconds(row[name]) for name in times),
-                    "-" if num_bytes is None else f"{num_bytes / 1e6:.3g}",
-                    f"{row['runs_per_step']:.3g}",
-                    "-" if speed is None else f"{speed / 1e6:.4g}",
-                ]
-            )
+    for profile, row, cells in _collectives(profiles, "by_kind", ("", "skew_", "wire_")):
+        speed = row["algorithm_bytes_per_second"] if profile.has_wire else None
+        rows.append([*cells, "-" if speed is None else f"{speed / 1e6:.4g}"])
     return of_words(head, rows, texts=(0, 1))
 
 
 def _axis_table(profiles: Sequence[HostProfile]) -> Table:
     head = ["host", "mesh axis", "ms a step", "exposed ms", "skew ms", "MB", "runs"]
-    names = [f"{name}_per_step" for name in ("seconds", "exposed_seconds", "skew_seconds")]
-    rows = []
-    for profile in profiles:
-        for axis, row in ({} if profile.measured is None else profile.measured.by_axis).items():
-            num_bytes = row["bytes_per_step"]
-            rows.append(
-                [
-                    *(str(profile.capture["process_index"]), axis or "none"),
-                    *(_milliseconds(row[name]) for name in names),
-                    "-" if num_bytes is None else f"{num_bytes / 1e6:.3g}",
-                    f"{row['runs_per_step']:.3g}",
-                ]
-            )
+    rows = [cells for *_, cells in _collectives(profiles, "by_axis", ("", "exposed_", "skew_"))]
     return of_words(head, rows, texts=(0, 1))
+
+
+def _collectives(
+    profiles: Sequence[HostProfile], group: str, times: Sequence[str]
+) -> Iterator[tuple[HostProfile, dict[str, Any], list[str]]]:
+    """Groups of each host's collectives, with the cells that both tables have."""
+    for profile in profiles:
+        groups = {} if profile.measured is None else getattr(profile.measured, group)
+        for name, row in groups.items():
+            num_bytes = row["bytes_per_step"]
+            cells = [str(profile.capture["process_index"]), name or "none"]
+            cells += [_milliseconds(row[f"{time}seconds_per_step"]) for time in times]
+            cells.append("-" if num_bytes is None else f"{num_bytes / 1e6:.3g}")
+            yield profile, row, [*cells, f"{row['runs_per_step']:.3g}"]
 
 
 def _loss_table(profiles: Sequence[HostProfile]) -> Table:

@@ -7,16 +7,7 @@ from typing import Any, NotRequired, TypedDict
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.records.bounds import (
-    Amount,
-    Count,
-    Place,
-    Rate,
-    Seconds,
-    Step,
-    StepSeconds,
-    Text,
-)
+from dawnjax.records.bounds import Amount, Count, Place, Rate, Seconds, Step, StepSeconds, Text
 
 PROGRAM_FILE = "train_program.txt.gz"
 CAPTURE_FILE = "capture.json"

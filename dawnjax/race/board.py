@@ -147,10 +147,7 @@ def _cells(verdict: JudgedEntry, rank: int) -> dict[str, Cell]:
         }
     if own is not None:
         reached = sum(trial.reached for trial in own.trials)
-        cells |= {
-            "reached": f"{reached} of {len(own.trials)}",
-            "mean_seconds": own.mean_seconds,
-        }
+        cells |= {"reached": f"{reached} of {len(own.trials)}", "mean_seconds": own.mean_seconds}
     return cells
 
 

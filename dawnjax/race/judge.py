@@ -26,14 +26,7 @@ from dawnjax.race import rules, sandbox, tracks
 from dawnjax.race.entry import SOURCE, VERDICTS, Beside, Trial, content_hash, entries_in
 from dawnjax.race.guarded import LimitError
 from dawnjax.race.handover import Handover
-from dawnjax.race.heats import (
-    Course,
-    Heat,
-    Side,
-    clock_fault,
-    log_of,
-    preparation_fault,
-)
+from dawnjax.race.heats import Course, Heat, Side, clock_fault, log_of, preparation_fault
 from dawnjax.race.rules import Fault
 from dawnjax.race.tracks import Track
 from dawnjax.race.verdicts import (

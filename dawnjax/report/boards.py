@@ -9,7 +9,7 @@ from dawnjax.analysis.our_entries import FINE_TUNED
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
-from dawnjax.page.view import CellView, HeadView, Reasons, TableView, number_cell, view
+from dawnjax.page.view import CellView, HeadView, Reasons, TableView, interval, number_cell, view
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, hardware, label
 from dawnjax.results.entries import Entry, EntryTarget, FurtherTarget
 from dawnjax.tasks.metric import KNOWN_METRICS
@@ -401,13 +401,9 @@ def _rank_cell(row: dict, mark: str, any_apart: bool) -> CellView:
 
 def _timed(row: dict, reasons: Reasons, why: str) -> CellView:
     cell = _measured(row["seconds"], words.duration, reasons, why)
-    low, high, kind = row["seconds_low"], row["seconds_high"], row["seconds_ends"]
-    if cell.kind != "number" or low is None:
+    if cell.kind != "number":
         return cell
-    before = "" if kind == "95 %" else f"{kind}: "
-    return dataclasses.replace(
-        cell, small=f"{before}{words.duration(low)} to {words.duration(high)}"
-    )
+    return dataclasses.replace(cell, small=interval(row, "seconds", Column("seconds", unit="s")))
 
 
 def _text(value: object) -> CellView:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dawnjax.analysis.our_entries import data_name, target_of
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import svg, words
-from dawnjax.page.rows import Row, draw_bars
+from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.page.view import CellView, Naming, view
@@ -72,10 +72,7 @@ def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
             "Two systems that run the same mathematics with one seed agree in the losses of "
             "the first steps, up to rounding.",
         ),
-        blocks=(
-            view(losses),
-            view(versions, [column.name for column in versions.columns]),
-        ),
+        blocks=(view(losses), view(versions, [column.name for column in versions.columns])),
         tables=(losses, versions),
     )
 
@@ -299,19 +296,10 @@ def _wall_figure(runs: Sequence[OurRun]) -> Figure | None:
     if not bars:
         return None
     axis = svg.Axis("time", words.duration, svg.time_ticks, zero=True)
-    sentences = "; ".join(
-        f"{bar.label}: "
-        + ", ".join(
-            f"{name} {words.duration(value)}"
-            for name, value in zip(_PART_NAMES, bar.values, strict=True)
-            if value
-        )
-        for bar in bars
-    )
     return Figure(
         name="wall_time",
         title="Where the wall time of each run went",
-        summary=sentences + ".",
+        summary=bars_in_words(bars, _PART_NAMES, lambda _, value: words.duration(value)),
         caption=(
             "All seconds from the first start to the end, restarts and the gaps before them "
             "included; in percent the goodput."

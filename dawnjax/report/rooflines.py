@@ -15,6 +15,7 @@ from dawnjax.profile.figures import (
     roofline_ops,
     throughput_figure,
 )
+from dawnjax.report.steps import field_of
 
 _RUN = Column("run", "run")
 
@@ -75,8 +76,7 @@ def _chosen(runs: Sequence[OurRun]) -> tuple[dict[str, Mapping[str, Any]], str]:
 
 def _kept(run: OurRun) -> Mapping[str, Any] | None:
     for host in run.result.hosts:
-        utilization = host.get("utilization") if isinstance(host, Mapping) else None
-        kept = utilization.get("roofline") if isinstance(utilization, Mapping) else None
+        kept = field_of(host, "utilization", "roofline")
         if isinstance(kept, Mapping) and roofline_ops(kept):
             return kept
     return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import svg, words
-from dawnjax.page.rows import Row, draw_bars
+from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table
 from dawnjax.page.view import view
@@ -58,10 +58,9 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
         return None
     used, losses = _used_table(hosts), _losses_table(hosts)
     stragglers = [
-        f"{run.name}: {run.result.straggler['message']}"
+        f"{run.name}: {message}"
         for run in runs
-        if isinstance(run.result.straggler, dict)
-        and isinstance(run.result.straggler.get("message"), str)
+        if isinstance(message := field_of(run.result.straggler, "message"), str)
     ]
     blocks = [
         _parts_figure(hosts),
@@ -85,15 +84,21 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
 
 def _number(fields: Any, name: str) -> float | None:
     """A log's number; None for anything else that the field may hold."""
-    value: Any = fields.get(name) if isinstance(fields, Mapping) else None
+    value = field_of(fields, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
+def field_of(host: Any, *path: str) -> Any:
+    """A log's value in objects inside each other; None where one is none, or has no such field."""
+    for name in path:
+        host = host.get(name) if isinstance(host, Mapping) else None
+    return host
+
+
 def _parts_of(host: Any) -> tuple[float, ...]:
-    utilization = host.get("utilization") if isinstance(host, Mapping) else None
-    parts = utilization.get("parts_seconds") if isinstance(utilization, Mapping) else None
+    parts = field_of(host, "utilization", "parts_seconds")
     seconds = [_number(parts, name) or 0.0 for name in PARTS]
     return tuple(max(0.0, value) for value in seconds) if any(s > 0 for s in seconds) else ()
 
@@ -146,8 +151,7 @@ def _used_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
 def _reasons(host: Host) -> str:
     found = []
     for part in ("utilization", "communication"):
-        fields = host.get(part)
-        reasons = fields.get("reasons") if isinstance(fields, Mapping) else None
+        reasons = field_of(host, part, "reasons")
         if isinstance(reasons, Mapping):
             found += [f"{name}: {why}" for name, why in sorted(reasons.items())]
     return "; ".join(found)
@@ -167,19 +171,10 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
     ]
     shown = rows[:MOST_BARS]
     names = tuple(PARTS.values())
-    summary = "; ".join(
-        f"{row.label}: "
-        + ", ".join(
-            f"{name} {100 * value / sum(row.values):.1f} %"
-            for name, value in zip(names, row.values, strict=True)
-            if value
-        )
-        for row in shown
-    )
     return Figure(
         name="step_parts",
         title="A step of each host, in parts",
-        summary=f"{summary}.",
+        summary=bars_in_words(shown, names, lambda row, v: f"{100 * v / sum(row.values):.1f} %"),
         caption="Steps traced after the target was reached; they count in no time to accuracy.",
         draw=lambda width: draw_bars(shown, names, _STEP, width),
         left_out=tuple((row.label, "too many bars for one figure") for row in rows[MOST_BARS:]),
@@ -189,8 +184,7 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
 
 def _losses(host: Host) -> list[tuple[str, float, float]]:
     """(op, seconds a step, seconds lost against the roofline), the largest loss first."""
-    utilization = host.get("utilization")
-    rows = utilization.get("largest_losses") if isinstance(utilization, Mapping) else None
+    rows = field_of(host, "utilization", "largest_losses")
     found = []
     for row in rows if isinstance(rows, list) else []:
         seconds, lost = (_number(row, f"{name}seconds_per_step") for name in ("", "lost_"))

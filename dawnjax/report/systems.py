@@ -52,10 +52,7 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
             "Throughput counts examples a second; time to accuracy also counts how many are "
             "needed.",
         ),
-        blocks=(
-            *([figure] if figure else []),
-            shown_table,
-        ),
+        blocks=(*([figure] if figure else []), shown_table),
         tables=(table,),
     )
 

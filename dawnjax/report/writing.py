@@ -1,6 +1,5 @@
 """Files of a report, each written atomically and inside the directory alone."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,9 +38,5 @@ def write(report: Report, directory: Path) -> list[Path]:
 def _files(report: Report) -> Iterator[tuple[str, str]]:
     for table in report.tables:
         yield f"{TABLES}/{table.name}.csv", table.to_csv()
-        yield f"{TABLES}/{table.name}.json", _json(table.to_json())
+        yield f"{TABLES}/{table.name}.json", records.json_text(table.to_json(), indent=1) + "\n"
     yield PAGE, report.html
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=1, allow_nan=False) + "\n"

@@ -182,14 +182,17 @@ class RunResult:
     @property
     def epochs_to_target(self) -> float | None:
         """Epochs trained at the evaluation that first reached the target; None if none did."""
-        seconds = self.time_to_accuracy_seconds
-        epochs = (r["epoch"] for r in self.evaluations if r["seconds_since_run_start"] == seconds)
-        return None if seconds is None else next(epochs, None)
+        return self.epochs_at(self.time_to_accuracy_seconds)
 
     @property
     def trained_on(self) -> bool:
         """True if training continued past the target: `epochs` and `train_seconds` include that."""
         return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
+
+    def epochs_at(self, seconds: float | None) -> float | None:
+        """Epochs trained at the evaluation that ended at a time of the run's clock."""
+        epochs = (r["epoch"] for r in self.evaluations if r["seconds_since_run_start"] == seconds)
+        return None if seconds is None else next(epochs, None)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

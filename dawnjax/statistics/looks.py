@@ -94,11 +94,7 @@ def _tail(grid: np.ndarray | None, density: np.ndarray | None, step: float, boun
 
 
 def _bound(
-    grid: np.ndarray | None,
-    density: np.ndarray | None,
-    step: float,
-    deviation: float,
-    share: float,
+    grid: np.ndarray | None, density: np.ndarray | None, step: float, deviation: float, share: float
 ) -> float:
     """Bound that the walk passes with a chance of `share`."""
     low, high = 0.0, _LARGEST * deviation

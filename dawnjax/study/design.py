@@ -18,7 +18,7 @@ from dawnjax import records
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.limits import Limit, OneOrMore, check_fields
+from dawnjax.limits import Limit, OneOrMore, check_fields, within
 from dawnjax.results.origin import Origin
 from dawnjax.statistics.looks import looks_of
 from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
@@ -82,7 +82,7 @@ class Study:
     seeds: Annotated[int, Limit(lambda n: 1 <= n <= MOST_TRIALS, "lie in 1 to 10,000")] = 5
     first_seed: _Seed = 0
     order_seed: _Seed = 0
-    looks: Annotated[int, Limit(lambda n: 1 <= n <= 20, "lie in 1 to 20")] = 1
+    looks: Annotated[int, within(1, 20)] = 1
     flags: _Names = ()
 
     @property

@@ -177,16 +177,12 @@ def _elsewhere(study: Study, own: Sequence[OurRun], first: Sequence[OurRun]) -> 
 
 
 def _arm(
-    study: Study,
-    arm: Arm,
-    runs: Mapping[PlannedTrial, OurRun],
-    out: Path,
-    threshold: float | None,
+    study: Study, arm: Arm, runs: Mapping[PlannedTrial, OurRun], out: Path, threshold: float | None
 ) -> tuple[ArmFigures, Rows]:
     """Figures of an arm, and its trials by seed; no trials where the duration of one is unknown."""
     results = [run.result for run in runs.values()]
     seconds = [_seconds_to(result, threshold) for result in results]
-    epochs = [_epochs_to(result, s) for result, s in zip(results, seconds, strict=True)]
+    epochs = [result.epochs_at(s) for result, s in zip(results, seconds, strict=True)]
     spent = [run.spent.seconds for run in runs.values()]
     sample = Sample.of(seconds, spent)
     summary = summarize_trials(seconds, epochs, spent)
@@ -248,12 +244,6 @@ def _seconds_to(result: RunResult, threshold: float | None) -> float | None:
         if is_number and reaches(value, threshold, target.get("direction", "at_least")):
             return row["seconds_since_run_start"]
     return None
-
-
-def _epochs_to(result: RunResult, seconds: float | None) -> float | None:
-    """Epochs of the evaluation that ended at that time."""
-    ends = (r["epoch"] for r in result.evaluations if r["seconds_since_run_start"] == seconds)
-    return None if seconds is None else next(ends, None)
 
 
 def _exposed(result: RunResult) -> float | None:

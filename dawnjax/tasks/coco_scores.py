@@ -13,7 +13,7 @@ import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.objects import Objects
-from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.metric import Metric, fraction
 
 Kind = Literal["box", "mask"]
 
@@ -36,10 +36,7 @@ _FIGURES = (
 
 def metrics_of_kind(kind: Kind) -> tuple[Metric, ...]:
     """Declarations of the twelve figures of boxes or masks."""
-    return tuple(
-        Metric(name=f"{kind}_{name}", title=f"{kind} {title}", unit="fraction", least=0.0, most=1.0)
-        for name, title in _FIGURES
-    )
+    return tuple(fraction(f"{kind}_{name}", f"{kind} {title}") for name, title in _FIGURES)
 
 
 def scores(

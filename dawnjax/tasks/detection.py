@@ -24,14 +24,14 @@ from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.image_files import decode_upright
 from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.limits import FractionBelowOne, Limit
+from dawnjax.limits import FractionBelowOne, Limit, within
 from dawnjax.machine.mesh import BATCH_AXES
 from dawnjax.models import boxes as box_geometry
 from dawnjax.models.suppression import greedy_choice
 from dawnjax.tasks import coco_scores
 from dawnjax.tasks.task import Answering, Arrays, Compiled, LabelledSet, OwnInputs, Setting, Task
 
-_Places = Annotated[int, Limit(lambda value: 1 <= value <= 1000, "lie in 1 to 1000")]
+_Places = Annotated[int, within(1, 1000)]
 Overlap = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in (0, 1]")]
 
 

@@ -32,14 +32,7 @@ from dawnjax.tasks import (
 )
 from dawnjax.tasks.detection import Detection, Search, detections, on_each_device
 from dawnjax.tasks.region_targets import Regions
-from dawnjax.tasks.task import (
-    AUGMENTATION,
-    MODEL,
-    Arrays,
-    Moment,
-    Setting,
-    make_model,
-)
+from dawnjax.tasks.task import AUGMENTATION, MODEL, Arrays, Moment, Setting, make_model
 
 CODE_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 """Of the code of a proposal's box."""
@@ -80,10 +73,7 @@ class InstanceSegmentation(Detection):
     """
 
     TAG: ClassVar[str] = "instance_segmentation"
-    metrics: ClassVar = (
-        *coco_scores.metrics_of_kind("box"),
-        *coco_scores.metrics_of_kind("mask"),
-    )
+    metrics: ClassVar = (*coco_scores.metrics_of_kind("box"), *coco_scores.metrics_of_kind("mask"))
     arrays: ClassVar = ("image", "covered", "boxes", "classes", "masks")
     scored_on_host: ClassVar[str] = "masks in whole images and the figures of COCO"
 

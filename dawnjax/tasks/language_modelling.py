@@ -70,12 +70,7 @@ class LanguageModelling(Task):
     """
 
     TAG: ClassVar[str] = "language_modelling"
-    metrics: ClassVar = (
-        loss_metric("nats a token"),
-        BITS_PER_BYTE,
-        EXPERT_BALANCE,
-        DROPPED_TOKENS,
-    )
+    metrics: ClassVar = (loss_metric("nats a token"), BITS_PER_BYTE, EXPERT_BALANCE, DROPPED_TOKENS)
     arrays: ClassVar = ("tokens",)
     example_unit: ClassVar[str] = "rows"
 

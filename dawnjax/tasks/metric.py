@@ -107,23 +107,17 @@ def metric_from_json(fields: dict[str, Any]) -> Metric:
     return records.convert(bounds | given, Metric)
 
 
-TOP_1_ACCURACY = Metric(
-    name="top_1_accuracy",
-    title="top-1 accuracy",
-    unit="fraction",
-    least=0.0,
-    most=1.0,
-    is_proportion=True,
-)
-TOP_5_ACCURACY = Metric(
-    name="top_5_accuracy",
-    title="top-5 accuracy",
-    unit="fraction",
-    least=0.0,
-    most=1.0,
-    is_proportion=True,
-)
+def fraction(name: str, title: str, *, is_proportion: bool = False) -> Metric:
+    """Declaration of a quantity from 0 to 1, the better the higher."""
+    return Metric(
+        name=name, title=title, unit="fraction", least=0.0, most=1.0, is_proportion=is_proportion
+    )
+
+
+TOP_1_ACCURACY = fraction("top_1_accuracy", "top-1 accuracy", is_proportion=True)
+TOP_5_ACCURACY = fraction("top_5_accuracy", "top-5 accuracy", is_proportion=True)
 BLEU = Metric(name="bleu", title="BLEU", unit="BLEU", least=0.0, most=100.0, decimals=2)
+F1 = fraction("f1_score", "F1 score")
 
 
 def loss_metric(unit: str) -> Metric:
@@ -137,9 +131,9 @@ KNOWN_METRICS = {
     "bleu": BLEU,
     "top1Accuracy": TOP_1_ACCURACY,
     "top5Accuracy": TOP_5_ACCURACY,
-    "f1Score": Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0),
-    "BBOX": Metric(name="box_ap", title="box AP", unit="fraction", least=0.0, most=1.0),
-    "SEGM": Metric(name="mask_ap", title="mask AP", unit="fraction", least=0.0, most=1.0),
+    "f1Score": F1,
+    "BBOX": fraction("box_ap", "box AP"),
+    "SEGM": fraction("mask_ap", "mask AP"),
 }
 """Metrics of results that declare none, by their names there, such as official entries."""
 

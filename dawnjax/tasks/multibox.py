@@ -52,11 +52,7 @@ def match(
 
 
 def image_losses(
-    codes: jax.Array,
-    logits: jax.Array,
-    targets: jax.Array,
-    classes: jax.Array,
-    negatives: int,
+    codes: jax.Array, logits: jax.Array, targets: jax.Array, classes: jax.Array, negatives: int
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss of each image and its number of positives: float32 and int32 [batch].
 

@@ -15,18 +15,11 @@ from dawnjax.errors import ConfigError
 from dawnjax.limits import OneOrMore
 from dawnjax.tasks import game_search
 from dawnjax.tasks.game_search import GameSearch
-from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.metric import fraction
 from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting
 
-PROFESSIONAL_MOVES = Metric(
-    name="professional_moves",
-    title="moves predicted",
-    unit="fraction",
-    least=0.0,
-    most=1.0,
-    is_proportion=True,
-)
+PROFESSIONAL_MOVES = fraction("professional_moves", "moves predicted", is_proportion=True)
 
 _KEY = 21
 

@@ -17,21 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.limits import Limit, check_fields
-from dawnjax.tasks.metric import Metric
+from dawnjax.limits import check_fields, within
+from dawnjax.tasks.metric import Metric, fraction
 from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, OwnInputs, Setting, Task
 
 CUT = 10
 """Ranks that count: the first ten."""
 
-HIT_RATE = Metric(
-    name="hit_rate_at_10",
-    title="HR@10",
-    unit="fraction",
-    least=0.0,
-    most=1.0,
-    is_proportion=True,
-)
+HIT_RATE = fraction("hit_rate_at_10", "HR@10", is_proportion=True)
 NDCG = Metric(name="ndcg_at_10", title="NDCG@10", unit="1", least=0.0, most=1.0)
 
 
@@ -52,7 +45,7 @@ class Recommendation(Task):
         "data.num_eval_negatives": "How many of them; without it, as many as in the run.",
     }
 
-    num_negatives: Annotated[int, Limit(lambda value: 1 <= value <= 1000, "lie in 1 to 1000")] = 4
+    num_negatives: Annotated[int, within(1, 1000)] = 4
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         return {"num_users": spec.num_users, "num_items": spec.num_items}

@@ -50,11 +50,7 @@ def anchor_losses(
 
 
 def box_losses(
-    logits: jax.Array,
-    codes: jax.Array,
-    classes: jax.Array,
-    targets: jax.Array,
-    is_real: jax.Array,
+    logits: jax.Array, codes: jax.Array, classes: jax.Array, targets: jax.Array, is_real: jax.Array
 ) -> tuple[Part, Part]:
     """Classes and boxes of the chosen regions, both over their number.
 

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.input_pipeline.reading.objects import BACKGROUND
-from dawnjax.limits import Fraction, Limit, require
+from dawnjax.limits import Fraction, require, within
 from dawnjax.models import boxes as box_geometry
 from dawnjax.models.maxima import maxima
 from dawnjax.tasks.detection import Overlap
 
-_Places = Annotated[int, Limit(lambda value: 1 <= value <= 10_000, "lie in 1 to 10000")]
+_Places = Annotated[int, within(1, 10_000)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,14 +14,12 @@ from dawnjax.limits import NonNegative
 from dawnjax.models.pure_model import mode_arguments
 from dawnjax.statistics.proportions import score
 from dawnjax.tasks import game_search, network_match, opponents
-from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.metric import fraction
 from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting, make_model
 
-SCORE = Metric(name="score", title="score", unit="fraction", least=0.0, most=1.0)
-SCORE_LOW = Metric(
-    name="score_low", title="lower bound of the score", unit="fraction", least=0.0, most=1.0
-)
+SCORE = fraction("score", "score")
+SCORE_LOW = fraction("score_low", "lower bound of the score")
 
 _MATCH_KEY = 20
 """Seed of an evaluation's games: the same in every evaluation of every run."""

@@ -14,31 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.limits import Limit
+from dawnjax.limits import within
 from dawnjax.models.spans import Tokens
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import span_scores
-from dawnjax.tasks.metric import Metric
-from dawnjax.tasks.task import (
-    MODEL,
-    Answering,
-    Arrays,
-    Compiled,
-    Moment,
-    OwnInputs,
-    Setting,
-    Task,
-)
+from dawnjax.tasks.metric import F1, fraction
+from dawnjax.tasks.task import MODEL, Answering, Arrays, Compiled, Moment, OwnInputs, Setting, Task
 
-F1 = Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0)
-EXACT_MATCH = Metric(
-    name="exact_match",
-    title="exact match",
-    unit="fraction",
-    least=0.0,
-    most=1.0,
-    is_proportion=True,
-)
+EXACT_MATCH = fraction("exact_match", "exact match", is_proportion=True)
 
 NO_ANSWER = -1
 
@@ -62,9 +45,7 @@ class SpanAnswering(Task):
     example_unit: ClassVar[str] = "questions"
     evaluation_fields: ClassVar = ("max_answer_tokens",)
 
-    max_answer_tokens: Annotated[
-        int, Limit(lambda value: 1 <= value <= 10_000, "lie in 1 to 10000")
-    ] = 30
+    max_answer_tokens: Annotated[int, within(1, 10_000)] = 30
 
     def validate(self, model: Any, spec: Any) -> None:
         width = getattr(model, "word_width", spec.vector_width)

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.limits import FractionBelowOne, Limit
+from dawnjax.limits import FractionBelowOne, within
 from dawnjax.machine.mesh import BATCH_AXES
 from dawnjax.models.pure_model import split_module
 from dawnjax.profile.model_flops import TRAINING_FACTOR
@@ -49,14 +49,10 @@ class Decoding:
         (Vaswani et al. 2017, section 6.1, has 50).
     """
 
-    num_beams: Annotated[int, Limit(lambda value: 1 <= value <= 64, "lie in 1 to 64")] = 1
-    length_penalty: Annotated[float, Limit(lambda value: 0 <= value <= 10, "lie in 0 to 10")] = 0.6
-    coverage_penalty: Annotated[float, Limit(lambda value: 0 <= value <= 10, "lie in 0 to 10")] = (
-        0.0
-    )
-    max_extra_tokens: Annotated[
-        int, Limit(lambda value: 0 <= value <= 1000, "lie in 0 to 1000")
-    ] = 50
+    num_beams: Annotated[int, within(1, 64)] = 1
+    length_penalty: Annotated[float, within(0, 10)] = 0.6
+    coverage_penalty: Annotated[float, within(0, 10)] = 0.0
+    max_extra_tokens: Annotated[int, within(0, 1000)] = 50
 
 
 class _TestSet(NamedTuple):
@@ -182,11 +178,7 @@ class Translation(Task):
         limits = jnp.where(lengths > 0, lengths + config.max_extra_tokens, 0)
         longest = source.shape[1] + config.max_extra_tokens
         cache = module.start_cache(source, real.astype(jnp.int32), config.num_beams, longest)
-        search = {
-            "max_length": longest,
-            "end": setting.spec.end,
-            "alpha": config.length_penalty,
-        }
+        search = {"max_length": longest, "end": setting.spec.end, "alpha": config.length_penalty}
         if config.num_beams == 1:
             return greedy_search(module.decode_next, cache, limits, **search)
         search |= {"num_beams": config.num_beams, "beta": config.coverage_penalty}
