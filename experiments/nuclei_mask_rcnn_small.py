@@ -21,6 +21,8 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), for the method. Network
 are our own.
 """
 
+import dataclasses
+
 from dawnjax.config.experiment import (
     Adam,
     Evaluation,
@@ -94,5 +96,17 @@ TECHNIQUES = (
     Technique("small_anchors", ("--model.anchor_sides=16,32,64",)),
 )
 
-TINY = tiny(EXPERIMENT, data=TINY_DATA, model=MODEL, task=TINY_TASK)
+TINY = tiny(
+    EXPERIMENT,
+    data=TINY_DATA,
+    model=dataclasses.replace(
+        MODEL,
+        backbone=dataclasses.replace(MODEL.backbone, stage_sizes=(1, 1), stage_widths=(16, 32)),
+        width=16,
+        anchor_sides=(8, 16),
+        box_width=32,
+        mask_convolutions=1,
+    ),
+    task=TINY_TASK,
+)
 """Two steps on made-up rectangles."""
