@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -25,7 +24,6 @@ from fault_runs import (
     why_not_the_same_end,
 )
 from quick_compilation import QUICK
-from shared_runs import made_once
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
@@ -35,10 +33,10 @@ from dawnjax.runs.log import log_path, read_events
 pytestmark = pytest.mark.faults
 
 
-def start_launch(argv: list[str], env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def start_launch(argv: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         argv,
-        env=env or environment(),
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -82,32 +80,17 @@ def why_not_ended(
     return why, seconds, stderr
 
 
-FLAGS = (
-    *("--num_epochs=6", "--evaluation.every_epochs=3"),
-    # 64 images are two batches and two thirds; from the host each process reads its own rows.
-    *("--data_placement=host", "--evaluation.global_batch_size=24"),
-)
-# The same flags of XLA as the tests' own process has, which evaluates below.
-ENVIRONMENT = environment(1, QUICK)
-
-
-def whole_launch(factory: pytest.TempPathFactory, compile_cache: str, layout: str) -> Path:
-    """A run of several processes that nothing disturbs."""
-
-    def make(folder: Path) -> None:
-        done = run(launch(folder / "run", compile_cache, *FLAGS, layout=layout), env=ENVIRONMENT)
-        assert done.returncode == 3, done.stderr
-
-    return made_once(factory, f"launched_{layout}", make) / "run"
-
-
 @pytest.mark.processes
-def test_two_processes_train_as_one_with_as_many_devices(
-    tmp_path, tmp_path_factory, compile_cache, capsys
-):
+def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache, capsys):
     """The same batches, first losses within 1e-5, the same counts from one checkpoint."""
-    one, two = tmp_path / "one", whole_launch(tmp_path_factory, compile_cache, "2x2")
-    done = run(command(one, compile_cache, *FLAGS), env=environment(4, QUICK))
+    # 64 images are two batches and two thirds; from the host each process reads its own rows.
+    flags = ["--num_epochs=4", "--data_placement=host"]
+    flags += ["--evaluation.global_batch_size=24"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    # The same flags as this process has, which evaluates below.
+    done = run(command(one, compile_cache, *flags), env=environment(4, QUICK))
+    assert done.returncode == 3, done.stderr
+    done = run(launch(two, compile_cache, *flags), env=environment(1, QUICK))
     assert done.returncode == 3, done.stderr
     np.testing.assert_allclose(
         result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
@@ -119,7 +102,7 @@ def test_two_processes_train_as_one_with_as_many_devices(
     assert check_run(two)[0] == []
     evaluate = ["evaluate", str(one), "--data_placement=host", compile_cache]
     launched = ["launch", "--processes=2", "--devices_per_process=2", "--", *evaluate]
-    several = run([sys.executable, "-m", "dawnjax", *launched], env=ENVIRONMENT)
+    several = run([sys.executable, "-m", "dawnjax", *launched], env=environment(1, QUICK))
     assert several.returncode == 0, several.stderr
     capsys.readouterr()
     assert main(evaluate) == 0  # here, where there are four devices
@@ -136,7 +119,7 @@ def test_two_processes_train_as_one_with_as_many_devices(
     ("count", "layout"), [(1, "2x2"), pytest.param(20, "4x1", marks=pytest.mark.long)]
 )
 def test_one_process_killed_ends_all_and_resumed_ends_the_same(
-    count, layout, tmp_path, tmp_path_factory, compile_cache, campaign
+    count, layout, tmp_path, compile_cache, campaign
 ):
     kills = campaign(
         "kills_of_one_process",
@@ -144,14 +127,17 @@ def test_one_process_killed_ends_all_and_resumed_ends_the_same(
         "all end within 20 s with a line that names the host; resumed, the same evaluations and, "
         "bit for bit, the same parameters",
     )
-    whole = whole_launch(tmp_path_factory, compile_cache, layout)
+    flags = ("--num_epochs=6", "--evaluation.every_epochs=3")
+    whole = tmp_path / "whole"
+    done = run(launch(whole, compile_cache, *flags, layout=layout))
+    assert done.returncode == 3, done.stderr
     choose = random.Random(2)
     last_step, num_processes = result_of(whole)["steps"], int(layout.split("x")[0])
     for number in range(count):
         run_dir = tmp_path / str(number)
-        argv = launch(run_dir, compile_cache, *FLAGS, layout=layout)
+        argv = launch(run_dir, compile_cache, *flags, layout=layout)
         victim, step = choose.randrange(num_processes), choose.randrange(last_step - 10)
-        launcher = start_launch(argv, ENVIRONMENT)
+        launcher = start_launch(argv)
         ranks = ranks_of(launcher, num_processes)
         wait_for(lambda r=run_dir, s=step, p=launcher: steps_reached(r, s) or p.poll() is not None)
         time.sleep(choose.uniform(0.0, 0.2))
@@ -161,7 +147,7 @@ def test_one_process_killed_ends_all_and_resumed_ends_the_same(
             why = ""  # the steps were over
         elif f"host {victim} " not in stderr or "resume with" not in stderr:
             why = why or f"no line names host {victim}: {stderr[-300:]}"
-        done = run(argv, env=ENVIRONMENT)
+        done = run(argv)
         if done.returncode != 3:
             why = why or f"resumed, it ended with {done.returncode}: {done.stderr[-300:]}"
         why = why or why_not_the_same_end(run_dir, whole)
