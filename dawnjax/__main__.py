@@ -50,16 +50,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command with these arguments, or this process's; returns its exit status."""
     if argv is None and sys.argv[1:2]:
         if sys.argv[1] in _ON_DEVICES:
-            from dawnjax.cluster import jax_platforms
-
             huge_pages.take()
-            jax_platforms.choose(sys.argv[1])
         # First of all: until then only an interrupt ends the process by a line.
         stop_signals.listen(
             stop_signals.end_at_once(f"dawnjax {sys.argv[1]}", "with nothing to save")
         )
         if sys.argv[1] not in _ON_DEVICES:
             stop_signals.listen(None)  # what a launcher had blocked has come through
+        else:
+            from dawnjax.cluster import jax_platforms
+
+            jax_platforms.choose(sys.argv[1])
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A character that a terminal or pipe cannot show is no reason to end a run.

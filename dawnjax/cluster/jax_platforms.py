@@ -16,11 +16,25 @@ VARIABLE = "JAX_PLATFORMS"
 NVIDIA_FILES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
 """Of which one is there where CUDA has a GPU. Source: JAX, `has_visible_nvidia_gpu`."""
 
-_TPU_FILES = ("accel*", "vfio/[0-9]*")
-"""In /dev, of TPUs up to v4 and after."""
+_TPU_FILES = ("dev/accel*", "dev/vfio/[0-9]*")
 
-_KNOWN = ("libtpu", "xla_cuda12", "xla_cuda13")
+_GOOGLE = "0x1ae0"
+"""Vendor on the PCI bus by which JAX finds a TPU. Source: JAX, `hardware_utils`."""
+
+_PLUGINS = ("libtpu", "xla_cuda12", "xla_cuda13")
 """Plugins whose hardware is looked for here."""
+
+_TELL = (
+    VARIABLE,
+    "JAX_FORCE_TPU_INIT",
+    "MEGASCALE_COORDINATOR_ADDRESS",
+    "MEGASCALE_NUM_SLICES",
+    "PJRT_NAMES_AND_LIBRARY_PATHS",
+    "TPU_NAME",
+    "TPU_PROCESS_ADDRESSES",
+    "TPU_WORKER_HOSTNAMES",
+)
+"""Variables that say which hardware there is."""
 
 
 def choose(command: str) -> None:
@@ -28,20 +42,30 @@ def choose(command: str) -> None:
 
     A plan computes nothing on a device, and must take no memory of one that trains.
     """
-    is_free = sys.platform == "linux" and not os.environ.get(VARIABLE)
-    if command == "plan" or (is_free and _lack_hardware()):
+    is_told = any(map(os.environ.get, _TELL))
+    if command == "plan" or not (is_told or sys.platform != "linux" or _may_have_hardware()):
         os.environ[VARIABLE] = "cpu"
 
 
-def _lack_hardware() -> bool:
-    """Whether plugins are installed, all of them known, and none has its hardware."""
-    return not has_hardware() and bool(found := plugins()) and found.issubset(_KNOWN)
+def _may_have_hardware() -> bool:
+    installed = plugins()
+    return not installed or not installed.issubset(_PLUGINS) or has_hardware()
 
 
-def has_hardware() -> bool:
-    """Whether this machine shows a GPU of NVIDIA or a TPU."""
-    tpus = (file for pattern in _TPU_FILES for file in Path("/dev").glob(pattern))
-    return any(map(os.path.exists, NVIDIA_FILES)) or any(True for _ in tpus)
+def has_hardware(root: Path = Path("/")) -> bool:
+    """Whether a machine, whose files are here, shows a GPU of NVIDIA or may have a TPU.
+
+    A network card of Google's counts as a TPU, of which a container may show nothing else.
+    """
+    if any((root / file.lstrip("/")).exists() for file in NVIDIA_FILES):
+        return True
+    if any(next(root.glob(pattern), None) for pattern in _TPU_FILES):
+        return True
+    vendors = root.glob("sys/bus/pci/devices/*/vendor")
+    try:
+        return any(file.read_text().strip() == _GOOGLE for file in vendors)
+    except OSError:  # a device that is gone, or closed to us
+        return True
 
 
 def plugins() -> set[str]:

@@ -22,6 +22,9 @@ from dawnjax.errors import ConfigError, ExitStatus
 
 _POLL_SECONDS = 0.05
 
+_UNMET_SURVIVE_SECONDS = 2.0
+"""`survive_seconds` of a process that has not met the others, and so never hears of a failure."""
+
 _SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
 
 
@@ -33,7 +36,6 @@ class Launch:
       stop_seconds: Time for the processes to end after a signal to the launcher.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
       survive_seconds: Time for the others to end after one has failed. Most hear of it in seconds.
-      unmet_survive_seconds: The same for one that has not met the others, and so never hears.
     """
 
     command: tuple[str, ...]
@@ -44,7 +46,6 @@ class Launch:
     launch_command: str
     program: tuple[str, ...]
     survive_seconds: float = 30.0
-    unmet_survive_seconds: float = 2.0
 
 
 def launch(job: Launch) -> int:
@@ -91,7 +92,7 @@ def _wait(job: Launch, hosts: list[Child], directory: Path, received: list[signa
             status = child.poll()
             if status is None:
                 has_met = launched.has_joined(directory, process_id)
-                patience = job.survive_seconds if has_met else job.unmet_survive_seconds
+                patience = job.survive_seconds if has_met else _UNMET_SURVIVE_SECONDS
                 if now >= failed_at + patience:
                     outlived.add(process_id)
                 if now >= stop_at or process_id in outlived:

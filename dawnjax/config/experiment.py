@@ -79,6 +79,10 @@ class Evaluation:
     global_batch_size: OneOrMore[int] = 1000
     stop_at_target: bool = True
 
+    def epochs_between(self, steps_per_epoch: float) -> float:
+        """Epochs from an evaluation to the next."""
+        return self.every_steps / steps_per_epoch or self.every_epochs
+
 
 OptimizerConfig = Sgd | Muon | MuonAdam | Adam | Lars | Lamb | RmsProp
 

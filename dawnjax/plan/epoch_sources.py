@@ -122,7 +122,7 @@ def _mean(
     mean = math.fsum(counts) / len(counts)
     # The interval reaches the next evaluation after the mean: a few trials that all reached at one
     # evaluation do not show that the next trial does.
-    every = evaluation.every_steps / steps_per_epoch or evaluation.every_epochs
+    every = evaluation.epochs_between(steps_per_epoch)
     return mean, max(epochs.spread_of_trials(counts), math.log1p(every / mean) / DEVIATIONS)
 
 

@@ -114,5 +114,10 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
             if size > 1
         ),
         memory_bytes=memory_bytes,
-        recomputed=sum(int(op.runs) for op in program.ops.values() if _RECOMPUTED in op.name),
+        recomputed=_recomputed(program),
     )
+
+
+def _recomputed(program: Program) -> int:
+    names = {**program.ops, **program.collectives}  # one that is asynchronous is no op
+    return sum(int(run.runs) for run in names.values() if _RECOMPUTED in run.name)

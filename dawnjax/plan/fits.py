@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from dawnjax.plan.memory import Memory
 
 ERROR = 1.25
-"""Factor by which XLA's bytes may be less, and more on a GPU. Of the steps that were compared one
-needed 1/1.07 of these bytes on a TPU, and one 1.07 times these on a GPU (`docs/plan.md`)."""
+"""Factor by which XLA's bytes for a GPU may be more or less. Of the steps that were compared one
+needed 1.07 times these bytes (`docs/plan.md`)."""
 
 TPU_ERROR = 1.5
-"""Factor by which XLA's bytes for a TPU may be more. Of the steps that were compared one needed
-1.24 times these bytes."""
+"""The same for a TPU. One needed 1.24 times these bytes, and one 1/1.22 of them, since XLA computes
+arrays again that do not fit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Fit:
 
     @property
     def most(self) -> float:
-        """Factor by which XLA's bytes may be more."""
+        """Factor by which XLA's bytes may be more or less."""
         is_tpu = parse_system(self.system).accelerator.device.platform == "tpu"
         return TPU_ERROR if is_tpu else ERROR
 
@@ -52,7 +52,7 @@ class Fit:
         needs = self.memory.num_bytes
         if needs * self.most <= self.limit_bytes:
             return "yes"
-        return "no" if needs / ERROR > self.limit_bytes else "close"
+        return "no" if needs / self.most > self.limit_bytes else "close"
 
 
 def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) -> list[Fit]:
@@ -93,11 +93,14 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
 
 def smaller_batch(request: "Request", system: System, batch: int) -> str:
     """Part of a line on a batch that did not fit when compiled: about the largest that does."""
-    [row] = fits(request, [system], [batch])
+    try:
+        [row] = fits(request, [system], [batch])
+    except Exception:  # it only adds to a reason, and must not cost the rows that were compiled
+        return ""
     if row.largest_batch is None:  # by the estimate it fits, or nothing is known
         return ""
-    found = f"about {row.largest_batch:,}" if row.largest_batch else "not even the smallest"
-    return f"; by the estimate of --memory {found} fits"
+    found = f"of about {row.largest_batch:,}" if row.largest_batch else "of no batch"
+    return f"; by the estimate of --memory a train step {found} fits"
 
 
 def to_json(row: Fit) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def text(rows: Sequence[Fit]) -> str:
         lines.append(
             "a train step of the stage that needs most, traced from shapes and not compiled, "
             f"without evaluation. `close`: a step may need {_factors(known)} times these bytes, or "
-            f"1/{ERROR:g} of them, by the steps that were compared (docs/plan.md). Where the mesh "
+            "as many times less, by the steps that were compared (docs/plan.md). Where the mesh "
             "splits layers or texts, activations count whole. A plan without --memory compiles the "
             "step and has XLA's own figure"
         )

@@ -177,7 +177,7 @@ def train_seconds(
 
 def evaluations_until(evaluation: Evaluation, epochs: float, steps_per_epoch: float) -> int:
     """Evaluations of a run that reaches its target after some epochs, the last one included."""
-    every = _epochs_between(evaluation, steps_per_epoch)
+    every = evaluation.epochs_between(steps_per_epoch)
     if epochs <= evaluation.first_epoch:
         return 1
     skipped = max(0, math.ceil(evaluation.first_epoch / every) - 1)
@@ -186,12 +186,8 @@ def evaluations_until(evaluation: Evaluation, epochs: float, steps_per_epoch: fl
 
 def first_evaluation(evaluation: Evaluation, steps_per_epoch: float) -> float:
     """Epochs before the first evaluation."""
-    every = _epochs_between(evaluation, steps_per_epoch)
+    every = evaluation.epochs_between(steps_per_epoch)
     return every * max(1, math.ceil(evaluation.first_epoch / every))
-
-
-def _epochs_between(evaluation: Evaluation, steps_per_epoch: float) -> float:
-    return evaluation.every_steps / steps_per_epoch or evaluation.every_epochs
 
 
 def run_seconds(

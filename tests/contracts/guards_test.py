@@ -247,6 +247,7 @@ PAST_RECORDS = {
     ("dawnjax.checkpoints.bucket", "write_bytes"): "an object of a bucket has no temporary name",
     ("dawnjax.checkpoints.manifest", "open"): "an object of a bucket; a special file is refused",
     ("dawnjax.checkpoints.manifest", "read_bytes"): "an object of a bucket, its size checked",
+    ("dawnjax.cluster.jax_platforms", "read_text"): PROC,
     ("dawnjax.cluster.launcher", "read_text"): PROC,
     ("dawnjax.commands.new", "read_text"): OURS,
     ("dawnjax.cluster.watchdog", "open"): PROC,

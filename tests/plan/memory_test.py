@@ -58,7 +58,8 @@ def test_fsdp_splits_the_state():
         ("h100:8", 81e9 * ERROR, "no"),
         ("v5p:8", 79e9 / ERROR, "close"),
         ("v5p:8", 79e9 / TPU_ERROR, "yes"),
-        ("v5p:8", 81e9 * ERROR, "no"),
+        ("v5p:8", 81e9 * ERROR, "close"),
+        ("v5p:8", 81e9 * TPU_ERROR, "no"),
     ],
 )
 def test_an_estimate_near_the_limit_is_close(system, size, verdict):
@@ -119,11 +120,14 @@ def test_a_compiled_program_that_does_not_fit_names_a_batch_that_does(monkeypatc
     monkeypatch.setattr(memory_module, "largest_batch", lambda *_: 384)
     assert main(command) == 1
     [line] = capsys.readouterr().out.splitlines()
-    assert line.endswith("; by the estimate of --memory about 384 fits")
+    assert line.endswith("; by the estimate of --memory a train step of about 384 fits")
+    monkeypatch.setattr(memory_module, "largest_batch", lambda *_: 1 // 0)
+    assert main(command) == 1
+    assert capsys.readouterr().out.endswith("smaller --global_batch_size\n")
     monkeypatch.setattr(memory_module, "largest_batch", lambda *_: 0)
     assert main(command) == 1
     [line] = capsys.readouterr().out.splitlines()
-    assert line.endswith("; by the estimate of --memory not even the smallest fits")
+    assert line.endswith("; by the estimate of --memory a train step of no batch fits")
 
 
 @pytest.mark.compiles
