@@ -11,7 +11,7 @@ ALIGNED = 128
 """Bytes to whose multiples XLA rounds a size up. Source: XLA, `kXlaAllocatedBufferAlignBytes`."""
 
 LOOP_TABLES = 4
-"""Tables of a loop over stacks: 2 to 4 in five programs with 10 to 20 such loops."""
+"""Tables of a loop: 2 to 4 in five programs with 10 to 20, that write few stacks of one shape."""
 
 TPU_ALIGNED = 2**14
 """Bytes of the same on a TPU. Source: places of arrays in programs compiled for a v5p."""
@@ -92,11 +92,14 @@ def outside(slots: Iterable[Span], spans: Sequence[Span]) -> list[int]:
     return sorted(found)
 
 
-def bytes_of_tables(primitives: Iterable[str], summed: str, convolution: str) -> float:
+def bytes_of_tables(
+    primitives: Iterable[str], summed: str, convolution: str, stacked: int = 0
+) -> float:
     """Bytes of the tables that a TPU's kernels of several results have, which share no memory.
 
-    Such a kernel updates a parameter, runs a loop or a part of it, makes two sums, or makes one
-    beside a convolution's result, the numbers of a channel, or what devices exchange.
+    Such a kernel updates a parameter, runs a loop or a part of it, writes stacks of one shape,
+    makes two sums, or makes one beside a convolution's result, the numbers of a channel, or what
+    devices exchange.
 
     Source: programs compiled for a v5p, which have about as many.
 
@@ -104,8 +107,9 @@ def bytes_of_tables(primitives: Iterable[str], summed: str, convolution: str) ->
       primitives: Of the program's ops.
       summed: Primitive of the ops that sum gradients.
       convolution: Primitive of convolutions.
+      stacked: Shapes of which loops write several stacks.
     """
     count = collections.Counter(primitives)
     sums = count["reduce_sum"]
     own = sums if count[convolution] else sums // 2
-    return float(TPU_ALIGNED * (count[summed] + own + LOOP_TABLES * count["scan"]))
+    return float(TPU_ALIGNED * (count[summed] + own + LOOP_TABLES * count["scan"] + stacked))

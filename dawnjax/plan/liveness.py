@@ -22,6 +22,7 @@ which on a GPU one op makes for all stacks of a shape. A slice of a stack is com
 read, unless an op needs it in memory. Arguments are left out: they lie there all the time.
 """
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Collection, Sequence
@@ -395,8 +396,15 @@ class _Program:
 
     def _tables(self) -> float:
         """Bytes of tables of kernels, with those of loops, which lie there all the time."""
-        own = bytes_of_tables((op.primitive for op in self._ops), SUMMED, CONVOLUTION)
+        stacked = sum(map(self._stacked_shapes, self._ops))
+        own = bytes_of_tables((op.primitive for op in self._ops), SUMMED, CONVOLUTION, stacked)
         return own + sum(op.inner.tables for op in self._ops)
+
+    def _stacked_shapes(self, op: Op) -> int:
+        """Shapes of which a loop writes several stacks."""
+        stacks = op.outputs[op.num_carried :] if op.primitive == "scan" else ()
+        shapes = collections.Counter(self._avals[name].shape for name in stacks)
+        return sum(count > 1 for count in shapes.values())
 
     def _with_holes(self, buffers: list[Buffer]) -> Peak:
         """Peak of a program, or its heap if that is larger."""

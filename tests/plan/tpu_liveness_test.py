@@ -260,9 +260,26 @@ def test_tables_of_a_loop_lie_beside_those_of_the_program():
     assert more == 2 * TPU_ALIGNED
 
 
+def test_a_loop_has_a_table_for_each_shape_of_which_it_writes_several_stacks():
+    def rounds(x, shapes):
+        def layer(carry, _):
+            return carry, [
+                carry[: rows * columns].reshape(rows, columns) for rows, columns in shapes
+            ]
+
+        _, stacks = lax.scan(layer, x, length=2)
+        return [stack.sum() for stack in stacks]
+
+    row = jax.ShapeDtypeStruct((64,), jnp.float32)
+    alike, unlike = [(4, 16), (4, 16), (8, 8), (8, 8)], [(4, 16), (16, 4), (8, 8), (2, 32)]
+    found = [peak(lambda x, shapes=shapes: rounds(x, shapes), row) for shapes in (alike, unlike)]
+    assert found[0] - found[1] == 2 * TPU_ALIGNED
+
+
 def test_kernels_of_several_results_have_tables():
     primitives = [SUMMED] * 2 + ["scan"] + ["reduce_sum"] * 5
     tables = bytes_of_tables(primitives, SUMMED, CONVOLUTION)
     # Two updates, a loop, and two pairs of sums.
     assert tables == (2 + 4 + 2) * TPU_ALIGNED
     assert bytes_of_tables([*primitives, CONVOLUTION], SUMMED, CONVOLUTION) == 11 * TPU_ALIGNED
+    assert bytes_of_tables(primitives, SUMMED, CONVOLUTION, stacked=3) == 11 * TPU_ALIGNED
