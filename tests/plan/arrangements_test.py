@@ -199,6 +199,16 @@ def test_the_first_that_fits_by_more_than_the_error_is_named():
     assert "scattered along fsdp" in text
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.99, "yes"), (1.01, "close")])
+def test_a_step_fits_surely_by_the_error_of_the_formulas(share, verdict):
+    [row, *_] = found()
+    state = share * row.limit_bytes / arrangements.MEMORY_ERROR
+    parts = dict.fromkeys(dataclasses.asdict(row.memory), 0.0) | {"state": state}
+    text = arrangements.text([dataclasses.replace(row, memory=DecoderMemory(**parts))])
+    assert f" {verdict} " in text.splitlines()[1]
+    assert f"may need {arrangements.MEMORY_ERROR:g} times" in text
+
+
 def test_arithmetic_that_a_chip_lacks_and_parts_of_a_batch_are_refused():
     with pytest.raises(ConfigError, match="V100.* no products of bfloat16: give --compute_dtype"):
         found("v100:64")
