@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.plan import fusing, recomputing, rewriting, scheduling
+from dawnjax.plan import early_sums, fusing, recomputing, rewriting, scheduling
 from dawnjax.plan.forms import forms_of_images, with_forms
 from dawnjax.plan.heap import bytes_of_tables, heap_bytes, outside, tpu_heap_bytes
 from dawnjax.plan.inlining import Inlining
@@ -126,6 +126,10 @@ class _Program:
         self._make_whole()
         self._add_zeros(outputs)
         if self._on_gpu:
+            if not exchanges:
+                given = self._ops, self._avals, arguments, self._arrays.new
+                self._ops = early_sums.with_early_sums(*given)
+                exchanges = any(op.primitive == early_sums.EARLY for op in self._ops)
             kinds = (*PRODUCTS, PARTS), REDUCED
             self._ops = rewriting.gradients_last(self._ops, SUMMED, *kinds, exchanges)
         else:

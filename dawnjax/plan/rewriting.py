@@ -241,7 +241,7 @@ def gradients_last(
         if all(at >= first or at in between for at in readers[place]):
             if ops[place].primitive in products:
                 late.add(place)
-            elif not ops[place].primitive.startswith(reduced):
+            elif not ops[place].primitive.startswith((reduced, summed)):
                 between.add(place)
     needed, found = set(late), [*late]
     while found:
