@@ -1,6 +1,5 @@
 """Heap in which XLA places arrays: more than are alive at once, as holes remain between them."""
 
-import collections
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,9 +8,6 @@ import numpy as np
 
 ALIGNED = 128
 """Bytes to whose multiples XLA rounds a size up. Source: XLA, `kXlaAllocatedBufferAlignBytes`."""
-
-LOOP_TABLES = 4
-"""Tables of a loop: 2 to 4 in five programs with 10 to 20, that write few stacks of one shape."""
 
 TPU_ALIGNED = 2**14
 """Bytes of the same on a TPU. Source: places of arrays in programs compiled for a v5p."""
@@ -39,7 +35,7 @@ def tpu_heap_bytes(spans: Iterable[Span]) -> float:
     """Bytes of a TPU's heap, in which arrays are placed in the order that they are made in.
 
     Of those that one kernel makes, the first to die comes first. Tables of kernels with several
-    results lie above all arrays (`bytes_of_tables`).
+    results lie above all arrays (`tables.py`).
 
     Source: places of arrays in programs compiled for a v5p. Placed so, their own spans make a heap
     of XLA's size within 2 % in 24 of 25 programs.
@@ -90,26 +86,3 @@ def outside(slots: Iterable[Span], spans: Sequence[Span]) -> list[int]:
         else:
             found.append(place)
     return sorted(found)
-
-
-def bytes_of_tables(
-    primitives: Iterable[str], summed: str, convolution: str, stacked: int = 0
-) -> float:
-    """Bytes of the tables that a TPU's kernels of several results have, which share no memory.
-
-    Such a kernel updates a parameter, runs a loop or a part of it, writes stacks of one shape,
-    makes two sums, or makes one beside a convolution's result, the numbers of a channel, or what
-    devices exchange.
-
-    Source: programs compiled for a v5p, which have about as many.
-
-    Args:
-      primitives: Of the program's ops.
-      summed: Primitive of the ops that sum gradients.
-      convolution: Primitive of convolutions.
-      stacked: Shapes of which loops write several stacks.
-    """
-    count = collections.Counter(primitives)
-    sums = count["reduce_sum"]
-    own = sums if count[convolution] else sums // 2
-    return float(TPU_ALIGNED * (count[summed] + own + LOOP_TABLES * count["scan"] + stacked))

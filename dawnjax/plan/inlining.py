@@ -113,7 +113,7 @@ class Inlining:
         if primitive in _SAME and None not in operands:
             return operands
         if operands[:1] and operands[0] in self._of_loops and is_reshape(eqn):
-            return operands  # others share a kernel, whose table counts (`bytes_of_tables`)
+            return operands  # others share a kernel, whose table counts (`tables.py`)
         if primitive == "optimization_barrier":
             return [None if name is None else self._behind_barrier(name) for name in operands]
         if self._on_gpu and primitive == _CONVERTED and operands[0] is not None:

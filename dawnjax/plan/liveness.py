@@ -22,7 +22,6 @@ which on a GPU one op makes for all stacks of a shape. A slice of a stack is com
 read, unless an op needs it in memory. Arguments are left out: they lie there all the time.
 """
 
-import collections
 import dataclasses
 import itertools
 from collections.abc import Collection, Sequence
@@ -32,7 +31,7 @@ import numpy as np
 
 from dawnjax.plan import early_sums, fusing, recomputing, rewriting, scheduling
 from dawnjax.plan.forms import forms_of_images, with_forms
-from dawnjax.plan.heap import bytes_of_tables, heap_bytes, outside, tpu_heap_bytes
+from dawnjax.plan.heap import heap_bytes, outside, tpu_heap_bytes
 from dawnjax.plan.inlining import Inlining
 from dawnjax.plan.ops import (
     CONVOLUTION,
@@ -52,6 +51,7 @@ from dawnjax.plan.ops import (
 )
 from dawnjax.plan.products import is_no_matrix, joined
 from dawnjax.plan.split_sums import PARTS, with_parts
+from dawnjax.plan.tables import bytes_of_tables
 
 
 def peak_of(
@@ -62,6 +62,7 @@ def peak_of(
     splits_sums: bool = False,
     exchanges: bool = False,
     is_wide: bool = False,
+    num_updates: int = 0,
 ) -> Peak:
     """Peak of a program, from its `ClosedJaxpr`, and what is alive there.
 
@@ -72,12 +73,14 @@ def peak_of(
       splits_sums: Whether products are split as XLA splits them for an H100.
       exchanges: Whether devices exchange sums in the backward pass.
       is_wide: Whether a TPU's matrix unit has 256 rows and columns, and not 128.
+      num_updates: Parameters that the program updates.
     """
     whole = whole or bytes_of
     if not on_gpu:
         forms = forms_of_images(closed.jaxpr)
         size, whole = with_forms(size, forms), with_forms(whole, forms)
-    return _Program(size, whole, on_gpu, splits_sums, is_wide).peak(closed.jaxpr, exchanges)
+    program = _Program(size, whole, on_gpu, splits_sums, is_wide)
+    return program.peak(closed.jaxpr, exchanges, num_updates)
 
 
 @dataclasses.dataclass
@@ -109,7 +112,7 @@ class _Program:
         self._is_split: set[int] = set()
         self._kept: set[int] = set()
 
-    def peak(self, jaxpr: Any, exchanges: bool) -> Peak:
+    def peak(self, jaxpr: Any, exchanges: bool, num_updates: int) -> Peak:
         arguments, results = self._arrays.program(jaxpr)
         outputs = [name for name in results if name is not None]
         self._keep_kernels()
@@ -139,7 +142,7 @@ class _Program:
         buffers = self._buffers(arguments, outputs)
         found = self._with_holes(buffers)
         if not self._on_gpu:
-            found.num_bytes += self._tables()
+            found.num_bytes += self._tables(num_updates)
         return found
 
     def _peak_of_body(self, jaxpr: Any, num_slices: int, num_carried: int) -> Peak:
@@ -398,17 +401,10 @@ class _Program:
         there += self._ops[at].inner.buffers if self._ops else []
         return Peak(most, sorted(there, key=lambda buffer: -buffer.num_bytes))
 
-    def _tables(self) -> float:
+    def _tables(self, num_updates: int = 0) -> float:
         """Bytes of tables of kernels, with those of loops, which lie there all the time."""
-        stacked = sum(map(self._stacked_shapes, self._ops))
-        own = bytes_of_tables((op.primitive for op in self._ops), SUMMED, CONVOLUTION, stacked)
+        own = bytes_of_tables(self._ops, self._avals, num_updates)
         return own + sum(op.inner.tables for op in self._ops)
-
-    def _stacked_shapes(self, op: Op) -> int:
-        """Shapes of which a loop writes several stacks."""
-        stacks = op.outputs[op.num_carried :] if op.primitive == "scan" else ()
-        shapes = collections.Counter(self._avals[name].shape for name in stacks)
-        return sum(count > 1 for count in shapes.values())
 
     def _with_holes(self, buffers: list[Buffer]) -> Peak:
         """Peak of a program, or its heap if that is larger."""

@@ -257,6 +257,7 @@ def _peak(
         splits_sums=is_hopper,
         exchanges=is_hopper and exchanges,
         is_wide=system.accelerator.name in _WIDE,
+        num_updates=len(jax.tree.leaves(recipe.abstract_state.params)),
     )
 
 

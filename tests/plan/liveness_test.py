@@ -13,11 +13,12 @@ from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import gathered
-from dawnjax.plan.heap import LOOP_TABLES, TPU_ALIGNED, heap_bytes, outside
+from dawnjax.plan.heap import TPU_ALIGNED, heap_bytes, outside
 from dawnjax.plan.inlining import GRADIENT
 from dawnjax.plan.liveness import peak_of
 from dawnjax.plan.ops import bytes_of
 from dawnjax.plan.split_sums import num_parts
+from dawnjax.plan.tables import LOOP_TABLES
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
 SIZE = 256 * 256 * 4
@@ -220,7 +221,8 @@ def test_what_goes_through_a_barrier_lies_in_memory_and_is_not_known_behind_it()
         return peak(function, MATRIX)
 
     assert summed(lambda x: x) <= SMALL
-    assert SIZE <= summed(jax.lax.optimization_barrier) <= SIZE + SMALL
+    # With the barrier's own table.
+    assert SIZE <= summed(jax.lax.optimization_barrier) <= SIZE + SMALL + TPU_ALIGNED
 
 
 def test_a_gpu_writes_what_takes_longer_to_compute_again():

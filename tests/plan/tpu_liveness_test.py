@@ -6,10 +6,11 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from dawnjax.plan.heap import LOOP_TABLES, TPU_ALIGNED, bytes_of_tables, heap_bytes, tpu_heap_bytes
+from dawnjax.plan.heap import TPU_ALIGNED, heap_bytes, tpu_heap_bytes
 from dawnjax.plan.inlining import GRADIENT
 from dawnjax.plan.liveness import peak_of
-from dawnjax.plan.ops import CONVOLUTION, SUMMED, bytes_of
+from dawnjax.plan.ops import CONVOLUTION, SUMMED, Op, bytes_of
+from dawnjax.plan.tables import LOOP_TABLES, bytes_of_tables
 from dawnjax.plan.tiles import tiled_bytes_of
 
 MATRIX = jax.ShapeDtypeStruct((256, 256), jnp.float32)
@@ -277,9 +278,21 @@ def test_a_loop_has_a_table_for_each_shape_of_which_it_writes_several_stacks():
 
 
 def test_kernels_of_several_results_have_tables():
-    primitives = [SUMMED] * 2 + ["scan"] + ["reduce_sum"] * 5
-    tables = bytes_of_tables(primitives, SUMMED, CONVOLUTION)
-    # Two updates, a loop, and two pairs of sums.
-    assert tables == (2 + 4 + 2) * TPU_ALIGNED
-    assert bytes_of_tables([*primitives, CONVOLUTION], SUMMED, CONVOLUTION) == 11 * TPU_ALIGNED
-    assert bytes_of_tables(primitives, SUMMED, CONVOLUTION, stacked=3) == 11 * TPU_ALIGNED
+    def tables(*primitives, shape=(4,), num_updates=0):
+        # Each reads what the one before it makes; the last result is not read.
+        ops = [Op(p, [place], [place + 1], p) for place, p in enumerate(primitives)]
+        avals = [jax.ShapeDtypeStruct(shape, jnp.float32)] * (len(ops) + 1)
+        return bytes_of_tables(ops, avals, num_updates) / TPU_ALIGNED
+
+    sums = ["reduce_sum"] * 5
+    # Two updates, and two pairs of sums.
+    assert tables(SUMMED, SUMMED, *sums) == 2 + 2
+    assert tables(SUMMED, SUMMED, *sums, num_updates=3) == 3 + 2
+    assert tables("scan", *sums) == LOOP_TABLES + 2
+    assert tables(CONVOLUTION, *sums) == 5
+    # Barriers of one shape are one, and of words without a reader nothing is computed.
+    assert tables(*["optimization_barrier"] * 3) == 1
+    words = "random_fold_in", "random_split", "random_bits"
+    assert tables(*words, "add") == 5 + 3 + 1
+    assert tables(*words) == 5 + 3
+    assert tables(*words, "add", shape=(1,)) == 0
