@@ -38,7 +38,6 @@ from dawnjax.plan.ops import (
     COPY,
     NAMED,
     PRODUCTS,
-    REDUCED,
     SUMMED,
     Buffer,
     Op,
@@ -60,7 +59,6 @@ def peak_of(
     on_gpu: bool = False,
     whole: Size | None = None,
     splits_sums: bool = False,
-    exchanges: bool = False,
     is_wide: bool = False,
     num_updates: int = 0,
 ) -> Peak:
@@ -71,7 +69,6 @@ def peak_of(
       size: Of gradients, once they are summed, and of what an update makes.
       whole: Of all else.
       splits_sums: Whether products are split as XLA splits them for an H100.
-      exchanges: Whether devices exchange sums in the backward pass.
       is_wide: Whether a TPU's matrix unit has 256 rows and columns, and not 128.
       num_updates: Parameters that the program updates.
     """
@@ -80,7 +77,7 @@ def peak_of(
         forms = forms_of_images(closed.jaxpr)
         size, whole = with_forms(size, forms), with_forms(whole, forms)
     program = _Program(size, whole, on_gpu, splits_sums, is_wide)
-    return program.peak(closed.jaxpr, exchanges, num_updates)
+    return program.peak(closed.jaxpr, num_updates)
 
 
 @dataclasses.dataclass
@@ -112,7 +109,7 @@ class _Program:
         self._is_split: set[int] = set()
         self._kept: set[int] = set()
 
-    def peak(self, jaxpr: Any, exchanges: bool, num_updates: int) -> Peak:
+    def peak(self, jaxpr: Any, num_updates: int) -> Peak:
         arguments, results = self._arrays.program(jaxpr)
         outputs = [name for name in results if name is not None]
         self._keep_kernels()
@@ -129,12 +126,9 @@ class _Program:
         self._make_whole()
         self._add_zeros(outputs)
         if self._on_gpu:
-            if not exchanges:
-                given = self._ops, self._avals, arguments, self._arrays.new
-                self._ops = early_sums.with_early_sums(*given)
-                exchanges = any(op.primitive == early_sums.EARLY for op in self._ops)
-            kinds = (*PRODUCTS, PARTS), REDUCED
-            self._ops = rewriting.gradients_last(self._ops, SUMMED, *kinds, exchanges)
+            given = self._ops, self._avals, arguments, self._arrays.new
+            self._ops = early_sums.with_early_sums(*given)
+            self._ops = scheduling.with_late_gradients(self._ops, self._avals)
         else:
             self._ops = scheduling.with_late_tables(self._ops, self._arrays.tables.values())
             self._ops = fusing.with_whole_updates(self._ops, SUMMED, self._avals, outputs)

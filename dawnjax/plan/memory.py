@@ -129,8 +129,7 @@ def memory_of_stage(
     batch = _batch(local)
     inputs = sum(split.bytes_of(leaf.shape, leaf.dtype) for leaf in batch.values())
     arrays = [tensor for name, tree in parts.items() for tensor in split.tensors(name, tree)]
-    straddles = local.experiment.batch_norm_group_size != stage.batch_norm_group_size
-    peak = _peak(local, batch, split, shards, system, straddles)
+    peak = _peak(local, batch, split, shards, system)
     found = [
         Tensor(_short(buffer.name), buffer.shape, buffer.dtype, buffer.num_bytes)
         for buffer in peak.buffers
@@ -241,9 +240,7 @@ _WIDE = ("v6e", "v7x")
 """TPUs with a matrix unit of 256 rows and columns. Source: Google's pages on v6e and v7x."""
 
 
-def _peak(
-    recipe: Recipe, batch: Any, split: _Split, shards: int, system: System, exchanges: bool
-) -> Peak:
+def _peak(recipe: Recipe, batch: Any, split: _Split, shards: int, system: System) -> Peak:
     if shards > 1:
         recipe = _Summing(**{f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)})
     traced = jax.make_jaxpr(recipe.train_step)(recipe.abstract_state, batch, key_shape())
@@ -255,7 +252,6 @@ def _peak(
         on_gpu,
         split.whole,
         splits_sums=is_hopper,
-        exchanges=is_hopper and exchanges,
         is_wide=system.accelerator.name in _WIDE,
         num_updates=len(jax.tree.leaves(recipe.abstract_state.params)),
     )

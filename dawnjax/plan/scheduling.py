@@ -1,10 +1,10 @@
-"""The order in which a TPU runs the ops of a program.
+"""The order in which a device runs the ops of a program.
 
-XLA takes, of three orders, that in which the least memory is alive by its own count. Here loops
-over layers run in the order of its list scheduler, and a whole program in JAX's, with what is known
-to come late.
+XLA takes, of three orders, that in which the least memory is alive by its own count. Here a program
+runs in JAX's order, with what is known to come late. A TPU's loops over layers run in the order of
+XLA's list scheduler.
 
-Source: programs compiled for a v5p, beside what is named below.
+Source: programs compiled for an H100 and a v5p, beside what is named below.
 """
 
 import collections
@@ -12,9 +12,10 @@ import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from dawnjax.plan.ops import COPY, NAMED, SUMMED, is_kernel
+from dawnjax.plan.ops import CONVOLUTION, COPY, NAMED, PRODUCTS, REDUCED, SUMMED, is_kernel
 from dawnjax.plan.recomputing import MOVES
 from dawnjax.plan.rewriting import first_place
+from dawnjax.plan.split_sums import PARTS
 
 _Reads = dict[int, frozenset[int]]
 """Of ops that write, by their places: arrays in memory of which their operands are computed."""
@@ -168,3 +169,58 @@ def with_late_sums(ops: Sequence[Any]) -> list[Any]:
             needed |= {*op.inputs}
     order = sorted(range(first), key=late.__contains__)
     return [*(ops[place] for place in order), *ops[first:]]
+
+
+def with_late_gradients(ops: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+    """Ops of a GPU whose devices sum gradients, with what makes these late.
+
+    Convolutions that make gradients come after the last sum that any of them needs: nothing but
+    the pack of all gradients waits for them. A kernel of one pixel in bfloat16 is summed where it
+    lies, at once. What only changes a gradient, such as its dtype, comes just before the pack.
+
+    Args:
+      avals: Shapes of all results.
+    """
+    first = next((place for place, op in enumerate(ops) if op.primitive == SUMMED), 0)
+    maker = {name: place for place, op in enumerate(ops) for name in op.outputs}
+    made_of = [{maker[name] for name in op.inputs if name in maker} for op in ops]
+    gradients, changes = _gradients(ops[:first], made_of)
+    packed = {place for place in gradients if _is_packed(ops[place], avals)}
+    needed, found = set(packed), [*packed]
+    while found:
+        more = made_of[found.pop()] - needed
+        needed |= more
+        found += more
+    last = max((at for at in needed if ops[at].primitive.startswith(REDUCED)), default=first)
+    after = list(range(first))  # the place after which an op comes
+    for place in range(first):
+        if place in packed:
+            after[place] = max(place, last)
+        elif place in changes and (
+            made_of[place] & gradients or any(after[at] == first for at in made_of[place])
+        ):
+            after[place] = first
+    order = sorted(range(first), key=lambda place: (after[place], place in packed, place))
+    return [*(ops[place] for place in order), *ops[first:]]
+
+
+def _gradients(ops: Sequence[Any], made_of: Sequence[set[int]]) -> tuple[set[int], set[int]]:
+    """Places of products that only sums of devices read, and of what changes their results."""
+    read = set[int]()  # by anything else
+    products, changes = set[int](), set[int]()
+    for place in reversed(range(len(ops))):
+        op = ops[place]
+        if place not in read and op.primitive in (*PRODUCTS, PARTS):
+            products.add(place)
+        elif place not in read and not op.primitive.startswith((REDUCED, SUMMED)):
+            changes.add(place)
+            continue
+        read |= made_of[place]
+    return products, changes
+
+
+def _is_packed(op: Any, avals: Sequence[Any]) -> bool:
+    """Whether a gradient is a kernel's that waits for the pack of all."""
+    kernel = avals[op.outputs[0]]
+    is_pixel = kernel.shape[:2] == (1, 1) and kernel.dtype.itemsize == 2
+    return op.primitive == CONVOLUTION and not is_pixel

@@ -285,32 +285,29 @@ def test_the_sum_of_gradients_where_a_block_is_skipped_is_written():
     assert needed(2) == needed(6) == pytest.approx(49 * SIZE, rel=0.001)
 
 
-def test_products_for_gradients_wait_for_the_last_exchange_of_the_backward_pass():
-    def loss(weights, x):
-        for weight in weights:
-            x = x @ weight
-            x = x - jnp.sin(x).sum(0)
-        return jnp.sum(x)
+@pytest.mark.parametrize(
+    ("side", "dtype", "is_late"),
+    [(3, "float32", True), (1, "float32", True), (3, "bfloat16", True), (1, "bfloat16", False)],
+)
+def test_gradients_of_kernels_wait_for_the_last_sum_that_any_of_them_needs(side, dtype, is_late):
+    def step(kernels, x):
+        def loss(kernels, x):
+            axes = ("NHWC", "HWIO", "NHWC")
+            for kernel in kernels:
+                kernel = kernel.astype(dtype)
+                x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=axes)
+                x = x - jnp.sin(x).sum((0, 1, 2))
+            return jnp.sum(x.astype(jnp.float32))
 
-    def step(weights, x):
-        gradients = jax.grad(loss)(weights, x)
-        return jax.tree.map(
-            lambda weight, gradient: weight - checkpoint_name(gradient, GRADIENT),
-            weights,
-            gradients,
-        )
+        gradients = jax.grad(loss)(kernels, x)
+        return jax.tree.map(lambda k, g: k - checkpoint_name(g, GRADIENT), kernels, gradients)
 
-    narrow = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    rows = jax.ShapeDtypeStruct((8192, 64), jnp.float32)
-    traced = jax.make_jaxpr(step)((narrow,) * 4, rows)
-    at_once, late = (
-        peak_of(traced, bytes_of, on_gpu=True, exchanges=exchanges).num_bytes
-        for exchanges in (False, True)
-    )
-    # Four products, three arrays that the next layers multiply, and a cotangent. Late: these three
-    # with their cotangents, and the first layer's product, its cotangent, and what that becomes.
-    assert at_once == pytest.approx(8 * 8192 * 64 * 4, rel=0.01)
-    assert late == pytest.approx(9 * 8192 * 64 * 4, rel=0.01)
+    x = jax.ShapeDtypeStruct((64, 32, 32, 8), dtype)
+    kernels = [jax.ShapeDtypeStruct((side, side, 8, 8), jnp.float32)] * 4
+    # Four results, three arrays that the next layers take, and a cotangent. Late: these three with
+    # their cotangents, and the first layer's result, its cotangent, and what that becomes.
+    num_arrays = on_gpu(step, kernels, x) / bytes_of(x.shape, x.dtype)
+    assert num_arrays == pytest.approx(9 if is_late else 8, rel=0.01)
 
 
 def test_gradients_are_summed_before_a_kernel_that_updates_a_parameter_early():
