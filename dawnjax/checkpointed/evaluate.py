@@ -188,7 +188,7 @@ def _shown(record: dict[str, Any], task: Task) -> str:
     fields = json.dumps(record["evaluation_fields"]).strip("{}").replace('"', "")
     lines = [
         f"{record['experiment']}, seed {record['seed']}, step {record['step']} "
-        f"(epoch {record['epoch']:.2f}), {record['weights']} weights, {fields}"
+        f"(epoch {record['epoch']:.2f}), {record['weights']} weights" + (fields and f", {fields}")
     ]
     rows = []
     for side in sides:

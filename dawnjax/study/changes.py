@@ -114,6 +114,12 @@ def _record(directory: Path) -> dict[str, Any]:
 
 def _facts(directory: Path, result: RunResult) -> dict[str, Any]:
     record = read_record(RunDirectory(directory)) or {}
+    # Claims about a recipe change nothing that a run does, and a changed recipe has none.
+    fields = {
+        name: value
+        for name, value in flatten(record.get("experiment", {})).items()
+        if name.split(".")[0] not in ("observations", "target_note")
+    }
     options = {f"run option {name}": value for name, value in flatten(result.run_options).items()}
     for name in ("run_dir", "profile.after_run"):
         options.pop(f"run option {name}", None)
@@ -122,7 +128,7 @@ def _facts(directory: Path, result: RunResult) -> dict[str, Any]:
         "processes": result.num_processes,
         **{f"version of {name}": version for name, version in result.versions.items()},
     }
-    return {**flatten(record.get("experiment", {})), **options, **system}
+    return {**fields, **options, **system}
 
 
 def _value(value: Any) -> str:

@@ -197,6 +197,26 @@ def test_the_readme_shows_an_experiment_for_each_file():
     assert {path.stem for path in (TOP / "experiments").glob("[a-z]*.py")} <= shown
 
 
+def test_the_page_of_the_report_has_a_row_for_each_section():
+    parts = (TOP / "dawnjax" / "report").glob("*.py")
+    titles = re.findall(
+        r'Section\(\n? *(?:name=[^\n]+\n *)?title=f?"([^"{]+)',
+        "".join(path.read_text() for path in parts),
+    )
+    rows = re.findall(r"^\| ([^|]+?) \|", (TOP / "docs" / "report.md").read_text(), re.MULTILINE)
+    assert len(titles) > 15
+    assert [title for title in titles if not any(row.startswith(title) for row in rows)] == []
+
+
+def test_every_listed_benchmark_does_something():
+    listed = subprocess.run(
+        [sys.executable, "-m", "benchmarks"], cwd=TOP, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[1:]
+    for name in (line.split()[0] for line in listed):
+        text = (TOP / "benchmarks" / f"{name}.py").read_text()
+        assert 'if __name__ == "__main__":' in text, f"{name} has nothing to run"
+
+
 def test_no_text_keeps_both_sides_of_a_merge():
     folders = ("dawnjax", "models", "input_pipeline", "experiments", "tests", "benchmarks", "docs")
     kinds = {".py", ".md", ".sh", ".json", ".css", ".js", ".html"}

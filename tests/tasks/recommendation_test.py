@@ -249,6 +249,8 @@ def test_other_negatives_are_drawn_for_an_evaluation(train, tmp_path, capsys):
     record = json.loads(next(Path(run, "evaluations").glob("draw_5-*.json")).read_text())
     assert record["own"]["metrics"]["hit_rate_at_10"] == last["hit_rate_at_10"]
     assert record["other"]["metrics"]["hit_rate_at_10"] < last["hit_rate_at_10"]
+    # The task has no fields of an evaluation to show, and the line ends there.
+    assert capsys.readouterr().out.splitlines()[0].endswith(" raw weights")
     for flags, message in (
         (["80"], "goes with --data.eval_negatives_seed"),
         (["0", "--data.eval_negatives_seed=1"], "data.num_eval_negatives=0 must be 1 or more"),
