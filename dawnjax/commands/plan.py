@@ -216,10 +216,13 @@ def _search(asked: _Asked) -> _Rows:
     lost = list(asked.lost)
     for system in asked.systems:
         try:
-            found += arrangements.search(experiment, spec, system, asked.batches, counted, prices)
+            place = (system, asked.batches)
+            rows, reasons = arrangements.search(experiment, spec, *place, counted, prices)
         # One system that nothing fits must not cost the rows of the others.
         except (RunError, ConfigError) as error:
-            lost.append(Planned(system.name, system.num_devices, 0, None, str(error)))
+            rows, reasons = [], [str(error)]
+        found += rows
+        lost += [Planned(system.name, system.num_devices, 0, None, text) for text in reasons]
     text = arrangements.text(found) if found else ""
     return _with_lost(map(arrangements.to_json, found), text, lost)
 

@@ -19,7 +19,12 @@ from dawnjax.plan.decoder_memory import DecoderMemory, decoder_memory
 from dawnjax.plan.decoder_step import Factors, arrangement_of, fitted, why_unfit
 from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, model_flops, terms
 from dawnjax.plan.interval import Interval, around
-from dawnjax.plan.predict import evaluations_until, first_evaluation, needs_larger_share
+from dawnjax.plan.predict import (
+    GIVE_EPOCHS,
+    evaluations_until,
+    first_evaluation,
+    needs_larger_share,
+)
 from dawnjax.plan.prices import system_price
 from dawnjax.plan.systems import System, parse_system
 
@@ -50,6 +55,7 @@ class Found:
       parts: Seconds of a step, by term.
       mfu: Model FLOPs over time and peak.
       seconds: To the target; None where the epochs are not known.
+      epochs_basis: Source of the epochs, or why none knows them.
       price_basis: Source of the price, or why there is none.
       loses: Why it is slower than the row above; empty for the first.
     """
@@ -68,12 +74,13 @@ class Found:
     mfu: float
     seconds: Interval | None
     cost_usd: Interval | None
+    epochs_basis: str = ""
     price_basis: str = ""
     loses: str = ""
 
     @property
     def cost_of_an_example(self) -> float:
-        """Order of the search: time to the target, or else the time of an example."""
+        """Time to the target, or else that of an example; the two are not compared."""
         return self.seconds.value if self.seconds else self.step.value / self.global_batch
 
 
@@ -106,8 +113,10 @@ def search(
     batches: Sequence[int],
     counted: Counted,
     prices: Mapping[str, float],
-) -> list[Found]:
-    """Best arrangements of an experiment on a system, the first one first.
+) -> tuple[list[Found], list[str]]:
+    """Best arrangements of an experiment on a system, and lines about batches that have none.
+
+    The first one comes first. Those of batches whose epochs are not known come after all others.
 
     Raises:
       ConfigError: The experiment has no decoder of the Llama family, or none of them fits; then
@@ -121,24 +130,43 @@ def search(
     shapes = meshes(model, spec, system.num_devices)
     ways: list[tuple[MeshShape, ContextKeys]] = [(s, keys) for s in shapes for keys in _ways(s)]
     found: list[Found] = []
-    smallest: DecoderMemory | None = None
+    smallest: dict[int, DecoderMemory] = {}
     for batch, remat, (shape, keys) in itertools.product(batches, RECOMPUTED, ways):
         if batch % (shape.data * shape.fsdp * shape.expert):
             continue
         arrangement = arrangement_of(experiment, spec, system, batch, remat, shape, keys)
         memory = _memory_of(experiment, arrangement)
-        if smallest is None or memory.num_bytes < smallest.num_bytes:
-            smallest = memory
+        if batch not in smallest or memory.num_bytes < smallest[batch].num_bytes:
+            smallest[batch] = memory
         if memory.num_bytes <= system.accelerator.device.memory_bytes:
             found.append(_found(experiment, spec, arrangement, (remat, keys), memory, factors))
+    held = {row.global_batch for row in found}
+    lost = [batch for batch in batches if batch not in held]
+    reasons = _lost(experiment, spec, system, lost, smallest)
     if not found:
-        raise ConfigError(_nothing(experiment, spec, system, batches, smallest))
+        raise ConfigError("; ".join(reasons))
     priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
     # Of two that cost the same within 0.1 %, the one that leaves more memory comes first.
-    least = min(row.cost_of_an_example for row in priced)
-    priced.sort(key=lambda row: (round(row.cost_of_an_example / least / TIE), row.memory.num_bytes))
-    best = _distinct(priced)[:MOST]
-    return [best[0], *(_explained(row, above) for above, row in itertools.pairwise(best))]
+    timed = [row for row in priced if row.seconds is not None]
+    untimed = [row for row in priced if row.seconds is None]
+    best = _distinct([*_ordered(timed), *_ordered(untimed)])[:MOST]
+    shown = {row.global_batch for row in best}
+    unknown = {row.global_batch: row.epochs_basis for row in untimed}
+    reasons += [
+        f"batch {batch:,} is not compared, as its time to accuracy is not known: {basis}: "
+        f"{GIVE_EPOCHS}"
+        for batch, basis in unknown.items()
+        if batch not in shown
+    ]
+    explained = (_explained(row, above) for above, row in itertools.pairwise(best))
+    return [best[0], *explained], reasons
+
+
+def _ordered(rows: Sequence[Found]) -> list[Found]:
+    least = min((row.cost_of_an_example for row in rows), default=0.0)
+    return sorted(
+        rows, key=lambda row: (round(row.cost_of_an_example / least / TIE), row.memory.num_bytes)
+    )
 
 
 def _memory_of(experiment: Experiment, arrangement: Arrangement) -> DecoderMemory:
@@ -199,6 +227,7 @@ def _priced(
     prices: Mapping[str, float],
 ) -> Found:
     epochs = counted(row.global_batch, spec.num_train_examples)
+    row = dataclasses.replace(row, epochs_basis=epochs.basis)
     if epochs.mean is None:
         return row
     batch, train = row.global_batch, spec.num_train_examples
@@ -233,36 +262,50 @@ def _explained(row: Found, above: Found) -> Found:
     }
     name = max(growth, key=lambda name: growth[name])
     per_example = above.step.value / above.global_batch
-    slower = row.cost_of_an_example / above.cost_of_an_example - 1
-    if growth[name] / per_example < TIE:
+    is_timed = row.seconds is not None
+    if is_timed != (above.seconds is not None):
+        return dataclasses.replace(row, loses="its time to accuracy is not known")
+    # What takes as long loses by its memory, whichever part of it grew.
+    if row.cost_of_an_example / above.cost_of_an_example - 1 < TIE:
         is_larger = row.memory.num_bytes > above.memory.num_bytes
-        tie = "needs more memory" if is_larger else "next to nothing"
-        more = (
-            "needs more examples"
-            if row.global_batch != above.global_batch
-            else "several small parts"
-        )
-        other = tie if slower < TIE else more
-        return dataclasses.replace(row, loses=other)
-    part = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
-    return dataclasses.replace(row, loses=part)
+        loses = "needs more memory" if is_larger else "next to nothing"
+    elif growth[name] / per_example >= TIE:
+        loses = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
+    else:
+        is_other = row.global_batch != above.global_batch
+        loses = "needs more examples" if is_other else "several small parts"
+    return dataclasses.replace(row, loses=loses)
 
 
-def _nothing(
+def _lost(
     experiment: Experiment,
     spec: Any,
     system: System,
     batches: Sequence[int],
-    smallest: DecoderMemory | None,
-) -> str:
-    tried = " or ".join(f"{batch:,}" for batch in batches)
-    if smallest is None:
-        return (
-            f"no mesh of {system.num_devices} devices divides the model and batch {tried}: give "
-            "other --batches"
+    smallest: Mapping[int, DecoderMemory],
+) -> list[str]:
+    """Lines about batches that no mesh divides, or that no device holds."""
+    reasons = []
+    if undivided := [batch for batch in batches if batch not in smallest]:
+        reasons.append(
+            f"no mesh of {system.num_devices} devices divides the model and batch "
+            f"{_either(undivided)}: give other --batches"
         )
+    if large := [batch for batch in batches if batch in smallest]:
+        needs = min(smallest[batch].num_bytes for batch in large)
+        reasons.append(_too_large(experiment, spec, system, large, needs))
+    return reasons
+
+
+def _either(batches: Sequence[int]) -> str:
+    return " or ".join(f"{batch:,}" for batch in batches)
+
+
+def _too_large(
+    experiment: Experiment, spec: Any, system: System, batches: Sequence[int], needs_bytes: float
+) -> str:
     limit = system.accelerator.device.memory_bytes
-    needs, has = (words.rounded(size / 1e9, 3) for size in (smallest.num_bytes, limit))
+    needs, has = (words.rounded(size / 1e9, 3) for size in (needs_bytes, limit))
     shapes = list(meshes(experiment.model, spec, system.num_devices))
 
     def holds(rows: int, shape: MeshShape) -> bool:
@@ -274,7 +317,8 @@ def _nothing(
     sizes = [2**power for power in range(30) if 2**power < max(batches)]
     largest = max((n for n in sizes if any(holds(n, shape) for shape in shapes)), default=0)
     fits = f"about batch {largest:,} fits" if largest else "more devices are needed"
-    return f"batch {tried} does not fit: a device needs {needs} GB and has {has} GB; {fits}"
+    batch = _either(batches)
+    return f"batch {batch} does not fit: a device needs {needs} GB and has {has} GB; {fits}"
 
 
 def to_json(row: Found) -> dict[str, Any]:
@@ -302,6 +346,11 @@ def text(rows: Sequence[Found]) -> str:
             device = parse_system(row.system).accelerator.device
             if note := needs_larger_share(row.memory.num_bytes, device):
                 lines.append(f"{row.system}: {note}")
+    notes: dict[str, dict[str, None]] = {}
+    for row in rows:
+        notes.setdefault(_epochs_note(row), {})[f"{row.system}/{row.global_batch}"] = None
+    for note, names in notes.items():
+        lines.append(f"{'all' if len(notes) == 1 else ', '.join(names)}: {note}")
     lines.append(
         "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
         f"another order. `close`: a step may need {MEMORY_ERROR:g} times the memory that its "
@@ -311,6 +360,12 @@ def text(rows: Sequence[Found]) -> str:
         "whole, twice their bytes travel"
     )
     return "\n".join(lines)
+
+
+def _epochs_note(row: Found) -> str:
+    if row.seconds is not None:
+        return f"epochs: {row.epochs_basis}"
+    return f"no time to accuracy: {row.epochs_basis}: {GIVE_EPOCHS}"
 
 
 def _flags(row: Found) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Collection
 
 from dawnjax.config.experiment import Experiment, Target
 from dawnjax.page import words
-from dawnjax.plan.epoch_sources import OFFICIAL
+from dawnjax.plan.epoch_sources import OFFICIAL, SAME_EPOCHS
 from dawnjax.plan.epochs import Epochs
 
-_SAME_EPOCHS = {"global_batch_size", "batch_norm_group_size", "compute_dtype", "data.data_dir"}
+_SAME_EPOCHS = {*SAME_EPOCHS, "batch_norm_group_size", "data.data_dir"}
 """Flags that the estimate accounts for, or that change no mathematics."""
 
 

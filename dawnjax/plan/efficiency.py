@@ -63,6 +63,7 @@ class Efficiency:
       sizes: Numbers of devices of the observations.
       scale: Factor of all parts of a step.
       knows_overlap: Whether that factor accounts for communication that computation hides.
+      hides_all: Whether computation is taken to hide all communication.
     """
 
     products: float
@@ -74,6 +75,12 @@ class Efficiency:
     sizes: tuple[int, ...] = ()
     scale: float = 1.0
     knows_overlap: bool = False
+    hides_all: bool = False
+
+    @property
+    def at_best(self) -> "Efficiency":
+        """That of an interval's lower end: all communication is hidden where no more is known."""
+        return self if self.knows_overlap else dataclasses.replace(self, hides_all=True)
 
     def octaves_outside(self, num_devices: int) -> float:
         """Doublings from the sizes of the observations to a system; 0 within them."""

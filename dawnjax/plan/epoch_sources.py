@@ -28,11 +28,14 @@ TRIALS, OFFICIAL = "trials of the experiment", "official results"
 _OTHER_EXPERIMENT = ("task", "model", "data", "targets")
 """Fields that make trials say nothing about the planned run."""
 
-_SAME_EPOCHS = {"global_batch_size", "compute_dtype", "xla_options", "accumulation_steps"}
+SAME_EPOCHS = (
+    "global_batch_size", "compute_dtype", "xla_options", "accumulation_steps", "model.remat",
+    "model.loss_chunk",
+)  # fmt: skip
 """Fields that the estimate accounts for, or that change no mathematics."""
 
 _NO_RECIPE = (
-    *_SAME_EPOCHS, "batch_norm_group_size", "data.", "evaluation.", "targets.", "mlperf_benchmark",
+    *SAME_EPOCHS, "batch_norm_group_size", "data.", "evaluation.", "targets.", "mlperf_benchmark",
 )  # fmt: skip
 """Beginnings of fields that official results account for, or that are no settings of a recipe."""
 
@@ -90,7 +93,7 @@ def of_trials(experiment: Experiment, base: Experiment, batch: int, train_exampl
     seen = base.observations
     counts = [count for one in seen for count in one.epochs_to_target]
     trials, reached = sum(one.trials for one in seen), sum(one.reached for one in seen)
-    changed = [name for name in changed_fields(base, experiment) if name not in _SAME_EPOCHS]
+    changed = [name for name in changed_fields(base, experiment) if name not in SAME_EPOCHS]
     other = [name for name in changed if name.split(".")[0] in _OTHER_EXPERIMENT]
     if experiment.initialize_from != base.initialize_from:
         other.append("initialize_from")

@@ -29,6 +29,7 @@ class Fit:
 
     Attributes:
       largest_batch: About the largest that fits, 0 for none, where this batch does not.
+      hint: What would split the state, where no batch fits beside it.
     """
 
     system: str
@@ -38,6 +39,7 @@ class Fit:
     memory: "Memory | None"
     reason: str = ""
     largest_batch: int | None = None
+    hint: str = ""
 
     @property
     def most(self) -> float:
@@ -67,13 +69,15 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
         limit = system.accelerator.device.memory_bytes
         for batch in batches:
             experiment = dataclasses.replace(request.experiment, global_batch_size=batch)
-            memory, reason, largest = None, "", None
+            memory, reason, largest, hint = None, "", None, ""
             try:
                 experiment.validate(spec)
                 step = (experiment, spec, request.options.mesh, system, shards_update)
                 memory = step_memory(*step)
                 if memory.num_bytes > limit and not experiment.stages.boundary_epochs:
                     largest = largest_batch(*step, limit, memory)
+                    if largest == 0 and request.options.mesh.fsdp == 1 < system.num_devices:
+                        hint = _hint(memory, limit)
             # One system that the mesh does not fit must not cost the rows of the others.
             except ConfigError as error:
                 reason = str(error)
@@ -86,9 +90,18 @@ def fits(request: "Request", systems: Sequence[System], batches: Sequence[int]) 
                     memory=memory,
                     reason=reason,
                     largest_batch=largest,
+                    hint=hint,
                 )
             )
     return rows
+
+
+def _hint(memory: "Memory", limit_bytes: int) -> str:
+    """What to do where parameters and optimizer take most of a device; else empty."""
+    state = memory.parameters + memory.optimizer + memory.averages
+    if 2 * state < limit_bytes:
+        return ""
+    return f"parameters and optimizer take {_size(state)} of it, which --mesh.fsdp=N splits"
 
 
 def smaller_batch(request: "Request", system: System, batch: int) -> str:
@@ -100,7 +113,8 @@ def smaller_batch(request: "Request", system: System, batch: int) -> str:
     if row.largest_batch is None:  # by the estimate it fits, or nothing is known
         return ""
     found = f"of about {row.largest_batch:,}" if row.largest_batch else "of no batch"
-    return f"; by the estimate of --memory a train step {found} fits"
+    hint = f": {row.hint}" if row.hint else ""
+    return f"; by the estimate of --memory a train step {found} fits{hint}"
 
 
 def to_json(row: Fit) -> dict[str, Any]:
@@ -165,7 +179,9 @@ def _factors(known: Sequence[tuple[Fit, Any]]) -> str:
 def _too_large(row: Fit) -> str:
     batch = row.largest_batch
     fits = f"about {batch:,} does" if batch else "nor does the smallest"
-    line = f"{row.system} batch {row.global_batch:,}: it does not fit, {fits}"
+    it = "by the estimate it" if row.verdict == "close" else "it"
+    line = f"{row.system} batch {row.global_batch:,}: {it} does not fit, {fits}"
+    line += f": {row.hint}" if row.hint else ""
     if parse_system(row.system).accelerator.device.platform == "tpu":
         line += "; XLA may compute arrays again so that it does, which takes time"
     return line

@@ -4,8 +4,9 @@
     time to accuracy = epochs x steps an epoch x step + evaluations
 
 Ends of intervals are two standard deviations of the logarithm away; `dawnjax plan --validate`
-counts the left-out results that lie inside. The lower end of a step has no exposed communication,
-as if all were hidden, but for decoders, whose published steps say how much is (`decoder_step`).
+counts the left-out results that lie inside. The lower end of a step, and of a time, has no exposed
+communication, as if all were hidden, but for decoders, whose published steps say how much is
+(`decoder_step`).
 """
 
 import dataclasses
@@ -146,7 +147,8 @@ an H200 (`seeds_cifar10_*_nvidia_h200.json`). The lower end of a time has none o
 def step_parts(extract: Extract, system: System, efficiency: Efficiency) -> dict[str, float]:
     """Seconds of one call of a program, by class of op, and its communication."""
     parts = compute_seconds(extract, system.accelerator.device, efficiency)
-    parts[COMMUNICATION] = sum(exchange_seconds(e, system) for e in extract.exchanges)
+    exchanges = () if efficiency.hides_all else extract.exchanges
+    parts[COMMUNICATION] = sum(exchange_seconds(e, system) for e in exchanges)
     parts[SLOWEST_HOST] = 0.0
     if extract.exchanges:
         parts[SLOWEST_HOST] = efficiency.host_seconds * math.log2(system.num_hosts)
@@ -243,9 +245,9 @@ def predict(
     parts = step_parts(last.train, system, efficiency)
     whole = sum(parts.values())
     spread = step_spread(parts, efficiency, system.num_devices)
-    step = around(whole, spread)
-    if not efficiency.knows_overlap:
-        step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
+    fastest = efficiency.at_best
+    least = sum(step_parts(last.train, system, fastest).values())
+    step = dataclasses.replace(around(whole, spread), low=around(least, spread).low)
     rate = last.examples_per_step
     mfu, why_no_mfu = _mfu(programs, system, whole)
     if mfu is not None and mfu > 1:
@@ -266,8 +268,11 @@ def predict(
         seconds = run_seconds(programs, system, efficiency, evaluation, epochs.mean)
         whole_spread = math.hypot(spread, epochs.spread)
         # No run ends before its first evaluation.
-        least = run_seconds(programs, system, efficiency, evaluation, min(first, epochs.mean))
-        low = max(around(seconds, whole_spread).low, around(least, spread).low)
+        least, mean = (
+            run_seconds(programs, system, fastest, evaluation, count)
+            for count in (min(first, epochs.mean), epochs.mean)
+        )
+        low = max(around(mean, whole_spread).low, around(least, spread).low)
         time = around(seconds + BETWEEN_SECONDS, whole_spread)
         time = dataclasses.replace(time, low=low)
     if price.usd_per_hour is None:
@@ -315,9 +320,8 @@ def _ranges(
     steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
     budget = programs.budget_epochs
     first = min(first_evaluation(evaluation, steps_per_epoch), budget)
-    least, most = (
-        run_seconds(programs, system, efficiency, evaluation, count) for count in (first, budget)
-    )
+    least = run_seconds(programs, system, efficiency.at_best, evaluation, first)
+    most = run_seconds(programs, system, efficiency, evaluation, budget)
     time = Range(around(least, spread).low, around(most + BETWEEN_SECONDS, spread).high)
     return Range(first, budget), time
 

@@ -1,6 +1,7 @@
 """`dawnjax plan --search=mesh`: the order of arrangements, what they hold, and what is refused."""
 
 import dataclasses
+import itertools
 import json
 
 import pytest
@@ -32,7 +33,8 @@ def counted(batch, train_examples):
 
 
 def found(on="h100:64", batches=(64,), experiment=LLAMA):
-    return search(experiment, SPEC, parse_system(on), batches, counted, {})
+    rows, _ = search(experiment, SPEC, parse_system(on), batches, counted, {})
+    return rows
 
 
 def test_meshes_divide_the_model_the_text_and_the_devices():
@@ -69,10 +71,60 @@ def test_without_epochs_the_time_of_an_example_decides():
     def unknown(batch, train_examples):
         return Epochs(mean=None, spread=0.0, basis="nothing is known")
 
-    rows = search(LLAMA, SPEC, parse_system("h100:64"), (64, 128), unknown, {})
+    rows, _ = search(LLAMA, SPEC, parse_system("h100:64"), (64, 128), unknown, {})
     assert all(row.seconds is None and row.cost_usd is None for row in rows)
     each = [row.step.value / row.global_batch for row in rows]
     assert each == sorted(each)
+
+
+def known_to(largest):
+    def known(batch, train_examples):
+        if batch > largest:
+            return Epochs(mean=None, spread=0.0, basis=f"counted to {largest}")
+        return counted(batch, train_examples)
+
+    return known
+
+
+def test_a_batch_of_unknown_epochs_does_not_displace_those_with_a_time():
+    system = parse_system("h200:64")
+    rows, [line] = search(LLAMA, SPEC, system, (64, 1024), known_to(256), {})
+    assert {row.global_batch for row in rows} == {64} and all(row.seconds for row in rows)
+    assert line.startswith("batch 1,024 is not compared") and "counted to 256: give --e" in line
+    text = arrangements.text(rows)
+    assert "all: epochs: made" in text and "no time to accuracy" not in text
+    rows, lost = search(LLAMA, SPEC, system, (1024,), known_to(256), {})
+    assert not lost and not any(row.seconds for row in rows)
+    assert "all: no time to accuracy: counted to 256: give --epochs" in arrangements.text(rows)
+
+
+def test_rows_with_and_without_a_time_are_not_compared():
+    # Two devices have four meshes, so that one of the five rows is of the larger batch.
+    rows, _ = search(LLAMA, SPEC, parse_system("b200:2"), (2, 4), known_to(2), {})
+    known = [row.seconds is not None for row in rows]
+    assert known == sorted(known, reverse=True) and len(set(known)) == 2
+    assert rows[known.index(False)].loses == "its time to accuracy is not known"
+
+
+def test_each_batch_without_a_mesh_gets_a_line_beside_the_rows_of_others():
+    system = parse_system("gb200:72")
+    rows, lost = search(LLAMA, SPEC, system, (64, 72, 72_000), counted, {})
+    assert {row.global_batch for row in rows} == {72}
+    assert lost[0] == ("no mesh of 72 devices divides the model and batch 64: give other --batches")
+    assert lost[1].startswith("batch 72,000 does not fit: a device needs")
+    with pytest.raises(ConfigError, match="batch 64: give other --batches; batch 72,000 does not"):
+        search(LLAMA, SPEC, system, (64, 72_000), counted, {})
+
+
+def test_what_takes_as_long_loses_by_its_memory():
+    rows = found("h200:64")
+    ties = [
+        row
+        for above, row in itertools.pairwise(rows)
+        if row.seconds and above.seconds
+        if row.seconds.value < (1 + arrangements.TIE) * above.seconds.value
+    ]
+    assert ties and all(" % of a step" not in row.loses for row in ties)
 
 
 def test_a_batch_that_no_device_holds_names_one_that_fits():
@@ -130,7 +182,7 @@ def test_a_time_has_its_evaluations_and_at_least_the_first(rank, share):
     def early(batch, train_examples):
         return Epochs(mean=1 / train_examples, spread=0.1, basis="made")
 
-    [row, *_] = search(experiment, SPEC, parse_system("h100:64"), (64,), early, {})
+    [row, *_], _ = search(experiment, SPEC, parse_system("h100:64"), (64,), early, {})
     assert row.seconds is not None
     rows = 384 * 64 + 1024 * share
     assert row.seconds.value == pytest.approx(rows / 64 * row.step.value, rel=1e-4)

@@ -9,6 +9,7 @@ import pytest
 
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.plan import epoch_sources, epochs
+from dawnjax.plan.caveats import caveats
 from dawnjax.plan.epoch_sources import OFFICIAL, TRIALS
 
 DIGITS = load_experiment("digits")
@@ -104,6 +105,20 @@ def test_settings_that_are_no_reference_s_widen_its_epochs():
     assert "of another optimizer.base_learning_rate: their interval is widened" in other.basis
     moved = known(faster, llama, batch=64, train_examples=4_760_742)
     assert moved == known(llama, batch=64, train_examples=4_760_742)
+
+
+@pytest.mark.parametrize(
+    "name", ["c4_llama31_8b", "wikipedia_llama_small"], ids=["official", "trials"]
+)
+def test_what_is_computed_again_changes_no_epochs(name):
+    base = load_experiment(name)
+    model = dataclasses.replace(base.model, remat="products", loss_chunk=256)
+    again = dataclasses.replace(base, model=model, accumulation_steps=2)
+    rows = {"batch": base.global_batch_size, "train_examples": 4_760_742}
+    same = known(base, base, **rows)
+    assert same.mean is not None and known(again, base, **rows) == same
+    flags = {"model.remat": "products", "model.loss_chunk": 256, "accumulation_steps": 2}
+    assert not any("other settings" in line for line in caveats(again, flags, same))
 
 
 def test_without_trials_and_results_both_reasons_are_given():

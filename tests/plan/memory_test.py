@@ -13,7 +13,7 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan import compiled
 from dawnjax.plan import memory as memory_module
 from dawnjax.plan.compiled import spec_of
-from dawnjax.plan.fits import ERROR, TPU_ERROR, Fit
+from dawnjax.plan.fits import ERROR, TPU_ERROR, Fit, smaller_batch
 from dawnjax.plan.memory import Memory, largest_batch, step_memory
 from dawnjax.plan.observations import EXTRACTS, observations, observed_programs
 from dawnjax.plan.systems import parse_system
@@ -128,6 +128,29 @@ def test_a_compiled_program_that_does_not_fit_names_a_batch_that_does(monkeypatc
     assert main(command) == 1
     [line] = capsys.readouterr().out.splitlines()
     assert line.endswith("; by the estimate of --memory a train step of no batch fits")
+
+
+@pytest.mark.parametrize(("state", "fits"), [(90e9, "close"), (300e9, "no")])
+def test_a_state_that_leaves_no_room_names_the_mesh_that_splits_it(
+    monkeypatch, capsys, state, fits
+):
+    monkeypatch.setattr(memory_module, "step_memory", lambda *_: needs(state))
+    monkeypatch.setattr(memory_module, "largest_batch", lambda *_: 0)
+    command = ["plan", "digits", "--memory", "--on=h100:8"]
+    hint = f"parameters and optimizer take {state / 1e9:.0f} GB of it, which --mesh.fsdp=N splits"
+    # What is close by the estimate does not fit by the estimate alone.
+    it = "by the estimate it" if fits == "close" else "it"
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert f"h100:8 batch 64: {it} does not fit, nor does the smallest: {hint}" in text
+    assert main([*command, "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert row["fits"] == fits and row["hint"] == hint
+    request, _ = parse_request("plan", ["--experiment=digits"])
+    line = smaller_batch(request, parse_system("h100:8"), 64)
+    assert line.endswith(f"a train step of no batch fits: {hint}")
+    assert main([*command, "--mesh.fsdp=8"]) == 0
+    assert "--mesh.fsdp=N" not in capsys.readouterr().out
 
 
 @pytest.mark.compiles

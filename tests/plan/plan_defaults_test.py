@@ -76,6 +76,9 @@ def test_a_price_is_that_of_whole_machines_with_a_network_as_fast():
     assert slower.usd_per_hour is None and "slower network than is planned" in slower.basis
     unknown = prices.system_price(parse_system("b200:16"), {})
     assert unknown.usd_per_hour and "names no network" in unknown.basis
+    # Eight GPUs are rented together, whatever the list states the price of.
+    one = prices.system_price(parse_system("b200:1"), {})
+    assert one.usd_per_hour == 8 * 6.69 and "a whole host of 8 is paid" in one.basis
     # Two JAX devices are a chip of a v3, and four chips a host.
     assert prices.system_price(parse_system("v3:8"), {}).usd_per_hour == 4 * 2.0
     assert prices.system_price(parse_system("v5e:8"), {}).usd_per_hour == pytest.approx(8 * 1.2)

@@ -349,6 +349,32 @@ def test_time_and_cost_of_a_run():
 
 
 @pytest.mark.compiles
+@pytest.mark.parametrize("knows_overlap", [False, True])
+def test_the_lower_end_of_a_time_hides_the_communication_that_its_step_hides(knows_overlap):
+    """Half of a step of 4 s is an all-reduce, which the lower ends of both leave out."""
+    plan, compute = programs(), 2.0
+    stage = plan.stages[-1]
+    # 7/8 of the bytes leave a device twice, at 0.8 x 450 GB/s.
+    exchange = Exchange("all-reduce", 8, compute * 0.8 * 450e9 * 8 / 14, 0, 1)
+    train = dataclasses.replace(stage.train, exchanges=(exchange,))
+    plan = dataclasses.replace(plan, stages=(dataclasses.replace(stage, train=train),))
+    efficiency = dataclasses.replace(PERFECT, knows_overlap=knows_overlap)
+    found = prediction(programs=plan, efficiency=efficiency)
+    unknown = epochs.Epochs(mean=None, spread=0.0, basis="no runs")
+    ranged = prediction(programs=plan, efficiency=efficiency, epochs=unknown)
+    time, ends, step = (
+        found.time_to_accuracy_seconds, ranged.time_range_seconds, found.step_seconds,
+    )  # fmt: skip
+    assert time is not None and ends is not None
+    exposed = 1 if not knows_overlap else 2
+    assert step.value == pytest.approx(2 * compute)
+    assert step.low == pytest.approx(exposed * compute / math.exp(0.2))
+    # 15 steps and three evaluations of 3 s, or 5 and one.
+    assert time.low == pytest.approx((15 * exposed * compute + 9) / math.exp(0.2))
+    assert ends.low == pytest.approx((5 * exposed * compute + 3) / math.exp(0.2))
+
+
+@pytest.mark.compiles
 def test_a_step_faster_than_the_peak_is_refused():
     """Its program must hold the model's FLOPs: a loop that was counted once would not."""
     plan = programs(flops=1e15)
