@@ -114,6 +114,9 @@ def _record(directory: Path) -> dict[str, Any]:
 
 def _facts(directory: Path, result: RunResult) -> dict[str, Any]:
     record = read_record(RunDirectory(directory)) or {}
+    recipe = dict(record.get("experiment", {}))
+    # Earlier trials of a recipe are no part of it, and would fill the list.
+    recipe.pop("observations", None)
     options = {f"run option {name}": value for name, value in flatten(result.run_options).items()}
     for name in ("run_dir", "profile.after_run"):
         options.pop(f"run option {name}", None)
@@ -122,7 +125,7 @@ def _facts(directory: Path, result: RunResult) -> dict[str, Any]:
         "processes": result.num_processes,
         **{f"version of {name}": version for name, version in result.versions.items()},
     }
-    return {**flatten(record.get("experiment", {})), **options, **system}
+    return {**flatten(recipe), **options, **system}
 
 
 def _value(value: Any) -> str:
