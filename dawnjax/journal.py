@@ -138,6 +138,9 @@ class Journal:
         """Record an evaluation that ends now; returns True if it reached the target."""
         reached = reaches(self._experiment.targets, metrics)
         epoch = self._experiment.epoch_of_step(step, self._spec)
+        # Read before the sync to disk, which follows the moment in the log: the screen would show
+        # a later time to accuracy than the result.
+        run_seconds = self.run_seconds()
         self._log.append(
             "evaluation",
             step=step,
@@ -147,7 +150,7 @@ class Journal:
             # The deciding evaluation is synced to disk: losing it would lose the time to accuracy.
             durable=reached,
         )
-        self._display.evaluation(step, epoch, metrics, reached, self.run_seconds())
+        self._display.evaluation(step, epoch, metrics, reached, run_seconds)
         numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
         self._write_scalars(step, {f"eval/{name}": value for name, value in numbers.items()})
         return reached

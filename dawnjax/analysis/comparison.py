@@ -123,12 +123,20 @@ def compare(first: Entry, second: Entry) -> Comparison:
         cautions.append("different targets")
     if first.identity != second.identity:
         cautions.append("different experiments")
+    if shared := shared_trials(first, second):
+        cautions.append(f"{len(shared)} of the second's trials in the first too")
     if first.scaling_factor != second.scaling_factor:
         factors = f"{first.scaling_factor:.4g} and {second.scaling_factor:.4g}"
         cautions.append(f"times before the round's review, which scaled the scores by {factors}")
     return Comparison(
         first=first.source, second=second.source, verdict=verdict, caution="; ".join(cautions)
     )
+
+
+def shared_trials(first: Entry, second: Entry) -> list[str]:
+    """Names of the second's trials that are, by their run's id, trials of the first too."""
+    run_ids = {trial.run_id for trial in first.trials} - {""}
+    return [trial.file for trial in second.trials if trial.run_id in run_ids]
 
 
 def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:

@@ -35,7 +35,8 @@ The verdict is one word, for B beside A:
   only_second_reached   A never reached its target and B did
   undecided             else, and with fewer than 5 trials of each (20 where some did not reach)
 
-Trials of the same seeds with the same first losses are compared as pairs.
+Trials of the same seeds with the same first losses are compared as pairs. A trial may be on one
+side alone.
 
 With --fail_if_slower_by the exit status is 0 only where the 95 % interval excludes that B is slower
 by that fraction or more, 6 where B is slower or never reached, and 7 where that is not decided. To
@@ -70,6 +71,7 @@ def main(argv: list[str]) -> int:
             f"A was trained to {names[0]} and B to {names[1]}: times to different targets are not "
             "compared"
         )
+    sides.refuse_shared_trials(first, second)
     judged = verdict.judge(first.sample, second.sample, margin)
     is_same, mathematics = changes.same_mathematics(first, second)
     told = {

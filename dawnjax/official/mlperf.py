@@ -63,15 +63,17 @@ def read_entry(
 ) -> Entry:
     """Make the entry of a folder of logs; `Refused` if they mix benchmarks or versions.
 
-    `scaling_factor` multiplies the score, by the folder's `scaling.json`.
+    A copy of a log counts once, with a warning. `scaling_factor` multiplies the score, by the
+    folder's `scaling.json`.
     """
+    logs, copies = _distinct(logs)
     versions = sorted({log.version for _, log in logs})
     names = sorted({log.benchmark for _, log in logs})
     if len(versions) > 1 or len(names) > 1:
         what = versions if len(versions) > 1 else names
         raise Refused(f"its logs are of several kinds: {', '.join(map(quoted, what))}")
     folders = context.split("/")
-    warnings, reasons = list(system.warnings), dict[str, str]()
+    warnings, reasons = [*system.warnings, *copies], dict[str, str]()
     benchmark = names[0] or mlperf_rounds.benchmark_of(printable(folders[-1], 60))
     if not names[0]:
         warnings.append(f"the logs name no benchmark; the folder does: {quoted(benchmark)}")
@@ -115,6 +117,26 @@ def read_entry(
         reasons=reasons,
         **machine,
     )
+
+
+def _distinct(
+    logs: list[tuple[str, TrialLog]],
+) -> tuple[list[tuple[str, TrialLog]], list[str]]:
+    """Logs without copies of others, and a line for each copy."""
+    kept: list[tuple[str, TrialLog]] = []
+    by_times: dict[tuple[float, float], list[tuple[str, TrialLog]]] = {}
+    copies = []
+    for file, log in logs:
+        alike = by_times.setdefault((log.start_unix_seconds, log.seconds), [])
+        # Two trials start at one moment on two machines, and differ in the moments that follow.
+        first = next((name for name, other in alike if other == log), None)
+        if first is not None and log.evaluations:
+            names = (name.rsplit("/", 1)[-1] for name in (file, first))
+            copies.append("{} is a copy of {}; it counts once".format(*names))
+            continue
+        alike.append((file, log))
+        kept.append((file, log))
+    return kept, copies
 
 
 def scaling_factor(data: bytes) -> float:

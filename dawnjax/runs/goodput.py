@@ -11,7 +11,15 @@ Source: the name and the division of the time: ML Goodput Measurement for MaxTex
 from collections.abc import Mapping, Sequence
 
 from dawnjax.runs.clock import GENERATION_PHASES
-from dawnjax.runs.logged_run import LoggedAttempt, LoggedRun, events_of, last_event, save_point
+from dawnjax.runs.logged_run import (
+    CLOCK_SLACK_SECONDS,
+    LoggedAttempt,
+    LoggedRun,
+    events_of,
+    last_event,
+    save_point,
+    went_back,
+)
 from dawnjax.runs.past import Event
 
 PARTS = (
@@ -120,9 +128,9 @@ def _gap_seconds(attempt: LoggedAttempt, following: LoggedAttempt) -> float | No
     if not start:
         return None
     one_boot = attempt.start.get("boot_id") == start.get("boot_id") is not None
-    clock = "boot_seconds" if one_boot else "unix_seconds"
+    is_whole = one_boot and not went_back(attempt, following)
+    clock = "boot_seconds" if is_whole else "unix_seconds"
     if None in (start.get(clock), end.get(clock)):
         return None
     gap = start[clock] - start["t"] - end[clock]
-    # Two readings of one clock may differ by less than the resolution of a log.
-    return max(gap, 0.0) if gap > -1.0 else None
+    return max(gap, 0.0) if gap > -CLOCK_SLACK_SECONDS else None

@@ -9,6 +9,7 @@ last save (see `past`).
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from dawnjax.runs.past import LOST, Event
 
 HEARTBEAT_SECONDS = 1.0
 """The time between two events of a living process, unless its disk or its cores are busy."""
+
+CLOCK_SLACK_SECONDS = 1.0
+"""Two readings of one clock, which a log rounds, differ by less."""
 
 FINAL_STATUSES = ("reached", "not_reached", "diverged")
 """The statuses of a trial that has ended: a further attempt has nothing to do."""
@@ -237,8 +241,12 @@ class LoggedRun:
         boots = {attempt.number: attempt.start.get("boot_id") for attempt in self.attempts}
         one_boot = boots[start["attempt"]] == boots[moment["attempt"]] is not None
         if one_boot and None not in (start["boot_seconds"], moment["boot_seconds"]):
-            return moment["boot_seconds"] - start["boot_seconds"]
-        # Another boot or machine: only the wall clocks are left to compare.
+            between = [
+                a for a in self.attempts if start["attempt"] <= a.number <= moment["attempt"]
+            ]
+            if not any(went_back(*pair) for pair in itertools.pairwise(between)):
+                return moment["boot_seconds"] - start["boot_seconds"]
+        # Another boot or machine, or a clock that went back: only the wall clocks are left.
         return max(run_seconds, moment["unix_seconds"] - start["unix_seconds"])
 
     def run_cost(self, moment: Event) -> tuple[float | None, str]:
@@ -249,6 +257,17 @@ class LoggedRun:
     def allocated_cost(self) -> tuple[float | None, str]:
         """Cost in USD of all lifetimes, or None and the reason."""
         return _cost([(attempt, attempt.seconds) for attempt in self.attempts])
+
+
+def went_back(before: LoggedAttempt, after: LoggedAttempt) -> bool:
+    """True if the machine's clock since boot went back between an attempt and the next.
+
+    A machine that is restored from a snapshot keeps the name of its boot.
+    """
+    boots = [attempt.start.get("boot_id") for attempt in (before, after)]
+    end, start = before.events[-1]["boot_seconds"], after.events[0]["boot_seconds"]
+    is_known = boots[0] == boots[1] is not None and None not in (end, start)
+    return is_known and start < end - CLOCK_SLACK_SECONDS
 
 
 def events_of(events: Sequence[Event], name: str) -> list[Event]:

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
-from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of
+from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of, went_back
 from dawnjax.runs.past import Event
 
 WALL_CLOCK_STEP_SECONDS = 60.0
@@ -60,11 +60,14 @@ def _gaps_by_wall_clocks(run: LoggedRun) -> list[str]:
     messages = []
     for before, after in itertools.pairwise(run.attempts):
         boots = [attempt.start.get("boot_id") for attempt in (before, after)]
-        if run.run_start is None or not all(boots) or boots[0] == boots[1]:
+        where = "two boots or machines, whose"
+        if went_back(before, after):
+            where = "one boot whose clock went back, as after a snapshot, and their"
+        elif run.run_start is None or not all(boots) or boots[0] == boots[1]:
             continue
         gap = after.events[0]["unix_seconds"] - before.events[-1]["unix_seconds"]
         messages.append(
-            f"attempts {before.number} and {after.number} ran on two boots or machines, whose wall "
+            f"attempts {before.number} and {after.number} ran on {where} wall "
             f"clocks lie {gap:+,.0f} s apart: elapsed_seconds_to_accuracy is only as right as they"
         )
     return messages

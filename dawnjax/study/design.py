@@ -436,7 +436,8 @@ class StudyFolder:
     def read_same(self, study: Study) -> StudyRecord | None:
         """Read `study.json`, None in a new folder, and refuse to mix two studies.
 
-        The same study with more seeds is no mix.
+        The same study with more seeds is no mix. With fewer, trials that are over would no longer
+        count.
 
         Raises:
           ConfigError: The folder holds a study with another field, or something else.
@@ -455,9 +456,11 @@ class StudyFolder:
             return None
         for field in dataclasses.fields(Study):
             there, here = (getattr(one, field.name) for one in (record["study"], study))
-            if field.name != "seeds" and there != here:
-                raise ConfigError(
-                    f"{self.file} is of a study with {field.name}={there!r}, not {here!r}; choose "
-                    "another --out"
-                )
+            if there == here or (field.name == "seeds" and here > there):
+                continue
+            way_out = "more extend it, fewer need" if field.name == "seeds" else "choose"
+            raise ConfigError(
+                f"{self.file} is of a study with {field.name}={there!r}, not {here!r}; {way_out} "
+                "another --out"
+            )
         return record

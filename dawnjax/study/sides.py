@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dawnjax import records
 from dawnjax.analysis import loading, our_runs
+from dawnjax.analysis.comparison import shared_trials
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry
 from dawnjax.runs.summary import RunResult
@@ -72,6 +73,21 @@ def read_side(given: str) -> Side:
     folder = records.path_of(path)
     runs, arm = _runs_of(folder, entry), _arm_at(folder)
     return Side(given=given, entry=entry, sample=sample, runs=runs, arm=arm)
+
+
+def refuse_shared_trials(first: Side, second: Side) -> None:
+    """Refuse a trial on both sides: beside itself it differs by 0, which no two trials do.
+
+    Raises:
+      ConfigError: Names the trials.
+    """
+    shared = shared_trials(first.entry, second.entry)
+    if shared:
+        more = f" and {len(shared) - 5} more" if len(shared) > 5 else ""
+        raise ConfigError(
+            f"{len(shared)} of the {len(second.entry.trials)} trials of B are in A too, or copies "
+            f"of such ({', '.join(shared[:5])}{more}): give each side trials of its own"
+        )
 
 
 def _arm_at(path: Path) -> str:

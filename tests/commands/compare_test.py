@@ -1,6 +1,7 @@
 """`dawnjax compare`, on runs that were written and not trained."""
 
 import json
+import shutil
 
 import pytest
 from made_runs import write_run
@@ -10,8 +11,8 @@ from dawnjax.__main__ import main
 
 @pytest.fixture
 def folders(tmp_path):
-    """Two folders of five runs: those of B take twice the time, less or more by a step."""
-    for name, factor in (("a", 1), ("b", 2)):
+    """Folders of five runs: those of B take twice the time of A and A2, less or more by a step."""
+    for name, factor in (("a", 1), ("a2", 1), ("b", 2)):
         for seed, seconds in enumerate((10, 10, 15, 10, 15)):
             write_run(tmp_path / name / str(seed), seed=seed, seconds=5 * factor * seconds / 5)
     return tmp_path
@@ -40,8 +41,8 @@ def test_the_gates_status(folders, capsys):
     a, b = f"{folders}/a", f"{folders}/b"
     assert main(["compare", b, a, "--fail_if_slower_by=0.05"]) == 0
     assert main(["compare", a, b, "--fail_if_slower_by=0.05"]) == 6
-    assert main(["compare", a, a, "--fail_if_slower_by=0.05"]) == 7
-    assert main(["compare", a, a, "--fail_if_slower_by=0.9"]) == 0
+    assert main(["compare", a, f"{a}2", "--fail_if_slower_by=0.05"]) == 7
+    assert main(["compare", a, f"{a}2", "--fail_if_slower_by=0.9"]) == 0
     assert main(["compare", f"{a}/0", f"{b}/0", "--fail_if_slower_by=0.05"]) == 7
     text = capsys.readouterr().out
     assert "1 and 1 trials; a verdict needs 5 of each" in text
@@ -49,6 +50,18 @@ def test_the_gates_status(folders, capsys):
     assert (
         "judging again is a second look, with" in text and "false verdicts on equal sides" in text
     )
+
+
+def test_a_trial_on_both_sides_is_no_comparison(folders, capsys):
+    """Pairs of a trial with itself differ by 0, and would pass any gate."""
+    a, mixed = folders / "a", folders / "mixed"
+    shutil.copytree(folders / "b", mixed)
+    shutil.copytree(a / "3", mixed / "copy")
+    for second, told in ((a, "5 of the 5"), (mixed, "1 of the 6")):
+        assert main(["compare", str(a), str(second), "--fail_if_slower_by=0.05"]) == 2
+        shown = capsys.readouterr()
+        assert f"{told} trials of B are in A too" in shown.err and not shown.out
+        assert shown.err.count("\n") == 1
 
 
 def test_a_side_that_never_reaches_fails_the_gate(folders, capsys):
@@ -83,8 +96,9 @@ def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path
     line = capsys.readouterr().err
     assert "has 2 training entries, and a comparison takes one; choose with" in line
     source = line.split("'")[1]
-    assert main(["compare", f"{tmp_path}#{source}", str(tmp_path / "one")]) == 0
-    assert main(["compare", f"{tmp_path}#none", str(tmp_path / "one")]) == 2
+    beside = str(write_run(tmp_path.with_name("beside"), identity="one"))
+    assert main(["compare", f"{tmp_path}#{source}", beside]) == 0
+    assert main(["compare", f"{tmp_path}#none", beside]) == 2
     assert "has no training entry 'none'" in capsys.readouterr().err
 
 

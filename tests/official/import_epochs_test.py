@@ -282,10 +282,10 @@ def test_many_lines_in_pythons_notation_are_refused_in_time():
 
 def test_names_of_results_that_mlperfs_summarizer_reads(tmp_path):
     # Of v0.7: Intel/1-node-4s-cpx-pytorch/dlrm and Intel/8-nodes-32s-cpx-tensorflow/minigo.
-    log = log_of("dlrm", *evaluations([1.05, 1.1]))
     folder = write_round(tmp_path, "v0.7", "dlrm", [])
-    for name in ("result_1_1n4r_32k_1592751389.txt", "result_run10.txt", "result_0.txt"):
-        (folder / name).write_bytes(log)
+    names = "result_1_1n4r_32k_1592751389.txt", "result_run10.txt", "result_0.txt"
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(log_of("dlrm", *evaluations([1.05, 1.1], 0.5 + number / 10)))
     (folder / "result_notes.txt").write_text("words\n")
     imported = import_results([tmp_path])
     (entry,) = imported.entries

@@ -53,6 +53,23 @@ def test_archives_in_a_folder_are_sources_of_their_own(tmp_path, capsys):
     assert len(list(read_entries(out))) == 2
 
 
+def test_a_copy_of_a_log_in_its_folder_is_no_further_trial(tmp_path):
+    """Ten copies of a fast trial would make a score of an entry that lacks trials."""
+    folder = (tmp_path / RESULT).parent
+    folder.mkdir(parents=True)
+    for name in ("result_0.txt", "result_1.txt", "result_10.txt"):
+        (folder / name).write_bytes(LOG)
+    (folder / "result_2.txt").write_bytes(LOG.replace(b"0.75}", b"0.76}"))
+    (entry,) = import_results([tmp_path]).entries
+    assert [trial.file[-12:] for trial in entry.trials] == ["result_0.txt", "result_2.txt"]
+    assert entry.summary is not None and entry.summary.trials == 2
+    copies = [warning for warning in entry.warnings if "copy" in warning]
+    assert copies == [
+        f"result_{number}.txt is a copy of result_0.txt; it counts once" for number in (1, 10)
+    ]
+    assert "2 logs where the rules of the round ask for 5" in entry.warnings
+
+
 def test_two_entries_of_one_source_with_the_same_log_both_count(tmp_path):
     for system in ("one", "other"):
         path = tmp_path / RESULT.replace("/sys/", f"/{system}/")

@@ -131,6 +131,19 @@ def test_another_machine_has_only_the_wall_clock_for_the_gap():
     assert warning.startswith("attempts 1 and 2 ran on two boots or machines, whose wall clocks")
 
 
+def test_a_clock_that_goes_back_on_one_boot_measures_no_gap():
+    """As after the restore of a machine's snapshot, which keeps the name of the boot."""
+    log = interrupted_run()
+    for event in log.events:
+        if event["attempt"] == 2:
+            event["boot_seconds"] -= 2000
+    result = summarize(log.events)
+    assert result.elapsed_seconds_to_accuracy == 1042.0  # by the wall clocks; it was -958
+    assert result.goodput is not None and result.wall_seconds["gaps"] == 1000.0
+    (warning,) = result.warnings
+    assert "ran on one boot whose clock went back" in warning
+
+
 def test_an_attempt_killed_before_run_start_is_in_the_total_alone():
     log = Log().begin(0.0).add("host_sample", 5.0)
     log.begin(100.0).add("run_start", 3.0).evaluate(7.0, 10, 0.9)

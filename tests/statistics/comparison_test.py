@@ -113,6 +113,9 @@ def test_cautions():
     assert scaled == "times before the round's review, which scaled the scores by 1 and 1.125"
     unknown = compare(small, make_entry([make_trial(10.0), make_trial(None)]))
     assert unknown.verdict is None and "how long a trial ran is not known" in unknown.caution
+    trials = [dataclasses.replace(make_trial(10.0), run_id=run_id) for run_id in ("r", "")]
+    shared = compare(make_entry(trials), make_entry(trials[::-1])).caution
+    assert shared == "1 of the second's trials in the first too"
     (row,) = compare_table([(small, make_entry([make_trial(None)]))]).records()
     assert row["verdict"] == "not known" and row["ratio"] is None
 

@@ -142,6 +142,10 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
     assert len(sorted((tmp_path / "s" / "trials").glob("*/seed_*"))) == 6
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.3"]) == 2
     assert "study.json is of a study with axes=" in capsys.readouterr().err
+    assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2"]) == 2
+    fewer = capsys.readouterr().err
+    assert "is of a study with seeds=3, not 2; more extend it, fewer need another --out" in fewer
+    assert json.loads((tmp_path / "s" / "result.json").read_text())["study"]["seeds"] == 3
 
 
 @pytest.mark.compiles
