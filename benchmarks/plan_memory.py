@@ -13,6 +13,7 @@ import contextlib
 import importlib.metadata
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import harness
@@ -50,7 +51,8 @@ def main() -> int:
     rows |= earlier_rows(name)
     results = harness.Results(name, packages=packages())
     for experiment in arguments.experiments or experiment_names():
-        row = _row(experiment, arguments.on)
+        devices, flags = ARRANGED.get(experiment, (DEVICES, ()))
+        row = predicted(experiment, f"{arguments.on}:{devices}", flags)
         if arguments.predict_only:
             earlier = rows[experiment]
             if "reason" in row and "xla" in earlier:
@@ -60,7 +62,7 @@ def main() -> int:
             kept = ("xla", "reason") if same else ()
             row = {name: earlier[name] for name in kept if name in earlier} | row
         elif "reason" not in row:
-            row |= _of_compiler(row)
+            row |= of_compiler(row)
         rows[experiment] = row
         results.add(rows=[rows[known] for known in sorted(rows)])
         print(*plan_memory_cells(row), sep="  ", flush=True)
@@ -86,12 +88,11 @@ def packages() -> dict[str, str]:
     return found
 
 
-def _row(experiment: str, accelerator: str) -> dict[str, Any]:
-    """What is predicted of an experiment's step, or why nothing is."""
+def predicted(experiment: str, devices: str, flags: Sequence[str]) -> dict[str, Any]:
+    """What is predicted of an experiment's step on devices, such as `h100:8`, or why nothing is."""
     from dawnjax.plan.memory import step_memory
 
-    devices, flags = ARRANGED.get(experiment, (DEVICES, ()))
-    system = parse_system(f"{accelerator}:{devices}")
+    system = parse_system(devices)
     argv = [f"--experiment={experiment}", *flags]
     row = {"experiment": experiment, "system": system.name, "flags": list(flags)}
     try:
@@ -109,16 +110,15 @@ def _row(experiment: str, accelerator: str) -> dict[str, Any]:
         "results": memory.results,
         "gathered": memory.gathered,
     }
-    predicted = {"num_bytes": sum(parts.values()), **parts}
     return {
         **row,
         "global_batch_size": stage.global_batch_size,
         "stage": memory.stage,
-        "predicted": predicted,
+        "predicted": {"num_bytes": sum(parts.values()), **parts},
     }
 
 
-def _of_compiler(row: dict[str, Any]) -> dict[str, Any]:
+def of_compiler(row: dict[str, Any]) -> dict[str, Any]:
     """XLA's figure of the step, or the reason for none."""
     argv = [f"--experiment={row['experiment']}", *row["flags"]]
     try:

@@ -32,6 +32,7 @@ from benchmarks.result_tables.programs import (
     plan_decoders,
     plan_held_out,
     plan_memory,
+    plan_other_steps,
     plan_outside,
     plan_validation,
 )
@@ -154,6 +155,7 @@ TABLES = {
     "plan_held_out": Table((), plan_held_out),
     "plan_outside": Table((), plan_outside),
     "plan_memory": Table(("plan_memory_*.json",), plan_memory),
+    "plan_other_steps": Table(("plan_other_steps_*.json",), plan_other_steps),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

@@ -69,12 +69,35 @@ def plan_memory(files: list[tuple[str, Record]]) -> Rows:
     for bound in (0.05, 0.15):
         line = [f"within {100 * bound:.0f} %", "", ""]
         for rows in chips.values():
-            both = [row for row in rows if row.get("predicted") and row.get("xla")]
-            ratios = [row["predicted"]["num_bytes"] / row["xla"]["num_bytes"] for row in both]
+            ratios = [_ratio(row) for row in rows if row.get("predicted") and row.get("xla")]
             near = sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios)
             line += ["", f"{near} of {len(ratios)}"]
         found.append(line)
     return found
+
+
+def plan_other_steps(files: list[tuple[str, Record]]) -> Rows:
+    """Counts of steps whose memory from shapes is near XLA's, and those that are farthest."""
+    found = [["steps", "within 5 %", "within 15 %", "least", "most"]]
+    [(_, record)] = files
+    names = {False: "that decided a rule", True: "held out"}
+    for is_held_out, name in names.items():
+        ratios = {
+            f"`{row['experiment']}`, batch {row['batch']:,} on {row['devices']}": _ratio(row)
+            for row in record["rows"]
+            if row.get("xla") and row.get("predicted") and row["is_held_out"] == is_held_out
+        }
+        near = [
+            sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios.values())
+            for bound in (0.05, 0.15)
+        ]
+        ends = [f"{ratios[at]:.2f}, {at}" for at in (f(ratios, key=ratios.get) for f in (min, max))]
+        found.append([f"{len(ratios)} {name}", *map(str, near), *ends])
+    return found
+
+
+def _ratio(row: Record) -> float:
+    return row["predicted"]["num_bytes"] / row["xla"]["num_bytes"]
 
 
 def plan_memory_cells(row: Record) -> list[str]:

@@ -97,14 +97,3 @@ def test_first_losses_and_identity_together_tell_the_same_mathematics(
     write_run(tmp_path / "b", losses=losses, identity=identity)
     sides = [read_side(str(tmp_path / name)) for name in ("a", "b")]
     assert changes.same_mathematics(*sides)[0] is same
-
-
-def test_trials_that_a_recipe_gave_are_no_changed_field(tmp_path):
-    """A flag that changes a recipe drops them: 21 lines before `optimizer` would hide it."""
-    for name, observations, rate in (("a", [{"date": "d", "trials": 5}] * 12, 0.1), ("b", [], 0.2)):
-        file = write_run(tmp_path / name) / "experiment.json"
-        record = json.loads(file.read_text())
-        record["experiment"] |= {"observations": observations, "optimizer": {"rate": rate}}
-        file.write_text(json.dumps(record))
-    sides = [read_side(str(tmp_path / name)) for name in ("a", "b")]
-    assert changes.changed_fields(*sides) == ["optimizer.rate: 0.1 -> 0.2"]
