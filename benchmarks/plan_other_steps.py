@@ -35,10 +35,8 @@ DECIDED = {
 HELD_OUT = {
     "cifar10_resnet164": ((8, (256,)), (4, (256,))),
     "cifar10_resnet18": ((4, (512,)), (16, (4096,))),
-    "cifar10_wide_resnet34": ((1, (64,)),),
     "digits": ((4, (64,)),),
     "imagenet_resnet50": ((16, (2048,)), (4, (128,))),
-    "multi30k_gnmt": ((4, (128,)),),
     "multi30k_transformer": ((4, (512,)), (16, (512,))),
     "squad_bidaf": ((4, (64,)), (1, (32,))),
     "squad_small": ((4, (128,)),),

@@ -91,7 +91,8 @@ def plan_other_steps(files: list[tuple[str, Record]]) -> Rows:
             sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios.values())
             for bound in (0.05, 0.15)
         ]
-        ends = [f"{ratios[at]:.2f}, {at}" for at in (f(ratios, key=ratios.get) for f in (min, max))]
+        order = sorted(ratios, key=lambda step: ratios[step])
+        ends = [f"{ratios[step]:.2f}, {step}" for step in (order[0], order[-1])]
         found.append([f"{len(ratios)} {name}", *map(str, near), *ends])
     return found
 

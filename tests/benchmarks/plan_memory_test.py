@@ -4,6 +4,7 @@ import json
 
 from benchmarks import harness, plan_memory
 from benchmarks.result_tables.programs import plan_memory as rows_of
+from benchmarks.result_tables.programs import plan_other_steps
 
 
 def row(name, predicted=None, xla=None, **more):
@@ -46,3 +47,16 @@ def test_rows_of_other_versions_are_not_kept(tmp_path, monkeypatch):
     assert plan_memory.earlier_rows(file.stem)["a"]["xla"] == {"num_bytes": 1}
     file.write_text(json.dumps({**record, "packages": {"jax": "0.0"}}))
     assert plan_memory.earlier_rows(file.stem) == {}
+
+
+def test_other_steps_are_counted_by_whether_they_decided_a_rule():
+    rows = [
+        row("a", 1.02e9, 1e9, devices=8, batch=64, is_held_out=False),
+        row("a", 0.5e9, 1e9, devices=1, batch=2048, is_held_out=False),
+        row("b", 1.2e9, 1e9, devices=8, batch=64, is_held_out=True),
+        row("c", 1.0e9, None, devices=8, batch=64, is_held_out=True),
+    ]
+    _, decided, held_out = plan_other_steps([("plan_other_steps_h100", {"rows": rows})])
+    least, most = "0.50, `a`, batch 2,048 on 1", "1.02, `a`, batch 64 on 8"
+    assert decided == ["2 that decided a rule", "1", "1", least, most]
+    assert held_out[:3] == ["1 held out", "0", "0"]
