@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.plan import early_sums, fusing, recomputing, rewriting, scheduling
+from dawnjax.plan import fusing, recomputing, rewriting, scheduling
 from dawnjax.plan.forms import forms_of_images, with_forms
 from dawnjax.plan.heap import heap_bytes, outside, tpu_heap_bytes
 from dawnjax.plan.inlining import Inlining
@@ -126,8 +126,6 @@ class _Program:
         self._make_whole()
         self._add_zeros(outputs)
         if self._on_gpu:
-            given = self._ops, self._avals, arguments, self._arrays.new
-            self._ops = early_sums.with_early_sums(*given)
             self._ops = scheduling.with_late_gradients(self._ops, self._avals)
         else:
             self._ops = scheduling.with_late_tables(self._ops, self._arrays.tables.values())

@@ -212,7 +212,7 @@ def _gradients(ops: Sequence[Any], made_of: Sequence[set[int]]) -> tuple[set[int
         op = ops[place]
         if place not in read and op.primitive in (*PRODUCTS, PARTS):
             products.add(place)
-        elif place not in read and not op.primitive.startswith((REDUCED, SUMMED)):
+        elif place not in read and not op.primitive.startswith(REDUCED):
             changes.add(place)
             continue
         read |= made_of[place]

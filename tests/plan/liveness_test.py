@@ -310,32 +310,6 @@ def test_gradients_of_kernels_wait_for_the_last_sum_that_any_of_them_needs(side,
     assert num_arrays == pytest.approx(9 if is_late else 8, rel=0.01)
 
 
-def test_gradients_are_summed_before_a_kernel_that_updates_a_parameter_early():
-    def packed(num_rows, read, is_late=False):
-        def step(scale, first, last, x, rows):
-            early, of_scale = x @ x, rows.sum(0)
-            # One kernel adds up few rows, and then groups of their sums.
-            groups = (rows * read(scale)).sum(0).reshape(8, 32).sum(1)
-            of_scale = (rows * groups[0]).sum(0) if is_late else of_scale
-            y = jnp.sin(first * groups[0]) @ first
-            of_all = of_scale, early, (x + y) @ jnp.cos(y)
-            summed = [checkpoint_name(gradient, GRADIENT) for gradient in of_all]
-            return scale - summed[0], first - summed[1], last - summed[2]
-
-        scale, rows = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((256,), (num_rows, 256)))
-        traced = jax.make_jaxpr(step)(scale, MATRIX, MATRIX, MATRIX, rows)
-        at_peak = peak_of(traced, bytes_of, on_gpu=True).buffers
-        return [buffer.shape for buffer in at_peak if buffer.name == "gradients, packed"]
-
-    # The product that is there, with the gradient of the scale.
-    assert packed(8, lambda scale: scale) == [(256 * 256 + 256,)]
-    # Not of rows that another kernel adds up, of a scale that the kernel does not read, nor where
-    # the gradient is made of what the kernel makes.
-    assert packed(32, lambda scale: scale) == []
-    assert packed(8, lambda scale: scale[0]) == []
-    assert packed(8, lambda scale: scale, is_late=True) == []
-
-
 def test_a_convolutions_kernel_lies_in_another_layout_until_the_update():
     shapes = (3, 3, 64, 64), (1, 8, 8, 64)
     kernel, images = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
