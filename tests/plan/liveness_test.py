@@ -285,31 +285,6 @@ def test_the_sum_of_gradients_where_a_block_is_skipped_is_written():
     assert needed(2) == needed(6) == pytest.approx(49 * SIZE, rel=0.001)
 
 
-@pytest.mark.parametrize(
-    ("side", "dtype", "is_late"),
-    [(3, "float32", True), (1, "float32", True), (3, "bfloat16", True), (1, "bfloat16", False)],
-)
-def test_gradients_of_kernels_wait_for_the_last_sum_that_any_of_them_needs(side, dtype, is_late):
-    def step(kernels, x):
-        def loss(kernels, x):
-            axes = ("NHWC", "HWIO", "NHWC")
-            for kernel in kernels:
-                kernel = kernel.astype(dtype)
-                x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=axes)
-                x = x - jnp.sin(x).sum((0, 1, 2))
-            return jnp.sum(x.astype(jnp.float32))
-
-        gradients = jax.grad(loss)(kernels, x)
-        return jax.tree.map(lambda k, g: k - checkpoint_name(g, GRADIENT), kernels, gradients)
-
-    x = jax.ShapeDtypeStruct((64, 32, 32, 8), dtype)
-    kernels = [jax.ShapeDtypeStruct((side, side, 8, 8), jnp.float32)] * 4
-    # Four results, three arrays that the next layers take, and a cotangent. Late: these three with
-    # their cotangents, and the first layer's result, its cotangent, and what that becomes.
-    num_arrays = on_gpu(step, kernels, x) / bytes_of(x.shape, x.dtype)
-    assert num_arrays == pytest.approx(9 if is_late else 8, rel=0.01)
-
-
 def test_a_convolutions_kernel_lies_in_another_layout_until_the_update():
     shapes = (3, 3, 64, 64), (1, 8, 8, 64)
     kernel, images = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)

@@ -1,11 +1,13 @@
-"""The order in which a TPU runs the ops of a program."""
+"""The order in which a device runs the ops of a program."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.plan.heap import TPU_ALIGNED
+from dawnjax.plan.inlining import GRADIENT
 from dawnjax.plan.liveness import peak_of
 from dawnjax.plan.ops import COPY, NAMED, SUMMED, Op, bytes_of
 from dawnjax.plan.scheduling import in_list_order, with_late_sums, with_late_tables
@@ -95,3 +97,30 @@ def test_a_layer_runs_so_that_little_is_alive():
     # beside its second product.
     stacks = 2 * 6 * 512 * np.dtype("float32").itemsize
     assert found == pytest.approx(2 * SIZE + stacks, abs=12 * TPU_ALIGNED)
+
+
+@pytest.mark.parametrize(
+    ("side", "dtype", "is_late"),
+    [(3, "float32", True), (1, "float32", True), (3, "bfloat16", True), (1, "bfloat16", False)],
+)
+def test_gradients_of_kernels_wait_for_the_last_sum_that_any_of_them_needs(side, dtype, is_late):
+    def step(kernels, x):
+        def loss(kernels, x):
+            axes = ("NHWC", "HWIO", "NHWC")
+            for kernel in kernels:
+                kernel = kernel.astype(dtype)
+                x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=axes)
+                x = x - jnp.sin(x).sum((0, 1, 2))
+            return jnp.sum(x.astype(jnp.float32))
+
+        gradients = jax.grad(loss)(kernels, x)
+        return jax.tree.map(lambda k, g: k - checkpoint_name(g, GRADIENT), kernels, gradients)
+
+    x = jax.ShapeDtypeStruct((64, 32, 32, 8), dtype)
+    kernels = [jax.ShapeDtypeStruct((side, side, 8, 8), jnp.float32)] * 4
+    # Four results, three arrays that the next layers take, and a cotangent. Late: these three with
+    # their cotangents, and the first layer's result, its cotangent, and what that becomes.
+    traced = jax.make_jaxpr(step)(kernels, x)
+    held = peak_of(traced, bytes_of, on_gpu=True).num_bytes
+    num_arrays = held / bytes_of(x.shape, x.dtype)
+    assert num_arrays == pytest.approx(9 if is_late else 8, rel=0.01)
