@@ -21,7 +21,7 @@ from benchmarks import harness, machine_load
 from dawnjax import records
 from dawnjax.results.trial_summary import coefficient_of_variation, deviation
 from dawnjax.runs.log import log_path, read_events
-from dawnjax.runs.past import Event
+from dawnjax.runs.log import Event
 
 
 def main() -> int:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import dawnjax
 from dawnjax import records
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, read_record
-from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.runs.directory import RunDirectory, read_events_of, read_record
+from dawnjax.runs.log import Event
 from dawnjax.runs.loss_curve import StepLoss, loss_curve
 from dawnjax.runs.summary import RunResult, of_another_kind, summarize_log
 
@@ -128,10 +127,7 @@ def load_losses(run_dir: str | Path) -> list[StepLoss]:
 
 def _events_of(run_dir: str | Path) -> list[Event]:
     path = Path(run_dir)
-    record, log = read_record(RunDirectory(path)), log_path(path, 0)
+    record = read_record(RunDirectory(path))
     if record is None:
         raise ConfigError(f"{path} holds no run: there is no experiment.json")
-    events = read_events(log)[0]
-    for fault in contradictions(record, log):
-        raise RunError(f"{path}: {fault}")
-    return events
+    return read_events_of(path, record)

@@ -1,6 +1,7 @@
 """One attempt at a trial, from its first logged event to its last."""
 
 import contextlib
+import math
 import shlex
 import socket
 import time
@@ -8,8 +9,6 @@ from types import TracebackType
 from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 import dawnjax
@@ -21,11 +20,10 @@ from dawnjax.checkpoints.location import refuse_unwritable
 from dawnjax.checkpoints.manifest import SavePoint
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
-from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config import own_sources
 from dawnjax.config.config_json import to_json
-from dawnjax.errors import CheckpointError, ConfigError, RunError
+from dawnjax.errors import RunError
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.journal import Journal
 from dawnjax.machine import jax_settings
@@ -33,40 +31,43 @@ from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
 from dawnjax.page import words
 from dawnjax.progress import Display
-from dawnjax.run_record import OpenRun
-from dawnjax.run_result import write_result
-from dawnjax.runs import past, summary, versions
-from dawnjax.runs.binding import record_hash
+from dawnjax.run_record import OpenRun, write_result
+from dawnjax.runs import versions
 from dawnjax.runs.clock import Phase, Phases, boot_id
-from dawnjax.runs.directory import refuse_other_settings, texts_of
-from dawnjax.runs.log import SCHEMA_VERSION, is_moment
+from dawnjax.runs.directory import texts_of
+from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
 from dawnjax.runs.summary import RunResult
 from dawnjax.stepper import Stepper
+from dawnjax.stops import Stops, Wish
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, platform_of
+
+SAVE_FRACTION = 0.02
+"""Largest share of the time that saves may take: a save of 10 s is made each 500 s."""
 
 
 class Attempt:
-    """Everything that runs beside the loop; a context that ends it, also after an error."""
+    """Everything that runs beside the loop; a context that ends it, also after an error.
+
+    Attributes:
+      earlier: What earlier attempts logged.
+      save_at: When to save next, by `time.perf_counter`; process 0 decides for all.
+    """
 
     def __init__(
         self, run: OpenRun, mesh: Mesh, watchdog: Watchdog, argv: list[str], *, shows: bool = True
     ):
         """Log the attempt and start what runs beside the loop; takes over the run's open log."""
         options, log = run.request.options, run.log
-        self._has_ended = False
         self._run, self._options, self.watchdog = run, options, watchdog
+        self.earlier = run.earlier
         self._is_first = jax.process_index() == 0
+        self._stops: Stops | None = None
+        self._ended = ""  # the status, once training has ended
+        self.save_at = math.inf
         with contextlib.ExitStack() as opened:
             opened.callback(log.close)
-            # Closed late: a signal that comes while the rest is closed changes nothing.
-            self.preemption = Preemption(watchdog)
-            opened.callback(self.preemption.close)
-            self.preemption.install()
-            self._checkpoint_directory = options.checkpoint.directory or str(
-                run.directory.checkpoints
-            )
             # Check before logging: a refused start must not count as an attempt.
-            refuse_unwritable(self._checkpoint_directory)
+            refuse_unwritable(run.checkpoints)
             _describe(run, mesh)
             is_shown = shows and self._is_first
             self._display = Display(run.request.experiment, run.spec, enabled=is_shown)
@@ -79,9 +80,8 @@ class Attempt:
             resume_command = shlex.join(["dawnjax", "train", *argv, *new_dir])
             self._resume_command = launched.resume_command(resume_command)
             self._display.begin(run.directory.path, mesh, self._resume_command)
-            for event in log.events:
-                if event["event"] == "evaluation":
-                    self._display.remember(event["metrics"])
+            for evaluation in run.earlier.evaluations:
+                self._display.remember(evaluation["metrics"])
             watchdog.resume_command = resume_command
             watchdog.on_death = lambda message: log.append("warning", message=message)
             self._sampler = HostSampler(
@@ -93,18 +93,13 @@ class Attempt:
             self._sampler.start()
             self.phases = Phases(self._record_phase)
             self.checkpoints = Checkpoints(
-                self._checkpoint_directory,
-                keep=options.checkpoint.keep,
-                warn=self.journal.warn,
-                # A checkpoint must never be newer on disk than the log that explains it.
-                before_manifest=log.sync,
+                run.checkpoints, keep=options.checkpoint.keep, warn=self.journal.warn
             )
             self.profile = run_profile.RunProfile(
                 options.profile,
                 run.directory.profile / f"process_{jax.process_index():05d}",
                 self.journal.warn,
             )
-            self._last_save = time.perf_counter()
             # Only now: an error above closes all that was opened; from here `__exit__` does.
             self._opened = opened.pop_all()
 
@@ -122,6 +117,12 @@ class Attempt:
                 self.watchdog.explain(error)  # ends the process here if another host is at fault
                 self._fail(error)
 
+    def listen(self, stops: Stops) -> None:
+        """Take signals as requests from now on: there is a state to save."""
+        self._stops = stops
+        self._opened.enter_context(stops.listening())
+        self._plan_save()
+
     def get_on(self) -> None:
         """Report progress to the watchdog; all processes must report alike."""
         self._report(self.phases.current)
@@ -135,50 +136,32 @@ class Attempt:
         self._run.log.append("compiled", program=name, seconds=round(seconds, 6), cache=cache)
         self._display.compiled(name, seconds, cache)
 
-    def agree(self, wish: bool) -> bool:
-        """Wish of process 0, on all processes; waits for all."""
-        return bool(self._told_by_first(wish))
+    def meet(self) -> None:
+        """Wait for all processes."""
+        processes.gather(None)
 
     def restore(self, like: Any) -> Restored | None:
-        """Restore the newest checkpoint that verifies, with the run's past if the log lost it.
+        """Restore the newest checkpoint that can be read.
 
         Without one it returns None: the time of earlier attempts counts, their steps do not.
         """
-        restored = self.checkpoints.restore_newest(like)
+        restored = self.checkpoints.restore_newest(like, self.get_on)
         if restored is None:
-            if self._is_first and self.journal.clock_runs:
+            if self.earlier.clock_seconds is not None:
                 self.journal.warn(
-                    f"there is no checkpoint in {self._checkpoint_directory}: the run begins again "
+                    f"there is no checkpoint in {self._run.checkpoints}: the run begins again "
                     "from step 0, and the time so far counts"
                 )
             return None
-        metadata, record, log = restored.metadata, self._run.record, self._run.log
-        events = metadata.get("events")
-        if not isinstance(events, list) or not all(map(is_moment, events)):
-            raise CheckpointError(
-                f"checkpoint {restored.step} in {self._checkpoint_directory} holds no log as a "
-                "save writes it; delete it or bring back a copy"
-            )
-        refuse_other_settings(metadata, record, self._checkpoint_directory)
-        for name in ("identity", "seed"):
-            if metadata.get(name) != record[name]:
-                raise ConfigError(
-                    f"the checkpoints are of another run: {name} is {metadata.get(name)!r} there "
-                    f"and {record[name]!r} here; choose another --checkpoint.directory"
-                )
-        # The past is that of process 0, of whose log the result is made.
-        is_lost = self._is_first and past.lacks_some_of(events, log.events)
-        lost: dict[str, Any] = {"past": events} if is_lost else {}
-        log.append("restored", **_fields(restored.point), **lost)
+        lost = {"lost_log": True} if self.earlier.lost_log else {}
+        self._run.log.append("restored", **_fields(restored.point), **lost)
         self.journal.step = self.journal.first_step = restored.step
-        self._display.note(f"resumed from {restored.point}, {self._gap(events)}")
+        self._display.note(f"resumed from {restored.point}, {self._gap()}")
         return restored
 
-    def _gap(self, past_events: list[dict[str, Any]]) -> str:
+    def _gap(self) -> str:
         """Time since the last moment that an earlier attempt logged, in words."""
-        log = self._run.log
-        earlier = [event for event in log.events if event["attempt"] < log.events[-1]["attempt"]]
-        last = (earlier or past_events)[-1].get("unix_seconds")
+        last = self.earlier.ended_unix_seconds
         if last is None:
             return "after a gap of unknown length"
         gap = words.duration(max(0.0, time.time() - last))
@@ -201,30 +184,44 @@ class Attempt:
 
     def start_clock(self) -> None:
         """Start or continue the run's clock once all processes are ready."""
-        self.journal.start_clock(self.agree(self.journal.clock_runs))
+        self.meet()
+        self.journal.start_clock(self.earlier.clock_seconds)
         self._sampler.begin()
 
-    def reached_before(self) -> int:
-        """Step whose evaluation reached the target in an earlier attempt; 0 if none did."""
-        return self._told_by_first(self.journal.step_that_reached())
+    def spend(self, queue: CallQueue, limit_seconds: float) -> None:
+        """Ask for the end of training where the next call would begin after the limit."""
+        if not self._is_first or self._stops is None:
+            return
+        ahead = self._stops.seconds_ahead(queue)
+        if self.journal.run_seconds() + queue.pending_seconds() + ahead > limit_seconds:
+            queue.drain()  # near the limit the host waits for each call
+            if self.journal.run_seconds() + ahead > limit_seconds:
+                self._stops.ask(Wish.BUDGET)
 
-    def save_due(self) -> bool:
-        """True if `checkpoint.every_seconds` have passed on this process since its last save."""
+    def _plan_save(self) -> None:
         every = self._options.checkpoint.every_seconds
-        return every > 0 and time.perf_counter() - self._last_save > every
+        if self._is_first and every:
+            every = max(every, (self.checkpoints.last_save_seconds or 0.0) / SAVE_FRACTION)
+            self.save_at = time.perf_counter() + every
 
     def save(self, step: int, state: TrainState, calls: int) -> None:
         """Begin an asynchronous save of the state, with the log so far.
 
         `calls` are those since the step that made examples.
         """
-        self._last_save = time.perf_counter()
-        if self.checkpoints.holds(step, calls):
+        self.phases.enter("checkpoint")
+        self._plan_save()
+        if self._stops is not None:
+            self._stops.has_saved()
+        point = SavePoint(step, calls)
+        if self.checkpoints.holds(point):
             return
         log, record = self._run.log, self._run.record
-        log.append("checkpoint", **_fields(SavePoint(step, calls)))
+        if jax.process_count() > 1:
+            self._record_hosts(self._host_so_far())
+        log.append("checkpoint", **_fields(point))
         metadata = {n: record[n] for n in ("identity", "seed", "settings") if n in record}
-        self.checkpoints.save(step, state, {**metadata, "events": list(log.events)}, calls)
+        self.checkpoints.save(point, state, metadata, log.text())
 
     def host_used(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:
         """Wait for the last save, and sum up what the run used of this host."""
@@ -235,43 +232,44 @@ class Attempt:
             self.journal.warn(shortfall)
         seconds = queue.total_seconds
         return {
+            **self._host_so_far(),
+            "step_seconds": step_statistics(queue),
+            "input_wait_fraction": round(input_wait_seconds / seconds, 6) if seconds else None,
+        }
+
+    def _host_so_far(self) -> dict[str, Any]:
+        return {
             "process_index": jax.process_index(),
             "hostname": socket.gethostname(),
             **self._sampler.used(),
-            "step_seconds": step_statistics(queue),
-            "input_wait_fraction": round(input_wait_seconds / seconds, 6) if seconds else None,
         }
 
     def take_profile(self, stepper: Stepper) -> None:
         """Profile further real steps after the run; all processes call it alike.
 
-        With several processes a failure ends the attempt, whose result is written: one process that
-        stopped alone would leave the others waiting.
+        The run has ended: whatever goes wrong here costs the profile alone.
         """
         steps = step_statistics(stepper.queue)
         seconds = None if steps is None else steps["p50"]
         # The profile's calls are no calls of the run.
         stepper.queue = CallQueue(stepper.queue.in_flight)
-        hooks = Hooks(self.record_program, self.get_on, self._why_no_profile)
-        try:
-            self.phases.enter("profile")
-            self.profile.after_run(stepper, seconds, hooks)
-        except RunError as error:
-            if jax.process_count() > 1:
-                raise
-            self._drop_profile(error)
+        self.phases.enter("profile")
+        self.profile.after_run(
+            stepper, seconds, Hooks(self.record_program, self.get_on, self._why_no_profile)
+        )
 
     def keep_result(self, status: str, step: int) -> None:
         """Write the result before the profile is taken, which may fill the disk."""
+        self._ended = status
         self._run.log.append("trained", durable=True, status=status, step=step)
-        if self._is_first:
-            write_result(self._run.directory, summary.up_to_profile(self._run.log.events))
+        self._write_result()
 
     def _why_no_profile(self) -> str:
-        limit = self._run.request.experiment.max_seconds
-        if limit and (self.preemption.is_budget_spent or self.journal.run_seconds() > limit):
+        wish = Wish.NONE if self._stops is None else self._stops.wish
+        if wish == Wish.BUDGET:
+            limit = self._run.request.experiment.max_seconds
             return f"max_seconds={limit:g} left no time for a profile"
-        if self.preemption.is_asked():
+        if wish == Wish.INTERRUPT:
             return "the run was asked to stop before its profile was taken"
         return ""
 
@@ -281,32 +279,20 @@ class Attempt:
         self.checkpoints.close()
         self.phases.enter("other")
         self.journal.flush()
-        hosts = processes.gather(host | self.profile.host_fields(host["input_wait_fraction"]))
-        straggler, no_straggler = self.profile.straggler()
-        messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
+        straggler, _ = self.profile.straggler()
+        messages = [straggler["message"]] if straggler else []
         texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
         if is_file and (late := own_sources.modules_not_in(texts)):
             messages.append(
                 f"{', '.join(late[:5])}: imported after the run was described, so no part of its "
                 "identity; import it by a line of the experiment's file"
             )
-        log = self._run.log
-
-        def end() -> RunResult | None:
-            log.append("host_summary", hosts=hosts, straggler=straggler, no_straggler=no_straggler)
-            for message in messages:
-                log.append("warning", message=message)
-            self._sampler.stop()
-            log.append("attempt_end", durable=True, status=status, step=step)
-            # After the last event: an error in `write_result` must not log a second end.
-            self._has_ended = True
-            return write_result(self._run.directory, log.events) if self._is_first else None
-
-        try:
-            result = end()
-        except RunError as error:
-            self._drop_profile(error)
-            result = end()
+        for message in messages:
+            self.journal.warn(message)
+        self._record_hosts(host)
+        self._sampler.stop()
+        self._ended = status
+        result = self._end(status, step)
         if result is not None:
             self.journal.summarize(result)
             self._display.closing_table(result, self._run.directory.path)
@@ -315,33 +301,52 @@ class Attempt:
                     f"interrupted at step {step}; resume with: {self._resume_command}"
                 )
 
-    def _drop_profile(self, error: RunError) -> None:
-        if not self.profile.delete():
-            raise error
-        self.journal.warn(f"the profile was deleted to make room: {error}")
+    def _record_hosts(self, host: dict[str, Any]) -> None:
+        """Log what every process has measured and warned of; all of them call it alike."""
+        host |= self.profile.host_fields(host.get("input_wait_fraction"))
+        told = processes.gather({"host": host, "warnings": self.journal.untold()})
+        straggler, no_straggler = self.profile.straggler()
+        for index, other in enumerate(told):
+            for message in other["warnings"]:
+                self.journal.warn(f"host {index}: {message}")
+        self._run.log.append(
+            "host_summary",
+            hosts=[other["host"] for other in told],
+            straggler=straggler,
+            no_straggler=no_straggler,
+        )
+
+    def _end(self, status: str, step: int) -> RunResult | None:
+        """Log the end; on a full disk in place of the profile."""
+        try:
+            self._run.log.append("attempt_end", durable=True, status=status, step=step)
+            return self._write_result()
+        except RunError as error:
+            if not self.profile.delete():
+                raise
+            self.journal.warn(f"the profile was deleted to make room: {error}")
+            self._run.log.append("attempt_end", durable=True, status=status, step=step)
+            return self._write_result()
+
+    def _write_result(self) -> RunResult | None:
+        directory = self._run.directory
+        if not self._is_first:
+            return None
+        return write_result(directory, read_events(log_path(directory.path)))
 
     def _fail(self, error: BaseException) -> None:
-        if self._has_ended:
-            return  # the run finished; only writing its result failed
-        log = self._run.log
         with contextlib.suppress(RunError):
-            log.append("warning", message=f"{type(error).__name__}: {error}")
+            self._run.log.append("warning", message=f"{type(error).__name__}: {error}")
             self._sampler.stop()
-            log.append("attempt_end", status="failed", step=self.journal.step)
-            if self._is_first:
-                write_result(self._run.directory, log.events)
+            # A run that has trained to its end has its result, whatever failed since.
+            status = self._ended or "failed"
+            self._run.log.append("attempt_end", status=status, step=self.journal.step)
+            self._write_result()
 
     def _record_phase(self, name: Phase) -> None:
         self._report(name)
         self._run.log.append("phase", name=name)
         self._display.phase(name)
-        if self._sampler.has_counters:
-            self._sampler.sample()  # a phase's energy is the difference of two samples
-
-    def _told_by_first(self, number: int) -> int:
-        if jax.process_count() == 1:
-            return number
-        return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def _fields(point: SavePoint) -> dict[str, Any]:
@@ -350,12 +355,11 @@ def _fields(point: SavePoint) -> dict[str, Any]:
 
 def _describe(run: OpenRun, mesh: Mesh) -> None:
     log, request = run.log, run.request
+    machines = set(processes.gather(boot_id() or socket.gethostname()))
     log.append(
         "attempt_start",
         schema_version=SCHEMA_VERSION,
         run_id=run.record["run_id"],
-        record_sha256=record_hash(run.record),
-        process_index=jax.process_index(),
         boot_id=boot_id(),
         runs_before=dawnjax.runs_before,
         versions=versions.installed(),
@@ -380,7 +384,7 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         platform=platform_of(mesh),
         num_devices=mesh.devices.size,
         num_processes=jax.process_count(),
-        num_hosts=len(set(processes.gather(socket.gethostname()))),
+        num_hosts=len(machines),
         mesh=dict(mesh.shape),
         prng_implementation=PRNG_IMPLEMENTATION,
         settings=jax_settings.recorded(),

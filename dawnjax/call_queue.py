@@ -20,10 +20,13 @@ class CallMetrics(NamedTuple):
         [steps_per_call, 2], since one array is read faster than two.
       first_nonfinite_step: int32, the run's first step, from 1, with a NaN or infinite loss; 0 if
         none.
+      wishes: float32 [3], for each `stops.Wish` but the first the devices whose process has it;
+        None for a process alone.
     """
 
     losses: Any  # a jax.Array, whose types lack is_ready
     first_nonfinite_step: jax.Array
+    wishes: jax.Array | None = None
 
 
 IN_FLIGHT_SECONDS = 2.0

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from dawnjax.cluster import processes
 from dawnjax.config.experiment import Target
 from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
 from dawnjax.input_pipeline.reading.batches import kinds_of
@@ -67,11 +68,12 @@ def evaluate(
     feed: EvaluationFeed,
     in_flight: int,
     on_call: Callable[[], object] = lambda: None,
-) -> dict[str, float | str]:
-    """Measure the whole evaluation split; the state is not changed.
+    is_interrupted: Callable[[], bool] = lambda: False,
+) -> dict[str, float | str] | None:
+    """Measure the whole evaluation split; the state is not changed. None if it was interrupted.
 
     Accuracies are fractions from 0 to 1, BLEU is from 0 to 100, the mean loss is in nats. Texts say
-    how a metric was computed.
+    how a metric was computed. Process 0 computes the metrics, and all processes get its values.
     """
     params = evaluated_params(recipe.experiment, state)
     totals = programs.zero_totals()
@@ -79,6 +81,8 @@ def evaluate(
         totals = programs.add_batch(params, state.batch_stats, feed.resident, inputs, totals)
         if count % in_flight == 0:
             jax.block_until_ready(totals)  # the bound on calls in flight
+            if is_interrupted():
+                return None
         on_call()
     on_host = jax.device_get(totals)
     # Counted on the devices: a wrong mask or sharding would otherwise pass as a plausible accuracy.
@@ -86,7 +90,7 @@ def evaluate(
         raise RuntimeError(
             f"evaluation counted {on_host['examples']} of {recipe.spec.num_eval_examples} examples"
         )
-    return recipe.metrics_of(on_host)
+    return processes.from_first(lambda: recipe.metrics_of(on_host))
 
 
 def reaches(targets: tuple[Target, ...], metrics: dict[str, Any]) -> bool:

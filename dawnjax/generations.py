@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from dawnjax.models.pure_model import Tree
 from dawnjax.programs import Record, compile_program, placed, state_shapes
 from dawnjax.runs.clock import GENERATION_PHASES, Phase
 from dawnjax.stepper import Stepper
+from dawnjax.stops import Wish
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
 from dawnjax.train_step import Recipe, TrainState, key_shape
 
@@ -115,21 +117,19 @@ class Generations:
         self._done += 1
         return dataclasses.replace(state, made=made)
 
-    def make(self, stepper: Stepper, attempt: Attempt, limit_seconds: float) -> bool:
-        """Make the generation of the next step, unless it is there; True if asked to stop first."""
-        recipe, preemption, before = self._recipe, attempt.preemption, self._done
+    def make(self, stepper: Stepper, attempt: Attempt, limit_seconds: float) -> Wish:
+        """Make the generation of the next step, unless it is there; returns what stopped it."""
+        recipe, stops, before = self._recipe, stepper.stops, self._done
         while phase := self.next_phase(stepper.step):
-            if attempt.journal.run_seconds() > limit_seconds:
-                preemption.spend_budget()
-            if preemption.holding and preemption.stops_at(stepper.step):
-                return True
-            calls = self.calls_since(stepper.step)
-            # At a step itself the loop has asked already.
-            if calls and attempt.agree(attempt.save_due()):
-                attempt.phases.enter("checkpoint")
-                attempt.save(stepper.step, stepper.state, calls)
+            attempt.spend(stepper.queue, limit_seconds)
+            if time.perf_counter() > attempt.save_at:
+                stops.ask(Wish.SAVE)
+            wish = stops.agreed()
+            if wish >= Wish.BUDGET:
+                return wish
+            if wish == Wish.SAVE:
+                attempt.save(stepper.step, stepper.state, self.calls_since(stepper.step))
             attempt.phases.enter(cast(Phase, phase))
-            attempt.watchdog.calls += 1  # before the call, as of a step
             stepper.state = self.advance(stepper.state, stepper.root_key)
             attempt.get_on()
         if self._done > before:
@@ -137,4 +137,4 @@ class Generations:
             number = self._done // len(self._phases) - 1
             figures = {**task.figures(counts, recipe.setting), **self._figures}
             attempt.journal.record_generation(stepper.step, number, figures)
-        return False
+        return Wish.NONE

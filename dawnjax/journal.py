@@ -9,9 +9,8 @@ from dawnjax.evaluation import reaches
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
 from dawnjax.runs.directory import flatten
-from dawnjax.runs.logged_run import LoggedRun, events_of
+from dawnjax.runs.log import LOSSES
 from dawnjax.runs.loss_curve import StepLoss
-from dawnjax.runs.past import LOSSES
 from dawnjax.runs.scalars import ScalarWriter
 from dawnjax.runs.summary import RunResult
 from dawnjax.runs.trackers import Trackers
@@ -36,6 +35,7 @@ class Journal:
         self._log, self._clock, self._display = run.log, run.clock, display
         self._experiment, self._spec = run.request.experiment, run.spec
         self.step = self.first_step = 0
+        self._untold: list[str] = []
         self._recorded_steps = 0
         self._stage, self._diverged = -1, False
         self._earlier_seconds = 0.0
@@ -55,26 +55,28 @@ class Journal:
 
     def warn(self, message: str) -> None:
         """Log a warning for the reader of the result, and show it."""
-        self._log.append("warning", message=message)
-        self._display.warning(message)
+        if self._is_first:
+            self._log.append("warning", message=message)
+            self._display.warning(message)
+        else:
+            self._untold.append(message)
 
-    @property
-    def clock_runs(self) -> bool:
-        """True once the run's clock has started, in this attempt or an earlier one."""
-        return bool(events_of(self._log.events, "run_start"))
+    def untold(self) -> list[str]:
+        """Warnings of this process since the last call, for the log of process 0."""
+        messages, self._untold = self._untold, []
+        return messages
 
-    def start_clock(self, clock_runs: bool) -> None:
-        """Log `run_start`, unless `clock_runs`, which must be the same on all processes."""
+    def start_clock(self, earlier_seconds: float | None) -> None:
+        """Continue the run's clock after earlier attempts, or log `run_start` (None)."""
         # A tracker's login takes seconds of the network; it must not fall on the clock.
         self._trackers.wait_until_open()
-        if clock_runs:
-            self._scalars.restart(self.step)
-        else:
+        if earlier_seconds is None:
             xla_options = list(self._experiment.xla_options)
             self._log.append("run_start", durable=True, xla_options=xla_options)
-        events = list(self._log.events)
-        now = events[-1]
-        self._earlier_seconds = (LoggedRun.from_events(events).run_seconds(now) or 0.0) - now["t"]
+            self._earlier_seconds = -self._clock.now()
+        else:
+            self._scalars.restart(self.step)
+            self._earlier_seconds = earlier_seconds
 
     def run_seconds(self) -> float:
         """Seconds on the run's clock, earlier attempts included."""
@@ -131,9 +133,6 @@ class Journal:
         self._display.generation(number, figures, self.run_seconds())
         self._write_scalars(step, {f"generation/{name}": v for name, v in figures.items()})
 
-    def has_evaluated(self, step: int) -> bool:
-        return any(event["step"] == step for event in events_of(self._log.events, "evaluation"))
-
     def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
         """Record an evaluation that ends now; returns True if it reached the target."""
         reached = reaches(self._experiment.targets, metrics)
@@ -154,10 +153,6 @@ class Journal:
         numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
         self._write_scalars(step, {f"eval/{name}": value for name, value in numbers.items()})
         return reached
-
-    def step_that_reached(self) -> int:
-        reached = LoggedRun.from_events(self._log.events).reached
-        return 0 if reached is None else reached["step"]
 
     def summarize(self, result: RunResult) -> None:
         """Keep the figures of the result that the trackers get at the end."""

@@ -23,6 +23,7 @@ from dawnjax.machine.mesh import batch_sharding, replicated, shardings_of, updat
 from dawnjax.models.execution import Platform
 from dawnjax.models.pure_model import Tree
 from dawnjax.profile.model_flops import inner_jaxprs
+from dawnjax.stops import wishes_shape
 from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]
@@ -56,14 +57,15 @@ class TrainPrograms:
       initialize: From the root key to the state.
       initialize_from_data: From the state and some training examples to the state; None where the
         model does not look at data.
-      train: From `(state, resident, inputs, num_steps, root_key)` to `(state, CallMetrics)`;
-        `inputs` has a row for each step of a call, and the first `num_steps` are used.
+      train: From `(state, resident, inputs, num_steps, root_key, *wishes)` to `(state,
+        CallMetrics)`; `inputs` has a row for each step of a call, and the first `num_steps` are
+        used. `wishes` is `stops.wishes_shape`.
       steps_per_call: The most steps of one call.
     """
 
     initialize: Callable[[jax.Array], TrainState]
     initialize_from_data: Callable[[TrainState, Arrays], TrainState] | None
-    train: Callable[[TrainState, Arrays, Arrays, jax.Array, jax.Array], Any]
+    train: Callable[..., Any]
     steps_per_call: int
 
 
@@ -140,6 +142,7 @@ def compile_training(
             batches(shapes.train_inputs(steps_per_call), recipe.mesh, 1),
             placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
             key,
+            *wishes_shape(recipe.mesh),
         )
 
     if first is not None:
@@ -206,15 +209,29 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
     def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
         return recipe.train_step(state, batch_of(resident, row), key)
 
+    def metrics_of(losses: jax.Array, state: TrainState, wishes: jax.Array | None) -> CallMetrics:
+        asked = None if wishes is None else wishes.sum(axis=0)
+        return CallMetrics(losses, state.first_nonfinite_step, asked)
+
     def single(
-        state: TrainState, resident: Arrays, inputs: Arrays, num_steps: jax.Array, key: jax.Array
+        state: TrainState,
+        resident: Arrays,
+        inputs: Arrays,
+        num_steps: jax.Array,
+        key: jax.Array,
+        wishes: jax.Array | None = None,
     ) -> Any:
         del num_steps  # a call always makes its one step
         state, loss = one_step(state, resident, jax.tree.map(lambda a: a[0], inputs), key)
-        return state, CallMetrics(loss[None], state.first_nonfinite_step)
+        return state, metrics_of(loss[None], state, wishes)
 
     def several(
-        state: TrainState, resident: Arrays, inputs: Arrays, num_steps: jax.Array, key: jax.Array
+        state: TrainState,
+        resident: Arrays,
+        inputs: Arrays,
+        num_steps: jax.Array,
+        key: jax.Array,
+        wishes: jax.Array | None = None,
     ) -> Any:
         def body(index: jax.Array, carry: tuple[TrainState, jax.Array]) -> Any:
             state, losses = carry
@@ -225,7 +242,7 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
         each = (2,) if recipe.records_norm else ()
         losses = jnp.zeros((steps_per_call, *each), jnp.float32)
         state, losses = jax.lax.fori_loop(0, num_steps, body, (state, losses))
-        return state, CallMetrics(losses, state.first_nonfinite_step)
+        return state, metrics_of(losses, state, wishes)
 
     return single if steps_per_call == 1 else several
 

@@ -1,4 +1,7 @@
-"""Opening a run directory, new or to be resumed, the same on all hosts."""
+"""Opening a run directory, new or to be resumed, and the result that its log gives.
+
+Process 0 alone reads and writes the directory; it tells the other processes where the run stands.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -7,14 +10,16 @@ from typing import Any
 import jax
 
 from dawnjax import records
+from dawnjax.checkpoints.store import newest_saved
 from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.config.own_files import source_of
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import AnySpec, overlap_line
 from dawnjax.machine import jax_settings
-from dawnjax.runs.binding import contradictions, is_changed
+from dawnjax.progress import Display
+from dawnjax.runs import summary
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
     RunDirectory,
@@ -22,21 +27,43 @@ from dawnjax.runs.directory import (
     flatten,
     new_run_id,
     read_record,
+    refuse_other_log,
     refuse_other_run,
+    refuse_other_settings,
     texts_of,
 )
-from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
-from dawnjax.runs.logged_run import FINAL_STATUSES, last_event
-from dawnjax.runs.summary import refuse_forged
+from dawnjax.runs.log import SCHEMA_VERSION, Event, RunLog, log_path, read_events
+from dawnjax.runs.logged_run import FINAL_STATUSES, LoggedRun, events_of, last_event
+from dawnjax.runs.summary import RunResult
+
+
+@dataclasses.dataclass(frozen=True)
+class Earlier:
+    """What earlier attempts of a run logged.
+
+    Attributes:
+      status: Final status, if the trial has ended; empty if not.
+      clock_seconds: Seconds on the run's clock at their end; None if it has not started.
+      reached_step: Step whose evaluation reached the target; 0 if none did.
+      evaluations: Step and metrics of each evaluation.
+      ended_unix_seconds: Wall clock at their last event; None without one.
+      lost_log: Their log was lost and comes from the newest checkpoint.
+    """
+
+    status: str = ""
+    clock_seconds: float | None = None
+    reached_step: int = 0
+    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    ended_unix_seconds: float | None = None
+    lost_log: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenRun:
-    """A run directory that this process has open; whoever takes the run closes its log.
+    """A run that this process has open; whoever takes it closes its log.
 
     Attributes:
-      finished: Status with which an earlier attempt ended the trial; empty if none did.
-      warnings: Faults of the record and the log that a reader of the result should know.
+      warnings: What a reader of the result should know.
     """
 
     request: Request
@@ -45,49 +72,99 @@ class OpenRun:
     directory: RunDirectory
     record: dict[str, Any]
     log: RunLog
-    finished: str
-    warnings: tuple[str, ...]
+    earlier: Earlier
+    warnings: list[str]
+
+    @property
+    def checkpoints(self) -> str:
+        return _checkpoints_of(self.request, self.directory)
+
+
+def _checkpoints_of(request: Request, directory: RunDirectory) -> str:
+    """Directory or bucket of a run's checkpoints."""
+    return request.options.checkpoint.directory or str(directory.checkpoints)
 
 
 def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
-    """Open the run directory and this process's log; all processes call it alike.
+    """Open the run directory on process 0; all processes call it alike.
 
     Raises:
       ConfigError: The directory belongs to another run, or the hosts were given different flags.
-      RunError: Another job has it open, or it cannot be written.
+      RunError: Another job has it open, its log is damaged, or it cannot be written.
     """
     directory, new = _describe(request, spec)
-    # Refused before anything is written into a directory of something else.
-    directory.refuse_links()
-    old = read_record(directory)
-    if old is not None:
-        refuse_other_run(directory, old, new)
-    log = RunLog(log_path(directory.path, jax.process_index()), clock)
-    try:
-        refuse_forged(log.events, log.path)
+    opened: list[RunLog] = []
+
+    def open_here() -> dict[str, Any]:
+        old = read_record(directory)
+        if old is not None:
+            refuse_other_run(directory, old, new)
+        log = RunLog(log_path(directory.path), clock)
+        opened.append(log)
         # Read again: a job that had the lock until now may have made the directory its own.
-        record, warnings = _shared_record(directory, new)
-        faults = contradictions(record, log.path)
-        if faults:
-            raise ConfigError(
-                f"{log.path} is the log of another run: {'; '.join(faults)}; put back the file "
-                "that was exchanged, or choose another --run_dir"
-            )
-        if is_changed(record, log.path):
-            warnings.append(f"{directory.experiment_file} was changed since the run began")
+        old = read_record(directory)
+        if old is None:
+            records.write_json(directory.experiment_file, new, durable=True)
+        else:
+            refuse_other_run(directory, old, new)
+        record = old or new
+        earlier = _earlier(_checkpoints_of(request, directory), record, log)
+        warnings = [
+            f"{name} was changed since the run began: its text differs from the one in "
+            f"{directory.experiment_file}"
+            for name in changed_texts(record.get("source"), new["source"])
+        ]
         warnings += jax_settings.warnings()
-        warnings += [f"{fault} in {log.path.name}" for fault in log.faults]
         declaration = getattr(spec, "declaration", None)
         if line := overlap_line(declaration and declaration.overlap, "the data: "):
             warnings.append(line)
-        end = last_event(log.events, "attempt_end")
-        # Process 0 decides: the log of another may lack the end, or be lost with its disk.
-        status = processes.same_text("" if end is None else end["status"])
+        return {
+            "record": record,
+            "earlier": dataclasses.asdict(earlier),
+            "warnings": warnings,
+        }
+
+    try:
+        told = processes.from_first(open_here)
     except BaseException:
-        log.close()
+        for log in opened:
+            log.close()
         raise
-    finished = status if status in FINAL_STATUSES else ""
-    return OpenRun(request, spec, clock, directory, record, log, finished, tuple(warnings))
+    log = opened[0] if opened else RunLog(None, clock)
+    earlier = Earlier(**told["earlier"])
+    return OpenRun(request, spec, clock, directory, told["record"], log, earlier, told["warnings"])
+
+
+def _earlier(checkpoints: str, record: dict[str, Any], log: RunLog) -> Earlier:
+    """Read the log on process 0, or write it back from the newest checkpoint."""
+    saved = newest_saved(checkpoints)
+    metadata, text = saved if saved is not None else ({}, "")
+    for name in ("identity", "seed"):
+        if saved is not None and metadata.get(name) != record[name]:
+            raise ConfigError(
+                f"the checkpoints in {checkpoints} are of another run: {name} is "
+                f"{metadata.get(name)!r} there and {record[name]!r} here; choose another "
+                "--checkpoint.directory"
+            )
+    if saved is not None:
+        refuse_other_settings(metadata, record, checkpoints)
+    events, is_lost = log.earlier(text)
+    refuse_other_log(log.path, record, events)
+    if not events:
+        return Earlier()
+    run, end = LoggedRun.from_events(events), last_event(events, "attempt_end")
+    reached, last = run.reached, run.attempts[-1].events[-1]
+    return Earlier(
+        status=end["status"] if end is not None and end["status"] in FINAL_STATUSES else "",
+        clock_seconds=run.run_seconds(last),
+        reached_step=0 if reached is None else reached["step"],
+        evaluations=[
+            {name: event[name] for name in ("step", "metrics")}
+            for event in events_of(events, "evaluation")
+        ],
+        ended_unix_seconds=last.get("unix_seconds"),
+        lost_log=is_lost,
+    )
 
 
 def _describe(request: Request, spec: AnySpec) -> tuple[RunDirectory, dict[str, Any]]:
@@ -122,34 +199,6 @@ def record_of(request: Request, spec: AnySpec) -> dict[str, Any]:
     }
 
 
-def _shared_record(
-    directory: RunDirectory, new: dict[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """Record of the run, the same on all hosts, and warnings; called with the log locked.
-
-    On a shared disk process 0 alone writes a new record, once all have looked. On disks of their
-    own, each process writes it.
-    """
-    old = read_record(directory)
-    run_id = new["run_id"] if old is None else old["run_id"]
-    new = {**new, "run_id": processes.same_text(run_id)}
-    warnings = []
-    if old is not None:
-        refuse_other_run(directory, old, new)
-        warnings += [
-            f"{name} was changed since the run began: its text differs from the one in "
-            f"{directory.experiment_file}"
-            for name in changed_texts(old.get("source"), new["source"])
-        ]
-    processes.gather("looked")
-    if old is None and jax.process_index() == 0:
-        records.write_json(directory.experiment_file, new, durable=True)
-    processes.gather("written")
-    if not directory.experiment_file.exists():
-        records.write_json(directory.experiment_file, new, durable=True)
-    return old or new, warnings
-
-
 _PER_HOST = {"run_dir", "processes.process_id", "compile_cache_dir"}
 """Options that may differ between the hosts of a run."""
 
@@ -165,3 +214,32 @@ def _refuse_different_hosts(settings: dict[str, Any]) -> None:
                 f"host {index} was started with {name}={given[name]!r}, host 0 with "
                 f"{everyone[0].get(name)!r}; all hosts need the same flags and data"
             )
+
+
+def write_result(directory: RunDirectory, events: list[Event]) -> RunResult:
+    """Compute the result from a log's events, and write `result.json`."""
+    try:
+        result = summary.summarize(events)
+    except records.FORGED as error:
+        raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
+    records.write_json(directory.result_file, result.to_json(), durable=True)
+    return result
+
+
+def report_finished(run: OpenRun, *, shows: bool = True) -> str:
+    """Show the result of a trial that an earlier attempt ended; returns its status."""
+    if jax.process_index() == 0:
+        display = Display(run.request.experiment, run.spec, enabled=shows)
+        # The attempt may have been killed after its last event and before this.
+        result = write_result(run.directory, read_events(log_path(run.directory.path)))
+        display.closing_table(result, run.directory.path)
+        for message in run.warnings:
+            display.warning(message)
+        price = run.request.options.price_per_hour_usd
+        if price is not None and price != result.run_options["price_per_hour_usd"]:
+            display.warning(
+                f"this run has ended and keeps the price it had: {price:g} USD an hour is not "
+                "added; its cost is time_to_accuracy_seconds / 3600 x price x hosts"
+            )
+    run.log.close()
+    return run.earlier.status

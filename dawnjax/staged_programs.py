@@ -20,6 +20,7 @@ from dawnjax.programs import (
     state_shapes,
 )
 from dawnjax.runs.stages import Span, span_of_last
+from dawnjax.stops import Stops
 from dawnjax.train_step import Recipe, evaluated_params
 
 
@@ -30,7 +31,7 @@ class StagePrograms:
     train: TrainPrograms
     evaluation: EvaluationPrograms
 
-    def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array]) -> None:
+    def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array], stops: Stops) -> None:
         """Run every program once, on zeros: the first run loads it and sizes its memory."""
 
         def zeros(shapes: Shapes, sharding: NamedSharding) -> Arrays:
@@ -44,7 +45,7 @@ class StagePrograms:
             state = programs.initialize_from_data(state, examples)
         inputs = zeros(shapes.train_inputs(programs.steps_per_call), batch_sharding(mesh, 1))
         resident = zeros(shapes.train_resident, whole)
-        state, _ = programs.train(state, resident, inputs, counts[1], root_key)
+        state, _ = programs.train(state, resident, inputs, counts[1], root_key, *stops.row())
         totals = self.evaluation.add_batch(
             evaluated_params(self.recipe.experiment, state),
             state.batch_stats,

@@ -10,6 +10,7 @@ from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.feed import TrainFeed
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
 from dawnjax.programs import TrainPrograms
+from dawnjax.stops import Stops
 from dawnjax.train_step import Recipe, TrainState, platform_of
 
 IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
@@ -37,6 +38,7 @@ class Stepper:
     counts: Sequence[jax.Array]
     queue: CallQueue
     watchdog: Watchdog
+    stops: Stops
     is_traced: bool = False
 
     def read_ahead(self, stops: Iterable[int]) -> None:
@@ -58,13 +60,16 @@ class Stepper:
             call = annotate(call, name=CALL_SPAN)
         resident, counts, root_key = self.feed.resident, self.counts, self.root_key
         queue, watchdog, is_busy = self.queue, self.watchdog, self.queue.is_busy
+        wishes = self.stops.row
         queue.start()
         call_steps = call_steps or self.programs.steps_per_call
         for first, num_steps in calls_between(self.step, [stop], call_steps):
             inputs = get_inputs(first, num_steps, is_busy)
             # Before the call: a host that is stuck, here or above, is behind the other hosts.
             watchdog.step = self.step = first + num_steps
-            self.state, metrics = call(self.state, resident, inputs, counts[num_steps], root_key)
+            self.state, metrics = call(
+                self.state, resident, inputs, counts[num_steps], root_key, *wishes()
+            )
             queue.add(metrics, num_steps)
             yield metrics
 

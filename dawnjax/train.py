@@ -6,7 +6,6 @@ steps at a time, runs ahead of them, and waits only where a comment says why.
 """
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,12 @@ from dawnjax.feed import TrainFeed
 from dawnjax.generations import Generations, compile_generation, flops_of_generation
 from dawnjax.machine.mesh import place, replicated
 from dawnjax.programs import state_shapes
-from dawnjax.run_record import open_run
-from dawnjax.run_result import report_finished
+from dawnjax.run_record import open_run, report_finished
 from dawnjax.runs.clock import RunClock
-from dawnjax.runs.directory import refuse_unusable_path
 from dawnjax.session import Session, checked, joined
 from dawnjax.staged_programs import CompiledStages, compile_stages
 from dawnjax.stepper import Stepper, calls_in_flight
+from dawnjax.stops import Stops, Wish
 
 CHECKED_CALLS = 32
 """Calls between two checks for NaN: a count and no time, so that all hosts check the same steps. At
@@ -59,8 +57,6 @@ def train_to_target(
     request = initial_parameters.resolved(request)
     experiment, options = request.experiment, request.options
     spec = checked(experiment, options)
-    # Refuse a wrong flag or path here: from `joined` on, an error of one process costs every host.
-    refuse_unusable_path(Path(options.checkpoint.directory or options.run_dir or "runs"))
     session, watchdog = joined(experiment, spec, options)
     recipes = session.recipes
     initial_parameters.refuse_other_model(request, recipes[0])
@@ -71,7 +67,7 @@ def train_to_target(
                 recipe.trace()
     # The same command resumes a stopped run and shows the result of a finished one.
     run = open_run(request, spec, clock)
-    if run.finished:
+    if run.earlier.status:
         return EXIT_STATUSES[report_finished(run, shows=shows)]
     with Attempt(run, session.mesh, watchdog, argv, shows=shows) as attempt:
         return EXIT_STATUSES[_train(session, request.seed, attempt)]
@@ -89,10 +85,13 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         shapes, programs = compiled.first.shapes, compiled.first.train
         root_key = session.root_key(seed)
         counts = session.counts(programs.steps_per_call)
+        # State that is saved or stopped is the same on all processes: they read wishes alike.
+        in_flight = calls_in_flight(compiled.first.recipe, programs.steps_per_call)
+        stops = Stops(mesh, in_flight)
         for stage in compiled.stages:
-            stage.warm_up(root_key, counts)
+            stage.warm_up(root_key, counts, stops)
         # Wait for the slowest host: its compilation must not count as the others' restore.
-        attempt.agree(False)
+        attempt.meet()
     with phases.phase("restore"):
         # State has the same shapes in every stage, so those of the first do.
         restored = attempt.restore(state_shapes(recipes[0]))
@@ -120,18 +119,25 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     step = 0 if restored is None else restored.step
     # A state saved at a stage's end is still that stage's: `of_last`, not the next step's.
     stage = compiled.of_last(step)
-    in_flight = calls_in_flight(stage.recipe, programs.steps_per_call)
     queue = CallQueue(in_flight, first_step=step)
     stepper = Stepper(
-        stage.recipe, stage.train, feed, state, step, root_key, counts, queue, attempt.watchdog
+        stage.recipe,
+        stage.train,
+        feed,
+        state,
+        step,
+        root_key,
+        counts,
+        queue,
+        attempt.watchdog,
+        stops,
     )
     generations = Generations(recipes[0], generating, state.made, made_flops)
+    attempt.listen(stops)
     status = _steps_to_target(session, compiled, stepper, generations, evaluation_feed, attempt)
     step = stepper.step
 
-    # The clock of the target has stopped; what follows is in the total alone. Say so first: a
-    # signal from here on ends the profile and must not claim to save a step.
-    attempt.preemption.end()
+    # The clock of the target has stopped; what follows is in the total alone.
     feed.close()
     # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
     if status != "diverged":
@@ -140,7 +146,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         attempt.keep_result(status, step)
-        # The same real steps again, traced, and against their twin: the state is of no more use.
+        # The same real steps again, traced: the state is of no more use.
         feed.stay_in(stepper.recipe.span)
         attempt.take_profile(stepper)
         feed.close()
@@ -158,46 +164,52 @@ def _steps_to_target(
 ) -> str:
     """Train and evaluate in turn; returns the status that the attempt ends with."""
     experiment, spec, options = session.experiment, session.spec, session.options
-    journal, phases, queue, step = attempt.journal, attempt.phases, stepper.queue, stepper.step
+    journal, phases, earlier, begun = attempt.journal, attempt.phases, attempt.earlier, stepper.step
     evaluation_steps = set(experiment.evaluation_steps(spec))
+    if any(evaluation["step"] == begun for evaluation in earlier.evaluations):
+        evaluation_steps.discard(begun)
     stops = {*_stops(experiment, spec, options), *attempt.profile.stops()}
-    # After a resume, skip the stops that an earlier attempt has passed.
-    stops = [stop for stop in sorted(stops) if step < stop <= experiment.num_steps(spec)]
+    # After a resume, skip the stops that an earlier attempt has passed, but for an evaluation that
+    # a signal cut off.
+    stops = [
+        stop
+        for stop in sorted(stops)
+        if begun < stop <= experiment.num_steps(spec) or stop == begun and stop in evaluation_steps
+    ]
     status = "not_reached"
-    reached_at = attempt.reached_before()
-    ends_at_target = bool(reached_at) and experiment.evaluation.stop_at_target
-    if reached_at:
+    ends_at_target = bool(earlier.reached_step) and experiment.evaluation.stop_at_target
+    if earlier.reached_step:
         status = "reached"
     if ends_at_target:
         # An earlier attempt reached the target but died before its last save. Redo those steps to
         # recover the state; the time to accuracy is already fixed.
-        stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
+        stops, evaluation_steps = [stop for stop in stops if stop <= earlier.reached_step], set()
     has_limit = experiment.max_seconds and not ends_at_target
     limit = experiment.max_seconds if has_limit else math.inf
-    # A run that is stopped while it makes examples has no new step to evaluate.
-    evaluated = step if attempt.agree(journal.has_evaluated(step)) else -1
     # A call never crosses a stop, so the reading thread must know every stop.
     stepper.read_ahead(stops)
-    attempt.preemption.begin(step)
     for stop in stops:
         stage = compiled.of_last(stop)  # the ends of stages are stops: a stretch lies in one
         stepper.recipe, stepper.programs = stage.recipe, stage.train
         journal.enter_stage(stage.recipe.span.index)
         # Only a task that plays to make its examples does anything here.
-        stopped = generations.make(stepper, attempt, limit)
+        wish = generations.make(stepper, attempt, limit)
         phases.enter("train")
         with attempt.profile.window(stepper, stop):
-            stopped = stopped or train_until(stop, stepper, attempt, limit)
-            # The host waits for the devices here: what follows is not charged with train steps.
-            queue.drain()
-        step = stepper.step
-        # Before the evaluation: a diverged state must not be measured, nor its time counted.
-        if not journal.record_steps(queue, stepper.feed.wait_seconds):
-            status = "diverged"
-            break
-        is_over = stopped and attempt.preemption.is_budget_spent
-        if (step in evaluation_steps or is_over) and step != evaluated:
-            evaluated = step
+            while wish < Wish.BUDGET:
+                wish = train_until(stop, stepper, attempt, limit)
+                # Before an evaluation or a save: a diverged state is neither measured nor kept.
+                if not journal.record_steps(stepper.queue, stepper.feed.wait_seconds):
+                    return "diverged"
+                if wish != Wish.SAVE:
+                    break
+                attempt.save(stepper.step, stepper.state, generations.calls_since(stepper.step))
+                phases.enter("train")
+        step, is_over = stepper.step, wish == Wish.BUDGET
+        # An evaluation that a signal leaves out is made by the next attempt.
+        if wish == Wish.INTERRUPT:
+            return "interrupted"
+        if step in evaluation_steps or (is_over and step != begun):
             phases.enter("eval")
             # The clock of the target stops when this returns: the metrics are then on the host.
             metrics = evaluate(
@@ -205,49 +217,43 @@ def _steps_to_target(
                 stage.evaluation,
                 stepper.state,
                 evaluation_feed,
-                queue.in_flight,
+                stepper.queue.in_flight,
                 attempt.get_on,
+                stepper.stops.is_interrupted,
             )
+            if metrics is None:
+                return "interrupted"
             if journal.record_evaluation(step, metrics):
                 status = "reached"
                 if experiment.evaluation.stop_at_target:
                     break
-        # Asked again, since a request may have come during the wait or the evaluation.
         if is_over:
             break
-        is_asked = stopped or attempt.preemption.stops_at(step)
-        if is_asked and not attempt.preemption.is_budget_spent:
-            status = "interrupted"
-            break
-        # Process 0 decides by its clock; hosts that decided alone would save different steps.
         every = options.checkpoint.every_steps
-        if attempt.agree(attempt.save_due()) or (every and step % every == 0):
-            phases.enter("checkpoint")
+        if every and step % every == 0:
             attempt.save(step, stepper.state, generations.calls_since(step))
     return status
 
 
 def train_until(
     stop: int, stepper: Stepper, attempt: Attempt, limit_seconds: float = math.inf
-) -> bool:
-    """Make train steps up to a stop; some calls are still in flight on return.
+) -> Wish:
+    """Make train steps up to a stop, and wait for them.
 
-    Returns True if all processes were asked to stop, which the run's clock does at `limit_seconds`.
-    The stepper is short of the stop then, or after a NaN or infinite loss.
+    Returns the wish that all processes follow. For one, or after a NaN or infinite loss, the
+    stepper may be short of the stop.
     """
-    journal, preemption = attempt.journal, attempt.preemption
-    queue, feed = stepper.queue, stepper.feed
+    journal, queue, feed, stops = attempt.journal, stepper.queue, stepper.feed, stepper.stops
     first_nonfinite_step = None  # of the call that was looked at last
+    wish = Wish.NONE
     for count, metrics in enumerate(stepper.calls(stop), 1):
         if limit_seconds < math.inf:
-            # Near the limit the host waits for each call, so that the next begins before it.
-            if journal.run_seconds() + queue.pending_seconds() > limit_seconds:
-                queue.drain()
-            if journal.run_seconds() > limit_seconds:
-                preemption.spend_budget()
-        # `holding` is a plain attribute and cheap; `stops_at` may wait for other hosts.
-        if preemption.holding and preemption.stops_at(stepper.step):
-            return True
+            attempt.spend(queue, limit_seconds)
+        if queue.last_end > attempt.save_at:
+            stops.ask(Wish.SAVE)
+        wish = stops.after_call(metrics)
+        if wish:
+            break
         if count % CHECKED_CALLS == 0:
             # The flag of the check before this one is on the host, so `int` does not wait.
             if first_nonfinite_step is not None and int(first_nonfinite_step):
@@ -255,15 +261,18 @@ def train_until(
             first_nonfinite_step = metrics.first_nonfinite_step
         if queue.last_end > journal.record_at:
             journal.record_steps(queue, feed.wait_seconds)
-    return False
+    # The host waits for the devices here: what follows is not charged with train steps.
+    queue.drain()
+    return max(wish, stops.when_drained())
 
 
 def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
-    """Steps after which the loop stops: ends of stages and epochs, evaluations, saves."""
+    """Steps after which the loop stops: ends of stages, evaluations, saves, new examples."""
     stops = {span.last_step for span in experiment.spans(spec)}
     stops.update(experiment.evaluation_steps(spec))
-    epochs = range(1, math.floor(experiment.length_in_epochs(spec)) + 1)
-    stops.update(experiment.step_of_epoch(epoch, spec) for epoch in epochs)
+    if experiment.task.makes_examples:
+        epochs = range(1, math.floor(experiment.length_in_epochs(spec)) + 1)
+        stops.update(experiment.step_of_epoch(epoch, spec) for epoch in epochs)
     every = options.checkpoint.every_steps
     if every:
         stops.update(range(every, experiment.num_steps(spec), every))

@@ -271,11 +271,6 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
         if run.changed_options:
             names = ", ".join(run.changed_options)
             warnings.append(f"the attempts of {run.name} ran with different {names}")
-        if run.line_faults:
-            count = len(run.line_faults)
-            more = f" and {count - 3} more" if count > 3 else ""
-            shown = ", ".join(map(str, run.line_faults[:3])) + more
-            warnings.append(f"the log of {run.name} is not whole: {shown}")
         warnings += [f"{run.name}: {message}" for message in result.warnings]
     return warnings
 

@@ -19,8 +19,6 @@ from dawnjax.runs import summary
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.logged_run import begins_by_the_rules, chooses
 from dawnjax.runs.loss_curve import averaged, loss_curve
-from dawnjax.runs.past import CONDENSED
-from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
 
@@ -46,7 +44,7 @@ class OurRun(NamedTuple):
       chooses: A search chose its recipe by this run, which is then no result.
       begins_by_the_rules: It took from another run what its MLPerf benchmark begins with.
       directory: It was read from there.
-      moments: Times of the events that reading does not condense, float64. They show which of two
+      moments: Times of the events but heartbeats, float64. They show which of two
         logs is the beginning of the second.
     """
 
@@ -57,7 +55,6 @@ class OurRun(NamedTuple):
     model: str
     unit: str
     systems: int
-    line_faults: tuple[LineFault, ...]
     made: Made
     cores: int | None = None
     official: str = ""
@@ -84,7 +81,6 @@ def run_of(
     name: str,
     record: dict[str, Any],
     events: Sequence[dict[str, Any]],
-    line_faults: Sequence[LineFault],
 ) -> OurRun:
     """A run of the content of its `experiment.json` and the events of process 0."""
     result = summary.summarize(events)
@@ -116,7 +112,6 @@ def run_of(
         model=tags["model"],
         unit=result.example_unit,
         systems=len(systems),
-        line_faults=tuple(line_faults),
         made=made_of(record["identity"], events),
         official=official if isinstance(official, str) else "",
         cores=cores[max(cores)] if cores else None,
@@ -127,7 +122,7 @@ def run_of(
         begins_by_the_rules=begins_by_the_rules(events),
         fields=flatten(experiment),
         moments=array.array(
-            "d", (event["t"] for event in events if event["event"] not in CONDENSED)
+            "d", (event["t"] for event in events if event["event"] != "host_sample")
         ).tobytes(),
     )
 

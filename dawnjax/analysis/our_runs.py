@@ -12,9 +12,7 @@ from dawnjax.analysis.our_entries import entries_of
 from dawnjax.analysis.our_run import OurRun, run_of
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.runs import summary
-from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import read_existing
-from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.directory import read_events_of, read_existing
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import declared_metrics
 
@@ -49,20 +47,17 @@ def read_run(path: Path) -> OurRun:
         record = read_existing(path)
     except ConfigError as error:
         raise RunError(str(error)) from None
-    log = log_path(path, 0)
-    events, line_faults = read_events(log)
+    events = read_events_of(path, record)
     try:
         _refuse_impossible_times(events)
-        run = run_of(path.resolve().name, record, events, line_faults)._replace(directory=path)
+        run = run_of(path.resolve().name, record, events)._replace(directory=path)
         _refuse_impossible_results(run.result)
         for entry in entries_of([run]):  # a field of another kind shows here, not on a page
             check(entry)
         json.dumps(run.result.to_json(), allow_nan=False)
     except (RunError, ArithmeticError, *records.FORGED) as error:
         why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
-        raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
-    for fault in contradictions(record, log):
-        raise RunError(f"{path}: {fault}")
+        raise RunError(f"{path}: the log cannot be summarized: {why}") from None
     return run
 
 

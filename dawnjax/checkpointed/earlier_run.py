@@ -20,9 +20,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.execution import Execution
-from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, changed_texts, read_existing
-from dawnjax.runs.log import log_path
 from dawnjax.runs.versions import installed
 from dawnjax.tasks.task import Setting
 from dawnjax.text import escaped
@@ -115,11 +113,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
 def read_directory(path: Path) -> tuple[RunDirectory, dict[str, Any]]:
     """Read what a run directory says of its run; `ConfigError` if it contradicts itself."""
     directory = RunDirectory(path)
-    directory.refuse_links()
     record = read_existing(path)
-    log = log_path(directory.path, 0)
-    for fault in contradictions(record, log) if log.exists() else ():
-        raise ConfigError(f"{directory.path}: {fault}; put back the file that was exchanged")
     if not isinstance(record.get("experiment"), dict):
         raise ConfigError(f"{directory.experiment_file} holds no experiment; restore it")
     return directory, record

@@ -121,7 +121,7 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     # By the log, as every reader of a run: result.json is written for people.
     try:
-        rows = summarize_log(read_events(log_path(run.directory.path, 0))[0]).evaluations
+        rows = summarize_log(read_events(log_path(run.directory.path))).evaluations
     except RunError:
         return None
     row = next((row for row in rows if row["step"] == step), None)

@@ -10,7 +10,6 @@ from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.profile import figures, host_profile, tables
 from dawnjax.profile.windows import windows_of
-from dawnjax.runs.directory import RunDirectory
 from dawnjax.text import escaped
 
 _USAGE = (
@@ -104,7 +103,6 @@ def _again(argv: list[str], with_figures: bool) -> int:
 
 def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     """Show and write the profile of each process, of `window` or, if empty, the last."""
-    RunDirectory(run_dir).refuse_links()
     window, windows = _chosen(run_dir, window)
     profiles = [host_profile.read_profile(folder) for folder in windows[window]]
     line = _window_line(window, profiles[0], [name for name in windows if name != window])

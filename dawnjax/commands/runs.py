@@ -97,7 +97,7 @@ def read_folder(folder: Path) -> tuple[list[ListedRun], list[str]]:
     for path in find_run_directories(folder):
         try:
             run = read_run(path)
-            written = log_path(path, 0).stat().st_mtime
+            written = log_path(path).stat().st_mtime
         except (RunError, OSError) as error:
             problems.append(str(error))
             continue

@@ -16,9 +16,8 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
 from dawnjax.results.origin import Made, made_of
 from dawnjax.runs import summary
-from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import read_existing
-from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.runs.directory import read_events_of, read_existing
+from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import FINAL_STATUSES, begins_by_the_rules, chooses
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric, declared_metrics
@@ -84,17 +83,13 @@ class ExportedRun:
 def read_run(path: Path) -> ExportedRun:
     """Read a run that has ended; `RunError` for any other, or for a damaged log."""
     record = read_existing(path)
-    log = log_path(path, 0)
-    events, line_faults = read_events(log)
+    events = read_events_of(path, record)
     try:
         with naming_faults(path):
             result = summary.summarize_log(events)
     except RunError as error:
         text = str(error)
         raise RunError(text if text.startswith(str(path)) else f"{path}: {text}") from None
-    # Any fault, even a torn line: an official result must not rest on a doubtful log.
-    for fault in (*contradictions(record, log), *line_faults):
-        raise RunError(f"{path}: {fault} (log of process 0); not exported")
     if not result.reached and result.status not in FINAL_STATUSES:
         raise RunError(f"{path}: the trial has not ended ({result.status}); it is no result yet")
     if result.initialized_from and not begins_by_the_rules(events):

@@ -23,9 +23,7 @@ from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.interval import DEVIATIONS
 from dawnjax.plan.predict import step_parts
 from dawnjax.plan.systems import System
-from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, flatten, read_record
-from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.directory import RunDirectory, flatten, read_events_of, read_record
 from dawnjax.runs.summary import RunResult, summarize_log
 
 if TYPE_CHECKING:
@@ -99,10 +97,7 @@ def read_run(path: str) -> tuple[RunResult, dict[str, Any]]:
     record = read_record(RunDirectory(folder))
     if record is None:
         raise ConfigError(f"--calibrate={path}: it holds no run: there is no experiment.json")
-    log = log_path(folder, 0)
-    for fault in contradictions(record, log):
-        raise ConfigError(f"--calibrate={path}: {fault}")
-    return summarize_log(read_events(log)[0]), record
+    return summarize_log(read_events_of(folder, record)), record
 
 
 def _refuse_other_program(

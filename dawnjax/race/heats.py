@@ -200,11 +200,11 @@ def clock_fault(events: list[Event], seconds: float) -> Fault | None:
 
 def log_of(heat: Heat) -> list[Event]:
     """Log that a run left; empty where it left none that can be read."""
-    path = log_path(heat.folder / "run", 0)
+    path = log_path(heat.folder / "run")
     if path.is_symlink() or path.parent.is_symlink():
         return []
     try:
-        return read_events(path)[0]
+        return read_events(path)
     except (RunError, *records.FORGED):
         return []
 

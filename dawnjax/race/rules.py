@@ -34,9 +34,7 @@ from dawnjax.race.entry import (
 from dawnjax.race.tracks import Track, own_choices
 from dawnjax.race.verdicts import BASELINE
 from dawnjax.runs import summary
-from dawnjax.runs.binding import is_changed
 from dawnjax.runs.directory import RunDirectory, read_record, texts_of
-from dawnjax.runs.log import log_path
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import FASTER, ONLY_SECOND, judge, p_different
@@ -180,8 +178,6 @@ def record_at(path: Path) -> dict[str, Any]:
 
 def _record_faults(path: Path, record: dict[str, Any], entry: Entry) -> Iterator[Fault]:
     """Yield where a run's record contradicts itself, its log or the source."""
-    if is_changed(record, log_path(path, 0)):
-        yield Fault("hash", f"{path.name}: the log has another hash of experiment.json")
     for why in own_sources.record_faults(record):
         yield Fault("hash", f"{path.name}: {why}")
     texts = texts_of(record.get("source"))
@@ -330,8 +326,8 @@ def trial_faults(runs: Sequence[OurRun], track: Track, own: Sequence[OurRun]) ->
             yield f"seed {result.seed}: {why}"
         if run.chooses:
             yield f"seed {result.seed} chose the recipe, and so cannot judge it"
-        if result.interruptions or run.line_faults:
-            yield f"seed {result.seed} was interrupted, or its log is damaged"
+        if result.interruptions:
+            yield f"seed {result.seed} was interrupted"
         if result.platform != track.platform:
             yield (
                 f"seed {result.seed} ran on a {result.platform}, and {track.name} is for a "

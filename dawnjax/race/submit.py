@@ -20,7 +20,6 @@ from dawnjax.race.entry import (
     hashes_of,
 )
 from dawnjax.report.privacy import Redactor
-from dawnjax.runs.binding import record_hash
 from dawnjax.runs.directory import RunDirectory, texts_of
 from dawnjax.runs.log import encode_line, log_path, read_events
 
@@ -120,12 +119,7 @@ def _public(record: dict[str, Any]) -> dict[str, Any]:
 
 def _copy(path: Path, folder: Path) -> None:
     """Copy what a run says of itself, without names of hosts and people."""
-    record, redactor = _public(rules.record_at(path)), Redactor()
-    records.write_json(RunDirectory(folder).experiment_file, record)
-    lines = []
-    for event in read_events(log_path(path, 0))[0]:
-        event = redactor.value(event)
-        if "record_sha256" in event:
-            event["record_sha256"] = record_hash(record)
-        lines.append(encode_line(event))
-    records.write(log_path(folder, 0), b"".join(lines))
+    redactor = Redactor()
+    records.write_json(RunDirectory(folder).experiment_file, _public(rules.record_at(path)))
+    lines = [encode_line(redactor.value(event)) for event in read_events(log_path(path))]
+    records.write(log_path(folder), b"".join(lines))

@@ -11,8 +11,8 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
 from dawnjax.machine import huge_pages
 from dawnjax.runs.directory import flatten
+from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import events_of
-from dawnjax.runs.past import Event
 
 _NOT_TIMED = (
     "run_dir",

@@ -5,12 +5,13 @@ import hashlib
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from dawnjax import records
-from dawnjax.errors import ConfigError
-from dawnjax.runs.log import SCHEMA_VERSION
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.runs.log import SCHEMA_VERSION, Event, log_path, read_events
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,26 +37,12 @@ class RunDirectory:
 
     @property
     def profile(self) -> Path:
-        """Folder of the profiles, one folder per process."""
+        """Folder of the profiles."""
         return self.path / "profile"
 
     @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
-
-    def refuse_links(self) -> None:
-        """Refuse folders that are links, before anything is written: the directory may be a
-        stranger's, and lead to files of ours.
-        """
-        folders = [self.path / name for name in ("log", "evaluations", "inference", "tensorboard")]
-        folders += [path for path in (self.path / "inference").glob("*") if path.is_dir()]
-        folders += [self.profile, *self.profile.glob("process_*"), *self.profile.glob("*/*")]
-        for folder in folders:
-            if folder.is_symlink():
-                raise ConfigError(
-                    f"{folder} is a link, through which a run would write elsewhere; put the "
-                    "folder itself there, or link to the whole run directory"
-                )
 
 
 def names_a_file(text: str) -> bool:
@@ -116,36 +103,40 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     """Read `experiment.json`; None without a run, `ConfigError` for damage or any other content."""
     file = directory.experiment_file
     if not file.exists():
-        if directory.path.is_dir():
-            # A killed first attempt may leave the log's folder, or a file not yet renamed.
-            strangers = [
-                p.name
-                for p in directory.path.iterdir()
-                if p.name not in ("log", "checkpoints") and not p.name.startswith(".")
-            ]
-            if strangers:
-                raise ConfigError(
-                    f"{directory.path} holds {min(strangers)!r} but no experiment.json; choose an "
-                    "empty or new --run_dir"
-                )
-        # A file among the folders above would otherwise fail only at the first write.
-        for path in (directory.path, *directory.path.parents):
-            if is_record_file(path):
-                raise ConfigError(f"{path}: {RECORD_FILE}")
-            if path.exists() and not path.is_dir():
-                raise ConfigError(f"{path} is no directory; choose another --run_dir")
+        if is_record_file(directory.path):
+            raise ConfigError(f"{directory.path}: {RECORD_FILE}")
         return None
     try:
         record = records.read_json(file, dict[str, Any])
         if record.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
-        # The values as they stand are handed on: their hash is in the log, unknown fields too.
         records.convert(record, _Record, others=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot read {file} ({error}); restore it or choose another --run_dir"
         ) from None
     return record
+
+
+def read_events_of(path: Path, record: dict[str, Any]) -> list[Event]:
+    """Events of a run's log; `RunError` for a log of another run, or one that cannot be read."""
+    log = log_path(path)
+    events = read_events(log)
+    refuse_other_log(log, record, events)
+    return events
+
+
+def refuse_other_log(log: Path, record: dict[str, Any], events: Sequence[Event]) -> None:
+    """Refuse, by a RunError, a log of another run than `experiment.json`."""
+    for event in events:
+        if event["event"] not in ("attempt_start", "experiment"):
+            continue
+        for name in ("run_id", "identity", "seed"):
+            if event.get(name, record[name]) != record[name]:
+                raise RunError(
+                    f"{log} is the log of another run: experiment.json says "
+                    f"{name}={record[name]!r}, the log {event[name]!r}"
+                )
 
 
 class _Text(TypedDict):
@@ -189,36 +180,6 @@ def changed_texts(then: dict[str, Any] | None, now: dict[str, Any] | None) -> li
 
 def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-MOST_FOLDERS = 200
-"""Inside each other; Python makes a folder and those above it by calls inside each other."""
-
-
-def refuse_unusable_path(path: Path) -> None:
-    """Refuse a path under which Orbax saves checkpoints that cannot be read back.
-
-    Orbax encodes a path as UTF-8, so every save to a path with other bytes fails. It also expands
-    the path as a pattern when it joins a checkpoint's parts, and then finds none.
-    """
-    shown = str(path.absolute())
-    try:
-        shown.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(
-            f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
-            "PYTHONUTF8=1, or choose another --run_dir"
-        ) from None
-    if len(path.absolute().parts) > MOST_FOLDERS:
-        raise ConfigError(
-            f"{shown[:100]}... is more than {MOST_FOLDERS} folders deep; choose another --run_dir"
-        )
-    patterns = sorted(set("[]*?") & set(shown))
-    if patterns:
-        raise ConfigError(
-            f"{shown} has {' and '.join(patterns)} in it, which Orbax takes for a pattern: its "
-            "checkpoints could not be read; choose another --run_dir or --checkpoint.directory"
-        )
 
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.runs.clock import GENERATION_PHASES
+from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import save_point
-from dawnjax.runs.past import Event
 
 
 def generation_rows(attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ Source: the name and the division of the time: ML Goodput Measurement for MaxTex
 from collections.abc import Mapping, Sequence
 
 from dawnjax.runs.clock import GENERATION_PHASES
+from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import (
     CLOCK_SLACK_SECONDS,
     LoggedAttempt,
@@ -20,7 +21,6 @@ from dawnjax.runs.logged_run import (
     save_point,
     went_back,
 )
-from dawnjax.runs.past import Event
 
 PARTS = (
     "setup",
@@ -45,8 +45,8 @@ _PHASES = {"eval": "evaluation"}
 
 def wall_seconds(run: LoggedRun) -> tuple[dict[str, float], str]:
     """Seconds of each of `PARTS`, or nothing and the reason."""
-    if run.lost_log or run.lost_lines:
-        return {}, "lines of the log are lost: which steps were made when is not known"
+    if run.lost_log:
+        return {}, "the end of a log is lost: which steps were made when is not known"
     seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
     for place, attempt in enumerate(run.attempts):
         phases = attempt.phase_seconds()

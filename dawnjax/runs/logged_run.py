@@ -3,19 +3,17 @@
 The clock of a run is the sum over its attempts of (last recorded moment - max(run_start, start of
 the attempt)). A restart, a restore, compilation and repeated work count; the gap between two
 attempts does not. A killed attempt ends at its last event; the heartbeat bounds how much later it
-may have died. If an attempt's log was lost with its disk, the checkpoint holds the events up to its
-last save (see `past`).
+may have died. If a log was lost with its disk, it continues from the text in the newest checkpoint.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import PHASES
-from dawnjax.runs.past import LOST, Event
+from dawnjax.runs.log import Event
 
 HEARTBEAT_SECONDS = 1.0
 """The time between two events of a living process, unless its disk or its cores are busy."""
@@ -30,8 +28,6 @@ NO_RUN_START = "the log lacks run_start"
 NOT_REACHED = "no evaluation reached the target"
 """Why a time or a cost is not known."""
 
-_HELD_NOWHERE = "are lost and no checkpoint holds them"
-
 
 @dataclasses.dataclass(frozen=True)
 class LoggedAttempt:
@@ -42,7 +38,7 @@ class LoggedAttempt:
 
     @property
     def start(self) -> Event:
-        """The first event; empty if its line is damaged."""
+        """The first event; empty in a log that was cut short by hand."""
         return last_event(self.events, "attempt_start") or {}
 
     @property
@@ -129,71 +125,10 @@ class LoggedRun:
         """True if a log was lost, with the last attempt's work after its last save."""
         return any(event.get("lost_log") for event in events_of(self.events, "restored"))
 
-    @property
-    def lost_lines(self) -> list[str]:
-        """Places where lines of the log are lost, and the numbers that may be wrong for it."""
-        return [
-            f"{_lines_lost(gap)} {_HELD_NOWHERE}: times of phases, and what the lines said, are "
-            "not known"
-            for gap, _ in self._gaps
-        ]
-
     def why_no_time(self, moment: Event) -> str:
         """Reason why the run's clock at a moment is unknown; empty if it is known."""
         start = self.run_start
-        if start is None or moment["attempt"] < start["attempt"]:
-            return NO_RUN_START
-        for gap, after in self._gaps_before(moment):
-            number = gap["attempt"]
-            if start["attempt"] > number:
-                return f"{_lines_lost(gap)} {_HELD_NOWHERE}: the clock may have started before them"
-            if number < moment["attempt"] and not after:
-                return f"{_lines_lost(gap)} {_HELD_NOWHERE}: when that attempt ended is not known"
-        return ""
-
-    def why_reached_unknown(self) -> str:
-        """Reason why lost lines may hold an earlier arrival at the target; empty if they cannot."""
-        gaps = self._gaps if self.reached is None else self._gaps_before(self.reached)
-        for gap, after in gaps:
-            if self._may_have_reached(gap, after):
-                return f"{_lines_lost(gap)} {_HELD_NOWHERE}: one may have reached the target"
-        return ""
-
-    @functools.cached_property
-    def _gaps(self) -> list[tuple[Event, list[Event]]]:
-        return [
-            (event, attempt.events[place + 1 :])
-            for attempt in self.attempts
-            for place, event in enumerate(attempt.events)
-            if event["event"] == LOST
-        ]
-
-    def _gaps_before(self, moment: Event) -> list[tuple[Event, list[Event]]]:
-        def is_before(gap: Event, after: list[Event]) -> bool:
-            if gap["attempt"] != moment["attempt"]:
-                return gap["attempt"] < moment["attempt"]
-            return any(event is moment for event in after)
-
-        return [(gap, after) for gap, after in self._gaps if is_before(gap, after)]
-
-    def _may_have_reached(self, gap: Event, after: list[Event]) -> bool:
-        """True if lost lines may hold an evaluation that reached the target."""
-        record = last_event(self.events, "experiment") or {"experiment": {}}
-        evaluation = record["experiment"].get("evaluation") or {}
-        if evaluation.get("stop_at_target") and events_of(after, "train"):
-            return False  # no step follows the target
-        if gap["lines"] > 1:
-            return True
-        # Evaluations are in a phase of their own, one in each: a single lost line is none where the
-        # log has none of that phase around it, or has its evaluation.
-        attempt = next(a for a in self.attempts if a.number == gap["attempt"])
-        before = attempt.events[: len(attempt.events) - len(after) - 1]
-        marks = [e for e in before if e["event"] in ("phase", "evaluation", LOST)]
-        mark = marks[-1] if marks else {"event": "phase", "name": "setup"}
-        in_evaluation = mark["event"] == LOST or mark.get("name") == "eval"
-        follows = next((e for e in after if e["event"] in ("phase", "evaluation", LOST)), None)
-        is_evaluated = follows is not None and follows["event"] == "evaluation"
-        return in_evaluation and not is_evaluated
+        return NO_RUN_START if start is None or moment["attempt"] < start["attempt"] else ""
 
     def run_parts(self, moment: Event) -> list[tuple[LoggedAttempt, float]] | None:
         """Each attempt's seconds on the run's clock up to a moment; None if unknown."""
@@ -300,12 +235,6 @@ def save_point(event: Event) -> tuple[int, int]:
 
 def last_event(events: Sequence[Event], name: str) -> Event | None:
     return next((event for event in reversed(events) if event["event"] == name), None)
-
-
-def _lines_lost(gap: Event) -> str:
-    count = gap["lines"]
-    lines = f"{count} lines" if count > 1 else "1 line"
-    return f"{lines} of the log of attempt {gap['attempt']}, at {gap['t']:.3f} s,"
 
 
 def _cost(parts: list[tuple[LoggedAttempt, float]]) -> tuple[float | None, str]:

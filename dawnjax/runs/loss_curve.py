@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dawnjax.runs.past import LOSSES, Event
+from dawnjax.runs.log import LOSSES, Event
 
 
 class StepLoss(NamedTuple):

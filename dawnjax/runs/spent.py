@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import FINAL_STATUSES, LoggedRun, events_of, last_event
-from dawnjax.runs.past import Event
 
 
 class Spent(NamedTuple):
@@ -29,9 +29,7 @@ def spent(events: Sequence[Event]) -> Spent:
     run = LoggedRun.from_events(events)
     end = _training_end(run)
     seconds = run.run_seconds(end)
-    # A trial whose time is not known counts as not reached, and costs all that it took.
-    reached = None if run.why_reached_unknown() else run.reached
-    cost, _ = run.run_cost(end if reached is None else reached)
+    cost, _ = run.run_cost(run.reached or end)
     prices = dict.fromkeys(attempt.usd_per_hour for attempt in run.attempts)
     return Spent(None if seconds is None else round(seconds, 6), cost, tuple(prices))
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from dawnjax.runs.past import Event
+from dawnjax.runs.log import Event
 from dawnjax.runs.stages import Span
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dawnjax import records
@@ -11,7 +10,7 @@ from dawnjax.errors import RunError
 from dawnjax.runs import goodput, stage_rates
 from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.runs.generation_rows import generation_rows
-from dawnjax.runs.log import SCHEMA_VERSION, Event
+from dawnjax.runs.log import LOSSES, SCHEMA_VERSION, Event
 from dawnjax.runs.logged_run import (
     HEARTBEAT_SECONDS,
     NO_RUN_START,
@@ -21,7 +20,6 @@ from dawnjax.runs.logged_run import (
     events_of,
     last_event,
 )
-from dawnjax.runs.past import LOSSES
 from dawnjax.runs.stages import examples_before
 from dawnjax.runs.warnings import run_warnings
 
@@ -43,9 +41,7 @@ class RunResult:
       status: How the last attempt ended: `reached`, `not_reached` (the budget is spent),
         `diverged`, `interrupted` (it can be resumed), `failed`, or `running` where the log has no
         end.
-      reached: Whether an evaluation reached every target, however the last attempt ended. A log
-        that ends in `reached` counts even if the line of that evaluation is damaged; then no time
-        to the target is known.
+      reached: Whether an evaluation reached every target, however the last attempt ended.
       target: What was to be reached: metric, direction, value.
       target_note: How the target was chosen, where that could flatter the result.
       initialized_from: The run whose parameters it began with, whose training is in no time of
@@ -57,8 +53,7 @@ class RunResult:
         that they are; empty for all others), `evidence`, counts and fingerprint.
       best: The best value of each target's metric over all evaluations.
       time_to_accuracy_seconds: From `run_start` to the end of the first evaluation that reached
-        the target, without the gaps between attempts; None if not reached, or if a lost line of the
-        log could change it.
+        the target, without the gaps between attempts; None if not reached.
       elapsed_seconds_to_accuracy: The same with the gaps.
       total_seconds_to_accuracy: From the start of the first process, compilation included, without
         the gaps.
@@ -209,9 +204,6 @@ _NOT_THE_FIRST = (
     "{} earlier runs of the same process imported the libraries and compiled programs: a total "
     "without that would be too short"
 )
-_DAMAGED_TARGET = (
-    "the evaluation that reached the target is damaged in the log, which ends in `reached`"
-)
 
 
 def summarize(events: Sequence[Event]) -> RunResult:
@@ -249,28 +241,19 @@ def summarize(events: Sequence[Event]) -> RunResult:
     compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
     allocated, allocated_reason = run.allocated_cost()
     reached = run.reached
-    # The deciding evaluation's line may be damaged while the line of the end is whole.
-    ends_reached = any(event["status"] == "reached" for event in events if event["event"] in _ENDS)
     tta = elapsed = total = compiled_within = cost = None
-    doubt = run.why_reached_unknown()
     no_total = ""
     if reached is None:
-        no_time = _DAMAGED_TARGET if ends_reached else doubt or NOT_REACHED
-        cost_reason = allocated_reason or no_time
-    elif doubt:
-        at_most = run.run_seconds(reached)
-        no_time = doubt + ("" if at_most is None else f"; the time is at most {at_most:.6f} s")
-        cost_reason = no_time
+        no_time, cost_reason = NOT_REACHED, allocated_reason or NOT_REACHED
     else:
         no_time = run.why_no_time(reached)
         tta, elapsed = run.run_seconds(reached), run.elapsed_seconds(reached)
-        total = run.total_seconds(reached)
         cost, cost_reason = run.run_cost(reached)
-        if no_time not in ("", NO_RUN_START):
-            total = None
         runs_before = attempts[0].start.get("runs_before")
-        if total is not None and runs_before:
-            total, no_total = None, _NOT_THE_FIRST.format(runs_before)
+        if runs_before:
+            no_total = _NOT_THE_FIRST.format(runs_before)
+        else:
+            total = run.total_seconds(reached)
         if tta is not None and compiled_before is not None:
             compiled_within = run.compile_seconds(reached) - compiled_before
     no_total = no_total or no_time
@@ -279,8 +262,6 @@ def summarize(events: Sequence[Event]) -> RunResult:
     rate = _rounded(examples / phases["train"]) if examples > 0 and phases["train"] else None
     if rate is None:
         reasons["examples_per_second"] = "the log has no train step with its time"
-    if run.lost_lines:
-        rate, reasons["examples_per_second"] = None, run.lost_lines[0]
     if batch is None:
         reasons["global_batch_size"] = "it changes in the run; stages has each"
     if host_summary is None:
@@ -295,7 +276,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         overrides=record["overrides"],
         seed=record["seed"],
         status="running" if end is None else end["status"],
-        reached=reached is not None or ends_reached,
+        reached=reached is not None,
         target=experiment["targets"],
         target_note=experiment["target_note"],
         initialized_from=str(experiment.get("initial_state", "")),
@@ -346,18 +327,6 @@ def summarize(events: Sequence[Event]) -> RunResult:
         reasons=reasons,
         warnings=run_warnings(run),
     )
-
-
-def refuse_forged(events: Sequence[Event], path: Path) -> None:
-    """Refuse to resume a log from which no result could be made at its end."""
-    try:
-        summarize(events)
-    except RunError:
-        pass
-    except records.FORGED as error:
-        raise RunError(
-            f"{path}: {of_another_kind(error)}; restore it or choose another --run_dir"
-        ) from None
 
 
 def summarize_log(events: Sequence[Event]) -> RunResult:
@@ -437,9 +406,6 @@ def _first_losses(events: Sequence[Event]) -> list[float | str]:
     losses: dict[int, float | str] = {}
     for event in events_of(events, LOSSES):
         for step, loss in zip(event["at_steps"][:FIRST_LOSSES], event["losses"], strict=False):
-            losses.setdefault(step, loss)
-    for event in events_of(events, "first_losses"):
-        for step, loss in enumerate(event["losses"], start=event["start_step"] + 1):
             losses.setdefault(step, loss)
     return [losses[step] for step in range(1, FIRST_LOSSES + 1) if step in losses]
 

@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Sequence
 
+from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of, went_back
-from dawnjax.runs.past import Event
 
 WALL_CLOCK_STEP_SECONDS = 60.0
 """A wall clock that differs more from the machine's clock was set; one that is slewed does not."""
@@ -16,10 +16,9 @@ def run_warnings(run: LoggedRun) -> list[str]:
     messages = [event["message"] for event in events_of(events, "warning")]
     if run.lost_log:
         messages.append(
-            "an earlier log or its end was lost and its past is that of a checkpoint: what its "
+            "the end of an earlier log was lost; what follows comes from a checkpoint: what its "
             "last attempt did after that checkpoint is in no time and no cost here"
         )
-    messages += run.lost_lines
     for attempt in run.attempts:
         if not attempt.start:
             messages.append(
