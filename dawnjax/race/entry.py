@@ -2,8 +2,8 @@
 
     entry.json                              an `Entry`, with the hash of each other file
     source/NAME.py                          the recipe's file and the modules that it imports
-    runs/seed_N/experiment.json, log/       its trials, as run directories that every command reads
-    rival/seed_N/experiment.json, log/      those of the record or baseline, on the same machine
+    runs/seed_N/experiment.json, log.jsonl  its trials, as run directories that every command reads
+    rival/seed_N/experiment.json, log.jsonl those of the record or baseline, on the same machine
 
 The folder is a stranger's: it is listed and read within bounds, and nothing in it is followed.
 """
@@ -38,7 +38,7 @@ MOST_ENTRIES = 1000
 _ALLOWED = re.compile(
     r"entry\.json|README\.md"
     r"|source/(?:[A-Za-z0-9_-]+/){0,8}[A-Za-z0-9_-]+\.py"
-    rf"|(?:{RUNS}|{RIVAL})/seed_[0-9]{{1,10}}/(?:experiment\.json|log/process_00000\.jsonl)"
+    rf"|(?:{RUNS}|{RIVAL})/seed_[0-9]{{1,10}}/(?:experiment\.json|log\.jsonl)"
 )
 
 
