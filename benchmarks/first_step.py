@@ -124,7 +124,7 @@ def train(flags: list[str], folder: Path) -> dict[str, Any]:
     wanted = {"warm"} if state == "warm" else {"cold", "tuned"}
     if not set(result["compile_cache"].values()) <= wanted:
         raise SystemExit(f"first_step: not all programs were {state}: {result['compile_cache']}")
-    events = map(json.loads, log_path(run_dir, 0).read_text().splitlines())
+    events = map(json.loads, log_path(run_dir).read_text().splitlines())
     first_step = next(event for event in events if event["event"] == "train")
     return {
         "first_step_seconds": first_step["unix_seconds"] - begun,

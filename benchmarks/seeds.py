@@ -20,8 +20,7 @@ import numpy as np
 from benchmarks import harness, machine_load
 from dawnjax import records
 from dawnjax.results.trial_summary import coefficient_of_variation, deviation
-from dawnjax.runs.log import log_path, read_events
-from dawnjax.runs.log import Event
+from dawnjax.runs.log import Event, log_path, read_events
 
 
 def main() -> int:
@@ -89,7 +88,7 @@ def run_trial(
                 "error": done.stderr.strip().splitlines()[-1:],
             }
         result = json.loads(result_file.read_text())
-        events, _ = read_events(log_path(run_dir, 0))
+        events = read_events(log_path(run_dir))
     metric = result["target"][0]["metric"]
     last = result["evaluations"][-1] if result["evaluations"] else {}
     return {

@@ -72,7 +72,7 @@ def test_official_files_are_read_too(tmp_path):
 def test_what_cannot_be_read_is_told(tmp_path):
     write_run(tmp_path / "good")
     bad = write_run(tmp_path / "bad")
-    (bad / "log" / "process_00000.jsonl").write_bytes(b"")
+    (bad / "log.jsonl").write_bytes(b"")
     with pytest.warns(UserWarning, match="1 files, runs or entries were left out"):
         entries = analysis.load(tmp_path)
     assert len(entries) == 1 and "bad" in entries.problems[0]

@@ -183,7 +183,7 @@ def test_a_trial_without_an_evaluation_took_all_its_time(tmp_path, monkeypatch):
         (folder / "result.json").write_text(json.dumps(result))
 
     monkeypatch.setattr(seeds.subprocess, "run", train)
-    monkeypatch.setattr(seeds, "read_events", lambda _: (events, []))
+    monkeypatch.setattr(seeds, "read_events", lambda _: events)
     monkeypatch.setattr(seeds.machine_load, "watched", lambda: contextlib.nullcontext({}))
     missed = seeds.run_trial("digits", 0, [], tmp_path)
     reached = {**missed, "reached": True, "time_to_accuracy_seconds": 3.0, "run_seconds": 3.0}

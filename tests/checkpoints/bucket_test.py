@@ -97,7 +97,7 @@ def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cach
     status, output = run(store, *command)
     assert status == 0, output
     assert f"{DIRECTORY}/{newer} is not used: " in output and "its hash differs" in output
-    events = [json.loads(line) for line in (run_dir / "log/process_00000.jsonl").open()]
+    events = [json.loads(line) for line in (run_dir / "log.jsonl").open()]
     assert [event["step"] for event in events if event["event"] == "restored"] == [older]
     result = json.loads((run_dir / "result.json").read_text())
     assert result["reached"] and result["interruptions"] == 1

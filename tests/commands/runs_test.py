@@ -11,7 +11,7 @@ from dawnjax.runs.log import log_path
 
 
 def _written_at(path, unix_seconds):
-    log = log_path(path, 0)
+    log = log_path(path)
     os.utime(log, (unix_seconds, unix_seconds))
 
 

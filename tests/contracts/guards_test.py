@@ -403,7 +403,7 @@ def test_reading_a_log_starts_no_machinery(tmp_path):
         "import sys, threading\n"
         "from pathlib import Path\n"
         "from dawnjax.runs import log, summary\n"
-        "events, _ = log.read_events(log.log_path(Path(sys.argv[1]), 0))\n"
+        "events = log.read_events(log.log_path(Path(sys.argv[1])))\n"
         "assert summary.summarize(events).reached\n"
         "assert threading.active_count() == 1\n"
         "started = [name for name in sys.modules if name.startswith('dawnjax.cluster')]\n"

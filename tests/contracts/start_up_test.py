@@ -83,7 +83,7 @@ def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
         command = [sys.executable, "-m", "dawnjax", "train", *flags]
         command.append(f"--run_dir={tmp_path / run}")
         subprocess.run(command, capture_output=True)
-        lines = log_path(tmp_path / run, 0).read_text().splitlines()
+        lines = log_path(tmp_path / run).read_text().splitlines()
         events = [json.loads(line) for line in lines]
         caches.append({e["program"]: e["cache"] for e in events if e["event"] == "compiled"})
     assert set(caches[0]) == set(caches[1]) >= {"initialize", "train", "evaluate"}

@@ -103,7 +103,7 @@ def test_a_run_is_resumed_with_the_settings_that_it_began_with(
     assert main(argv) == 3
     record = read_record(RunDirectory(tmp_path / "run"))
     assert record is not None and record["settings"] == jax_settings.recorded()
-    log = (tmp_path / "run" / "log" / "process_00000.jsonl").read_text().splitlines()
+    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     (devices,) = [line for line in log if '"event":"devices"' in line]
     assert json.loads(devices)["settings"] == record["settings"]
     refuse_other_run(RunDirectory(tmp_path), record, record)

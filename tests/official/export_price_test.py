@@ -20,7 +20,7 @@ def two_attempts(*prices: float) -> ExportedRun:
     recipe = {**EXPERIMENT, "model": {"tag": "resnet"}}
     events = [
         {**event, "experiment": recipe} if event["event"] == "experiment" else event
-        for event in log.read()
+        for event in log.events
     ]
     result = dataclasses.replace(summarize(events), data={"benchmark": "CIFAR-10"})
     return ExportedRun(Path("run"), result, tuple(events))

@@ -238,7 +238,7 @@ def test_photographs_and_accumulated_gradients_are_exported(trained, tmp_path):
     log = (tmp_path / "out/results/dawnjax_system/resnet/result_0.txt").read_text()
     lines = [json.loads(line.split(" ", 1)[1]) for line in log.splitlines()]
     values = {line["key"]: line["value"] for line in lines}
-    events, _ = read_events(trained / "log" / "process_00000.jsonl")
+    events = read_events(trained / "log.jsonl")
     (counts,) = [event for event in events if event["event"] == "experiment"]
     assert values["gradient_accumulation_steps"] == 4
     assert values["eval_samples"] == counts["num_eval_examples"] > 0
@@ -314,9 +314,9 @@ def test_wrong_use(trained, tmp_path, monkeypatch, capsys, argv, reason):
 
 def test_a_log_that_says_nothing_names_its_run(trained, tmp_path, capsys):
     run = tmp_path / "silent"
-    (run / "log").mkdir(parents=True)
+    run.mkdir()
     shutil.copy(trained / "experiment.json", run)
-    (run / "log" / "process_00000.jsonl").write_bytes(b"")
+    (run / "log.jsonl").write_bytes(b"")
     argv = ["export", "--format=mlperf", str(run), "--submitter=L", f"--out={tmp_path / 'out'}"]
     assert main(argv) == 1
     assert str(run) in capsys.readouterr().err
@@ -367,7 +367,7 @@ def test_what_is_private_stays_in_the_log(trained, tmp_path):
         run = retold(trained, tmp_path / form / "run", 5, change)
         out = tmp_path / form / "out"
         assert export(f"--format={form}", str(run), "--submitter=Lab", f"--out={out}") == 0
-        log = (run / "log" / "process_00000.jsonl").read_text()
+        log = (run / "log.jsonl").read_text()
         exported = [path.read_text() for path in out.rglob("*") if path.is_file()]
         assert len(exported) == 2
         for word in PRIVATE.values():

@@ -281,8 +281,8 @@ def used_or_refused(run: Path, out: Path) -> str:
 def test_forged_logs_are_used_or_refused_in_a_line(count, campaign, tmp_path):
     told = {"name": "ImageNet", "benchmark": "ImageNet", "evidence": ""}
     run = write_run(tmp_path / "run", declared=told)
-    log = run / "log" / "process_00000.jsonl"
-    events: list[dict[str, Any]] = read_events(log)[0]
+    log = run / "log.jsonl"
+    events: list[dict[str, Any]] = read_events(log)
     for event in events:
         if event["event"] == "experiment":
             event["experiment"] |= {"mlperf_benchmark": "resnet", "optimizer": {}, "model": {}}
@@ -296,7 +296,7 @@ def test_forged_logs_are_used_or_refused_in_a_line(count, campaign, tmp_path):
             measured["top_5_accuracy"] = measured["top_1_accuracy"]
     logs = campaign(
         "forged_run_logs",
-        "values of a run's log changed, each line with its right checksum, then `report`, `export`",
+        "values of a run's log changed, then `report`, `export`",
         "a report and an export, or a line with the reason",
     )
     for number in range(count + 1):
@@ -316,7 +316,7 @@ def test_forged_logs_are_used_or_refused_in_a_line(count, campaign, tmp_path):
 
 
 def untraced_line(event: Any) -> bytes:
-    """A line with its checksum; a value that JSON cannot say becomes text."""
+    """A line of a log; a value that JSON cannot say becomes text."""
     try:
         return encode_line(event)
     except (ValueError, TypeError, AttributeError):

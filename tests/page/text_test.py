@@ -204,7 +204,7 @@ def test_nothing_that_is_shown_steers_its_reader(tmp_path, capsys):
     report = contents.make(inputs.Inputs(tuple(entries), problems=(STEERING,)), title=STEERING)
     files = writing.write(report, tmp_path / "out")
     run = write_run(tmp_path / f"run{STEERING[-1]}")
-    (run / "log" / "process_00000.jsonl").write_text(STEERING)
+    (run / "log.jsonl").write_text(STEERING)
     assert run_command("check", [str(run)]) == 1
     assert run_command("report", [f"{STEERING[:4]}.jsonl", f"--out={tmp_path / 'o'}"]) == 2
     printed = capsys.readouterr()

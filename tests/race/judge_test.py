@@ -37,10 +37,10 @@ class Runs:
             raise LimitError("it ended: OSError: [Errno 101] Network is unreachable")
         seconds = self.times[side.name] * (1 + 0.01 * (seed % 5 - 2))
         folder = work / str(number)
-        (folder / "run" / "log").mkdir(parents=True)
+        (folder / "run").mkdir(parents=True)
         own = seconds * (self.own_clock if side.name == "mine" else 1.0)
         lines = b"".join(map(encode_line, trial_log(own).events))
-        (folder / "run" / "log" / "process_00000.jsonl").write_bytes(lines)
+        (folder / "run" / "log.jsonl").write_bytes(lines)
         return Heat(seed, folder, self.preparation.get(side.name, 5.0), seconds)
 
     def measure(self, side, ran: list[Heat]) -> list[Measured]:

@@ -60,16 +60,16 @@ def host(index, utilization=None, communication=None):
 
 def report_of(path: Path, hosts, straggler=None):
     run = write_run(path)
-    log = run / "log" / "process_00000.jsonl"
+    log = run / "log.jsonl"
     events = [json.loads(line) for line in log.read_text().splitlines()]
     kept = [event for event in events if event["event"] != "host_summary"]
     end = kept.pop()
     summary = {**end, "event": "host_summary", "hosts": hosts, "straggler": straggler}
     with log.open("wb") as file:
-        for number, event in enumerate([*kept, summary, end], 1):
+        for event in (*kept, summary, end):
             event = {name: value for name, value in event.items() if name not in ("status", "seal")
                      or event["event"] == "attempt_end"}  # fmt: skip
-            file.write(encode_line({**event, "sequence": number}))
+            file.write(encode_line(event))
     return contents.make(inputs.read([run]))
 
 

@@ -55,7 +55,7 @@ def test_games_after_the_save_that_was_restored_are_lost(saved, saved_at, played
         log.events.sort(key=lambda event: event["t"])
     log.begin(50.0).add("restored", 1.0, **saved).add("phase", 1.0, name="train")
     log.train(2.0, 21, 21 - step)
-    seconds, _ = wall_seconds(LoggedRun.from_events(log.read()))
+    seconds, _ = wall_seconds(LoggedRun.from_events(log.events))
     assert seconds["self_play"] == pytest.approx(played)
     assert seconds["gating"] == pytest.approx(matched)
     assert seconds["lost_steps"] == pytest.approx(9.0 - played - matched + 2.0 * (20 - step) / 20)

@@ -9,7 +9,7 @@ from dawnjax.runs.summary import summarize
 
 
 def parts_of(log: Log) -> dict[str, float]:
-    seconds, reason = wall_seconds(LoggedRun.from_events(log.read()))
+    seconds, reason = wall_seconds(LoggedRun.from_events(log.events))
     assert reason == "" and tuple(seconds) == PARTS
     return {name: value for name, value in seconds.items() if value}
 
@@ -61,7 +61,7 @@ def test_an_attempt_that_came_to_no_state_loses_nothing():
 
 
 def test_a_result_holds_the_fraction_and_its_parts():
-    result = summarize(killed_and_resumed(30).read())
+    result = summarize(killed_and_resumed(30).events)
     assert result.goodput == pytest.approx((12 + 25) / 158)
     assert sum(result.wall_seconds.values()) == pytest.approx(158)
 

@@ -11,9 +11,8 @@ import dawnjax
 from dawnjax.analysis.our_runs import read_run
 from dawnjax.errors import RunError
 from dawnjax.report import losses
-from dawnjax.runs.log import condense, encode_line, log_path, read_events
+from dawnjax.runs.log import encode_line, log_path, read_events
 from dawnjax.runs.loss_curve import StepLoss, averaged, loss_curve, next_kept
-from dawnjax.runs.past import lacks_some_of
 from dawnjax.runs.scalars import ScalarWriter
 from dawnjax.runs.summary import summarize
 
@@ -43,28 +42,16 @@ def test_of_steps_made_again_the_last_attempts_count_and_none_twice():
     assert [point.step for point in curve] == [1, 2, 3, 4, 5]
     assert curve[-2:] == [StepLoss(4, 2.0, 6.0), StepLoss(5, 1.25)]
     assert math.isnan(curve[2].loss)
-    # A log that is condensed, as in a checkpoint, holds the same in one event of each attempt.
-    kept = condense(events)
-    assert sum(event["event"] == "losses" for event in kept) == 2
-    assert str(loss_curve(kept)) == str(curve)
-    assert not lacks_some_of(kept, events) and not lacks_some_of(condense(events[:-1]), events)
     # What a result has are the first losses that were made.
     assert summarize(events).first_losses == [3.0, 2.5, "NaN", 2.0, 1.5, 1.4]
     assert averaged(curve, 2) == [(2.0, 2.75), (5.0, 1.625)]
 
 
-def test_a_log_of_first_losses_alone_is_read(tmp_path):
-    run = read_run(write_run(tmp_path / "run", losses=(2.5, 2.25)))
-    assert run.result.first_losses == [2.5, 2.25] and run.losses == ()
-    assert dawnjax.load_losses(tmp_path / "run") == []
-    assert losses.losses_section([run]) is None
-
-
 def with_losses(path, **fields):
     """A made run whose log has one event of losses more."""
-    log = log_path(write_run(path), 0)
-    last = read_events(log)[0][-1]
-    event = {**last, "event": "losses", "sequence": last["sequence"] + 1, **fields}
+    log = log_path(write_run(path))
+    last = read_events(log)[-1]
+    event = {**last, "event": "losses", **fields}
     log.write_bytes(log.read_bytes() + encode_line(event))
     return path
 
@@ -127,11 +114,3 @@ def test_tensorboard_is_told_from_which_step_a_run_was_resumed(tmp_path):
         (5, 0.5),
         (6, 0.25),
     ]
-
-
-@pytest.mark.parametrize("read", [dawnjax.load_run, dawnjax.load_losses])
-def test_a_log_of_another_run_is_not_taken_for_this_one_s(read, tmp_path):
-    path, other = (write_run(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
-    log_path(path, 0).write_bytes(log_path(other, 0).read_bytes())
-    with pytest.raises(RunError, match=r"a: experiment.json says run_id=.*b'"):
-        read(path)

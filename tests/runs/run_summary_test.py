@@ -6,7 +6,6 @@ import pytest
 from made_logs import Log, interrupted_run, one_attempt, recompiling_run
 
 from dawnjax.errors import RunError
-from dawnjax.runs.log import condense
 from dawnjax.runs.summary import summarize
 
 
@@ -190,25 +189,6 @@ def test_reaching_the_target_is_no_status():
     assert summarize(log.begin(50.0).events).status == "running"
 
 
-def test_an_attempt_whose_start_is_damaged_keeps_its_seconds():
-    for damaged, others in ((1, 2), (2, 1)):
-        log = interrupted_run()
-        expected = summarize(log.events)
-        events = [
-            event
-            for event in log.events
-            if (event["event"], event["attempt"]) != ("attempt_start", damaged)
-        ]
-        result = summarize(events)
-        assert result.time_to_accuracy_seconds == expected.time_to_accuracy_seconds == 42.0
-        assert result.total_seconds == 51.0
-        assert (result.run_id, result.interruptions) == ("r", 1)
-        assert f"attempt {damaged}" in result.warnings[0]
-        assert not any(f"attempt {others}" in message for message in result.warnings)
-        # Whether the machine was booted in between is not known: the wall clock says 1,042 too.
-        assert result.elapsed_seconds_to_accuracy == 1042.0
-
-
 def test_steps_are_those_of_the_newest_state():
     log = Log().begin(0.0).add("run_start", 1.0).train(2.0, 20, 20)
     log.add("checkpoint", 2.5, step=20).train(3.0, 50, 30)
@@ -220,7 +200,6 @@ def test_steps_are_those_of_the_newest_state():
     assert (summarize(log.events).steps, summarize(log.events).epochs) == (20, 2.0)
     log.train(2.0, 30, 10).add("diverged", 2.5, step=27)
     assert summarize(log.events).steps == 30
-    assert summarize(condense(log.events)).steps == 30
     # One that fails before it restores has no state of its own.
     log.begin(30.0).add("attempt_end", 1.0, status="failed", step=0)
     assert summarize(log.events).steps == 30
@@ -237,11 +216,6 @@ def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():
     assert (result.status, result.reached, result.diverged_step) == ("diverged", False, 17)
     assert result.time_to_accuracy_seconds is None
     assert "reached" in result.reasons["time_to_accuracy_seconds"]
-
-
-def test_the_summary_of_condensed_events_is_the_same():
-    events = interrupted_run().events
-    assert summarize(condense(events)) == summarize(events)
 
 
 def test_an_empty_log_is_one_clear_error():

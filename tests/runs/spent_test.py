@@ -1,9 +1,8 @@
 """Time of a trial until its training ended, from logs with answers computed by hand."""
 
 import pytest
-from made_logs import Log, lost_log
+from made_logs import Log
 
-from dawnjax.runs.log import condense
 from dawnjax.runs.spent import spent
 
 
@@ -26,7 +25,6 @@ def test_what_a_trial_took_ends_with_its_training():
         assert spent(log.events) == took
     log = profiled(missed(36.0), 90.0)  # and killed
     assert spent(log.events) == took
-    assert spent(condense(log.events)) == took
     # Resumed with nothing to train: the gap, the restart and the second profile are outside too.
     log.begin(200.0, 36.0, hosts=1).add("restored", 6.0, step=10)
     log.add("phase", 7.0, name="profile").add("attempt_end", 60.0, status="not_reached", step=10)
@@ -50,14 +48,6 @@ def test_what_a_trial_took_that_has_not_ended_goes_on_to_its_last_event():
     assert spent(Log().begin(0.0).events) == (None, None, (None,))
 
 
-def test_what_a_trial_took_in_a_log_that_was_lost():
-    past = lost_log(price=36.0, hosts=1)
-    log = Log().begin(1020.0, 36.0, hosts=1).add("restored", 6.0, step=10, past=past)
-    profiled(log, 90.0).add("attempt_end", 91.0, status="not_reached", step=10)
-    # From run_start at 8 to the evaluation at 12, at 0.01 USD a second.
-    assert spent(log.read()) == (4.0, pytest.approx(0.04), (36.0,))
-
-
 def test_the_cost_of_a_trial_that_reached_is_that_of_its_time_to_accuracy():
     log = Log().begin(0.0, price=36.0, hosts=1)
     log.add("run_start", 8.0).add("host_sample", 20.0)
@@ -65,10 +55,3 @@ def test_the_cost_of_a_trial_that_reached_is_that_of_its_time_to_accuracy():
     log.add("attempt_end", 40.0, status="reached", step=30)
     # 12 s at 0.01 USD and 30 s at 0.06.
     assert spent(log.events) == (47.0, pytest.approx(1.92), (36.0, 216.0))
-
-
-def test_the_cost_of_a_trial_that_may_have_reached_before_is_that_of_its_length():
-    log = Log().begin(0.0, 36.0, hosts=1).add("run_start", 8.0).add("lost", 10.0, lines=2)
-    log.evaluate(20.0, 10, 0.95).train(30.0, 20, 10)
-    log.add("attempt_end", 31.0, status="reached", step=20)
-    assert spent(log.events) == (22.0, pytest.approx(0.22), (36.0,))

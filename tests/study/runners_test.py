@@ -328,8 +328,4 @@ def test_srun_starts_a_run_of_two_tasks(slurm, tmp_path, compile_cache):
     result = json.loads((run_dir / "result.json").read_text())
     assert result["num_processes"] == 2 and result["num_devices"] == 2
     assert result["status"] == "not_reached" and len(result["first_losses"]) == 2
-    assert {path.name for path in (run_dir / "log").iterdir()} >= {
-        "process_00000.jsonl",
-        "process_00001.jsonl",
-    }
     wait_until(lambda: not output("squeue", "-h").strip(), slurm)

@@ -160,9 +160,9 @@ def test_one_trial_alone(tmp_path, compile_cache, capsys):
 
 def test_a_later_run_of_a_process_has_no_total():
     log = one_attempt()
-    assert summarize(log.read()).total_seconds_to_accuracy is not None
+    assert summarize(log.events).total_seconds_to_accuracy is not None
     log.events[0]["runs_before"] = 3
-    result = summarize(log.read())
+    result = summarize(log.events)
     assert result.total_seconds_to_accuracy is None and result.time_to_accuracy_seconds is not None
     why = result.reasons["total_seconds_to_accuracy"]
     assert why.startswith("3 earlier runs of the same process")
@@ -424,7 +424,7 @@ def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache
     with StudyFolder(out).locked():
         assert main(command) == 1
         assert "another process runs the study in" in capsys.readouterr().err
-    held = RunLog(log_path(out / "trials" / "all" / "seed_0", 0), RunClock())
+    held = RunLog(log_path(out / "trials" / "all" / "seed_0"), RunClock())
     try:
         assert main([*command, "--trial=0"]) == 1
         line = capsys.readouterr().err

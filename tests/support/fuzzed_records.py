@@ -1,6 +1,6 @@
 """Records that the package reads: an honest file of each, its reader and its refusal.
 
-Data, run logs, manifests of checkpoints, official files, plans and users' files have campaigns of
+Data, manifests of checkpoints, official files, plans and users' files have campaigns of
 their own. Left out is what one of our processes writes for another that it has started.
 """
 
@@ -22,7 +22,7 @@ from made_logs import METRICS
 from made_runs import write_run
 
 from dawnjax import records
-from dawnjax.analysis import counts, loading
+from dawnjax.analysis import counts, loading, our_runs
 from dawnjax.checkpointed import earlier_run
 from dawnjax.checkpointed.exported_weights import (
     KEY,
@@ -40,14 +40,14 @@ from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.machine import measured_peaks, prices
 from dawnjax.models.published_llama import Published
-from dawnjax.official import export_dawnbench, importer
+from dawnjax.official import export_dawnbench, exported_run, importer
 from dawnjax.profile import host_profile, timeline, trace, windows
 from dawnjax.race.entry import Beside, Entry, Trial, read_entry
 from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict
 from dawnjax.results.entries import write_entries
 from dawnjax.results.origin import Origin
 from dawnjax.runs import directory, kept_pictures
-from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
 from dawnjax.runs.summary import summarize_log
 from dawnjax.study import changes
 from dawnjax.study.design import Arm, Look, Study, StudyFolder
@@ -128,8 +128,27 @@ def loaded(path: Path) -> object:
 
 def result(path: Path) -> bytes:
     write_run(path.parent, interrupted=True)
-    events, _ = read_events(log_path(path.parent, 0))
-    return json.dumps(summarize_log(events).to_json()).encode()
+    return json.dumps(summarize_log(read_events(log_path(path.parent))).to_json()).encode()
+
+
+def log(path: Path) -> bytes:
+    """Events of a run's log as a list, of which `as_lines` makes the log."""
+    write_run(path.parent, seconds=10.0, price=36.0, interrupted=True, losses=(2.5, 2.0))
+    return b"[" + path.read_bytes().replace(b"\n", b",")[:-1] + b"]"
+
+
+def as_lines(path: Path, content: bytes) -> None:
+    try:
+        events = json.loads(content)
+        content = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    except (ValueError, RecursionError, TypeError):
+        pass
+    path.write_bytes(content)
+
+
+def run(path: Path) -> object:
+    checked(path)
+    return exported_run.read_run(path.parent), our_runs.read_run(path.parent).result
 
 
 def checked(path: Path) -> None:
@@ -143,7 +162,7 @@ def experiment(path: Path) -> bytes:
     return json.dumps(
         {
             "experiment": to_json(made),
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
             "run_id": "r",
             "seed": 0,
             "identity": made.identity(spec),
@@ -398,6 +417,7 @@ RECORDS: dict[str, Record] = {
     "verdict of a race": Record("mine.json", of(VERDICT), verdict, ConfigError),
     "entries": Record("a.jsonl", entries, loaded, (ConfigError, RunError)),
     "result": Record("run/result.json", result, checked),
+    "log": Record("run/log.jsonl", log, run, (ConfigError, RunError), as_lines, above=1),
     "experiment": Record(
         "run/experiment.json",
         experiment,

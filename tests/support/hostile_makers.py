@@ -14,7 +14,7 @@ from pathlib import Path
 from made_logs import EXPERIMENT
 
 from dawnjax.config.config_json import identity_of
-from dawnjax.runs.log import encode_line
+from dawnjax.runs.log import SCHEMA_VERSION, encode_line, log_path
 
 Maker = Callable[[Path], Path]
 
@@ -135,18 +135,10 @@ def entry(num_evaluations: int, **fields: object) -> bytes:
     return json.dumps(record).encode().replace(b'"HERE"', b"[" + evaluations + b"]") + b"\n"
 
 
-def line(event: str, **fields: object) -> bytes:
-    """A line of a log of ours, its checksum right."""
-    return encode_line({"event": event, "attempt": 1, "t": 1.0, "sequence": 1, **fields})
-
-
 def line_of(event: str, field: str, text: bytes) -> bytes:
-    """The same with a field of which the JSON is given."""
-    body = line(event, **{field: 0}).replace(
-        b'"%s":0' % field.encode(), b'"%s":' % field.encode() + text
-    )
-    body = body[: body.rindex(b',"crc32"')]
-    return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
+    """A line of a log of ours with a field of which the JSON is given."""
+    start = encode_line({"event": event, "attempt": 1, "t": 1.0})
+    return start[:-2] + b',"%s":%s}\n' % (field.encode(), text)
 
 
 def run_directory(path: Path, log: bytes = b"", **files: bytes | None) -> Path:
@@ -154,12 +146,12 @@ def run_directory(path: Path, log: bytes = b"", **files: bytes | None) -> Path:
 
     Args:
       path: The directory.
-      log: Of process 0.
+      log: Its log.
       **files: `experiment` or `result`, the content of the file; else the experiment is honest.
     """
-    (path / "log").mkdir(parents=True)
-    (path / "log" / "process_00000.jsonl").write_bytes(log)
-    record = {"schema_version": 1, "run_id": "r", "seed": 0, "identity_fields": {}}
+    path.mkdir(parents=True)
+    log_path(path).write_bytes(log)
+    record = {"schema_version": SCHEMA_VERSION, "run_id": "r", "seed": 0, "identity_fields": {}}
     record |= {"identity": identity_of({}), "experiment": EXPERIMENT, "overrides": {}}
     for name, content in {"experiment": json.dumps(record).encode(), **files}.items():
         if content is None:
@@ -232,14 +224,8 @@ def npz_of(folder: Path) -> Path:
 
 def log_pipe(folder: Path) -> Path:
     run = run_directory(folder / "run")
-    (run / "log" / "process_00000.jsonl").unlink()
-    os.mkfifo(run / "log" / "process_00000.jsonl")
-    return run
-
-
-def log_sparse(folder: Path) -> Path:
-    run = run_directory(folder / "run")
-    sparse(run / "log" / "process_00000.jsonl")
+    log_path(run).unlink()
+    os.mkfifo(log_path(run))
     return run
 
 

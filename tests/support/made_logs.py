@@ -1,6 +1,5 @@
 """Logs for tests, made event by event at moments that a reader can add up."""
 
-from dawnjax.runs.past import with_past
 from dawnjax.tasks.metric import TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric
 
 EXPERIMENT = {
@@ -57,7 +56,6 @@ class Log:
             {
                 "event": event,
                 "attempt": self.attempt,
-                "sequence": max((earlier["sequence"] for earlier in self.events), default=0) + 1,
                 "t": t,
                 "boot_seconds": self.start + t,
                 "unix_seconds": 1e9 + self.start + t,
@@ -65,10 +63,6 @@ class Log:
             }
         )
         return self
-
-    def read(self):
-        """The events as `read_events` returns them."""
-        return with_past(self.events)
 
     def train(self, t, step, steps):
         return self.add(
@@ -120,10 +114,3 @@ def recompiling_run(reached=0.9):
     log.add("phase", 4.0, name="train").evaluate(30.0, 30, reached)
     log.add("phase", 31.0, name="profile").add("compiled", 32.0, program="twin", cache="off")
     return log.add("attempt_end", 33.0, status="reached", step=30)
-
-
-def lost_log(price=None, hosts=2, accuracy=0.5):
-    """Run start at 8, an evaluation at 12, a save at 20: the events that its checkpoint holds."""
-    log = Log().begin(0.0, price, hosts)
-    log.add("run_start", 8.0).add("phase", 8.0, name="train").train(12.0, 10, 10)
-    return log.evaluate(12.0, 10, accuracy).add("checkpoint", 20.0, step=10).events

@@ -12,8 +12,7 @@ from dawnjax.config import own_sources
 from dawnjax.config.config_json import identity_of
 from dawnjax.race import submit, tracks
 from dawnjax.race.entry import Entry
-from dawnjax.runs.binding import record_hash
-from dawnjax.runs.log import encode_line
+from dawnjax.runs.log import SCHEMA_VERSION, encode_line, log_path
 
 RECIPE = '''"""A recipe of one's own."""
 
@@ -76,7 +75,7 @@ def write_trial(
     fields |= {"code": code} if code else {}
     digest = hashlib.sha256(source.encode()).hexdigest()
     record = {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "run_id": f"digits-s{seed}-{path.parent.name}",
         "seed": seed,
         "identity": identity_of(fields),
@@ -88,10 +87,8 @@ def write_trial(
     own = {
         "attempt_start": {
             "run_id": record["run_id"],
-            "record_sha256": record_hash(record),
             "versions": {"jax": "0.10.2"},
-            "schema_version": 1,
-            "process_index": 0,
+            "schema_version": SCHEMA_VERSION,
         },
         "experiment": {
             "seed": seed,
@@ -108,9 +105,9 @@ def write_trial(
             **(devices or {}),
         },
     }
-    (path / "log").mkdir(parents=True)
+    path.mkdir(parents=True)
     lines = [encode_line({**event, **own.get(event["event"], {})}) for event in log.events]
-    (path / "log" / "process_00000.jsonl").write_bytes(b"".join(lines))
+    log_path(path).write_bytes(b"".join(lines))
     (path / "experiment.json").write_text(json.dumps(record))
     return path
 

@@ -1,4 +1,4 @@
-"""Run directories for tests, without training: an experiment.json and a log of process 0."""
+"""Run directories for tests, without training: an experiment.json and a log."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from made_logs import EXPERIMENT, Log
 
-from dawnjax.runs.log import encode_line
+from dawnjax.runs.log import SCHEMA_VERSION, encode_line, log_path
 
 
 def write_run(
@@ -71,7 +71,8 @@ def write_run(
         log.add("run_start", 8.0)
     start = 0.0 if interrupted else 8.0
     if losses:
-        log.add("first_losses", start + 1.0, start_step=0, losses=list(losses))
+        steps = list(range(1, len(losses) + 1))
+        log.add("losses", start + 1.0, at_steps=steps, losses=list(losses))
     for number in range(1, int((seconds or 40.0) // 5) + 1):
         step += 10
         moment = start + 5.0 * number
@@ -90,8 +91,7 @@ def write_run(
         "attempt_start": {
             "run_id": run_id or str(path),
             "versions": versions or {"jax": "0.10.2"},
-            "schema_version": 1,
-            "process_index": 0,
+            "schema_version": SCHEMA_VERSION,
         },
         "experiment": {"seed": seed, "identity": identity, "overrides": overrides or {}}
         | ({"run_options": {"price_per_hour_usd": price, **options}} if options else {})
@@ -105,12 +105,11 @@ def write_run(
             "settings": {"numbers": settings or {}, "others": other_settings or {}},
         },
     }
-    (path / "log").mkdir(parents=True)
-    with (path / "log" / "process_00000.jsonl").open("wb") as file:
-        for event in log.events:
-            file.write(encode_line({**event, **own.get(event["event"], {})}))
+    path.mkdir(parents=True)
+    lines = [encode_line({**event, **own.get(event["event"], {})}) for event in log.events]
+    log_path(path).write_bytes(b"".join(lines))
     record = {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "run_id": run_id or str(path),
         "seed": seed,
         "identity": identity,

@@ -4,39 +4,28 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from dawnjax.__main__ import main
 from dawnjax.official.importer import import_results
 from dawnjax.results.entries import Entry
-from dawnjax.runs.binding import record_hash
-from dawnjax.runs.log import encode_line, read_events
+from dawnjax.runs.log import Event, encode_line, log_path, read_events
 from dawnjax.runs.summary import summarize
-
-Event = dict[str, Any]
 
 
 def retold(
     run: Path, target: Path, seed: int, change: Callable[[list[Event]], list[Event]] = list
 ) -> Path:
-    """Writes a run's directory anew with another seed and other events.
-
-    The log's lines get their checksums from the project's own writer, so that what is read is a
-    whole log of another run.
-    """
-    events, damaged = read_events(run / "log" / "process_00000.jsonl")
-    assert not damaged
-    events = change(copy.deepcopy(events))
+    """Writes a run's directory anew with another seed and other events."""
+    events = change(read_events(log_path(run)))
     record = json.loads((run / "experiment.json").read_text())
     record |= {"seed": seed, "run_id": f"run-{seed}"}
-    for number, event in enumerate(events, 1):
-        event["sequence"] = number
+    for event in events:
         if event["event"] == "experiment":
             event["seed"] = seed
         if event["event"] == "attempt_start":
-            event |= {"run_id": record["run_id"], "record_sha256": record_hash(record)}
-    (target / "log").mkdir(parents=True)
-    (target / "log" / "process_00000.jsonl").write_bytes(b"".join(map(encode_line, events)))
+            event["run_id"] = record["run_id"]
+    target.mkdir(parents=True)
+    log_path(target).write_bytes(b"".join(map(encode_line, events)))
     (target / "experiment.json").write_text(json.dumps(record))
     return target
 
@@ -55,8 +44,7 @@ def on_data(**declared: str) -> Callable[[list[Event]], list[Event]]:
 
 
 def result_of(run: Path):
-    events, _ = read_events(run / "log" / "process_00000.jsonl")
-    return summarize(events)
+    return summarize(read_events(log_path(run)))
 
 
 def export(*argv: str) -> int:

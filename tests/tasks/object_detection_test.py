@@ -175,7 +175,7 @@ def test_a_detector_begins_with_a_classifiers_trunk(tmp_path, compile_cache, cap
     assert "made anew: " in said and "params/heads/boxes/0/kernel" in said
     told = next(
         event
-        for event in map(json.loads, (run / "log" / "process_00000.jsonl").read_text().splitlines())
+        for event in map(json.loads, (run / "log.jsonl").read_text().splitlines())
         if event["event"] == "initialized_from"
     )
     assert "params/blocks/stage_2_block_1/conv_1/kernel" in told["taken"]

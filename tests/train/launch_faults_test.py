@@ -97,7 +97,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
     # Process 0 has compiled for both what no other test runs.
-    compiled = [e for e in read_events(log_path(two, 1))[0] if e["event"] == "compiled"]
+    compiled = [e for e in read_events(log_path(two))[0] if e["event"] == "compiled"]
     assert {e["program"]: e["cache"] for e in compiled}["train"] == "warm"
     assert check_run(two)[0] == []
     evaluate = ["evaluate", str(one), "--data_placement=host", compile_cache]
