@@ -61,6 +61,10 @@ class EvaluationFeed:
         return arrays
 
 
+class InterruptedEvaluation(Exception):
+    """An evaluation was left before its end."""
+
+
 def evaluate(
     recipe: Recipe,
     programs: EvaluationPrograms,
@@ -69,11 +73,14 @@ def evaluate(
     in_flight: int,
     on_call: Callable[[], object] = lambda: None,
     is_interrupted: Callable[[], bool] = lambda: False,
-) -> dict[str, float | str] | None:
-    """Measure the whole evaluation split; the state is not changed. None if it was interrupted.
+) -> dict[str, float | str]:
+    """Measure the whole evaluation split; the state is not changed.
 
     Accuracies are fractions from 0 to 1, BLEU is from 0 to 100, the mean loss is in nats. Texts say
     how a metric was computed. Process 0 computes the metrics, and all processes get its values.
+
+    Raises:
+      InterruptedEvaluation: `is_interrupted` said so between two batches.
     """
     params = evaluated_params(recipe.experiment, state)
     totals = programs.zero_totals()
@@ -82,7 +89,7 @@ def evaluate(
         if count % in_flight == 0:
             jax.block_until_ready(totals)  # the bound on calls in flight
             if is_interrupted():
-                return None
+                raise InterruptedEvaluation
         on_call()
     on_host = jax.device_get(totals)
     # Counted on the devices: a wrong mask or sharding would otherwise pass as a plausible accuracy.

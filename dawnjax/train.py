@@ -18,7 +18,7 @@ from dawnjax.config.experiment_flags import Request
 from dawnjax.config.own_files import own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ExitStatus
-from dawnjax.evaluation import EvaluationFeed, evaluate
+from dawnjax.evaluation import EvaluationFeed, InterruptedEvaluation, evaluate
 from dawnjax.feed import TrainFeed
 from dawnjax.generations import Generations, compile_generation, flops_of_generation
 from dawnjax.machine.mesh import place, replicated
@@ -212,16 +212,17 @@ def _steps_to_target(
         if step in evaluation_steps or (is_over and step != begun):
             phases.enter("eval")
             # The clock of the target stops when this returns: the metrics are then on the host.
-            metrics = evaluate(
-                stage.recipe,
-                stage.evaluation,
-                stepper.state,
-                evaluation_feed,
-                stepper.queue.in_flight,
-                attempt.get_on,
-                stepper.stops.is_interrupted,
-            )
-            if metrics is None:
+            try:
+                metrics = evaluate(
+                    stage.recipe,
+                    stage.evaluation,
+                    stepper.state,
+                    evaluation_feed,
+                    stepper.queue.in_flight,
+                    attempt.get_on,
+                    stepper.stops.is_interrupted,
+                )
+            except InterruptedEvaluation:
                 return "interrupted"
             if journal.record_evaluation(step, metrics):
                 status = "reached"
