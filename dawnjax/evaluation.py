@@ -36,6 +36,7 @@ class EvaluationFeed:
             for start in range(0, len(part), self._rows)
         ]
         self.resident = shapes.placed(mesh, examples)
+        self._local = local_rows(self._sharding, self._rows)
         self._placed = [self._place(rows) for rows in self._batches] if self.resident else None
 
     def __iter__(self):
@@ -53,9 +54,8 @@ class EvaluationFeed:
         index = np.pad(rows, missing, constant_values=rows[0]).astype(np.int32)
         arrays = {"index": place(index, self._sharding), "mask": place(mask, self._sharding)}
         if not self.resident:
-            local = local_rows(self._sharding, self._rows)
             for name, examples in self._examples.items():
-                part = np.ascontiguousarray(examples[index[local]])
+                part = np.ascontiguousarray(examples[index[self._local]])
                 arrays[name] = place_local(part, self._sharding, (self._rows, *part.shape[1:]))
         return arrays
 
