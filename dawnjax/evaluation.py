@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from dawnjax.config.experiment import Target
-from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
+from dawnjax.feed import BATCHES_AHEAD, Arrays, InputShapes
 from dawnjax.input_pipeline.reading.batches import kinds_of
 from dawnjax.input_pipeline.reading.prefetch import Prefetch
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
@@ -44,7 +44,7 @@ class EvaluationFeed:
             yield from self._placed
         else:
             placed = (self._place(rows) for rows in self._batches)
-            with Prefetch(placed, PREFETCHED_CALLS) as batches:
+            with Prefetch(placed, BATCHES_AHEAD // 2) as batches:
                 yield from batches
 
     def _place(self, rows: np.ndarray) -> Arrays:

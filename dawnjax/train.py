@@ -120,7 +120,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     step = 0 if restored is None else restored.step
     # A state saved at a stage's end is still that stage's: `of_last`, not the next step's.
     stage = compiled.of_last(step)
-    in_flight = calls_in_flight(stage.recipe, programs.steps_per_call)
+    in_flight = calls_in_flight(stage.recipe, shapes, programs.steps_per_call)
     queue = CallQueue(in_flight, first_step=step)
     stepper = Stepper(
         stage.recipe, stage.train, feed, state, step, root_key, counts, queue, attempt.watchdog
