@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from dawnjax.cluster import processes
 from dawnjax.config.experiment import Target
-from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
+from dawnjax.feed import BATCHES_AHEAD, Arrays, InputShapes
 from dawnjax.input_pipeline.reading.batches import kinds_of
 from dawnjax.input_pipeline.reading.prefetch import Prefetch
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
@@ -37,6 +37,7 @@ class EvaluationFeed:
             for start in range(0, len(part), self._rows)
         ]
         self.resident = shapes.placed(mesh, examples)
+        self._local = local_rows(self._sharding, self._rows)
         self._placed = [self._place(rows) for rows in self._batches] if self.resident else None
 
     def __iter__(self):
@@ -44,7 +45,7 @@ class EvaluationFeed:
             yield from self._placed
         else:
             placed = (self._place(rows) for rows in self._batches)
-            with Prefetch(placed, PREFETCHED_CALLS) as batches:
+            with Prefetch(placed, BATCHES_AHEAD // 2) as batches:
                 yield from batches
 
     def _place(self, rows: np.ndarray) -> Arrays:
@@ -54,9 +55,8 @@ class EvaluationFeed:
         index = np.pad(rows, missing, constant_values=rows[0]).astype(np.int32)
         arrays = {"index": place(index, self._sharding), "mask": place(mask, self._sharding)}
         if not self.resident:
-            local = local_rows(self._sharding, self._rows)
             for name, examples in self._examples.items():
-                part = np.ascontiguousarray(examples[index[local]])
+                part = np.ascontiguousarray(examples[index[self._local]])
                 arrays[name] = place_local(part, self._sharding, (self._rows, *part.shape[1:]))
         return arrays
 

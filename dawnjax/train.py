@@ -86,7 +86,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         root_key = session.root_key(seed)
         counts = session.counts(programs.steps_per_call)
         # State that is saved or stopped is the same on all processes: they read wishes alike.
-        in_flight = calls_in_flight(compiled.first.recipe, programs.steps_per_call)
+        in_flight = calls_in_flight(compiled.first.recipe, shapes, programs.steps_per_call)
         stops = Stops(mesh, in_flight)
         for stage in compiled.stages:
             stage.warm_up(root_key, counts, stops)

@@ -83,7 +83,7 @@ def _profile(
         0 if restored is None else restored.step,
         key,
         session.counts(calls),
-        CallQueue(calls_in_flight(recipe, calls)),
+        CallQueue(calls_in_flight(recipe, shapes, calls)),
         watchdog,
     )
     profile_run(stepper, options.profile, folder, None, Hooks())
