@@ -23,7 +23,7 @@ from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
-from dawnjax.config import own_sources
+from dawnjax.config import own_files
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import CheckpointError, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import declared
@@ -285,7 +285,7 @@ class Attempt:
         straggler, no_straggler = self.profile.straggler()
         messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
         texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
-        if is_file and (late := own_sources.modules_not_in(texts)):
+        if is_file and (late := own_files.modules_not_in(texts)):
             messages.append(
                 f"{', '.join(late[:5])}: imported after the run was described, so no part of its "
                 "identity; import it by a line of the experiment's file"

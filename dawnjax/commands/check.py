@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
-from dawnjax.config import command_line, own_sources
+from dawnjax.config import command_line, own_files
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official import mlperf_rules
 from dawnjax.runs import summary
@@ -125,7 +125,7 @@ def _order_faults(events: list[Event]) -> list[str]:
 
 
 def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
-    faults = own_sources.record_faults(record)
+    faults = own_files.record_faults(record)
     described = flatten(record["experiment"])
     for name, value in flatten(record["identity_fields"]).items():
         # Hashes alone identify the data and the code.
