@@ -21,7 +21,7 @@ from dawnjax.checkpoints.manifest import SavePoint
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.watchdog import Watchdog
-from dawnjax.config import own_sources
+from dawnjax.config import own_files
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import RunError
 from dawnjax.input_pipeline.reading.dataset import declared
@@ -282,7 +282,7 @@ class Attempt:
         straggler, _ = self.profile.straggler()
         messages = [straggler["message"]] if straggler else []
         texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
-        if is_file and (late := own_sources.modules_not_in(texts)):
+        if is_file and (late := own_files.modules_not_in(texts)):
             messages.append(
                 f"{', '.join(late[:5])}: imported after the run was described, so no part of its "
                 "identity; import it by a line of the experiment's file"
