@@ -17,7 +17,7 @@ from dawnjax.capture import run_profile
 from dawnjax.capture.traced_steps import Hooks
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpoints.location import refuse_unwritable
-from dawnjax.checkpoints.manifest import SavePoint
+from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.watchdog import Watchdog
@@ -50,7 +50,7 @@ class Attempt:
 
     Attributes:
       earlier: What earlier attempts logged.
-      save_at: When to save next, by `time.perf_counter`; process 0 decides for all.
+      save_at: When to save next, by `time.perf_counter`; infinite on all processes but 0.
     """
 
     def __init__(
@@ -197,6 +197,14 @@ class Attempt:
             queue.drain()  # near the limit the host waits for each call
             if self.journal.run_seconds() + ahead > limit_seconds:
                 self._stops.ask(Wish.BUDGET)
+
+    def save_if_due(self) -> None:
+        """Ask for a save, unless one is still being written."""
+        if time.perf_counter() > self.save_at and self._stops is not None:
+            if self.checkpoints.is_saving:
+                self._plan_save()
+            else:
+                self._stops.ask(Wish.SAVE)
 
     def _plan_save(self) -> None:
         every = self._options.checkpoint.every_seconds

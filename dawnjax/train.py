@@ -251,7 +251,7 @@ def train_until(
         if limit_seconds < math.inf:
             attempt.spend(queue, limit_seconds)
         if queue.last_end > attempt.save_at:
-            stops.ask(Wish.SAVE)
+            attempt.save_if_due()
         wish = stops.after_call(metrics)
         if wish:
             break
