@@ -17,11 +17,11 @@ from dawnjax.capture import run_profile
 from dawnjax.capture.traced_steps import Hooks
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpoints.location import refuse_unwritable
-from dawnjax.checkpoints.manifest import SavePoint
+from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.watchdog import Watchdog
-from dawnjax.config import own_sources
+from dawnjax.config import own_files
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import RunError
 from dawnjax.input_pipeline.reading.dataset import declared
@@ -50,7 +50,7 @@ class Attempt:
 
     Attributes:
       earlier: What earlier attempts logged.
-      save_at: When to save next, by `time.perf_counter`; process 0 decides for all.
+      save_at: When to save next, by `time.perf_counter`; infinite on all processes but 0.
     """
 
     def __init__(
@@ -198,6 +198,14 @@ class Attempt:
             if self.journal.run_seconds() + ahead > limit_seconds:
                 self._stops.ask(Wish.BUDGET)
 
+    def save_if_due(self) -> None:
+        """Ask for a save, unless one is still being written."""
+        if time.perf_counter() > self.save_at and self._stops is not None:
+            if self.checkpoints.is_saving:
+                self._plan_save()
+            else:
+                self._stops.ask(Wish.SAVE)
+
     def _plan_save(self) -> None:
         every = self._options.checkpoint.every_seconds
         if self._is_first and every:
@@ -282,7 +290,7 @@ class Attempt:
         straggler, _ = self.profile.straggler()
         messages = [straggler["message"]] if straggler else []
         texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
-        if is_file and (late := own_sources.modules_not_in(texts)):
+        if is_file and (late := own_files.modules_not_in(texts)):
             messages.append(
                 f"{', '.join(late[:5])}: imported after the run was described, so no part of its "
                 "identity; import it by a line of the experiment's file"

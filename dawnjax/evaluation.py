@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from dawnjax.cluster import processes
 from dawnjax.config.experiment import Target
-from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
+from dawnjax.feed import BATCHES_AHEAD, Arrays, InputShapes
 from dawnjax.input_pipeline.reading.batches import kinds_of
 from dawnjax.input_pipeline.reading.prefetch import Prefetch
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
@@ -37,6 +37,7 @@ class EvaluationFeed:
             for start in range(0, len(part), self._rows)
         ]
         self.resident = shapes.placed(mesh, examples)
+        self._local = local_rows(self._sharding, self._rows)
         self._placed = [self._place(rows) for rows in self._batches] if self.resident else None
 
     def __iter__(self):
@@ -44,7 +45,7 @@ class EvaluationFeed:
             yield from self._placed
         else:
             placed = (self._place(rows) for rows in self._batches)
-            with Prefetch(placed, PREFETCHED_CALLS) as batches:
+            with Prefetch(placed, BATCHES_AHEAD // 2) as batches:
                 yield from batches
 
     def _place(self, rows: np.ndarray) -> Arrays:
@@ -54,11 +55,14 @@ class EvaluationFeed:
         index = np.pad(rows, missing, constant_values=rows[0]).astype(np.int32)
         arrays = {"index": place(index, self._sharding), "mask": place(mask, self._sharding)}
         if not self.resident:
-            local = local_rows(self._sharding, self._rows)
             for name, examples in self._examples.items():
-                part = np.ascontiguousarray(examples[index[local]])
+                part = np.ascontiguousarray(examples[index[self._local]])
                 arrays[name] = place_local(part, self._sharding, (self._rows, *part.shape[1:]))
         return arrays
+
+
+class InterruptedEvaluation(Exception):
+    """An evaluation was left before its end."""
 
 
 def evaluate(
@@ -69,11 +73,14 @@ def evaluate(
     in_flight: int,
     on_call: Callable[[], object] = lambda: None,
     is_interrupted: Callable[[], bool] = lambda: False,
-) -> dict[str, float | str] | None:
-    """Measure the whole evaluation split; the state is not changed. None if it was interrupted.
+) -> dict[str, float | str]:
+    """Measure the whole evaluation split; the state is not changed.
 
     Accuracies are fractions from 0 to 1, BLEU is from 0 to 100, the mean loss is in nats. Texts say
     how a metric was computed. Process 0 computes the metrics, and all processes get its values.
+
+    Raises:
+      InterruptedEvaluation: `is_interrupted` said so between two batches.
     """
     params = evaluated_params(recipe.experiment, state)
     totals = programs.zero_totals()
@@ -82,7 +89,7 @@ def evaluate(
         if count % in_flight == 0:
             jax.block_until_ready(totals)  # the bound on calls in flight
             if is_interrupted():
-                return None
+                raise InterruptedEvaluation
         on_call()
     on_host = jax.device_get(totals)
     # Counted on the devices: a wrong mask or sharding would otherwise pass as a plausible accuracy.

@@ -37,7 +37,9 @@ Placement = Literal["device", "host"]
 LARGEST_RESIDENT_BYTES = 2**30
 """Largest dataset kept on each device: 1 GiB, a sixteenth of a TPU v5e's memory."""
 
-PREFETCHED_CALLS = 2
+BATCHES_AHEAD = 4
+"""Batches of the host's data that wait on a device for their step: half of them are sent ahead, the
+others belong to calls that are queued."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +161,7 @@ class TrainFeed:
         """Begin to feed the given calls, each `(steps done before it, steps in it)`, in order."""
         self.close()
         if not self.resident:
-            self._prefetch = Prefetch((self._read(*call) for call in calls), PREFETCHED_CALLS)
+            self._prefetch = Prefetch((self._read(*call) for call in calls), BATCHES_AHEAD // 2)
 
     def inputs(
         self, first_step: int, num_steps: int, is_busy: Callable[[], bool] = lambda: False

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -122,8 +121,7 @@ class Generations:
         recipe, stops, before = self._recipe, stepper.stops, self._done
         while phase := self.next_phase(stepper.step):
             attempt.spend(stepper.queue, limit_seconds)
-            if time.perf_counter() > attempt.save_at:
-                stops.ask(Wish.SAVE)
+            attempt.save_if_due()
             wish = stops.agreed()
             if wish >= Wish.BUDGET:
                 return wish

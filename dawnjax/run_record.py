@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from dawnjax import records
-from dawnjax.checkpoints.store import newest_saved
+from dawnjax.checkpoints.saved import newest_saved
 from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request

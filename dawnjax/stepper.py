@@ -7,13 +7,13 @@ import jax
 
 from dawnjax.call_queue import CallMetrics, CallQueue
 from dawnjax.cluster.watchdog import Watchdog
-from dawnjax.feed import TrainFeed
+from dawnjax.feed import BATCHES_AHEAD, InputShapes, TrainFeed
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
 from dawnjax.programs import TrainPrograms
 from dawnjax.stops import Stops
 from dawnjax.train_step import Recipe, TrainState, platform_of
 
-IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
+IN_FLIGHT_CPU, IN_FLIGHT = 4, 32
 """Steps that the host may run ahead. Simulated CPU devices deadlock with many collectives queued;
 an accelerator must not run dry while Python collects garbage."""
 
@@ -85,6 +85,9 @@ def calls_between(
             step += num_steps
 
 
-def calls_in_flight(recipe: Recipe, steps_per_call: int) -> int:
+def calls_in_flight(recipe: Recipe, shapes: InputShapes, steps_per_call: int) -> int:
     """Calls that the host may run ahead; at least 2, so that no device runs dry."""
-    return max(2, IN_FLIGHT[platform_of(recipe.mesh)] // steps_per_call)
+    if shapes.placement == "host":  # each call keeps its batch in the devices' memory
+        return BATCHES_AHEAD // 2
+    steps = IN_FLIGHT_CPU if platform_of(recipe.mesh) == "cpu" else IN_FLIGHT
+    return max(2, steps // steps_per_call)

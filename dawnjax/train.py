@@ -18,7 +18,7 @@ from dawnjax.config.experiment_flags import Request
 from dawnjax.config.own_files import own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ExitStatus
-from dawnjax.evaluation import EvaluationFeed, evaluate
+from dawnjax.evaluation import EvaluationFeed, InterruptedEvaluation, evaluate
 from dawnjax.feed import TrainFeed
 from dawnjax.generations import Generations, compile_generation, flops_of_generation
 from dawnjax.machine.mesh import place, replicated
@@ -86,7 +86,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         root_key = session.root_key(seed)
         counts = session.counts(programs.steps_per_call)
         # State that is saved or stopped is the same on all processes: they read wishes alike.
-        in_flight = calls_in_flight(compiled.first.recipe, programs.steps_per_call)
+        in_flight = calls_in_flight(compiled.first.recipe, shapes, programs.steps_per_call)
         stops = Stops(mesh, in_flight)
         for stage in compiled.stages:
             stage.warm_up(root_key, counts, stops)
@@ -212,16 +212,17 @@ def _steps_to_target(
         if step in evaluation_steps or (is_over and step != begun):
             phases.enter("eval")
             # The clock of the target stops when this returns: the metrics are then on the host.
-            metrics = evaluate(
-                stage.recipe,
-                stage.evaluation,
-                stepper.state,
-                evaluation_feed,
-                stepper.queue.in_flight,
-                attempt.get_on,
-                stepper.stops.is_interrupted,
-            )
-            if metrics is None:
+            try:
+                metrics = evaluate(
+                    stage.recipe,
+                    stage.evaluation,
+                    stepper.state,
+                    evaluation_feed,
+                    stepper.queue.in_flight,
+                    attempt.get_on,
+                    stepper.stops.is_interrupted,
+                )
+            except InterruptedEvaluation:
                 return "interrupted"
             if journal.record_evaluation(step, metrics):
                 status = "reached"
@@ -250,7 +251,7 @@ def train_until(
         if limit_seconds < math.inf:
             attempt.spend(queue, limit_seconds)
         if queue.last_end > attempt.save_at:
-            stops.ask(Wish.SAVE)
+            attempt.save_if_due()
         wish = stops.after_call(metrics)
         if wish:
             break

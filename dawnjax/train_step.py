@@ -33,8 +33,8 @@ from dawnjax.models.execution import ContextKeys, Execution, Platform
 from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
-from dawnjax.optim import loss_scaling, moving_average
-from dawnjax.optim.optimizers import make_optimizer, whitening_learns
+from dawnjax.optim import loss_scaling
+from dawnjax.optim.optimizers import average_decay, make_optimizer, whitening_learns
 from dawnjax.runs.stages import Span
 from dawnjax.tasks.task import INITIALIZATION, MODEL, Arrays, Moment, Setting, make_model
 
@@ -190,10 +190,10 @@ class Recipe:
         measured = jnp.stack([loss, _norm(gradients)]) if self.records_norm else loss
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
         params = cast(Tree, optax.apply_updates(old_params, updates))
-        ema_decay = moving_average.decay_at(
-            experiment.ema_decay, experiment.ema_has_warmup, state.step
-        )
-        ema_params = moving_average.moved(state.ema_params, params, ema_decay)
+        ema_decay = average_decay(experiment.ema_decay, experiment.ema_has_warmup, state.step)
+        ema_params = state.ema_params  # empty where a run keeps no average
+        if ema_params:
+            ema_params = cast(Tree, optax.incremental_update(params, ema_params, 1 - ema_decay))
         if loss_scale:
             # An overflow costs the step: all stays as it was, but for the scale.
             params, batch_stats, opt_state, ema_params = jax.tree.map(

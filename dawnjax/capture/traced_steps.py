@@ -141,7 +141,14 @@ def _observable(stepper: Stepper, inputs: Any, record: Record) -> TrainPrograms:
     if platform_of(recipe.mesh) != "gpu":
         return programs
     counts, resident = stepper.counts, stepper.feed.resident
-    arguments = (stepper.state, resident, inputs, counts[1], stepper.root_key)
+    arguments = (
+        stepper.state,
+        resident,
+        inputs,
+        counts[1],
+        stepper.root_key,
+        *stepper.stops.row(),
+    )
     shardings = jax.tree.map(lambda array: array.sharding, stepper.state)
     try:
         train = compile_program(

@@ -107,7 +107,7 @@ def _measure(
     shapes = input_shapes(measured.experiment, setting.spec, options, recipe.mesh)
     programs = compile_evaluation(measured, shapes, lambda *_: None)
     feed = EvaluationFeed(shapes, recipe.mesh, examples)
-    return evaluate(measured, programs, restored.state, feed, calls_in_flight(measured, 1))
+    return evaluate(measured, programs, restored.state, feed, calls_in_flight(measured, shapes, 1))
 
 
 def _plain(value: Any) -> Any:

@@ -93,7 +93,7 @@ def measure(experiment: Experiment, checkpoints: list[Path]) -> list[Measured]:
         except (CheckpointError, ConfigError) as error:
             answers.append(Measured(fault=str(error)))
             continue
-        metrics = evaluate(recipe, programs, state, feed, calls_in_flight(recipe, 1))
+        metrics = evaluate(recipe, programs, state, feed, calls_in_flight(recipe, shapes, 1))
         value = metrics[experiment.targets[0].metric]
         if not isinstance(value, float) or not math.isfinite(value):
             answers.append(Measured())

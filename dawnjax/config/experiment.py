@@ -20,14 +20,11 @@ from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
-    Cyclic,
     Exponential,
     InverseSquareRoot,
-    Lamb,
     Lars,
     Muon,
     MuonAdam,
-    OneCycle,
     PiecewiseLinear,
     PiecewiseStep,
     Polynomial,
@@ -84,7 +81,7 @@ class Evaluation:
         return self.every_steps / steps_per_epoch or self.every_epochs
 
 
-OptimizerConfig = Sgd | Muon | MuonAdam | Adam | Lars | Lamb | RmsProp
+OptimizerConfig = Sgd | Muon | MuonAdam | Adam | Lars | RmsProp
 
 ScheduleConfig = (
     WarmupCosine
@@ -95,12 +92,10 @@ ScheduleConfig = (
     | Exponential
     | PiecewiseStep
     | PiecewiseLinear
-    | OneCycle
-    | Cyclic
 )
 
 
-_NEED_LENGTH = (WarmupCosine, WarmupLinear, Polynomial, OneCycle)
+_NEED_LENGTH = (WarmupCosine, WarmupLinear, Polynomial)
 """Schedules that end where the run does."""
 
 

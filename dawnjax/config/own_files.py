@@ -1,23 +1,80 @@
-"""Experiments from a user's own file: its classes, and errors that say where in it they arose."""
+"""A user's own file: its classes and texts, and errors that say where in it they arose.
 
+The file's folder comes first among those that Python imports from, as with `python FILE`. The text
+of the file and of what it has loaded from there is part of the experiment.
+"""
+
+import ast
 import contextlib
 import dataclasses
+import importlib.util
+import os
+import re
 import sys
+import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dawnjax.config import notebook_code, own_sources
-from dawnjax.config.own_sources import OwnFile
+import dawnjax
+from dawnjax import records
+from dawnjax.config.config_json import identity_of
 from dawnjax.errors import GUIDE, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.runs.directory import hash_of, texts_of
 
 CHOSEN = ("task", "model", "data", "optimizer", "schedule")
 """Fields of an experiment whose classes a file may define."""
 
+MOST_BYTES = 10**6
+"""Of the texts of a file and its modules, which every run keeps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnFile:
+    """A user's file and the modules that it loaded from its folder.
+
+    Attributes:
+      given: Its path as the user wrote it.
+      texts: Text of the file, and then of each module, by their paths from its folder.
+    """
+
+    given: Path
+    texts: dict[str, str]
+
+    def code(self) -> dict[str, str]:
+        """Hash of each text, which binds a run to it."""
+        return {name: hash_of(text) for name, text in self.texts.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Texts with their hashes, for a run's record; ConfigError if they are too long."""
+        num_bytes = sum(len(text.encode()) for text in self.texts.values())
+        if num_bytes > MOST_BYTES:
+            raise ConfigError(
+                f"the experiment file {self.given} with its modules has {num_bytes:,} bytes; a run "
+                f"keeps at most {MOST_BYTES:,}: move what is large to a file that it reads"
+            )
+        main, *modules = (
+            {"name": name, "sha256": hash_of(text), "text": text}
+            for name, text in self.texts.items()
+        )
+        return {**main, "modules": modules} if modules else main
+
+
+_INSTALLED = tuple(
+    os.path.join(path, "")
+    for path in (os.path.dirname(dawnjax.__file__), sysconfig.get_path("stdlib"))
+)
+
 _files: dict[str, OwnFile] = {}
-"""File of each module that a user's file is or imports, by the module's name."""
+"""File of each module that a file is or has loaded, by the module's name."""
+
+_newest: list[str] = []
+"""Modules that the newest file is and has loaded."""
+
+_folders: dict[str, Path] = {}
+"""Folder of each file as the user wrote it, by its absolute path; the newest is the last."""
 
 
 def module_of_file(path: Path) -> types.ModuleType:
@@ -31,17 +88,101 @@ def module_of_file(path: Path) -> types.ModuleType:
     jax_settings.pin()
     try:
         with jax_settings.watched():
-            module, names, file = own_sources.execute(path, _module_name(path))
+            return _execute(path)
     except (ConfigError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # whatever the user's file does wrong, say where
         raise ConfigError(f"{place_of(error) or path}: {_told(error)}") from None
-    _files.update(dict.fromkeys(names, file))
+
+
+def _execute(path: Path) -> types.ModuleType:
+    # Modules of another file, or of an earlier text of this one, are other programs.
+    for other in _newest:
+        sys.modules.pop(other, None)
+    for folder in _folders.keys() & {*sys.path}:
+        sys.path.remove(folder)
+    file, name = os.path.abspath(path), _module_name(path)
+    folder = os.path.dirname(file)
+    _folders.pop(folder, None)
+    _folders[folder] = path.parent
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()  # a module may have been written a moment ago
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = {*sys.modules}
+    sys.modules[name] = module  # dataclasses look annotations up there
+    # Python would take a compiled copy for a text of the same size and second.
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = writes
+        _newest[:] = {name} | {other for other, _ in _loaded(folder)} - before
+    _files.update(dict.fromkeys(_newest, _own_file(path)))
     return module
 
 
 def _module_name(path: Path) -> str:
     return f"_experiment_{path.stem}"
+
+
+def _own_file(path: Path) -> OwnFile:
+    file = os.path.abspath(path)
+    folder = os.path.dirname(file)
+    others = {other for _, other in _loaded(folder)} - {file}
+    try:
+        texts = {
+            os.path.relpath(name, folder): importlib.util.decode_source(records.read_plain(name))
+            for name in (file, *sorted(others))
+        }
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"cannot read the experiment's file {path}: {error}") from None
+    return OwnFile(path, texts)
+
+
+def _loaded(folder: str) -> Iterator[tuple[str, str]]:
+    """Names and files of the loaded modules below a folder, but for installed ones."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if name != "__main__" and file.endswith(".py") and _is_below(file, folder):
+            yield name, os.path.abspath(file)
+
+
+def _is_below(file: str, folder: str) -> bool:
+    return os.path.abspath(file).startswith(os.path.join(folder, "")) and not _is_installed(file)
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith(_INSTALLED) or bool(
+        {"site-packages", "dist-packages"} & {*Path(file).parts}
+    )
+
+
+def modules_not_in(names: Collection[str]) -> list[str]:
+    """Modules beside the newest file that are not among these paths from its folder."""
+    folder = next(reversed(_folders), "")
+    loaded = {os.path.relpath(file, folder) for _, file in _loaded(folder)} if folder else set()
+    return sorted(loaded - set(names))
+
+
+def record_faults(record: Mapping[str, Any]) -> list[str]:
+    """Parts of a run's `experiment.json` that contradict each other: identity, hashes, texts."""
+    faults = []
+    if identity_of(record["identity_fields"]) != record["identity"]:
+        faults.append(
+            "experiment.json: the hash of identity_fields is not its identity; one was changed"
+        )
+    texts = texts_of(record.get("source"))
+    for name, item in texts.items():
+        if hash_of(item["text"]) != item["sha256"]:
+            faults.append(
+                f"experiment.json: the text of {name} has not its sha256; one was changed"
+            )
+    code = record["identity_fields"].get("code")
+    if code is not None and code != {name: item["sha256"] for name, item in texts.items()}:
+        faults.append("experiment.json: the kept texts are not the code of identity_fields.code")
+    return faults
 
 
 def source_of(experiment: Any, path: Path | None) -> OwnFile | None:
@@ -64,10 +205,36 @@ def file_of(experiment: Any) -> OwnFile | None:
         if name in _files:
             return _files[name]
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file and not name.startswith("dawnjax.") and not own_sources.is_installed(file):
-            return own_sources.from_disk(file)
+        if file and not _is_installed(file):
+            return _own_file(Path(file))
     in_cells = [cls for cls in classes if cls.__module__ == "__main__"]
-    return notebook_code.own_file(in_cells) if in_cells else None
+    return _of_cells(in_cells) if in_cells else None
+
+
+def _of_cells(classes: Iterable[type]) -> OwnFile | None:
+    """Definitions of classes in a notebook's cells, with what they use there by name.
+
+    `inspect` finds no source of such a class. IPython keeps all cells that ran as `_ih`.
+    """
+    main = vars(sys.modules["__main__"])
+    newest: dict[str, str] = {}
+    for cell in main.get("_ih", ()):
+        with contextlib.suppress(SyntaxError, ValueError):  # IPython keeps what did not run too
+            newest |= {
+                node.name: ast.unparse(node)
+                for node in ast.parse(cell).body
+                if isinstance(node, ast.ClassDef | ast.FunctionDef)
+            }
+    waiting = [cls.__name__ for cls in classes]
+    texts: dict[str, str] = {}
+    for name in waiting:
+        value = main.get(name)
+        is_value = isinstance(value, bool | int | float | str | tuple | None)
+        texts[name] = f"{name} = {value!r}" if is_value else newest.get(name, "")
+        used = dict.fromkeys(re.findall(r"\w+", texts[name]))
+        waiting += [other for other in used if other in main and other not in waiting]
+    text = "\n\n\n".join(filter(None, map(texts.get, sorted(texts))))
+    return OwnFile(Path("notebook"), {"notebook": text}) if text else None
 
 
 @contextlib.contextmanager
@@ -115,16 +282,23 @@ def check_classes(experiment: Any) -> None:
 
 def place_of(error: BaseException) -> str:
     """`FILE:LINE` of the innermost line of a user's file; empty if there is none."""
-    if isinstance(error, SyntaxError) and error.filename and own_sources.is_own(error.filename):
-        return f"{own_sources.shown(error.filename)}:{error.lineno}"
+    if isinstance(error, SyntaxError) and (place := _shown(error.filename or "")):
+        return f"{place}:{error.lineno}"
     trace, place = error.__traceback__, ""
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if own_sources.is_own(file):
-            place = f"{own_sources.shown(file)}:{trace.tb_lineno}"
+        if file := _shown(trace.tb_frame.f_code.co_filename):
+            place = f"{file}:{trace.tb_lineno}"
         trace = trace.tb_next
     before = error.__cause__ or error.__context__
     return place or ("" if before is None else place_of(before))
+
+
+def _shown(file: str) -> str:
+    """Path of a user's file or module as the user would write it; empty for other code."""
+    for folder, given in reversed(_folders.items()):
+        if _is_below(file, folder):
+            return str(given / os.path.relpath(file, folder))
+    return ""
 
 
 def line_of(error: BaseException) -> str:

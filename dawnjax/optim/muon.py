@@ -94,11 +94,7 @@ def orthogonalize(
     def update(updates: optax.Updates) -> optax.Updates:
         leaves, structure = jax.tree.flatten(updates)
         matrices = [leaf.reshape(-1, leaf.shape[-1]) for leaf in leaves]
-        results = lax.platform_dependent(
-            matrices,
-            cpu=lambda matrices: orthogonalized(matrices, polynomials, 0, mesh),
-            default=lambda matrices: orthogonalized(matrices, polynomials, SPARE_FLOPS, mesh),
-        )
+        results = orthogonalized(matrices, polynomials, mesh)
         return jax.tree.unflatten(
             structure,
             [result.reshape(leaf.shape) for result, leaf in zip(results, leaves, strict=True)],
@@ -107,76 +103,27 @@ def orthogonalize(
     return optax.stateless(lambda updates, _: update(updates))
 
 
-SPARE_FLOPS = 1e10
-"""FLOPs that a chain may waste on zeros to take in another matrix shape, on an accelerator.
-
-A chain of its own has some 15 small kernels of 4 us or more, so about 60 us; these FLOPs take 25 us
-at 400 TFLOP/s, half of an H100's peak. By arithmetic, not measured.
-"""
-
-
 def orthogonalized(
-    matrices: list[jax.Array],
-    polynomials: Sequence[Coefficients],
-    spare_flops: float,
-    mesh: Mesh | None = None,
+    matrices: list[jax.Array], polynomials: Sequence[Coefficients], mesh: Mesh | None = None
 ) -> list[jax.Array]:
-    """Results of `newton_schulz` on float32 [rows, columns], in as few chains as pays."""
+    """Results of `newton_schulz` on float32 [rows, columns], in one batch for each shape."""
     # Tall, as most kernels are: the transpose of the result is the result of the transpose.
     is_wide = [matrix.shape[0] < matrix.shape[1] for matrix in matrices]
     tall = [m.T if wide else m for m, wide in zip(matrices, is_wide, strict=True)]
+    places = defaultdict(list)
+    for place, matrix in enumerate(tall):
+        places[matrix.shape].append(place)
     results: list[jax.Array] = list(matrices)
-    for places in chains([m.shape for m in tall], len(polynomials), spare_flops):
-        # Padding with zeros changes no norm and no product, so it changes no result.
-        rows, columns = (max(tall[place].shape[axis] for place in places) for axis in (0, 1))
-        stack = jnp.stack(
-            [
-                jnp.pad(m, ((0, rows - m.shape[0]), (0, columns - m.shape[1])))
-                for m in (tall[place] for place in places)
-            ]
-        )
+    for same_shape in places.values():
+        stack = jnp.stack([tall[place] for place in same_shape])
         if mesh is not None:
             # Each device takes as many matrices as the others.
-            filling = -len(places) % batch_shards(mesh)
+            filling = -len(same_shape) % batch_shards(mesh)
             stack = jnp.pad(stack, ((0, filling), (0, 0), (0, 0)))
             stack = lax.with_sharding_constraint(stack, batch_sharding(mesh, 0))
-        for place, result in zip(places, newton_schulz(stack, polynomials), strict=False):
-            matrix = result[: tall[place].shape[0], : tall[place].shape[1]]
-            results[place] = matrix.T if is_wide[place] else matrix
+        for place, result in zip(same_shape, newton_schulz(stack, polynomials), strict=False):
+            results[place] = result.T if is_wide[place] else result
     return results
-
-
-def chains(shapes: list[tuple[int, ...]], num_steps: int, spare_flops: float) -> list[list[int]]:
-    """Places in `shapes` of the matrices that go through one chain of batched products.
-
-    Those of one shape do. Another shape joins the largest that has room for it, if its FLOPs at
-    that size are no more than `spare_flops` above its own. Shapes are (rows, columns), rows being
-    the longer.
-    """
-
-    def flops(rows: int, columns: int) -> float:
-        return num_steps * (4 * columns * columns * rows + 2 * columns**3)
-
-    places = defaultdict(list)
-    for place, shape in enumerate(shapes):
-        places[shape].append(place)
-    joined: dict[tuple[int, ...], list[int]] = {}
-    for shape in sorted(places, key=lambda shape: flops(*shape), reverse=True):
-        host = next(
-            (
-                other
-                for other in joined
-                if other[0] >= shape[0]
-                and other[1] >= shape[1]
-                and len(places[shape]) * (flops(*other) - flops(*shape)) <= spare_flops
-            ),
-            None,
-        )
-        if host is None:
-            joined[shape] = list(places[shape])
-        else:
-            joined[host] += places[shape]
-    return list(joined.values())
 
 
 def newton_schulz(matrices: jax.Array, polynomials: Sequence[Coefficients]) -> jax.Array:

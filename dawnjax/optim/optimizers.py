@@ -1,9 +1,11 @@
-"""Update rules and learning rate schedules of an experiment, as Optax transformations."""
+"""Update rules and learning rate schedules of an experiment, as Optax transformations.
+
+`experiment` is an `Experiment` everywhere; its module imports the configs of this package.
+"""
 
 import functools
-import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +20,11 @@ from dawnjax.optim.low_precision import in_low_precision
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
-    Cyclic,
     Exponential,
     InverseSquareRoot,
-    Lamb,
     Lars,
     Muon,
     MuonAdam,
-    OneCycle,
     PiecewiseLinear,
     PiecewiseStep,
     Polynomial,
@@ -36,30 +35,7 @@ from dawnjax.optim.update_rules import (
 )
 
 
-class ExperimentLike(Protocol):
-    """Fields of an experiment that decide its updates; config imports this package."""
-
-    @property
-    def model(self) -> Any: ...
-
-    @property
-    def optimizer(self) -> Any: ...
-
-    @property
-    def schedule(self) -> Any: ...
-
-    @property
-    def global_batch_size(self) -> int: ...
-
-    @property
-    def compute_dtype(self) -> str: ...
-
-    def steps_per_epoch(self, spec: Any) -> float: ...
-
-    def num_steps(self, spec: Any) -> int: ...
-
-
-def relative_schedule(experiment: ExperimentLike, spec: AnySpec) -> optax.Schedule:
+def relative_schedule(experiment: Any, spec: AnySpec) -> optax.Schedule:
     """Learning rate as a fraction of its peak, from the count of steps already done."""
     config = experiment.schedule
     steps_per_epoch = experiment.steps_per_epoch(spec)
@@ -69,12 +45,6 @@ def relative_schedule(experiment: ExperimentLike, spec: AnySpec) -> optax.Schedu
     match config:
         case PiecewiseLinear():
             return _piecewise_linear(config, steps_per_epoch)
-        case Cyclic():
-            return _cyclic(config, steps_per_epoch)
-        case OneCycle():
-            up = _half_cosine(config.initial_fraction, 1.0, max(1, warmup_steps))
-            down = _half_cosine(1.0, config.final_fraction, rest)
-            return optax.join_schedules([up, down], [warmup_steps])
         case WarmupCosine():
             decay = optax.cosine_decay_schedule(1.0, rest, alpha=config.final_fraction)
         case WarmupLinear():
@@ -131,27 +101,7 @@ def _piecewise_linear(config: PiecewiseLinear, steps_per_epoch: float) -> optax.
     return lambda count: jnp.interp(jnp.asarray(count, jnp.float32), xs, ys)
 
 
-def _cyclic(config: Cyclic, steps_per_epoch: float) -> optax.Schedule:
-    length = config.cycle_epochs * steps_per_epoch
-
-    def triangles(count: Any) -> Any:
-        cycle = jnp.floor(count / length)
-        height = 1 - jnp.abs(2 * (count / length - cycle) - 1)
-        swing = (1 - config.least_fraction) * jnp.power(config.height_factor, cycle)
-        return config.least_fraction + swing * height
-
-    return triangles
-
-
-def _half_cosine(start: float, end: float, num_steps: int) -> optax.Schedule:
-    def schedule(count: Any) -> Any:
-        progress = jnp.clip(count / num_steps, 0, 1)
-        return end + (start - end) * (1 + jnp.cos(math.pi * progress)) / 2
-
-    return schedule
-
-
-def peak_learning_rate(experiment: ExperimentLike) -> float:
+def peak_learning_rate(experiment: Any) -> float:
     """Schedule's peak rate at the experiment's batch size."""
     config = experiment.optimizer
     reference = getattr(config, "reference_batch_size", 0)
@@ -161,9 +111,7 @@ def peak_learning_rate(experiment: ExperimentLike) -> float:
     return config.base_learning_rate
 
 
-def learning_rate(
-    experiment: ExperimentLike, spec: AnySpec, step_shift: float = 0.0
-) -> optax.Schedule:
+def learning_rate(experiment: Any, spec: AnySpec, step_shift: float = 0.0) -> optax.Schedule:
     """Learning rate of a stage, from the count of the run's steps already done.
 
     `step_shift` is added to it, since earlier stages had steps of another size.
@@ -173,7 +121,7 @@ def learning_rate(
 
 
 def make_optimizer(
-    experiment: ExperimentLike, spec: AnySpec, step_shift: float = 0.0, mesh: Mesh | None = None
+    experiment: Any, spec: AnySpec, step_shift: float = 0.0, mesh: Mesh | None = None
 ) -> optax.GradientTransformation:
     """Transformation from gradients to parameter updates.
 
@@ -185,7 +133,7 @@ def make_optimizer(
     """
     config = experiment.optimizer
     named = experiment.model.logical_axes() if hasattr(experiment.model, "logical_axes") else {}
-    if isinstance(config, Lars | Lamb | Muon | MuonAdam) and any(
+    if isinstance(config, Lars | Muon | MuonAdam) and any(
         "layers" in axes for axes in named.values()
     ):
         raise ConfigError(
@@ -216,15 +164,6 @@ def make_optimizer(
                 scale_by_lars(config),
                 optax.scale_by_learning_rate(rate),
                 optax.trace(config.momentum),
-            )
-        case Lamb():
-            return optax.lamb(
-                rate,
-                config.first_decay,
-                config.second_decay,
-                config.epsilon,
-                weight_decay=config.weight_decay,
-                mask=is_matrix,
             )
         case RmsProp():
             clip = config.clip_global_norm
@@ -273,7 +212,18 @@ def make_optimizer(
             return config.build(rate)
 
 
-def whitening_learns(experiment: ExperimentLike, spec: AnySpec, step: jax.Array) -> jax.Array:
+def average_decay(decay: float, has_warmup: bool, step: jax.Array) -> jax.Array | float:
+    """Decay of the parameters' moving average after `step` earlier steps.
+
+    Source: `num_updates` of TensorFlow's `ExponentialMovingAverage`, for the warm-up.
+    """
+    if not has_warmup:
+        return decay
+    count = step.astype(jnp.float32)
+    return jnp.minimum(decay, (1 + count) / (10 + count))
+
+
+def whitening_learns(experiment: Any, spec: AnySpec, step: jax.Array) -> jax.Array:
     """True while the step after `step` earlier ones may change a `whitening` layer's bias."""
     if not isinstance(experiment.optimizer, Muon) or experiment.compute_dtype == "float16":
         # The optimizer does not count a step that float16 leaves out, so its schedule may end

@@ -153,26 +153,6 @@ class Lars(_LinearlyScaled):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lamb(_LinearlyScaled):
-    """Layer-wise adaptive moments: Adam whose steps follow each parameter's norm.
-
-    Attributes:
-      first_decay: Of the mean of gradients.
-      second_decay: Of the mean of squared gradients.
-      epsilon: Added to the root of the second.
-      weight_decay: Decoupled decay of parameters that are not one-dimensional.
-
-    Source: You et al. 2020 (arXiv 1904.00962), algorithm 2, as `optax.lamb`.
-    """
-
-    TAG: ClassVar[str] = "lamb"
-    first_decay: FractionBelowOne = 0.9
-    second_decay: FractionBelowOne = 0.999
-    epsilon: NonNegative[float] = 1e-6
-    weight_decay: NonNegative[float] = 0.01
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RmsProp(_LinearlyScaled):
     """RMSProp with momentum, as TensorFlow computes it.
 
@@ -317,43 +297,6 @@ class PiecewiseLinear:
 
     def check_together(self, prefix: str) -> None:
         require_as_many(self, "fractions", "knot_epochs", prefix)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OneCycle(_Falling):
-    """One cycle over the run: half a cosine up to the peak, half a cosine down.
-
-    Attributes:
-      warmup_epochs: Length of the way up in epochs.
-
-    Source: Smith and Topin 2017, "Super-Convergence" (arXiv 1708.07120), with cosines in place of
-    straight lines, as in PyTorch's `OneCycleLR`.
-    """
-
-    TAG: ClassVar[str] = "one_cycle"
-    warmup_epochs: float = 10.0
-    initial_fraction: Fraction = 0.04
-    final_fraction: Fraction = 4e-6
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cyclic:
-    """Triangles between a least rate and the peak, over and over.
-
-    Attributes:
-      cycle_epochs: Epochs from one least rate to the next.
-      least_fraction: The least rate, as a fraction of the peak.
-      height_factor: What the height of the triangles is multiplied with from cycle to cycle; 0.5 is
-        the paper's `triangular2`.
-
-    Source: Smith 2017, "Cyclical Learning Rates" (arXiv 1506.01186), section 3.2.
-    """
-
-    TAG: ClassVar[str] = "cyclic"
-    warmup_epochs: ClassVar[float] = 0.0
-    cycle_epochs: Positive[float] = 4.0
-    least_fraction: Fraction = 0.1
-    height_factor: Positive[float] = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -125,46 +125,6 @@ def bars_in_words(
     return "; ".join(f"{label}: {', '.join(said)}" for label, said in bars) + "."
 
 
-def draw_timeline(
-    rows: Sequence[tuple[str, Sequence[Sequence[tuple[float, float]]]]],
-    parts: Sequence[str],
-    axis: svg.Axis,
-    width: float,
-) -> svg.Canvas:
-    """Draw the intervals of each part, by row label."""
-    labelled = [Row(label, "", (), "") for label, _ in rows]
-    keyed = svg.in_rows(parts, 30, width)
-    layout = _layout(labelled, width, note_width=14, above=18.0 * (keyed[-1][1] + 1) + 6)
-    canvas = svg.Canvas(width, layout.height)
-    for index, (x, row) in enumerate(keyed, 1):
-        _key(canvas, x, row, parts[index - 1], index)
-    ends = [end for _, of_row in rows for intervals in of_row for _, end in intervals]
-    scale = axis.scale([0, *ends], layout.left, layout.right)
-    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 7)
-    for (_, y), (_, of_row) in zip(_labelled(canvas, labelled, layout), rows, strict=True):
-        for index, intervals in enumerate(of_row, 1):
-            for start, end in _seen(intervals, scale):
-                canvas.rectangle(start, y - 8, end - start, 16, f"p{index} thin")
-    return canvas
-
-
-def _seen(
-    intervals: Sequence[tuple[float, float]], scale: svg.Scale
-) -> Iterator[tuple[float, float]]:
-    """Coordinates of intervals, joined where less than a quarter of a pixel lies between them."""
-    last: tuple[float, float] | None = None
-    for low, high in intervals:
-        start, end = scale(low), scale(high)
-        if last is not None and start - last[1] < 0.25:
-            last = last[0], max(last[1], end)
-            continue
-        if last is not None:
-            yield last
-        last = start, max(end, start + 0.1)
-    if last is not None:
-        yield last
-
-
 def _key(canvas: svg.Canvas, x: float, row: int, name: str, number: int) -> None:
     canvas.rectangle(x, 4 + 18 * row, 12, 12, f"p{number}")
     canvas.text(x + 17, 14 + 18 * row, name, "keyed")

@@ -10,7 +10,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
-from dawnjax.feed import LARGEST_RESIDENT_BYTES, PREFETCHED_CALLS
+from dawnjax.feed import BATCHES_AHEAD, LARGEST_RESIDENT_BYTES
 from dawnjax.input_pipeline.reading.dataset import num_bytes
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
@@ -42,7 +42,8 @@ class Memory:
 
     Attributes:
       stage: Of the run, from 0.
-      data: The data set where a run puts it on each device, or else the batches sent ahead.
+      data: The data set where a run puts it on each device, or else batches that wait for their
+        step.
       results: Results of ops at the peak: activations that the backward pass reads, gradients, and
         weights that are whole on the device, with the holes of their heap.
       gathered: What gathers need besides, by formulas: tokens that the experts of a decoder take
@@ -146,7 +147,7 @@ def memory_of_stage(
         made=held["made"],
         inputs=inputs,
         results=peak.num_bytes,
-        data=_resident_bytes(spec) or PREFETCHED_CALLS * inputs,
+        data=_resident_bytes(spec) or BATCHES_AHEAD * inputs,
         gathered=_other_rows(local, MeshShape(**sizes)) + _relaid(state.params, split, system),
         call=stage.task.call_bytes(local.setting, shards),
         tensors=tuple(largest[:NUM_TENSORS]),

@@ -1,6 +1,6 @@
-"""Figures of profiles: roofline and distributions of a run's ops, timeline and layers of a host.
+"""Figures of profiles: roofline of a run's ops, and their distributions over time.
 
-Roofline and distributions need only what `roofline_json` keeps in a result, not the trace.
+They need only what `roofline_json` keeps in a result, not the trace.
 
 Source of the distributions: Coleman et al. 2019, "Analysis of DAWNBench, a time-to-accuracy machine
 learning performance benchmark", figures 7 to 11.
@@ -13,21 +13,12 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.page import plots, svg, words
-from dawnjax.page.rows import WIDE, Row, draw_bars, draw_timeline
+from dawnjax.page.rows import WIDE
 from dawnjax.page.section import Figure
-from dawnjax.profile.communication import device_time
 from dawnjax.profile.host_profile import HostProfile
-from dawnjax.profile.trace import Interval, subtract
-
-TIMELINE_STEPS = 3
-"""Steps that the timeline shows: more are too thin to see."""
-
-MOST_LAYERS = 20
 
 _NAMED_OPS = 5
 """Ops of the roofline whose names are written: those that take the longest."""
-
-_PARTS = ("computing", "exposed communication", "waiting for the slowest")
 
 
 def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
@@ -35,8 +26,6 @@ def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
     host = profile.capture["process_index"]
     ops = {f"host {host}": profile.roofline_json()}
     figures = (
-        _timeline(profile),
-        _layers(profile),
         roofline_figure("roofline", "", ops[f"host {host}"]),
         peak_use_figure(ops),
         throughput_figure(ops),
@@ -135,53 +124,6 @@ def _distribution(
         caption="The further to the right a line rises, the more of its device a program uses.",
         tables=(field,),
         draw=lambda width: plots.draw_lines(lines, x, y, width),
-    )
-
-
-def _timeline(profile: HostProfile) -> Figure | None:
-    if profile.trace is None:
-        return None
-    start, end = profile.window
-    shown = start + (end - start) * min(1.0, TIMELINE_STEPS / profile.num_steps)
-    shortest = profile.capture["shortest_runs"]
-
-    def seconds(intervals: Sequence[Interval]) -> list[tuple[float, float]]:
-        # Picoseconds since the window's start.
-        return [((a - start) / 1e12, (min(b, shown) - start) / 1e12)
-                for a, b in intervals if a < shown]  # fmt: skip
-
-    devices = []
-    for number, events in profile.trace.devices.items():
-        time = device_time(events, profile.window, shortest)
-        wire = subtract(time.exposed, time.exposed_skew)
-        parts = [seconds(intervals) for intervals in (time.compute, wire, time.exposed_skew)]
-        devices.append((f"device {number}", parts))
-    axis = svg.Axis("time since the window's start", words.duration, svg.time_ticks, zero=True)
-    return Figure(
-        name="timeline",
-        title=f"First steps of the trace, host {profile.capture['process_index']}",
-        summary="",
-        caption="Where nothing is drawn, nothing runs on the device.",
-        draw=lambda width: draw_timeline(devices, _PARTS, axis, width),
-    )
-
-
-def _layers(profile: HostProfile) -> Figure | None:
-    layers = {} if profile.measured is None else profile.measured.by_layer
-    if not layers:
-        return None
-    rows = []
-    for name, layer in list(layers.items())[:MOST_LAYERS]:
-        parts = [layer[f"{part}_seconds_per_step"] or 0.0 for part in ("wire", "skew")]
-        # No computing: the parts then have the colours of the timeline.
-        rows.append(Row(name or "(no scope)", "", (0.0, *parts), words.duration(sum(parts))))
-    axis = svg.Axis("communication a step", words.duration, svg.time_ticks, zero=True)
-    return Figure(
-        name="layers",
-        title=f"Communication by layer, host {profile.capture['process_index']}",
-        summary="",
-        caption="A collective's time is shared out by bytes.",
-        draw=lambda width: draw_bars(rows, (_PARTS[0], "on the wire", _PARTS[2]), axis, width),
     )
 
 

@@ -69,8 +69,8 @@ def read_files(folder: Path) -> tuple[dict[str, Any], str]:
 def windows_of(run_dir: Path) -> dict[str, list[Path]]:
     """Captures of each profiled window, in the order of run and processes.
 
-    `after_run` is the window at the run's end; `steps_20_24` has those steps; `again_1` was made
-    later, from the run's checkpoint. `ConfigError` if the directory has no window.
+    `after_run` is the window at the run's end; `steps_20_24` has those steps. `ConfigError` if the
+    directory has no window.
     """
     folders = [file.parent for file in sorted(run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"))]
     if not folders:
@@ -83,10 +83,8 @@ def windows_of(run_dir: Path) -> dict[str, list[Path]]:
 
 
 def _place_in_run(window: str) -> list[float]:
-    # Times of files would not do: a copy may give all of them one. `after_run` has no number, and
-    # what `dawnjax profile --again` made stands behind it.
-    again = [math.inf, math.inf] if window.startswith("again_") else []
-    return again + [int(word) if word.isdecimal() else math.inf for word in window.split("_")]
+    # Times of files would not do: a copy may give all of them one. `after_run` has no number.
+    return [int(word) if word.isdecimal() else math.inf for word in window.split("_")]
 
 
 def newest_captures(run_dir: Path) -> list[Path]:

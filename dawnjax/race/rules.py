@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from dawnjax import records
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_run import OurRun
-from dawnjax.config import own_sources
+from dawnjax.config import own_files
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.race.entry import (
     ENTRY_FILE,
@@ -178,7 +178,7 @@ def record_at(path: Path) -> dict[str, Any]:
 
 def _record_faults(path: Path, record: dict[str, Any], entry: Entry) -> Iterator[Fault]:
     """Yield where a run's record contradicts itself, its log or the source."""
-    for why in own_sources.record_faults(record):
+    for why in own_files.record_faults(record):
         yield Fault("hash", f"{path.name}: {why}")
     texts = texts_of(record.get("source"))
     given = {name: entry.files.get(f"{SOURCE}/{name}") for name in texts}

@@ -17,8 +17,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     ("flags", "tag"),
     [
         ([], "small_net"),
-        (["--task=classification", "--model=linen"], "linen_net"),
-        (["--task=regression"], "linear_model"),
+        (["--kind=classification_linen"], "linen_net"),
+        (["--kind=regression"], "linear_model"),
     ],
 )
 def test_a_new_file_is_one_of_the_page_under_its_own_name(
@@ -40,14 +40,11 @@ def test_a_new_file_is_one_of_the_page_under_its_own_name(
     ("arguments", "said"),
     [
         (["there"], "there.py exists already"),
-        (["there.py"], "there.py exists already"),
         (["a b"], "cannot name an experiment"),
-        (["digits"], "'digits' is an experiment of this package"),
-        (["json"], "'json' is an installed module"),
-        (["jax"], "'jax' is an installed module"),
+        (["digits"], "'digits' is an experiment here"),
+        (["json"], "'json' is an experiment here or a module"),
         (["none/mine"], "there is no folder none"),
-        (["mine", "--task=regression", "--model=linen"], "leave out one"),
-        (["mine", "--task=translation"], "classification"),
+        (["mine", "--kind=translation"], "classification"),
         ([], "one name is needed"),
     ],
 )

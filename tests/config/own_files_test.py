@@ -15,7 +15,7 @@ from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
-from dawnjax.config import own_files, own_sources
+from dawnjax.config import own_files
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 
@@ -209,10 +209,7 @@ def test_a_changed_module_is_refused_wherever_its_run_is_used(mine, compile_cach
         error = capsys.readouterr().err
         assert "parts.py" in error and "text is in run/experiment.json" in error, error
         assert error.count("\n") == 1
-    # A remark changes no number.
-    mine('"""An activation."""', '"""Another docstring."""  # and a remark')
-    assert main(["evaluate", "run", argv[1]]) == 0
-    assert "parts.py was changed since the run: its text differs" in capsys.readouterr().err
+    mine()
     assert main(["infer", "run", argv[1], "--examples=5"]) == 0
     assert "of 5 of 96 examples: quality() of task=regression_of_mine gives none of its" in (
         capsys.readouterr().out
@@ -220,37 +217,34 @@ def test_a_changed_module_is_refused_wherever_its_run_is_used(mine, compile_cach
     record["source"]["modules"][0]["text"] = PARTS.replace("gelu", "silu")
     Path("run/experiment.json").write_text(json.dumps(record))
     faults = check_run(Path("run"))[0]
-    assert any("source.modules.0.text has not the hash" in fault for fault in faults)
+    assert any("the text of parts.py has not its sha256" in fault for fault in faults)
 
 
-def test_what_a_function_imports_and_what_a_package_holds_is_code_too(mine):
-    path = mine("    return nnx.gelu(x)\n", "    from bag.inner import act\n    return act(x)\n")
+def test_modules_of_a_package_beside_the_file_are_code_too(mine):
+    path = mine("from flax import nnx", "from flax import nnx\nfrom bag.inner import act")
     Path("own/bag").mkdir()
     Path("own/bag/__init__.py").write_text("")
     Path("own/bag/inner.py").write_text("from . import base\nact = base.act\n")
     Path("own/bag/base.py").write_text("def act(x):\n    return x\n")
     Path("own/unused.py").write_text("nothing = 0\n")
-    load_experiment(path)
-    experiment = load_experiment(path)
-    own = own_files.file_of(experiment)
+    own = own_files.file_of(load_experiment(path))
     assert own is not None
     names = {"mine.py", "parts.py", "bag/__init__.py", "bag/inner.py", "bag/base.py"}
     assert set(own.texts) == names
-    before = own.code()
     Path("own/bag/base.py").write_text("def act(x):\n    return -x\n")
     again = own_files.file_of(load_experiment(path))
     assert again is not None
-    after = again.code()
+    before, after = own.code(), again.code()
     assert {name for name in names if after[name] != before[name]} == {"bag/base.py"}
 
 
 def test_a_module_that_a_run_loads_later_is_named(mine):
     experiment = load_experiment(mine())
     own = own_files.file_of(experiment)
-    assert own is not None and own_sources.modules_not_in(own.texts) == []
+    assert own is not None and own_files.modules_not_in(own.texts) == []
     Path("own/late.py").write_text("nothing = 0\n")
     importlib.import_module("late")
-    assert own_sources.modules_not_in(own.texts) == ["late.py"]
+    assert own_files.modules_not_in(own.texts) == ["late.py"]
 
 
 def test_each_file_has_the_modules_beside_it(mine, tmp_path):
@@ -263,14 +257,6 @@ def test_each_file_has_the_modules_beside_it(mine, tmp_path):
     own = own_files.file_of(load_experiment("other/mine.py"))
     assert own is not None and "tanh" in own.texts["parts.py"]
     assert sys.modules["parts"].__file__ == os.path.abspath("other/parts.py")
-
-
-def test_what_a_file_says_of_its_experiment_is_no_code_of_it(mine):
-    first = own_files.file_of(load_experiment(mine()))
-    other = own_files.file_of(load_experiment(mine("num_epochs=4", "num_epochs=5")))
-    third = own_files.file_of(load_experiment(mine("width: int = 8", "width: int = 8 + 0")))
-    assert first is not None and other is not None and third is not None
-    assert first.code() == other.code() != third.code()
 
 
 def test_classes_of_this_package_have_no_code_of_their_own(tmp_path):
@@ -294,20 +280,6 @@ def test_a_class_that_was_imported_before_brings_its_file(mine):
     experiment = dataclasses.replace(load_experiment("digits"), model=Outside())
     own = own_files.file_of(experiment)
     assert own is not None and next(iter(own.texts)) == Path(__file__).name
-
-
-def test_the_hash_of_code_passes_over_layout():
-    def hash_of(text: str) -> str:
-        (only,) = (own_sources.code_of({"a.py": text}) or {}).values()
-        return only
-
-    assert hash_of("def f(x):\n    return x + 1\n") == hash_of(
-        'def f( x ):\n    """Doc."""\n    # remark\n    return (x\n        + 1)\n'
-    )
-    assert hash_of("x = 1") != hash_of("x = 2") != hash_of("x = 1.0")
-    assert hash_of("def f(): pass") != hash_of("async def f(): pass")
-    assert own_sources.code_of({"a.py": "x ="}) is None
-    assert hash_of("x = " + "+".join("1" * 2000)) != hash_of("x = " + "+".join("1" * 2001))
 
 
 def lines_of_code(text: str) -> list[int]:

@@ -138,8 +138,8 @@ def test_without_its_file_a_run_says_which_class_is_missing(regression, capsys):
 def test_a_changed_file_is_told_where_the_run_is_evaluated(regression, tmp_path, capsys):
     changed = tmp_path / "mine.py"
     changed.write_text(regression[0].read_text() + "\n# a line more\n")
-    assert main(["evaluate", str(regression[1]), "--experiment", str(changed)]) == 0
-    assert "was changed since the run" in capsys.readouterr().err
+    assert main(["evaluate", str(regression[1]), "--experiment", str(changed)]) == 2
+    assert "mine.py: its code is not that of" in capsys.readouterr().err
 
 
 @pytest.mark.compiles

@@ -19,7 +19,7 @@ from dawnjax.runs.log import read_events
     [
         *(f"--compute_dtype={dtype}" for dtype in ("float32", "float16")),
         *("--global_batch_size=4096", "--schedule.warmup_epochs=8", "--task.label_smoothing=0"),
-        *("--schedule=cyclic", "--schedule=one_cycle", "--schedule=piecewise_step"),
+        "--schedule=piecewise_step",
         *("--ema_decay=0.9999", "--batch_norm_group_size=64", "--accumulation_steps=4"),
         *("--model.stem=imagenet_space_to_depth", "--model.last_scale=1"),
         *("--optimizer.nesterov=false", "--optimizer.decay_norm_and_bias=true"),
@@ -38,7 +38,7 @@ def test_each_switch_of_the_reference_recipe_is_one_flag(flag):
         assert switched.experiment.identity(IMAGENET) != plain.experiment.identity(IMAGENET)
 
 
-@pytest.mark.parametrize("optimizer", ["lars", "lamb", "rmsprop"])
+@pytest.mark.parametrize("optimizer", ["lars", "rmsprop"])
 def test_another_optimizer_is_two_flags_since_its_rate_is_its_own(optimizer):
     flags = [f"--optimizer={optimizer}", "--optimizer.base_learning_rate=1.5"]
     switched, _ = parse_request("train", ["--experiment=imagenet_resnet50", *flags])

@@ -1,31 +1,27 @@
 """Where devices lie in the mesh."""
 
-import dataclasses
 import itertools
+import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import torus_worker
+from ports import free_port
+from quick_compilation import QUICK
+from torus_worker import PODS, Chip
 
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import arranged
 from dawnjax.machine.mesh_shape import AXES
 
 
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    id: int
-    coords: tuple[int, int, int] = (0, 0, 0)
-    slice_index: int = 0
-    platform: str = "tpu"
-    device_kind: str = "TPU v6 lite"
-    core_on_chip: int = 0
-    process_index: int = 0
-
-
 def torus(rows, columns, num_slices=1):
     places = itertools.product(range(num_slices), range(columns), range(rows))
-    return [Chip(number, (x, y, 0), part) for number, (part, y, x) in enumerate(places)]
+    return [Chip(number, (x, y, 0), slice_index=part) for number, (part, y, x) in enumerate(places)]
 
 
 def sizes(**axes):
@@ -61,6 +57,45 @@ def test_slices_lie_along_data():
 
 def test_gpus_of_several_hosts_lie_in_their_order():
     # JAX numbers the hosts of a GPU cluster as slices, which any axis may cross.
-    gpus = [Chip(number, slice_index=number // 8, platform="gpu") for number in range(16)]
+    gpus = [
+        Chip(number, (0, 0, 0), slice_index=number // 8, platform="gpu") for number in range(16)
+    ]
     found = arranged(sizes(fsdp=16), gpus[::-1])
     np.testing.assert_array_equal([gpu.id for gpu in found.flat], range(16))
+
+
+def test_a_host_s_rows_of_a_pod_are_not_adjacent():
+    def rows_of_first(hosts):
+        chips = arranged(sizes(data=4 * hosts), PODS[hosts])
+        return [row for row, chip in enumerate(chips.flat) if chip.process_index == 0]
+
+    assert rows_of_first(4) == [0, 1, 6, 15]
+    assert rows_of_first(2) == [0, 2, 4, 6]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("num_processes", "tasks"), [(2, list(torus_worker.TASKS)), (4, ["images"])]
+)
+def test_the_order_of_a_torus_changes_no_number(num_processes, tasks):
+    address = f"127.0.0.1:{free_port()}"
+    request = {"num_processes": num_processes, "address": address, "tasks": tasks}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, torus_worker.__file__, json.dumps({**request, "process_id": number})],
+            env={**os.environ, "XLA_FLAGS": QUICK},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(num_processes)
+    ]
+    found = [json.loads(worker.communicate(timeout=400)[0].splitlines()[-1]) for worker in workers]
+    first = found[0]
+    for name in tasks:
+        plain, along = first[f"{name}, plain"], first[f"{name}, torus"]
+        assert along["rows"] != list(range(len(along["rows"]))) == plain["rows"]
+        # Devices add their sums in another order.
+        np.testing.assert_allclose(along["losses"], plain["losses"], atol=2e-5)
+        for metric, value in plain["metrics"].items():
+            if isinstance(value, float):
+                np.testing.assert_allclose(along["metrics"][metric], value, atol=2e-5)

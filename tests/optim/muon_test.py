@@ -79,30 +79,6 @@ def test_kernels_of_one_shape_are_orthogonalized_in_one_chain():
     assert "f32[1,16,16]" in program
 
 
-def test_matrices_of_several_shapes_share_a_chain_without_a_change():
-    random = np.random.default_rng(4)
-    shapes = [(24, 10), (6, 24), (9, 4), (24, 10)]
-    matrices = [jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes]
-    results = muon.orthogonalized(matrices, (QUINTIC,) * 3, spare_flops=1e12)
-    for matrix, result in zip(matrices, results, strict=True):
-        expected, _ = mapped_singular_values(matrix, 3)
-        assert result.shape == matrix.shape
-        np.testing.assert_allclose(result, expected, atol=2e-5)
-
-
-def test_chains_join_where_the_zeros_cost_less_than_a_chain():
-    # The record net's kernels, tall.
-    shapes = [(216, 64), (576, 64), (576, 256), (2304, 256), (2304, 256), (2304, 256)]
-    assert muon.chains(shapes, 3, spare_flops=0) == [[3, 4, 5], [2], [1], [0]]
-    assert muon.chains(shapes, 3, muon.SPARE_FLOPS) == [[3, 4, 5, 2, 1, 0]]
-    # At 2304 x 256 a matrix takes 3 x (4 x 256 x 256 x 2304 + 2 x 256^3) = 1.91e9 FLOPs, at
-    # 576 x 256 0.55e9: a spare 1.3e9 is too little for that.
-    assert muon.chains(shapes[2:], 3, 1.3e9) == [[1, 2, 3], [0]]
-    assert muon.chains(shapes[2:], 3, 1.4e9) == [[1, 2, 3, 0]]
-    # No matrix has room for one that is longer.
-    assert muon.chains([(10, 8), (100, 2)], 1, 1e12) == [[0], [1]]
-
-
 def network():
     random = np.random.default_rng(2)
 

@@ -140,7 +140,7 @@ def test_a_model_of_ones_own_cannot_be_measured_apart(tmp_path):
         ("from socket import create_connection", "imports socket.create_connection"),
         ("import dawnjax.race.handover", "imports dawnjax.race.handover"),
         ("import dawnjax", "imports dawnjax"),
-        ("from dawnjax.config.own_sources import os", "uses os"),
+        ("from dawnjax.config.own_files import os", "uses os"),
         ("from jax._src import api", "uses _src"),
         ("import dataclasses\ndataclasses.sys.exit()", "uses sys"),
         ("import numpy as np\nBYTES = np.fromfile('/usr/share/dict/words')", "uses fromfile"),

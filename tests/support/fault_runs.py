@@ -57,8 +57,8 @@ def run(argv: list[str], timeout: float = 300, **kwargs) -> subprocess.Completed
 
 
 def events_of(run_dir: Path) -> list[dict]:
-    log = run_dir / "log" / "process_00000.jsonl"
-    return read_events(log)[0] if log.exists() else []
+    log = run_dir / "log.jsonl"
+    return read_events(log) if log.exists() else []
 
 
 def wait_for(condition, seconds: float = 240.0):

@@ -42,7 +42,8 @@ def training(num_devices: int, *flags: str) -> TrainPrograms:
     """The compiled programs of training, a step a call."""
     recipe, shapes = build(num_devices, *flags)
     first = None
-    if recipe.mesh.size == recipe.mesh.shape["data"] and not recipe.shards_update:
+    is_whole = recipe.mesh.size == recipe.mesh.shape["data"] and not recipe.shards_update
+    if is_whole and jax.process_count() == 1:
         # The state is whole on each device. Compiled for one, its program is that of all layouts.
         first = TrainPrograms(functools.partial(_initialized_alone, recipe), None, _no_program, 1)
     return compile_training(recipe, shapes, 1, lambda *_: None, first)
@@ -78,7 +79,8 @@ def train_steps(num_devices: int, *flags: str, steps: int = 6) -> tuple[TrainSta
     """The state after the first steps, and their losses."""
     recipe, shapes = build(num_devices, *flags)
     programs, mesh = training(num_devices, *flags), recipe.mesh
-    key = jax.device_put(jax.random.key(SEED, impl=PRNG_IMPLEMENTATION), replicated(mesh))
+    make_key = functools.partial(jax.random.key, impl=PRNG_IMPLEMENTATION)
+    key = jax.jit(make_key, out_shardings=replicated(mesh))(SEED)
     data = recipe.experiment.data.load("train")
     feed = TrainFeed(shapes, mesh, data, seed=SEED, steps_per_call=1)
     feed.start([(step, 1) for step in range(steps)])

@@ -41,7 +41,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.machine import measured_peaks, prices
 from dawnjax.models.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
-from dawnjax.profile import host_profile, timeline, trace, windows
+from dawnjax.profile import host_profile, trace, windows
 from dawnjax.race.entry import Beside, Entry, Trial, read_entry
 from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict
 from dawnjax.results.entries import write_entries
@@ -273,25 +273,6 @@ def packed(path: Path, content: bytes) -> None:
     path.write_bytes(gzip.compress(content, 1, mtime=0))
 
 
-def host(path: Path) -> bytes:
-    """Trace of a second host, beside that of the first."""
-    times = range(1000, 7000, 1000)
-    made = [{"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "/host:CPU"}}]
-    made += [{"ph": "X", "pid": 7, "tid": 1, "name": "dawnjax.window", "ts": 0.0, "dur": 1e4}]
-    made += [{"ph": "X", "pid": 7, "name": "all-reduce.1", "ts": t, "dur": 9.5} for t in times]
-    first = path.parents[4] / "0" / path.relative_to(path.parents[4] / "1")
-    first.parent.mkdir(parents=True)
-    packed(first, json.dumps({"traceEvents": made}).encode())
-    return json.dumps({"displayTimeUnit": "ms", "traceEvents": made}).encode()
-
-
-def merged(path: Path) -> object:
-    both = path.parents[4]
-    made = timeline.merged([both / "0", both / "1"])
-    timeline.write(made, both / "timeline.json")
-    return made
-
-
 def ops(path: Path) -> bytes:
     write_run(path.parents[3])
     return b"name,scope,seconds\nfusion.1,stem,0.25\ndot.7,,0.5\nfusion.2,stem,1e-3\n"
@@ -444,7 +425,6 @@ RECORDS: dict[str, Record] = {
         packed,
         above=1,
     ),
-    "timeline": Record("1/plugins/profile/now/a.trace.json.gz", host, merged, RunError, packed),
     "trace of a GPU": Record(
         "host.xplane.pb",
         lambda path: traces.gpu_trace(path.parent).read_bytes(),

@@ -8,7 +8,6 @@ from typing import Any
 
 from made_logs import Log
 
-from dawnjax.config import own_sources
 from dawnjax.config.config_json import identity_of
 from dawnjax.race import submit, tracks
 from dawnjax.race.entry import Entry
@@ -69,11 +68,11 @@ def write_trial(
     """
     experiment = {**baseline(), **(changes or {})}
     log = trial_log(seconds, looks=looks, reached=reached)
-    code = own_sources.code_of({"mine.py": source}) if source else None
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    code = {"mine.py": digest} if source else None
     data = {"fingerprint": fingerprint or tracks.read_track("digits").data_fingerprint}
     fields: dict[str, Any] = {"data": data, "changes": sorted(changes or {})}
     fields |= {"code": code} if code else {}
-    digest = hashlib.sha256(source.encode()).hexdigest()
     record = {
         "schema_version": SCHEMA_VERSION,
         "run_id": f"digits-s{seed}-{path.parent.name}",

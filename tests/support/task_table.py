@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from trained import failing_at_call
 
 from dawnjax.__main__ import main
 from dawnjax.call_queue import CallQueue
-from dawnjax.cluster.preemption import Preemption
 from dawnjax.generations import Generations
 from dawnjax.journal import Journal
 
@@ -393,22 +391,6 @@ def copied_run(
     return shutil.copytree(trained_run(factory, name, compile_cache), directory)
 
 
-def ask_to_stop(patch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Function that sends SIGTERM to this process and waits until the run has heard of it."""
-    heard, ask = threading.Event(), Preemption.ask
-
-    def ask_and_tell(self: Preemption, number: signal.Signals) -> None:
-        ask(self, number)
-        heard.set()
-
-    def send() -> None:
-        signal.raise_signal(signal.SIGTERM)
-        assert heard.wait(60.0)
-
-    patch.setattr(Preemption, "ask", ask_and_tell)
-    return send
-
-
 @contextlib.contextmanager
 def cut_off(row: Row) -> Iterator[None]:
     """End a run early, as an error or a signal does."""
@@ -418,17 +400,16 @@ def cut_off(row: Row) -> Iterator[None]:
         return
     count, make, record = itertools.count(1), Generations.advance, Journal.record_steps
     with pytest.MonkeyPatch.context() as patch:
-        send = ask_to_stop(patch)
 
         def advance(self: Generations, *arguments: Any) -> Any:
             if next(count) == row.signalled_in_call:
-                send()
+                signal.raise_signal(signal.SIGTERM)
             return make(self, *arguments)
 
         def signalled(self: Journal, queue: CallQueue, waited: float) -> Any:
             fine = record(self, queue, waited)
             if self.step >= row.steps // 2:
-                send()
+                signal.raise_signal(signal.SIGTERM)
             return fine
 
         if row.signalled_in_call:

@@ -104,7 +104,7 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
     assert result["status"] in ("not_reached", "reached")
     assert 0.5 < evaluation["seconds_since_run_start"] < 60
     assert result["phases"]["profile"] < 5
-    log = (tmp_path / "run" / "log" / "process_00000.jsonl").read_text().splitlines()
+    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert json.loads(log[-1])["status"] == result["status"]
     # The trial has ended: the same command shows the same result.
     again = trained(tmp_path / "run", *flags, compile_cache)

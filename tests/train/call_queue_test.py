@@ -1,16 +1,22 @@
 """Calls in flight: how many, for how long, and what they say."""
 
+import functools
 import math
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dawnjax import call_queue
+from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics, CallQueue, step_statistics
-from dawnjax.stepper import Stepper
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.stepper import Stepper, calls_in_flight
+from dawnjax.stops import Stops, Wish
 from dawnjax.train import train_until
 
 
@@ -74,16 +80,15 @@ def test_slow_calls_are_not_piled_up(device):
     assert run(CallQueue(4), device, [0.01] * 10 + [9.0] + [0.01] * 10)[-1] == 4
 
 
-class Preemption(SimpleNamespace):
-    """That of a single process: who asks for a stop has it at once."""
-
-    holding = False
-
-    def spend_budget(self) -> None:
-        self.holding = True
-
-    def stops_at(self, step: int) -> bool:
-        return self.holding
+@pytest.mark.parametrize(
+    ("platform", "placement", "limit"),
+    [("gpu", "host", 2), ("cuda", "device", 32), ("cpu", "device", 4), ("METAL", "device", 32)],
+)
+def test_few_batches_of_the_host_lie_on_a_device(platform, placement, limit):
+    mesh: Any = SimpleNamespace(devices=np.array([SimpleNamespace(platform=platform)]))
+    recipe: Any = SimpleNamespace(mesh=mesh)
+    shapes: Any = SimpleNamespace(placement=placement)
+    assert calls_in_flight(recipe, shapes, 1) == limit
 
 
 @pytest.mark.parametrize(
@@ -95,19 +100,20 @@ def test_a_budget_of_time_ends_within_a_call(device, call_seconds, limit_seconds
     def call(state: None, *_: Any) -> tuple[None, CallMetrics]:
         return state, CallMetrics(Losses(device, call_seconds), np.int32(0))  # pyright: ignore
 
+    stops = Stops(make_mesh(MeshShape(), jax.devices()[:1]))
+    journal = SimpleNamespace(run_seconds=lambda: device.now, record_at=math.inf)
     attempt: Any = SimpleNamespace(
-        journal=SimpleNamespace(run_seconds=lambda: device.now, record_at=math.inf),
-        watchdog=SimpleNamespace(step=0),
-        preemption=Preemption(),
+        journal=journal, save_at=math.inf, _is_first=True, _stops=stops
     )
+    attempt.spend = functools.partial(Attempt.spend, attempt)
     feed = SimpleNamespace(inputs=lambda *call: None, resident=None, wait_seconds=0)
     programs = SimpleNamespace(train=call, steps_per_call=1)
     queue = CallQueue(4)
-    held: Any = (None, programs, feed, None, 0, None, [None, None], queue, attempt.watchdog)
+    watchdog = SimpleNamespace(step=0)
+    held: Any = (None, programs, feed, None, 0, None, [None, None], queue, watchdog, stops)
     stepper = Stepper(*held)
-    stopped = train_until(40, stepper, attempt, limit_seconds)
-    queue.drain()
-    assert (stepper.step, stopped) == (steps, limit_seconds < math.inf)
+    wish = train_until(40, stepper, attempt, limit_seconds)
+    assert (stepper.step, wish == Wish.BUDGET) == (steps, limit_seconds < math.inf)
     assert device.now <= limit_seconds + call_seconds
 
 

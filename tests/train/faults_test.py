@@ -266,7 +266,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
     shutil.copytree(whole, killed)
     (killed / "result.json").unlink()
     shutil.rmtree(killed / "checkpoints" / str(reached))
-    log = killed / "log" / "process_00000.jsonl"
+    log = killed / "log.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     last = next(i for i, line in enumerate(lines) if '"reached":true' in line)
     log.write_text("".join(lines[: last + 1]))
@@ -322,7 +322,7 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     stopped_once(lambda: steps_reached(run_dir, 110), argv, run_dir, signal.SIGTERM)
     before = result_of(run_dir)
     assert before["status"] == "interrupted"
-    log = run_dir / "log" / "process_00000.jsonl"
+    log = run_dir / "log.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     start = next(i for i, line in enumerate(lines) if b'"event":"run_start"' in line)
     log.write_bytes(b"".join(lines[: start + 4]))

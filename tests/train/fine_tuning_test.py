@@ -35,7 +35,7 @@ def source(tmp_path_factory, compile_cache):
 
 
 def events_of(run_dir):
-    lines = (run_dir / "log" / "process_00000.jsonl").read_text().splitlines()
+    lines = (run_dir / "log.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 

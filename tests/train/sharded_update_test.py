@@ -158,7 +158,7 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
         run_dir = tmp_path / str(number)
         flags = [f"--xla_options={options}", "--profile.after_run=false", cache]
         assert main([*common, *flags, f"--run_dir={run_dir}"]) == 3
-        events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
+        events = read_events(run_dir / "log.jsonl")
         start = next(event for event in events if event["event"] == "run_start")
         assert start["xla_options"] == options.split(",")
         states.append(json.loads((run_dir / "result.json").read_text())["compile_cache"])

@@ -1,6 +1,7 @@
 """Stages of a run: image sizes and batches that change, from the arithmetic to a resumed run."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from shared_runs import copied_once
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.cluster.preemption import Preemption
 from dawnjax.config.experiment import Muon, Stages
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape, RunOptions
@@ -35,6 +35,7 @@ from dawnjax.runs.stages import (
     step_of_epoch,
 )
 from dawnjax.staged_programs import compile_stages
+from dawnjax.stops import Stops, Wish
 from dawnjax.tasks.classification import Classification, ImageStages
 from dawnjax.train_step import make_recipe
 
@@ -311,11 +312,17 @@ def test_resumed_in_any_stage_it_ends_the_same(
     run_dir = tmp_path / "run"
     command = ["train", *STAGED, "--profile.after_run=false", compile_cache]
     command += [f"--run_dir={run_dir}"]
+    begun = 0
     for stop in (4, 9, 12):
         with monkeypatch.context() as patched:
-            patched.setattr(Preemption, "begin", lambda self, _: setattr(self, "holding", True))
-            patched.setattr(Preemption, "stops_at", lambda _, step, stop=stop: step >= stop)
+            calls = itertools.count(begun + 1)  # of one step each
+            patched.setattr(
+                Stops,
+                "after_call",
+                lambda *_, calls=calls, stop=stop: Wish.INTERRUPT * (next(calls) == stop),
+            )
             assert main(command) == 5
+        begun = stop
         assert result_of(run_dir)["steps"] == stop
     assert main(command) == 3
     assert evaluations_of(run_dir) == evaluations_of(uninterrupted)

@@ -20,12 +20,12 @@ from dawnjax import train as loop
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
-from dawnjax.cluster.preemption import Preemption
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
 from dawnjax.journal import Journal
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import RunResult, summarize
+from dawnjax.stops import Stops, Wish
 
 FLAGS = [
     "--experiment=synthetic_image",
@@ -74,13 +74,13 @@ def test_from_flag_to_result(train, tmp_path, capsys):
     assert "time to accuracy" in out and "compilation" in out
 
     # The same command again has nothing to do; it neither trains nor writes.
-    before = (run_dir / "log" / "process_00000.jsonl").read_bytes()
+    before = (run_dir / "log.jsonl").read_bytes()
     assert train("--targets.0.value=0.3", "--price_per_hour_usd=3.6")[0] == 0
     assert "is not added" not in capsys.readouterr().err
     assert train("--targets.0.value=0.3", "--price_per_hour_usd=7.2")[0] == 0
     text = " ".join(capsys.readouterr().err.split())
     assert "7.2 USD an hour is not added; its cost is time_to_accuracy_seconds / 3600" in text
-    assert (run_dir / "log" / "process_00000.jsonl").read_bytes() == before
+    assert (run_dir / "log.jsonl").read_bytes() == before
 
     # Another experiment or seed is refused, with the difference named.
     assert train("--targets.0.value=0.4")[0] == 2
@@ -110,7 +110,7 @@ def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path
     train("--targets.0.value=0.3")
     run_dir = tmp_path / "run"
     log, result, record = (
-        run_dir / name for name in ("log/process_00000.jsonl", "result.json", "experiment.json")
+        run_dir / name for name in ("log.jsonl", "result.json", "experiment.json")
     )
     whole = {file: file.read_bytes() for file in (log, result, record)}
     assert check_run(run_dir) == ([], [])
@@ -179,7 +179,7 @@ def test_divergence_ends_the_trial_at_its_step(train, tmp_path):
     status, result = train("--optimizer.base_learning_rate=1e30", "--schedule.warmup_epochs=0.0")
     assert status == 4
     assert result["status"] == "diverged" and result["reached"] is False
-    events, _ = read_events(tmp_path / "run" / "log" / "process_00000.jsonl")
+    events = read_events(tmp_path / "run" / "log.jsonl")
     losses = next(event["losses"] for event in events if event["event"] == "losses")
     first_bad = next(i for i, loss in enumerate(losses, 1) if not isinstance(loss, float))
     assert result["diverged_step"] == first_bad
@@ -290,7 +290,7 @@ def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monk
     monkeypatch.setattr(Journal, "record_evaluation", record_and_step)
     status, result = train("--num_epochs=4", "--targets.0.value=0.2", "--evaluation.first_epoch=1")
     assert status in (0, 3)
-    events, _ = read_events(tmp_path / "run" / "log" / "process_00000.jsonl")
+    events = read_events(tmp_path / "run" / "log.jsonl")
     assert events[-1]["unix_seconds"] - events[0]["unix_seconds"] > 3600  # it was set
     for event in events:
         if event["unix_seconds"] - events[0]["unix_seconds"] > 3000:
@@ -384,8 +384,7 @@ def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypa
     file.write_text(MINE, encoding="utf8")
     flags = (f"--experiment={file}", UNREACHABLE, "--num_epochs=1")
     with monkeypatch.context() as patched:
-        patched.setattr(Preemption, "begin", lambda self, step: setattr(self, "holding", True))
-        patched.setattr(Preemption, "stops_at", lambda self, step: True)
+        patched.setattr(Stops, "after_call", lambda *_: Wish.INTERRUPT)
         assert train(*flags)[0] == 5
     source = json.loads((run_dir / "experiment.json").read_text())["source"]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
