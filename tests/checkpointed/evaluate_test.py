@@ -112,7 +112,7 @@ def test_classes_are_matched_by_name(run, own, tmp_path):
 def test_without_a_record_the_own_split_is_measured_again(run, own, tmp_path, monkeypatch):
     examples = DATA.load("eval")
     np.savez(tmp_path / "half.npz", images=examples["image"][:45], labels=examples["label"][:45])
-    (run / "log").rename(tmp_path / "log")
+    (run / "log.jsonl").rename(tmp_path / "log.jsonl")
     try:
         record = evaluated(run, f"--data={tmp_path / 'half.npz'}")
         # Of several hosts process 0 alone may have the record: then none measures.
@@ -120,7 +120,7 @@ def test_without_a_record_the_own_split_is_measured_again(run, own, tmp_path, mo
         monkeypatch.setattr(processes, "same_text", lambda text: of_first.get(text, text))
         by_first = evaluated(run, f"--data={tmp_path / 'half.npz'}", "--name=elsewhere")
     finally:
-        (tmp_path / "log").rename(run / "log")
+        (tmp_path / "log.jsonl").rename(run / "log.jsonl")
     assert record["own"]["source"] == "measured now"
     assert record["own"]["metrics"] == pytest.approx(own, rel=1e-6)
     assert by_first["own"]["source"] == "recorded by the run"

@@ -86,7 +86,7 @@ def test_a_resnet50_step_is_compiled_once(tmp_path, compile_cache, monkeypatch):
     finally:
         monitoring.unregister_event_duration_listener(note)
     assert compiled_late == []
-    events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
+    events = read_events(run_dir / "log.jsonl")
     programs = [event["program"] for event in events if event["event"] == "compiled"]
     assert programs.count("train") == programs.count("evaluate") == 1
     made = json.loads((run_dir / "experiment.json").read_text())["experiment"]["model"]

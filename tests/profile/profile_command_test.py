@@ -94,7 +94,7 @@ def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
 def test_the_profile_s_own_steps_are_none_of_the_run_s(profiled_run):
     run_dir, result = profiled_run
     (host,) = result["hosts"]
-    events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
+    events = read_events(run_dir / "log.jsonl")
     waited = [e for e in events if e["event"] == "train"][-1]["input_wait_seconds"]
     stepping = host["step_seconds"]["mean"] * result["steps"]
     assert host["input_wait_fraction"] == pytest.approx(waited / stepping, rel=1e-3)
