@@ -18,7 +18,7 @@ from dawnjax.capture import run_profile
 from dawnjax.capture.traced_steps import Hooks
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpoints.location import refuse_unwritable
-from dawnjax.checkpoints.manifest import SavePoint
+from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
@@ -96,8 +96,6 @@ class Attempt:
                 self._checkpoint_directory,
                 keep=options.checkpoint.keep,
                 warn=self.journal.warn,
-                # A checkpoint must never be newer on disk than the log that explains it.
-                before_manifest=log.sync,
             )
             self.profile = run_profile.RunProfile(
                 options.profile,
@@ -105,6 +103,7 @@ class Attempt:
                 self.journal.warn,
             )
             self._last_save = time.perf_counter()
+            self._is_save_put_off = False
             # Only now: an error above closes all that was opened; from here `__exit__` does.
             self._opened = opened.pop_all()
 
@@ -139,12 +138,12 @@ class Attempt:
         """Wish of process 0, on all processes; waits for all."""
         return bool(self._told_by_first(wish))
 
-    def restore(self, like: Any) -> Restored | None:
-        """Restore the newest checkpoint that verifies, with the run's past if the log lost it.
+    def restore(self, recipe: Recipe, like: TrainState) -> Restored | None:
+        """Restore the newest checkpoint that can be, with the run's past if the log lost it.
 
         Without one it returns None: the time of earlier attempts counts, their steps do not.
         """
-        restored = self.checkpoints.restore_newest(like)
+        restored = initial_parameters.restore_newest(self.checkpoints, recipe, like, self.get_on)
         if restored is None:
             if self._is_first and self.journal.clock_runs:
                 self.journal.warn(
@@ -185,7 +184,7 @@ class Attempt:
         return f"{gap} after the earlier attempt's last record"
 
     def take_initial(self, recipe: Recipe, state: TrainState) -> TrainState:
-        state, taken = initial_parameters.take(recipe, state, self.journal.warn)
+        state, taken = initial_parameters.take(recipe, state, self.get_on)
         source = recipe.experiment.initial_state
         self._run.log.append(
             "initialized_from",
@@ -209,22 +208,39 @@ class Attempt:
         return self._told_by_first(self.journal.step_that_reached())
 
     def save_due(self) -> bool:
-        """True if `checkpoint.every_seconds` have passed on this process since its last save."""
-        every = self._options.checkpoint.every_seconds
-        return every > 0 and time.perf_counter() - self._last_save > every
+        """True if `checkpoint.every_seconds` have passed on this process since its last save.
 
-    def save(self, step: int, state: TrainState, calls: int) -> None:
+        While that one is still being written the next is put off, or the loop would wait for it.
+        """
+        every = self._options.checkpoint.every_seconds
+        if every <= 0 or time.perf_counter() - self._last_save <= every:
+            return False
+        if not self.checkpoints.is_saving:
+            return True
+        if not self._is_save_put_off:
+            self._is_save_put_off = True
+            self.journal.warn(
+                f"a save takes longer than checkpoint.every_seconds={every:g}: the next one waits "
+                "until it is written"
+            )
+        return False
+
+    def save(self, recipe: Recipe, step: int, state: TrainState, calls: int) -> None:
         """Begin an asynchronous save of the state, with the log so far.
 
         `calls` are those since the step that made examples.
         """
         self._last_save = time.perf_counter()
-        if self.checkpoints.holds(step, calls):
+        point = SavePoint(step, calls)
+        if self.checkpoints.holds(point):
             return
         log, record = self._run.log, self._run.record
-        log.append("checkpoint", **_fields(SavePoint(step, calls)))
+        log.append("checkpoint", **_fields(point))
         metadata = {n: record[n] for n in ("identity", "seed", "settings") if n in record}
-        self.checkpoints.save(step, state, {**metadata, "events": list(log.events)}, calls)
+        if initial_parameters.left_out(recipe):
+            metadata["base"] = recipe.experiment.initial_state
+        saved = initial_parameters.saved_part(recipe, state)
+        self.checkpoints.save(point, saved, {**metadata, "events": list(log.events)}, "")
 
     def host_used(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:
         """Wait for the last save, and sum up what the run used of this host."""

@@ -127,7 +127,7 @@ class Generations:
             # At a step itself the loop has asked already.
             if calls and attempt.agree(attempt.save_due()):
                 attempt.phases.enter("checkpoint")
-                attempt.save(stepper.step, stepper.state, calls)
+                attempt.save(stepper.recipe, stepper.step, stepper.state, calls)
             attempt.phases.enter(cast(Phase, phase))
             attempt.watchdog.calls += 1  # before the call, as of a step
             stepper.state = self.advance(stepper.state, stepper.root_key)

@@ -1,12 +1,9 @@
 """Result of a run: computed from its log, written, and shown again once the run has ended."""
 
-from pathlib import Path
-
 import jax
 
 from dawnjax import records
-from dawnjax.checkpoints.bucket import folder_at, is_bucket
-from dawnjax.checkpoints.manifest import newest_metadata
+from dawnjax.checkpoints.saved import newest_saved
 from dawnjax.errors import RunError
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
@@ -51,9 +48,10 @@ def _recover_lost_lines(run: OpenRun) -> None:
     if not any(event["event"] == past.LOST for event in run.log.events):
         return
     directory = run.request.options.checkpoint.directory or str(run.directory.checkpoints)
-    metadata = newest_metadata(folder_at(directory) if is_bucket(directory) else Path(directory))
-    if metadata is None or any(metadata[n] != run.record[n] for n in ("identity", "seed")):
+    saved = newest_saved(directory)
+    if saved is None or any(saved[0][n] != run.record[n] for n in ("identity", "seed")):
         return
+    metadata = saved[0]
     if past.lacks_some_of(metadata["events"], run.log.events):
         step = max((event.get("step", 0) for event in metadata["events"]), default=0)
         run.log.append(past.RECOVERED, durable=True, step=step, past=metadata["events"])

@@ -95,7 +95,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         attempt.agree(False)
     with phases.phase("restore"):
         # State has the same shapes in every stage, so those of the first do.
-        restored = attempt.restore(state_shapes(recipes[0]))
+        restored = attempt.restore(recipes[0], state_shapes(recipes[0]))
     attempt.start_clock()
 
     # From here on everything counts: reading and uploading data, initialization that looks at it.
@@ -136,7 +136,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
     if status != "diverged":
         phases.enter("checkpoint")
-        attempt.save(step, stepper.state, generations.calls_since(step))
+        attempt.save(stepper.recipe, step, stepper.state, generations.calls_since(step))
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         attempt.keep_result(status, step)
@@ -223,7 +223,7 @@ def _steps_to_target(
         every = options.checkpoint.every_steps
         if attempt.agree(attempt.save_due()) or (every and step % every == 0):
             phases.enter("checkpoint")
-            attempt.save(step, stepper.state, generations.calls_since(step))
+            attempt.save(stepper.recipe, step, stepper.state, generations.calls_since(step))
     return status
 
 
