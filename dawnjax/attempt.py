@@ -168,7 +168,7 @@ class Attempt:
         return f"{gap} after the earlier attempt's last record"
 
     def take_initial(self, recipe: Recipe, state: TrainState) -> TrainState:
-        state, taken = initial_parameters.take(recipe, state, self.journal.warn)
+        state, taken = initial_parameters.take(recipe, state, self.get_on)
         source = recipe.experiment.initial_state
         self._run.log.append(
             "initialized_from",
@@ -212,7 +212,22 @@ class Attempt:
             every = max(every, (self.checkpoints.last_save_seconds or 0.0) / SAVE_FRACTION)
             self.save_at = time.perf_counter() + every
 
-    def save(self, step: int, state: TrainState, calls: int) -> None:
+        While that one is still being written the next is put off, or the loop would wait for it.
+        """
+        every = self._options.checkpoint.every_seconds
+        if every <= 0 or time.perf_counter() - self._last_save <= every:
+            return False
+        if not self.checkpoints.is_saving:
+            return True
+        if not self._is_save_put_off:
+            self._is_save_put_off = True
+            self.journal.warn(
+                f"a save takes longer than checkpoint.every_seconds={every:g}: the next one waits "
+                "until it is written"
+            )
+        return False
+
+    def save(self, recipe: Recipe, step: int, state: TrainState, calls: int) -> None:
         """Begin an asynchronous save of the state, with the log so far.
 
         `calls` are those since the step that made examples.

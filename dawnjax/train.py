@@ -94,7 +94,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         attempt.meet()
     with phases.phase("restore"):
         # State has the same shapes in every stage, so those of the first do.
-        restored = attempt.restore(state_shapes(recipes[0]))
+        restored = attempt.restore(recipes[0], state_shapes(recipes[0]))
     attempt.start_clock()
 
     # From here on everything counts: reading and uploading data, initialization that looks at it.
@@ -142,7 +142,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
     if status != "diverged":
         phases.enter("checkpoint")
-        attempt.save(step, stepper.state, generations.calls_since(step))
+        attempt.save(stepper.recipe, step, stepper.state, generations.calls_since(step))
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         attempt.keep_result(status, step)

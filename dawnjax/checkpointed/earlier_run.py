@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,19 @@ def _compare_texts(
         )
 
 
-def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tuple[Any, Any]:
-    """The newest checkpoint that verifies, on other devices than the run's if need be.
+def restore(
+    run: EarlierRun,
+    mesh: Any,
+    options: RunOptions,
+    command: str,
+    progress: Callable[[], object] = lambda: None,
+) -> tuple[Any, Any]:
+    """The newest checkpoint that can be restored, on other devices than the run's if need be.
 
     Returns the `Recipe` of the stage in which that step was evaluated, and the `Restored`.
     """
     # Imported here: `--help` and a wrong path must not wait for JAX.
+    from dawnjax.checkpointed import initial_parameters
     from dawnjax.checkpoints.store import Checkpoints
     from dawnjax.programs import state_shapes
     from dawnjax.runs.stages import span_of_last
@@ -163,7 +170,9 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     # The compiler here may not know the XLA options of the run's own.
     experiment = dataclasses.replace(run.experiment, xla_options=())
     recipe = make_recipe(experiment, run.spec, mesh)
-    restored = checkpoints.restore_newest(state_shapes(recipe))
+    restored = initial_parameters.restore_newest(
+        checkpoints, recipe, state_shapes(recipe), progress
+    )
     checkpoints.close()
     restored = refuse_other_run(restored, run.directory, run.record, options.checkpoint.directory)
     span = span_of_last(run.experiment.spans(run.spec), restored.step)

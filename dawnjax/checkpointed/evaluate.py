@@ -41,8 +41,10 @@ def evaluate_run(
     `differences` are fields of the task that only an evaluation reads and that differ from the
     run's.
     """
-    session, _ = joined(run.experiment, run.spec, options)
-    recipe, restored = restore(run, session.mesh, options, "evaluate")
+    session, watchdog = joined(run.experiment, run.spec, options)
+    recipe, restored = restore(
+        run, session.mesh, options, "evaluate", lambda: watchdog.report("restore", 0)
+    )
     if other is not None:
         _compare(run, other, options, differences, recipe, restored)
         return

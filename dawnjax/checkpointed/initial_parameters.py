@@ -1,14 +1,18 @@
 """Parameters that a run takes from another run's checkpoint, to be tuned further.
 
-`--initialize_from=RUN_DIR` names that run, the source, or its weights as `exported_weights` wrote
-them; `published_weights` reads files of other programs. Its content belongs to the experiment's
-identity: identity, seed, step and hash of the checkpoint. The optimizer's state and the steps begin
-anew. So does the head, the arrays that depend on the number of classes, where the classes differ. A
-model with `pretrained_parts`, such as a detector, takes those alone from another model.
+`--initialize_from=RUN_DIR` names that run, the source; `published_weights` reads files of
+safetensors. Its content belongs to the experiment's identity: of a run, its identity, seed, step
+and the names and sizes of the checkpoint's files, which Orbax draws anew for each save. The
+optimizer's state and the steps begin anew. So does the head, the arrays that depend on the number
+of classes, where the classes differ. A model with `pretrained_parts`, such as a detector, takes
+those alone from another model.
+
+What a model with `trained_parts` (adapters) takes is never trained. So a checkpoint leaves it out,
+and whoever restores one takes it from the source again.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,10 @@ import jax
 import jax.numpy as jnp
 
 from dawnjax import records
-from dawnjax.checkpointed.exported_weights import ExportedWeights, exported
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
 from dawnjax.checkpoints.arrays import by_path, signature
-from dawnjax.checkpoints.manifest import DamageError, point_of, points_of, read_manifest
+from dawnjax.checkpoints.location import folder_at
+from dawnjax.checkpoints.saved import Content, content_of, folders
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.experiment import Experiment
@@ -29,6 +33,8 @@ from dawnjax.machine.mesh import shardings_of
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.tasks.task import make_model
 from dawnjax.train_step import Recipe, TrainState
+
+Progress = Callable[[], object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,16 +74,8 @@ def resolved(request: Request) -> Request:
 
 def _source_of(path: Path) -> "Source | PublishedWeights":
     if is_published(path):
-        weights = PublishedWeights(path)
-        ours = exported(weights)
-        return weights if ours is None else _source_of_export(path, ours)
-    return Source(path, _source_record(path), _newest_manifest(path))
-
-
-def _source_of_export(path: Path, file: ExportedWeights) -> "Source":
-    told = file.description
-    record = {"experiment": dataclasses.asdict(told.experiment)}
-    return Source(path, record, {"step": told.step, "arrays": file.signatures}, file)
+        return PublishedWeights(path)
+    return Source(path, _source_record(path), *_newest_save(path))
 
 
 def _recorded(request: Request) -> str:
@@ -103,60 +101,92 @@ def _source_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _newest_manifest(path: Path) -> dict[str, Any]:
-    checkpoints = RunDirectory(path).checkpoints
-    point = max(points_of(checkpoints), default=None)
-    if point is None:
-        raise ConfigError(
-            f"--initialize_from={path}: the run has no checkpoint in {checkpoints}; copy one "
-            "there from where it saved"
-        )
-    try:
-        return read_manifest(checkpoints / point.folder, point)
-    except DamageError as error:
-        raise ConfigError(f"--initialize_from={path}: checkpoint {point.folder}: {error}") from None
+def _newest_save(path: Path) -> tuple[Content, dict[str, int]]:
+    """What a run's newest save holds, and the sizes of its files."""
+    directory = RunDirectory(path).checkpoints
+    for folder in folders(folder_at(str(directory))).values():
+        try:
+            content = content_of(folder)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"--initialize_from={path}: checkpoint {folder.name} is damaged: {error}"
+            ) from None
+        files = [file for file in Path(folder).rglob("*") if file.is_file()]
+        return content, {str(f.relative_to(folder)): f.stat().st_size for f in files}
+    raise ConfigError(
+        f"--initialize_from={path}: the run has no checkpoint in {directory}; copy one there from "
+        "where it saved"
+    )
 
 
 def refuse_other_model(request: Request, recipe: Recipe) -> None:
     """Refuse a source of another model before a run begins, from its checkpoint's description."""
     if request.experiment.initialize_from and not _recorded(request):
-        source = _unchanged(recipe.experiment)
-        if isinstance(source, PublishedWeights):
-            source.check(recipe)
-        else:
-            source.choose(recipe, source.manifest["arrays"])
+        _unchanged(recipe.experiment).choose(recipe)
 
 
 def take(
-    recipe: Recipe, state: TrainState, warn: Callable[[str], None]
+    recipe: Recipe, state: TrainState, progress: Progress = lambda: None
 ) -> tuple[TrainState, Taken]:
     """A fresh state with the source's parameters; CheckpointError if its checkpoint is another."""
     source = _unchanged(recipe.experiment)
-    if isinstance(source, PublishedWeights):
-        state, names, fresh = source.take(recipe, state)
-        return state, Taken(step=0, weights="raw", model="", taken=tuple(names), fresh=tuple(fresh))
-    chosen = source.choose(recipe, source.manifest["arrays"])
+    chosen = source.choose(recipe)
     both = {"params": state.params, "batch_stats": state.batch_stats}
-    shardings = shardings_of(recipe.mesh, both, recipe.named_axes)
-    places = {chosen[n]: sharding for n, sharding in by_path(shardings).items() if chosen[n]}
-    read = source.read(places, warn)
-
-    def pick(location: Any, fresh: jax.Array) -> jax.Array:
-        stored = chosen[jax.tree_util.keystr(location, simple=True, separator="/")]
-        return read.state[stored].astype(fresh.dtype) if stored else fresh
-
-    merged = jax.tree_util.tree_map_with_path(pick, both)
-    merged = jax.device_put(merged, shardings)
+    leaves = _placed(recipe, both)
+    arrays = by_path(both) | source.read(
+        recipe, {name: leaf for name, leaf in leaves.items() if chosen[name]}, progress
+    )
+    merged = jax.tree.unflatten(jax.tree.structure(both), [arrays[name] for name in leaves])
+    merged = jax.device_put(merged, shardings_of(recipe.mesh, both, recipe.named_axes))
     # A copy: a step takes over the memory of each array of the state.
     ema = jax.tree.map(jnp.copy, merged["params"]) if recipe.experiment.ema_decay else {}
     taken = Taken(
-        step=read.step,
+        step=source.step,
         weights=source.weights,
         model=source.model,
         taken=tuple(name for name, stored in chosen.items() if stored),
         fresh=tuple(name for name, stored in chosen.items() if not stored),
     )
     return dataclasses.replace(state, **merged, ema_params=ema), taken
+
+
+def left_out(recipe: Recipe) -> frozenset[str]:
+    """Paths of the frozen parameters that a checkpoint leaves out."""
+    experiment = recipe.experiment
+    if not experiment.initialize_from or not getattr(experiment.model, "trained_parts", ()):
+        return frozenset()
+    _, frozen = recipe.split_params(recipe.abstract_state.params)
+    return frozenset(by_path({"params": frozen}))
+
+
+def saved_part(recipe: Recipe, state: TrainState) -> dict[str, Any]:
+    """Arrays of a state that a checkpoint holds, by path."""
+    out = left_out(recipe)
+    return {name: array for name, array in by_path(state).items() if name not in out}
+
+
+def restore_newest(
+    checkpoints: Checkpoints, recipe: Recipe, like: TrainState, progress: Progress = lambda: None
+) -> Restored | None:
+    """Restore the newest checkpoint, and take from the source what it leaves out."""
+    restored = checkpoints.restore_newest(saved_part(recipe, like), progress)
+    if restored is None:
+        return None
+    arrays, out = restored.state, left_out(recipe)
+    if out:
+        wanted = {name: leaf for name, leaf in by_path(like).items() if name in out}
+        arrays |= _unchanged(recipe.experiment).read(recipe, wanted, progress)
+    leaves = [arrays[name] for name in by_path(like)]
+    state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    return dataclasses.replace(restored, state=state)
+
+
+def _placed(recipe: Recipe, tree: Any) -> dict[str, jax.ShapeDtypeStruct]:
+    shardings = by_path(shardings_of(recipe.mesh, tree, recipe.named_axes))
+    return {
+        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=shardings[name])
+        for name, leaf in by_path(tree).items()
+    }
 
 
 def _unchanged(experiment: Experiment) -> "Source | PublishedWeights":
@@ -171,21 +201,23 @@ def _unchanged(experiment: Experiment) -> "Source | PublishedWeights":
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Run whose parameters are taken: of its directory, or of an exported `file`."""
+    """Run whose parameters are taken: its record, and its newest save with the sizes of files."""
 
     path: Path
     record: dict[str, Any]
-    manifest: dict[str, Any]
-    file: ExportedWeights | None = None
+    content: Content
+    files: dict[str, int]
 
     @property
     def state(self) -> str:
         """Its content in words, equal for equal content alone."""
-        if self.file is not None:
-            return self.file.state
-        hashes = identity_of(self.manifest["files"])
         run_id, identity = self.record["run_id"], self.record["identity"]
-        return f"{run_id}, identity {identity}, {point_of(self.manifest)}, files {hashes}"
+        files = identity_of(self.files)
+        return f"{run_id}, identity {identity}, {self.content.point}, files {files}"
+
+    @property
+    def step(self) -> int:
+        return self.content.step
 
     @property
     def weights(self) -> str:
@@ -196,37 +228,41 @@ class Source:
         return str(self.record["experiment"].get("model", {}).get("tag", ""))
 
     def holds(self, name: str) -> bool:
-        prefix = "ema_params" if self.weights == "ema" and self.file is None else "params"
+        prefix = "ema_params" if self.weights == "ema" else "params"
         return name.startswith((f"{prefix}/", "batch_stats/"))
 
-    def read(self, places: dict[str, Any], warn: Callable[[str], None]) -> Restored:
-        """Arrays that have a sharding in `places`; CheckpointError where they do not verify."""
-        step = self.manifest["step"]
-        if self.file is not None:
-            arrays = {name: self.file.array(name, place) for name, place in places.items()}
-            return Restored(step, arrays, {})
-        checkpoints = Checkpoints(str(RunDirectory(self.path).checkpoints), keep=1, warn=warn)
-        read = checkpoints.read_newest(places.get)
+    def read(
+        self, recipe: Recipe, wanted: Mapping[str, jax.ShapeDtypeStruct], progress: Progress
+    ) -> dict[str, jax.Array]:
+        """Arrays of the run by their paths; CheckpointError where they cannot be read."""
+        chosen = self.choose(recipe)
+        places = {chosen[name]: leaf.sharding for name, leaf in wanted.items()}
+        warnings: list[str] = []
+        checkpoints = Checkpoints(
+            str(RunDirectory(self.path).checkpoints), keep=1, warn=warnings.append
+        )
+        read = checkpoints.read_newest(places.get, progress)
         checkpoints.close()
-        if read is None or read.point != point_of(self.manifest):
-            raise CheckpointError(f"{self.path}: its newest checkpoint does not verify")
-        return read
+        if read is None or read.point != self.content.point or warnings:
+            raise CheckpointError("; ".join(warnings) or f"{self.path}: its checkpoint changed")
+        return {name: read.state[chosen[name]].astype(leaf.dtype) for name, leaf in wanted.items()}
 
-    def choose(self, recipe: Recipe, signatures: dict[str, str]) -> dict[str, str]:
+    def choose(self, recipe: Recipe) -> dict[str, str]:
         """By array of the run, the name of the array that it takes; empty where it is made anew."""
+        signatures = self.content.arrays
         stored = {
             name.replace("ema_params/", "params/", 1): name
             for name in signatures
             if self.holds(name)
         }
-        head = _head(recipe)
         model, theirs = recipe.experiment.model, self.record["experiment"].get("model", {})
         is_other = theirs.get("tag") != model.TAG
         parts = getattr(model, "pretrained_parts", ()) if is_other else ()
+        # Adapters stand beside the parameters of a source that had none, and it gives all others.
+        adapters = getattr(model, "trained_parts", ())
+        head = set() if adapters else _head(recipe)
         is_fresh = head if _has_other_classes(recipe.experiment, self.record) else set()
         state = recipe.abstract_state
-        # Adapters stand beside the parameters of a source that had none.
-        adapters = getattr(model, "trained_parts", ())
         new = tuple(f"params/{part}/" for part in adapters)
         chosen = {}
         both = {"params": state.params, "batch_stats": state.batch_stats}

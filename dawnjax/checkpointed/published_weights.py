@@ -15,7 +15,7 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ import numpy as np
 from dawnjax import records
 from dawnjax.checkpoints.arrays import by_path
 from dawnjax.errors import ConfigError
-from dawnjax.machine.mesh import shardings_of
 from dawnjax.models.published_llama import Published
-from dawnjax.train_step import Recipe, TrainState
+from dawnjax.train_step import Recipe
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 DTYPES = ("F32", "F16", "BF16")
@@ -112,6 +111,27 @@ class PublishedWeights:
                 raise self.fault(f"{file.name}: {_words(error)}") from None
         return f"published weights, sha256 {digest.hexdigest()[:16]}"
 
+    @property
+    def step(self) -> int:
+        return 0
+
+    @property
+    def weights(self) -> str:
+        return "raw"
+
+    @property
+    def model(self) -> str:
+        return ""
+
+    def choose(self, recipe: Recipe) -> dict[str, str]:
+        """By array of the run, whether it is taken: its own path, or empty."""
+        self.check(recipe)
+        places, state = _places(recipe), recipe.abstract_state
+        both = {"params": state.params, "batch_stats": state.batch_stats}
+        return {
+            name: name if name.removeprefix("params/") in places else "" for name in by_path(both)
+        }
+
     def check(self, recipe: Recipe) -> None:
         """Refuse missing and other tensors, those of another shape, and quantized ones."""
         places = _places(recipe)
@@ -151,41 +171,35 @@ class PublishedWeights:
                 rows.append(reader.get_slice(each)[:COMPARED_ROWS])
         return bool(np.array_equal(*rows))
 
-    def take(self, recipe: Recipe, state: TrainState) -> tuple[TrainState, list[str], list[str]]:
-        """State with the parameters read, their names, and the names of those that stay fresh."""
-        places, params = _places(recipe), state.params
-        shardings = shardings_of(recipe.mesh, params, recipe.named_axes)
-        taken: list[str] = []
-        fresh: list[str] = []
-
-        def pick(location: Any, old: jax.Array, sharding: Any) -> jax.Array:
-            path = jax.tree_util.keystr(location, simple=True, separator="/")
-            if path not in places:
-                fresh.append(f"params/{path}")
-                return old
-            taken.append(f"params/{path}")
-            return self.array(places[path], old.shape, sharding, old.dtype)
-
-        read = jax.tree_util.tree_map_with_path(pick, params, shardings)
-        ema = jax.tree.map(lambda leaf: leaf.copy(), read) if recipe.experiment.ema_decay else {}
-        return dataclasses.replace(state, params=read, ema_params=ema), taken, fresh
+    def read(
+        self,
+        recipe: Recipe,
+        wanted: Mapping[str, jax.ShapeDtypeStruct],
+        progress: Callable[[], object],
+    ) -> dict[str, jax.Array]:
+        """Arrays of the run by their paths."""
+        places, read = _places(recipe), {}
+        for name, leaf in wanted.items():
+            place = places[name.removeprefix("params/")]
+            read[name] = self.array(place, leaf.shape, leaf.sharding, leaf.dtype)
+            progress()
+        return read
 
     def array(
-        self, place: Published, shape: tuple[int, ...], sharding: Any, dtype: Any = None
+        self, place: Published, shape: tuple[int, ...], sharding: Any, dtype: Any
     ) -> jax.Array:
         """One of our arrays on the devices of a sharding, each of which reads its part alone."""
 
         def part(index: Any) -> np.ndarray:
             spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
-            read = self.read(place, place.names, spans)
-            return read if dtype is None else read.astype(dtype)
+            return self._part(place, place.names, spans).astype(dtype)
 
         return jax.make_array_from_callback(shape, sharding, part)
 
-    def read(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
+    def _part(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
         """Part of one of our arrays; `names` are the tensors of its leading axes."""
         if isinstance(names, tuple):
-            return np.stack([self.read(place, names[n], spans[1:]) for n in spans[0]])
+            return np.stack([self._part(place, names[n], spans[1:]) for n in spans[0]])
         index = [slice(span.start, span.stop) for span in spans]
         if place.is_transposed:
             index[-2:] = index[:-3:-1]

@@ -1,15 +1,12 @@
 """The arrays of a state as a checkpoint names and describes them: path, dtype and shape."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from dawnjax.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from etils import epath
 
 
 def by_path(tree: Any) -> dict[str, Any]:
@@ -25,7 +22,7 @@ def by_path(tree: Any) -> dict[str, Any]:
 
 
 def with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
-    """Arrays for Orbax, which refuses those without elements; the manifest describes these."""
+    """Arrays for Orbax, which refuses those without elements; the metadata describe these."""
     return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
 
 
@@ -46,11 +43,12 @@ def from_signature(text: str, sharding: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype), sharding=sharding)
 
 
-def check_same_structure(path: "epath.Path", saved: dict[str, str], wanted: dict[str, Any]) -> None:
+def check_same_structure(saved: dict[str, str], wanted: dict[str, Any]) -> None:
+    """Refuse other arrays than those wanted: Orbax would make up or cast them."""
     asked = {name: signature(leaf) for name, leaf in wanted.items()}
     for name in [*asked, *saved]:
         if asked.get(name) != saved.get(name):
             raise CheckpointError(
-                f"checkpoint {path} is of another model or optimizer: {name} is "
+                f"the checkpoint is of another model or optimizer: {name} is "
                 f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
             )

@@ -1,28 +1,29 @@
-"""Checkpoints that are either whole or not used.
+"""Checkpoints of a run: saved beside the steps by Orbax, and restored as they were saved.
 
-A checkpoint is the folder `<directory>/<step>/`, or `<step>-<calls>/` where calls after that step
-made examples: the arrays as Orbax writes them, and `manifest.json`, written last. Orbax alone
-restores past some missing files and takes the target's dtype for the data's; here what is restored
-is what was saved, bit for bit.
+`orbax.checkpoint.CheckpointManager` writes, commits, keeps and deletes; `saved` says what lies
+where. Orbax alone restores past some missing files and takes the target's dtype for the data's, so
+names, dtypes and shapes are compared with those saved.
 
-Several processes share one directory (a network file system or `gs://`). Process 0 alone hashes,
-verifies and deletes, and tells the others what it chose.
+Several processes share one directory (a network file system or `gs://`). Each writes and reads the
+parts of its own devices; none reads back what another wrote.
 """
 
 import contextlib
 import dataclasses
+import functools
 import json
-import os
-import re
+import logging
+import math
+import sys
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
+from absl import logging as absl_logging
 
-from dawnjax import records
-from dawnjax.checkpoints.agreement import Assent, RefusedError, from_process_zero
 from dawnjax.checkpoints.arrays import (
     by_path,
     check_same_structure,
@@ -31,31 +32,26 @@ from dawnjax.checkpoints.arrays import (
     signature,
     with_elements,
 )
-from dawnjax.checkpoints.bucket import folder_at, is_bucket
-from dawnjax.checkpoints.checkpointer import open_checkpointer
-from dawnjax.checkpoints.location import check_reachable, check_shared, try_to_write
-from dawnjax.checkpoints.manifest import (
-    MANIFEST,
-    MANIFEST_VERSION,
-    DamageError,
+from dawnjax.checkpoints.location import check_shared, folder_at, one_line, try_to_write
+from dawnjax.checkpoints.saved import (
+    LOG,
+    METADATA,
+    PREFIX,
+    VERSION,
+    Content,
     SavePoint,
-    UnfinishedError,
-    delete,
-    fingerprints,
-    one_line,
-    point_of,
-    points_of,
-    verified_manifest,
-    write_manifest,
+    content_of,
+    folders,
 )
+from dawnjax.cluster import processes
 from dawnjax.errors import CheckpointError
 
 if TYPE_CHECKING:
     # With Orbax it takes 0.15 to 0.3 s to import; who opens no checkpoints does not pay that.
     from etils import epath
 
-_UNFINISHED = re.compile(r"\d+(-\d+)?\.orbax-checkpoint-tmp.*")
-"""Folders of saves that Orbax has not committed."""
+CHUNK_BYTES = 2**30
+"""Of a restore, for each process: progress is reported after each chunk."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,132 +69,116 @@ class Restored:
 
 
 class Checkpoints:
-    """Saves and restores a directory's checkpoints; all processes call it in the same order."""
+    """Saves and restores a directory's checkpoints; all processes call it in the same order.
 
-    def __init__(
-        self,
-        directory: str,
-        *,
-        keep: int,
-        warn: Callable[[str], None],
-        before_manifest: Callable[[], None] = lambda: None,
-    ):
+    Attributes:
+      last_save_seconds: Duration of the last save that ended well, from `save` to its commit; 0
+        before one has.
+    """
+
+    def __init__(self, directory: str, *, keep: int, warn: Callable[[str], None]):
         """Open a directory of checkpoints; a single process writes nothing until it saves.
 
         Args:
           directory: A local path or a `gs://` one; made at the first save.
           keep: Checkpoints to keep, 1 or more. 2 or more let a damaged one be stepped over.
           warn: Called on the caller's thread with one line for each failure that the run survives.
-          before_manifest: Called on the writing thread before a save becomes a checkpoint, for what
-            must be on disk by then.
 
         Raises:
-          CheckpointError: Several processes do not share the directory, or a bucket cannot be
-            reached.
+          CheckpointError: Several processes do not share the directory.
         """
-        if keep < 1:
-            raise ValueError(f"keep={keep}: keep 1 checkpoint or more")
-        self._remote = is_bucket(directory)
         self._directory = folder_at(directory)
         self._keep = keep
         self._warn = warn
-        self._before_manifest = before_manifest
-        self._assent = Assent()
-        self._thread: threading.Thread | None = None
-        self._failures: list[
-            str
-        ] = []  # Found on the thread that finishes a save; wait() warns of them.
-        # Points that were saved or restored here, and that were seen to be damaged; every process
-        # knows the same.
-        self._whole: set[SavePoint] = set()
-        self._damaged: set[SavePoint] = set()
-        self._reads_back = False  # whether Orbax was seen to find the arrays of a save
-        self._failed_saves: list[SavePoint] = []
-        if self._remote:
-            check_reachable(self._directory)
-        elif jax.process_count() > 1:
+        self._manager: Any = None  # Orbax's; made at the first save
+        self._number = 0  # of the last save that was tried; process 0 alone counts
+        self._writing: tuple[SavePoint, threading.Thread] | None = None
+        self._error: Exception | None = None  # of the save that was written last
+        self._held: set[SavePoint] = set()  # saved or restored here
+        self._failed: list[SavePoint] = []
+        self.last_save_seconds = 0.0
+        _mute_orbax()
+        if jax.process_count() > 1:
             check_shared(self._directory)
-        self._checkpointer = open_checkpointer(self._meet)
 
-    def save(self, step: int, state: Any, metadata: dict[str, Any], calls: int = 0) -> None:
-        """Start to save a state, after the save before it has ended; what is saved already is not
-        saved again.
+    def save(self, point: SavePoint, state: Any, metadata: dict[str, Any], log: str) -> None:
+        """Start to save a state; what is saved already is not saved again.
 
-        Returns once the arrays are on the host, so donating them is safe. Writing, hashing and the
-        deletion of old checkpoints happen on another thread. A save that fails, such as on a full
-        disk, is a warning of a later call; its remains are deleted.
+        Returns once the arrays are on the host, so donating them is safe. It waits for the save
+        before it, if that is still being written: ask `is_saving` first. A save that fails, such
+        as on a full disk, is a warning of a later call.
 
         Args:
-          step: 0 or more.
           state: A tree of `jax.Array`, without PRNG key arrays.
           metadata: JSON values; they are read back equal.
-          calls: Calls since that step that made examples.
+          log: Text of the run's log so far.
 
-        Raises:
-          TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
+        Of `metadata` and `log`, those of process 0 are saved.
         """
         import orbax.checkpoint as ocp
 
-        if step < 0:
-            raise ValueError(f"step={step}: steps are counted from 0")
         arrays = by_path(state)
-        for name, array in arrays.items():
-            if not isinstance(array, jax.Array) or jax.dtypes.issubdtype(
-                array.dtype, jax.dtypes.extended
-            ):
-                raise TypeError(f"{name} is a {type(array).__name__}, not a plain array")
-        point = SavePoint(step, calls)
-        content = {
-            "manifest_version": MANIFEST_VERSION,
-            "step": step,
-            **({"calls": calls} if calls else {}),
-            "metadata": metadata,
-            "arrays": {name: signature(array) for name, array in arrays.items()},
-        }
-        # A copy, because the caller may change its metadata afterwards.
-        content = records.load_json(json.dumps(content))
-
+        signatures = {name: signature(array) for name, array in arrays.items()}
+        content = Content(version=VERSION, **point._asdict(), metadata=metadata, arrays=signatures)
+        # As text and back: a copy, because the caller may change its metadata afterwards.
+        plain = json.loads(json.dumps(dataclasses.asdict(content)))
         self.wait()
-        if point in self._whole:
-            return
-        self._assent = Assent()
-        obstacle = from_process_zero(lambda: self._clear_way(point))
+        number, obstacle = processes.from_first(lambda: self._clear_way(point))
         if obstacle:
-            # Orbax is not asked: its threads would wait 5 minutes for a folder that never comes,
-            # and keep the other processes from going on, and the program from ending.
+            # Orbax is not asked: its threads would wait for a folder that never comes.
             self._note_failure(point, obstacle)
+        if not number:
             return
+        started = time.monotonic()
+        if self._manager is None:
+            self._manager = _open_manager(self._directory, self._keep)
         try:
-            args = ocp.args.PyTreeSave(with_elements(arrays))
-            self._checkpointer.save(self._directory / point.folder, args=args)
+            args = ocp.args.Composite(
+                state=ocp.args.PyTreeSave(with_elements(arrays)),
+                metadata=ocp.args.JsonSave(plain),
+                log=ocp.args.JsonSave(log),
+            )
+            self._manager.save(number, args=args, force=True)
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
-            self._save_failed(point, error)
-            return
-        self._thread = threading.Thread(
-            target=self._finish, args=(point, content), name=f"checkpoint-{point.folder}"
-        )
-        self._thread.start()
+            self._error = error
+        thread = threading.Thread(target=self._finish, args=(started,), name="checkpoint")
+        self._writing = (point, thread)
+        thread.start()
 
-    def holds(self, step: int, calls: int = 0) -> bool:
+    @property
+    def is_saving(self) -> bool:
+        """True while a save is being written, which another would wait for; may differ by host."""
+        return self._writing is not None and self._writing[1].is_alive()
+
+    def holds(self, point: SavePoint) -> bool:
         """True if a state was saved or restored here; waits for a save that is under way."""
         self.wait()
-        return SavePoint(step, calls) in self._whole
+        return point in self._held
 
     def wait(self) -> None:
-        """Wait until the last save is on disk, manifest and all, or has failed; then warn."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        while self._failures:
-            self._warn(self._failures.pop(0))
+        """Wait until the last save is committed or has failed; then warn."""
+        if self._writing is None:
+            return
+        point, thread = self._writing
+        thread.join()
+        error, self._writing, self._error = self._error, None, None
+        if error is None:
+            self._held.add(point)
+            return
+        self._note_failure(point, one_line(error))
+        # A new one at the next save, in which nothing of the failure stays behind.
+        manager, self._manager = self._manager, None
+        for end in (manager.wait_until_finished, manager.close):
+            with contextlib.suppress(Exception):  # It raises the same again.
+                end()
 
     def shortfall(self) -> str:
         """One line about saves that failed since the last good one, once none is under way."""
         self.wait()
-        newest = max(self._whole, default=SavePoint(-1))
-        if max(self._failed_saves, default=SavePoint(-1)) <= newest:
+        newest = max(self._held, default=SavePoint(-1))
+        if max(self._failed, default=SavePoint(-1)) <= newest:
             return ""
-        count = len(self._failed_saves)
+        count = len(self._failed)
         failed = f"{count} saves of a checkpoint failed" if count > 1 else "a save failed"
         if newest.step < 0:
             return (
@@ -207,239 +187,211 @@ class Checkpoints:
             )
         return f"{failed}, and with it the newest state: the newest checkpoint is of {newest}"
 
-    def restore_newest(self, like: Any) -> Restored | None:
-        """Restore the newest checkpoint that verifies; warn of each damaged one that is skipped.
+    def restore_newest(
+        self, like: Any, progress: Callable[[], object] = lambda: None
+    ) -> Restored | None:
+        """Restore the newest checkpoint that can be; warn of each that is stepped over.
 
         The devices and the mesh may differ from those that saved.
 
         Args:
           like: A tree of `jax.ShapeDtypeStruct` with shardings: what to restore.
+          progress: Called after each part, on all processes alike.
 
         Returns:
-          The checkpoint; None where there is none but saves that were cut off before their
-          manifest.
+          The checkpoint; None where there is none.
 
         Raises:
-          CheckpointError: There are checkpoints and none verifies: a person must decide to start
-            anew, as that overwrites them. Or the newest holds another model, or the directory
-            cannot be read.
+          CheckpointError: There are checkpoints and none can be restored: a person must decide to
+            start anew. Or the newest holds another model, or the directory cannot be read.
         """
         wanted = by_path(like)
-        for name, leaf in wanted.items():
-            if getattr(leaf, "sharding", None) is None:
-                raise TypeError(f"{name}: what to restore has no sharding")
-        content = self._newest_whole()
-        if content is None:
+
+        def choose(content: Content) -> dict[str, Any]:
+            check_same_structure(content.arrays, wanted)
+            return wanted
+
+        found = self._newest(choose, progress)
+        if found is None:
             return None
-        check_same_structure(self._directory / point_of(content).folder, content["arrays"], wanted)
-        arrays = self._arrays_of(content, wanted)
-        leaves = [arrays[name] for name in wanted]
-        state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-        return _restored(content, state)
+        leaves = [found.state[name] for name in wanted]
+        return dataclasses.replace(
+            found, state=jax.tree.unflatten(jax.tree.structure(like), leaves)
+        )
 
-    def _newest_whole(self) -> dict[str, Any] | None:
-        self.wait()
-        content, skipped = from_process_zero(self._find_newest)
-        for place, reason in skipped:
-            point = SavePoint(*place)  # a list, from another process
-            self._warn(f"checkpoint {self._directory / point.folder} is not used: {reason}")
-            self._whole.discard(point)
-            self._damaged.add(point)
-        return content
-
-    def _arrays_of(self, content: dict[str, Any], wanted: dict[str, Any]) -> dict[str, jax.Array]:
-        point = point_of(content)
-        path = self._directory / point.folder
-        try:
-            arrays = self._read(path, wanted)
-        except Exception as error:
-            raise CheckpointError(
-                f"checkpoint {path} verifies but Orbax cannot read it: {one_line(error)}"
-            ) from error
-        self._whole.add(point)
-        return arrays
-
-    def read_newest(self, place_of: Callable[[str], Any]) -> Restored | None:
+    def read_newest(
+        self, place_of: Callable[[str], Any], progress: Callable[[], object] = lambda: None
+    ) -> Restored | None:
         """Read the arrays for whose path, such as `params/0/bias`, there is a sharding.
 
-        Otherwise as `restore_newest`.
+        Otherwise as `restore_newest`, with the arrays by their paths.
         """
-        content = self._newest_whole()
-        if content is None:
-            return None
-        wanted = {
-            name: from_signature(text, place)
-            for name, text in content["arrays"].items()
-            if (place := place_of(name)) is not None
-        }
-        return _restored(content, self._arrays_of(content, wanted))
+
+        def choose(content: Content) -> dict[str, Any]:
+            places = {name: place_of(name) for name in content.arrays}
+            return {
+                name: from_signature(content.arrays[name], place)
+                for name, place in places.items()
+                if place is not None
+            }
+
+        return self._newest(choose, progress)
 
     def close(self) -> None:
         """Wait for the last save and end Orbax's threads."""
         self.wait()
-        self._checkpointer.close()
+        if self._manager is not None:
+            self._manager.close()
+            self._manager = None
 
-    def _meet(self, *, key: str, timeout_ms: int) -> None:
-        self._assent.give()
+    def _newest(
+        self, choose: Callable[[Content], dict[str, Any]], progress: Callable[[], object]
+    ) -> Restored | None:
+        self.wait()
+        skipped: list[str] = []
+        for number in processes.from_first(self._numbers):
+            folder = self._directory / f"{PREFIX}_{number}"
+            restored, fault = None, ""
+            try:
+                content = content_of(folder)
+                arrays = _read(folder / "state", choose(content), progress)
+                restored = Restored(content.step, arrays, content.metadata, content.calls)
+            except CheckpointError as error:
+                raise CheckpointError(f"{folder}: {error}") from None
+            except Exception as error:  # Orbax and the stores name no set of errors.
+                fault = one_line(error)
+            faults = [each for each in processes.gather(fault) if each]
+            if restored is not None and not faults:
+                for line in skipped:
+                    self._warn(f"checkpoint {line}; the one before it is used")
+                self._held.add(restored.point)
+                return restored
+            skipped.append(f"{folder} cannot be restored: {faults[0]}")
+        if skipped:
+            raise CheckpointError(
+                f"{'; '.join(skipped)}; bring back a copy of one, or, to train that run from the "
+                "beginning, delete that directory"
+            )
+        return None
 
-    def _clear_way(self, point: SavePoint) -> str:
-        """Clear a save's way of all but whole checkpoints; return why that failed, or nothing."""
+    def _numbers(self) -> list[int]:
         try:
-            if self._remote:
-                self._delete_leftovers(point)
-            else:
-                try_to_write(os.fspath(self._directory))
-                # Orbax then fails for the same reason, and says it.
-                with contextlib.suppress(OSError, RecursionError):
-                    self._delete_leftovers(point)
-        except Exception as error:  # Of whichever package asks the store.
-            return one_line(error)
-        return ""
-
-    def _delete_leftovers(self, point: SavePoint) -> None:
-        """Delete what a killed attempt left unfinished: no save is under way."""
-        path = self._directory / point.folder
-        self._delete_unfinished()
-        if path.exists() and (point in self._damaged or not (path / MANIFEST).exists()):
-            delete(path)
-
-    def _delete_unfinished(self) -> bool:
-        """Delete the folders that Orbax has not committed; True if there were any."""
-        if not self._directory.exists():  # A bucket has no folder without an object.
-            return False
-        unfinished = [p for p in self._directory.iterdir() if _UNFINISHED.fullmatch(p.name)]
-        for path in unfinished:
-            path.rmtree()
-        return bool(unfinished)
-
-    def _finish(self, point: SavePoint, content: dict[str, Any]) -> None:
-        path = self._directory / point.folder
-        try:
-            self._checkpointer.wait_until_finished()
-            # A manifest makes the folder a checkpoint: what must not be lost with it goes first.
-            self._before_manifest()
-            if jax.process_index() == 0:
-                self._read_back(path, content["arrays"])
-                whole = {**content, "files": fingerprints(path)}
-                write_manifest(path, whole, remote=self._remote)
-            self._assent.give()
-        except Exception as error:  # As in save().
-            self._save_failed(point, error)
-            return
-        self._whole.add(point)
-        self._damaged.discard(point)
-        self._delete_old()
-
-    def _read_back(self, path: "epath.Path", arrays: dict[str, str]) -> None:
-        """Look for the arrays of the first save as a restore would, before a run relies on it."""
-        if self._reads_back:
-            return
-        # Once a run: Orbax reads each array's description from its place, 0.04 s for 100 of them.
-        metadata = self._checkpointer.metadata(path).item_metadata
-        tree = {} if metadata is None else metadata.tree
-        for name, saved in arrays.items():
-            if "0" in saved.rstrip("]").partition("[")[2].split(","):
-                continue  # without elements, which Orbax is not given
-            seen = signature(tree[name]) if name in tree else "absent"
-            if seen != saved:
-                raise CheckpointError(
-                    f"it was written but cannot be read back: {name} is {seen} for Orbax and not "
-                    f"{saved}"
-                )
-        self._reads_back = True
-
-    def _save_failed(self, point: SavePoint, error: Exception) -> None:
-        # Or there is no answer within the time.
-        with contextlib.suppress(RefusedError, jax.errors.JaxRuntimeError):
-            self._assent.give(refusal=one_line(error))
-        self._note_failure(point, one_line(error))
-        # A new one, so that nothing of the failure stays behind in it.
-        with contextlib.suppress(Exception):  # It may raise the same again.
-            self._checkpointer.close()
-        self._checkpointer = open_checkpointer(self._meet)
-        if jax.process_index() == 0:
-            self._delete_remains(self._directory / point.folder)
-
-    def _note_failure(self, point: SavePoint, reason: str) -> None:
-        self._failed_saves.append(point)
-        self._failures.append(
-            f"checkpoint {self._directory / point.folder} could not be saved: {reason}; the "
-            "run goes on with the checkpoints that it has"
-        )
-
-    def _delete_remains(self, path: "epath.Path") -> None:
-        """Delete what a failed save left, until nothing comes back.
-
-        Orbax no longer knows of arrays still on their way to the disk, and they would mix with
-        another attempt at the same step. The next save deletes the rest.
-        """
-        deadline = time.monotonic() + 10.0
-        looks_clean = 0
-        # Four looks in a row: a late write can make the folder again after a look.
-        while looks_clean < 4 and time.monotonic() < deadline:
-            came_back = False
-            with contextlib.suppress(Exception):  # Of the disk, or of who asks the store.
-                came_back = self._delete_unfinished()
-                if path.exists() and not (path / MANIFEST).exists():
-                    delete(path)
-            looks_clean = 0 if came_back else looks_clean + 1
-            time.sleep(0.05)
-
-    def _delete_old(self) -> None:
-        """Delete all that is older than the `keep` newest checkpoints known to be whole."""
-        if len(self._whole) < self._keep:
-            return
-        # Only those known to be whole count: a damaged one must not push out a good one.
-        oldest = sorted(self._whole)[-self._keep]
-        self._whole = {point for point in self._whole if point >= oldest}
-        if jax.process_index() > 0:
-            return
-        try:
-            for point in points_of(self._directory):
-                if point < oldest:
-                    delete(self._directory / point.folder)
-        except Exception as error:  # Of the disk, or of who asks the store.
-            self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
-
-    def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[SavePoint, str]]]:
-        """Manifest of the newest checkpoint that verifies, or None; newer ones, each with its
-        damage.
-        """
-        skipped: list[tuple[SavePoint, str]] = []
-        only_unfinished = True
-        try:
-            for point in sorted(points_of(self._directory), reverse=True):
-                try:
-                    content = verified_manifest(self._directory / point.folder, point)
-                except DamageError as error:
-                    only_unfinished &= isinstance(error, UnfinishedError)
-                    skipped.append((point, str(error)))
-                    continue
-                del content["files"]  # The other processes have no use for them.
-                return content, skipped
+            return list(folders(self._directory))
         except Exception as error:  # Of the disk, or of who asks the store.
             raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
-        if only_unfinished:
-            return None, skipped
-        reasons = "; ".join(f"{point}: {reason}" for point, reason in skipped)
-        raise CheckpointError(
-            f"no checkpoint in {self._directory} verifies ({reasons}); bring back a copy of one, "
-            "or, to train that run from the beginning, delete that directory"
+
+    def _clear_way(self, point: SavePoint) -> tuple[int, str]:
+        """Number of the next save, or 0 and the reason if there is one against it."""
+        if point in self._held:
+            return 0, ""
+        try:
+            try_to_write(self._directory)
+            self._number = max([self._number, *folders(self._directory)]) + 1
+        except Exception as error:  # As in `_numbers`.
+            return 0, one_line(error)
+        return self._number, ""
+
+    def _finish(self, started: float) -> None:
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:  # As in `save`.
+            self._error = error
+        if self._error is None:
+            self.last_save_seconds = time.monotonic() - started
+
+    def _note_failure(self, point: SavePoint, reason: str) -> None:
+        self._failed.append(point)
+        self._warn(
+            f"the state of {point} could not be saved in {self._directory}: {reason}; the run goes "
+            "on with the checkpoints that it has"
         )
 
-    def _read(self, path: "epath.Path", wanted: dict[str, Any]) -> dict[str, jax.Array]:
-        import orbax.checkpoint as ocp
 
-        stored = with_elements(wanted)
-        restore_args = ocp.checkpoint_utils.construct_restore_args(stored)
-        # Whether all was saved that is wanted is known before: what else was saved stays there.
-        args = ocp.args.PyTreeRestore(item=stored, restore_args=restore_args, partial_restore=True)
-        read = self._checkpointer.restore(path, args=args)
-        return {
-            name: read[name] if name in stored else empty_array(wanted[name]) for name in wanted
-        }
+def _handler() -> Any:
+    import orbax.checkpoint as ocp
+
+    # Orbax's default splits replicated arrays among the replicas, which compiles a program for
+    # each shape and device at the first save: 15 s for 100 shapes on four devices.
+    arrays = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
+    return ocp.PyTreeCheckpointHandler(
+        type_handler_registry=ocp.type_handlers.create_type_handler_registry((jax.Array, arrays)),
+        multiprocessing_options=_processes(),
+    )
 
 
-def _restored(content: dict[str, Any], state: Any) -> Restored:
-    point = point_of(content)
-    return Restored(point.step, state, content["metadata"], point.calls)
+def _processes() -> Any:
+    import orbax.checkpoint as ocp
+
+    count = jax.process_count()
+    if count == 1:
+        return ocp.options.MultiprocessingOptions()
+    # Named, they meet at the coordination service instead of on their devices.
+    return ocp.options.MultiprocessingOptions(
+        active_processes=set(range(count)), barrier_sync_key_prefix="dawnjax"
+    )
+
+
+def _open_manager(directory: "epath.Path", keep: int) -> Any:
+    import orbax.checkpoint as ocp
+
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=keep,
+        step_prefix=PREFIX,
+        create=False,
+        save_root_metadata=False,
+        cleanup_tmp_directories=True,  # what a killed or failed save left
+        multiprocessing_options=_processes(),
+    )
+    registry = ocp.handlers.create_default_handler_registry(
+        state=_handler(),
+        metadata=ocp.JsonCheckpointHandler(METADATA),
+        log=ocp.JsonCheckpointHandler(LOG),
+    )
+    return ocp.CheckpointManager(directory, options=options, handler_registry=registry)
+
+
+def _read(
+    folder: "epath.Path", wanted: dict[str, Any], progress: Callable[[], object]
+) -> dict[str, jax.Array]:
+    """Arrays of a save, as Orbax's handler reads them: it waits for no other process."""
+    import orbax.checkpoint as ocp
+
+    handler = _handler()
+    read: dict[str, Any] = {}
+    for part in _chunks(with_elements(wanted)):
+        restore_args = ocp.checkpoint_utils.construct_restore_args(part)
+        # What else was saved stays there.
+        args = ocp.args.PyTreeRestore(item=part, restore_args=restore_args, partial_restore=True)
+        read |= handler.restore(folder, args=args)
+        progress()
+    return {name: read[name] if name in read else empty_array(wanted[name]) for name in wanted}
+
+
+def _chunks(wanted: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Parts of some bytes for each process, the same on all."""
+    part: dict[str, Any] = {}
+    size, most = 0, CHUNK_BYTES * jax.process_count()
+    for name, leaf in wanted.items():
+        size += math.prod(leaf.shape) * leaf.dtype.itemsize
+        part[name] = leaf
+        if size >= most:
+            yield part
+            part, size = {}, 0
+    if part:
+        yield part
+
+
+@functools.cache
+def _mute_orbax() -> None:
+    """Keep the terminal free of tracebacks after a failed save, whose error is raised anyway."""
+    absl_logging.get_absl_logger().addFilter(lambda record: "/orbax/" not in record.pathname)
+    logging.getLogger("asyncio").addFilter(lambda record: "orbax" not in record.getMessage())
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    show = sys.unraisablehook
+
+    def show_others(unraisable: Any) -> None:
+        # Writes that end after the save that they belong to has failed.
+        if str(unraisable.exc_value) != "Event loop is closed":
+            show(unraisable)
+
+    sys.unraisablehook = show_others

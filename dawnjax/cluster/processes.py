@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dawnjax import records
@@ -21,7 +21,7 @@ from dawnjax.cluster import launched, stop_signals
 from dawnjax.cluster.key_value_store import KeyValueStore, store_of_this_process
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.watchdog import Watchdog, first_line
-from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +121,23 @@ def gather(value: Any) -> list[Any]:
 def same_text(text: str) -> str:
     """The text of process 0 on all processes; all must call it alike."""
     return gather(text)[0]
+
+
+def from_first(make: Callable[[], Any]) -> Any:
+    """JSON result of `make` on process 0, for all; its error is raised on all."""
+    result: Any = None
+    kind, message = "", ""
+    store = store_of_this_process()
+    if store is None or store.process_index == 0:
+        try:
+            result = make()
+        except (ConfigError, RunError, CheckpointError) as error:
+            kind, message = type(error).__name__, str(error)
+    result, kind, message = gather([result, kind, message])[0]
+    for error_type in (ConfigError, RunError, CheckpointError):
+        if kind == error_type.__name__:
+            raise error_type(message)
+    return result
 
 
 @contextlib.contextmanager

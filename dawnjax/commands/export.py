@@ -13,7 +13,7 @@ from dawnjax.official.exported_run import read_run
 
 USAGE = """dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME --out=DIR
        dawnjax export --format=dawnbench_inference FILE... --submitter=NAME --out=DIR
-       dawnjax export --format=safetensors|huggingface RUN_DIR --out=DIR"""
+       dawnjax export --format=safetensors RUN_DIR --out=DIR"""
 
 DESCRIPTION = """
 Writes runs in the form of a benchmark, or weights, into a new folder. dawnbench: a JSON and a TSV a
@@ -22,14 +22,12 @@ folder of the trials of one experiment, open division, of the newest ruleset wit
 the experiment must name (resnet 4.0.0, ssd 1.1.0, maskrcnn 3.1.0). dawnbench_inference: a JSON for
 each file that `dawnjax infer` wrote after it had answered the whole evaluation split of CIFAR-10 or
 ImageNet at the threshold or above.
-safetensors: the weights that the run evaluated, of its newest checkpoint that verifies, with a
-description of the model; --initialize_from takes them back. huggingface: those of a Llama, Mixtral
-or GPT-OSS by the names of Hugging Face, with the config that transformers reads. Host names, paths,
-addresses and the environment stay out.
+safetensors: the weights that the run evaluated, of its newest checkpoint, with a description of the
+model. Host names, paths, addresses and the environment stay out.
 """
 
 
-FORMATS = ["dawnbench", "dawnbench_inference", "mlperf", "safetensors", "huggingface"]
+FORMATS = ["dawnbench", "dawnbench_inference", "mlperf", "safetensors"]
 
 
 def main(argv: list[str]) -> int:
@@ -56,14 +54,13 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no run directory or file given; --help shows the usage")
     out = records.path_of(given["out"])
     sources = [records.path_of(path) for path in paths]
-    if given["format"] in ("safetensors", "huggingface"):
+    if given["format"] == "safetensors":
         if len(sources) > 1:
             raise ConfigError(f"one run directory is needed, {len(sources)} given")
         # Imported here: the other formats need no JAX.
-        from dawnjax.checkpointed import exported_weights, published_form
+        from dawnjax.checkpointed import exported_weights
 
-        form = exported_weights if given["format"] == "safetensors" else published_form
-        for path in form.export(sources[0], out, given["checkpoint.directory"]):
+        for path in exported_weights.export(sources[0], out, given["checkpoint.directory"]):
             print(path)
         return ExitStatus.DONE
     runs = [] if given["format"] == "dawnbench_inference" else [read_run(path) for path in sources]

@@ -7,6 +7,7 @@ from first_steps import build
 from task_table import TABLE, cut_off, train, trained_run
 from trained import restored_checkpoint, result_of
 
+from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.checkpoints.store import Checkpoints
 from dawnjax.programs import state_shapes
 
@@ -36,7 +37,7 @@ def test_a_state_is_the_same_bits_on_another_mesh(saved_on, restored_on, tmp_pat
 
     state = jax.tree.map(drawn, state_shapes(recipe))
     checkpoints = Checkpoints(str(tmp_path / "checkpoints"), keep=1, warn=print)
-    checkpoints.save(3, state, {})
+    checkpoints.save(SavePoint(3), state, {}, "")
     checkpoints.close()
     restored = restored_checkpoint(other, tmp_path)
     wanted = jax.tree.leaves(state_shapes(other))

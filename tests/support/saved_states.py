@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.checkpoints.store import Checkpoints
 
 ROWS = 1024  # Of the largest array; 256 KiB of random bits, which do not compress.
@@ -98,9 +99,18 @@ def open_checkpoints(directory, keep=2):
 def save_steps(directory, steps, keep=2, num_devices=1):
     checkpoints, warnings = open_checkpoints(directory, keep)
     for step in steps:
-        checkpoints.save(step, device_state(step, num_devices), metadata_of(step))
+        save(checkpoints, step, num_devices)
     checkpoints.close()
     assert warnings == []
+
+
+def save(checkpoints, step, num_devices=1):
+    state = device_state(step, num_devices)
+    checkpoints.save(SavePoint(step), state, metadata_of(step), log_of(step))
+
+
+def log_of(step):
+    return f'{{"event": "step", "step": {step}}}\n'
 
 
 def restore(directory, num_devices=1):

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dawnjax.call_queue import CallQueue
+from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpointed.earlier_run import read_run
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.run_options import MeshShape
@@ -50,7 +51,7 @@ def restored_state(recipe: Recipe, run_dir: Path) -> TrainState:
 def restored_checkpoint(recipe: Recipe, run_dir: Path) -> Restored:
     """The newest checkpoint."""
     checkpoints = Checkpoints(str(run_dir / "checkpoints"), keep=2, warn=print)
-    restored = checkpoints.restore_newest(state_shapes(recipe))
+    restored = initial_parameters.restore_newest(checkpoints, recipe, state_shapes(recipe))
     checkpoints.close()
     assert restored is not None
     return restored
