@@ -283,7 +283,7 @@ class Attempt:
         self.journal.flush()
         hosts = processes.gather(host | self.profile.host_fields(host["input_wait_fraction"]))
         straggler, no_straggler = self.profile.straggler()
-        messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
+        messages = [straggler["message"]] if straggler else []
         texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
         if is_file and (late := own_sources.modules_not_in(texts)):
             messages.append(

@@ -140,7 +140,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         attempt.keep_result(status, step)
-        # The same real steps again, traced, and against their twin: the state is of no more use.
+        # Further real steps, traced: the state is of no more use.
         feed.stay_in(stepper.recipe.span)
         attempt.take_profile(stepper)
         feed.close()
