@@ -54,14 +54,14 @@ class ProfileOptions:
       steps: Windows inside the run to trace too, such as `100:110,500:520`: from after step 100 to
         after step 110. They count as time of the run, and the result says that there were some.
       seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
-      twin: Time the step against its ablation twin, which needs one more compilation.
-      measured_peaks: Measure the device's peaks where they are not known from before.
+      every_host: Keep the trace of each process, not that of process 0 alone.
+      measured_peaks: Measure a CPU's peaks where they are not known from before.
     """
 
     after_run: bool = True
     steps: str = ""
     seconds: Annotated[float, Limit(lambda value: 0 < value <= 60, "lie above 0, up to 60")] = 1.0
-    twin: bool = True
+    every_host: bool = False
     measured_peaks: bool = True
 
     def windows(self) -> list[tuple[int, int]]:
