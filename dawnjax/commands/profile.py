@@ -28,7 +28,7 @@ are written next to each profile. --again --help and --experiment=NAME --help li
 
 _OPTIONS_AGAIN = (
     "mesh", "weight_update_sharding", "steps_per_call", "data_placement", "checkpoint",
-    "compile_cache_dir", "keep_freed_memory", "processes", "profile",
+    "compile_cache_dir", "processes", "profile",
 )  # fmt: skip
 """The run options of steps that a profile makes again."""
 
