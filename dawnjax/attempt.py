@@ -335,8 +335,6 @@ class Attempt:
         self._report(name)
         self._run.log.append("phase", name=name)
         self._display.phase(name)
-        if self._sampler.has_counters:
-            self._sampler.sample()  # a phase's energy is the difference of two samples
 
     def _told_by_first(self, number: int) -> int:
         if jax.process_count() == 1:
