@@ -103,10 +103,8 @@ class RunOptions:
         more, and with split parameters all devices add up one more number.
       tracker: Send scalars and the result to these too: `wandb`, `mlflow`.
       price_per_hour_usd: Price of one host; the cost is null without it.
-      compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
-        `~/.cache/dawnjax/compiled`, `none` keeps nothing.
-      keep_freed_memory: On a CPU, keep the memory of a step for the next one: large steps take up
-        to a fifth less time, and several times the memory.
+      compile_cache_dir: Directory of compiled programs, kept between runs, here or in a bucket
+        (`gs://...`); empty takes `~/.cache/dawnjax/compiled`, `none` keeps nothing.
       processes: How this process finds the others, and when it gives them up.
       profile: What is seen of where the time goes.
       chooses: A search chooses a recipe by this run: it is in no entry, comparison or board.
@@ -135,7 +133,6 @@ class RunOptions:
         float | None, Limit(lambda value: value is None or value >= 0, "be 0 or more")
     ] = None
     compile_cache_dir: str = ""
-    keep_freed_memory: bool = False
     processes: ProcessOptions = ProcessOptions()
     profile: ProfileOptions = ProfileOptions()
     chooses: bool = False

@@ -330,11 +330,10 @@ def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
     kept[first.key] |= {"other_work": 0.5}
     Path(cache).write_text(json.dumps(kept))
     assert measured_peaks(device, cache=cache).flops_per_second > 1e8
-    # Measured beside other work: measured again, and the better figure is kept.
-    kept[first.key] |= {"flops_per_second": 1e18, "bytes_per_second": 1.0, "spread": 9.0}
+    # Measured beside other work: measured again.
+    kept[first.key] |= {"flops_per_second": 1e18, "spread": 9.0}
     Path(cache).write_text(json.dumps(kept))
-    again = measured_peaks(device, cache=cache)
-    assert again.flops_per_second == 1e18 and again.bytes_per_second > 1e8
+    assert measured_peaks(device, cache=cache).flops_per_second < 1e18
     Path(cache).write_text("no json")
     assert measured_peaks(device, cache=cache).flops_per_second < 1e18
 
