@@ -10,6 +10,7 @@ also lists half-precision kernels that `dawnjax.profile.utilization` does not kn
 """
 
 import argparse
+import dataclasses
 import gzip
 import json
 import os
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.machine.hardware import find_device
 from dawnjax.profile import host_profile, utilization, windows
@@ -85,7 +87,7 @@ def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
 def checks(profile: HostProfile) -> list[Row]:
     """Properties of a real profile, each as name, observed value, whether it holds."""
     capture, used = profile.capture, profile.utilization_json()
-    device, reason = find_device(capture["device_kind"])
+    device, reason = find_device(capture.device_kind)
     rows: list[Row] = [("device", device.name if device else reason, device is not None)]
     if profile.trace is None or profile.attribution is None or profile.measured is None:
         return [*rows, ("trace", profile.failure, False)]
@@ -108,21 +110,10 @@ def checks(profile: HostProfile) -> list[Row]:
         value = used[name]
         holds = value is not None and low < value <= high
         rows.append((name, used["reasons"].get(name) or f"{value}", holds))
-    ratio = step / capture["step_seconds"]
+    ratio = step / capture.step_seconds
     rows.append(("traced step / untraced", f"{ratio:.3f}", 0.8 < ratio < 1.5))
-    measured = capture["measured_peaks"]
-    if device is not None and measured is not None:
-        # Above the data sheet: the sheet, or the measurement, is wrong. Far below: the measurement.
-        dtype = measured["key"].split("|")[4]
-        dtype = "tensorfloat32" if dtype == "float32" else dtype
-        for name, rate, peak in (
-            (f"product / peak ({dtype})", measured["flops_per_second"], device.peak(dtype)),
-            ("copy / peak", measured["bytes_per_second"], device.memory_bytes_per_second),
-        ):
-            share = rate / peak if peak else 0.0
-            rows.append((name, f"{share:.3f}", 0.4 < share < 1.02))
     sent = profile.communication_json()
-    alone = capture["num_devices"] == 1
+    alone = capture.num_devices == 1
     holds = (sent["seconds_per_step"] == 0) if alone else sent["seconds_per_step"] > 0
     rows.append(("communication, s a step", f"{sent['seconds_per_step']}", holds))
     return rows
@@ -148,17 +139,17 @@ def unknown_product_kernels(profile: HostProfile) -> list[tuple[str, float]]:
 def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
     """Write the first steps of a capture; return their size in bytes."""
     out.mkdir(parents=True, exist_ok=True)
-    capture = dict(profile.capture)
-    first = capture["steps"][0]
-    trace = cut_trace(find_trace(profile.folder), profile.program, steps, profile.num_steps)
+    first, whole = profile.capture.steps[0], profile.capture.num_steps
+    trace = cut_trace(find_trace(profile.folder), profile.program, steps, whole)
     (out / "trace.xplane.pb").write_bytes(trace)
     with gzip.open(profile.folder / windows.PROGRAM_FILE, "rt") as file:
         text = without_folders(file.read())
     with gzip.open(out / windows.PROGRAM_FILE, "wt") as file:
         file.write(text)
-    capture["steps"] = [first, first + steps]
-    capture["shortest_runs"] = {}
-    (out / windows.CAPTURE_FILE).write_text(json.dumps(capture))
+    capture = dataclasses.replace(
+        profile.capture, steps=(first, first + steps), shortest_runs={}, host_waits=[]
+    )
+    (out / windows.CAPTURE_FILE).write_text(json.dumps(records.plain(capture)))
     return sum(path.stat().st_size for path in out.iterdir())
 
 
@@ -172,7 +163,11 @@ def cut_trace(path: Path, program: Program, steps: int, of_steps: int) -> bytes:
       ConfigError: No op ran as often as the program says.
     """
     space = message("XSpace")()
-    planes = list(read_planes(path, lambda n: n == "/host:CPU" or n.startswith("/device:GPU:")))
+    planes = [
+        plane
+        for plane in read_planes(path)
+        if plane.name == "/host:CPU" or plane.name.startswith("/device:GPU:")
+    ]
     ends = []
     for plane in planes:
         runs: dict[str, list[int]] = defaultdict(list)

@@ -184,7 +184,7 @@ def environment() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "processor": hosts.processor_name(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": hosts.visible_cores(),
         "load_before": round(os.getloadavg()[0], 2),
         "accelerators": _accelerators(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -19,7 +19,7 @@ from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.parallel_text import pair_lengths
 from dawnjax.input_pipeline.reading.dataset import AnySpec, TextSpec
-from dawnjax.machine import compilation, hardware, host_memory
+from dawnjax.machine import compilation, hardware
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import compile_program, state_shapes, xla_options
 from dawnjax.tasks.translation import train_flops
@@ -109,8 +109,6 @@ class Step:
             spec, batch = made_examples(experiment, batch_size)
         else:
             spec, batch = made_text(text, batch_size)
-        if variant.keeps_memory:
-            host_memory.keep_freed()
         compilation.configure("")
         mesh = make_mesh(MeshShape(), jax.devices()[:1])
         self.recipe = make_recipe(experiment, spec, mesh)

@@ -14,8 +14,7 @@ KEPT_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
 }
-"""glibc keeps what PyTorch frees, as `--keep_freed_memory` has it for DawnJAX. Source:
-mallopt(3)."""
+"""glibc keeps what a program frees. Source: mallopt(3)."""
 
 
 @dataclasses.dataclass(frozen=True)

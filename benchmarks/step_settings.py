@@ -69,7 +69,7 @@ class Variant:
 
     Attributes:
       xla_flags: Added to XLA_FLAGS; a flag that this XLA does not know ends the variant alone.
-      keeps_memory: Whether glibc keeps freed memory (`--keep_freed_memory`).
+      keeps_memory: Whether glibc keeps freed memory.
     """
 
     xla_flags: str = ""

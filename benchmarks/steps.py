@@ -127,6 +127,7 @@ def _ours(
     xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {searched} {variant.xla_flags}".strip()
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": xla_flags}
     environment[huge_pages.VARIABLE] = huge_pages.tunables_with()
+    environment |= pytorch_settings.KEPT_MEMORY if variant.keeps_memory else {}
     return workers.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
 
 

@@ -35,7 +35,6 @@ COMMANDS = {
     "race": ("race", "a race to a quality that anyone can enter: submit, verify, board"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
-    "completion": ("completion", "complete commands, experiments and fields in bash"),
 }
 """Module in `dawnjax.commands` and summary of each command: help must import none of them."""
 
@@ -48,6 +47,10 @@ to save. The rest end by KeyboardInterrupt and clean up."""
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command with these arguments, or this process's; returns its exit status."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what can follow
+        from dawnjax.config import completion
+
+        completion.answer(COMMANDS)
     if argv is None and sys.argv[1:2]:
         if sys.argv[1] in _ON_DEVICES:
             huge_pages.take()

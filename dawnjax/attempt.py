@@ -140,12 +140,12 @@ class Attempt:
         """Wait for all processes."""
         processes.gather(None)
 
-    def restore(self, like: Any) -> Restored | None:
+    def restore(self, recipe: Recipe, like: TrainState) -> Restored | None:
         """Restore the newest checkpoint that can be read.
 
         Without one it returns None: the time of earlier attempts counts, their steps do not.
         """
-        restored = self.checkpoints.restore_newest(like, self.get_on)
+        restored = initial_parameters.restore_newest(self.checkpoints, recipe, like, self.get_on)
         if restored is None:
             if self.earlier.clock_seconds is not None:
                 self.journal.warn(
@@ -199,10 +199,11 @@ class Attempt:
                 self._stops.ask(Wish.BUDGET)
 
     def save_if_due(self) -> None:
-        """Ask for a save, unless one is still being written."""
-        if time.perf_counter() > self.save_at and self._stops is not None:
+        """Ask for a save, once the one before is written."""
+        now = time.perf_counter()
+        if now > self.save_at and self._stops is not None:
             if self.checkpoints.is_saving:
-                self._plan_save()
+                self.save_at = now + 1.0
             else:
                 self._stops.ask(Wish.SAVE)
 
@@ -211,21 +212,6 @@ class Attempt:
         if self._is_first and every:
             every = max(every, (self.checkpoints.last_save_seconds or 0.0) / SAVE_FRACTION)
             self.save_at = time.perf_counter() + every
-
-        While that one is still being written the next is put off, or the loop would wait for it.
-        """
-        every = self._options.checkpoint.every_seconds
-        if every <= 0 or time.perf_counter() - self._last_save <= every:
-            return False
-        if not self.checkpoints.is_saving:
-            return True
-        if not self._is_save_put_off:
-            self._is_save_put_off = True
-            self.journal.warn(
-                f"a save takes longer than checkpoint.every_seconds={every:g}: the next one waits "
-                "until it is written"
-            )
-        return False
 
     def save(self, recipe: Recipe, step: int, state: TrainState, calls: int) -> None:
         """Begin an asynchronous save of the state, with the log so far.
@@ -244,7 +230,10 @@ class Attempt:
             self._record_hosts(self._host_so_far())
         log.append("checkpoint", **_fields(point))
         metadata = {n: record[n] for n in ("identity", "seed", "settings") if n in record}
-        self.checkpoints.save(point, state, metadata, log.text())
+        if initial_parameters.left_out(recipe):
+            metadata["base"] = recipe.experiment.initial_state
+        saved = initial_parameters.saved_part(recipe, state)
+        self.checkpoints.save(point, saved, metadata, log.text())
 
     def host_used(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:
         """Wait for the last save, and sum up what the run used of this host."""

@@ -170,21 +170,17 @@ def _parts_note(experiment: Experiment, spec: AnySpec) -> str:
 
 def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str, str]]:
     communication, used = host.get("communication"), host.get("utilization")
-    if not communication or not used or communication["method"] is None:
+    if not communication or not used or "window" not in used:
         return []
     which = f", host {host['process_index']}" if name_host else ""
     exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
-    ablation = communication["ablation_exposed_fraction"]
-    rest = f"{100 * (exposed - skew):.1f} % on the wire, "
-    note = "of a step, hidden by no computation: "
-    if communication.get("simulation"):
-        rest, note = "", f"{communication['simulation']}. Of a step, hidden by no computation: "
-    sent = (
-        f"exposed communication{which}",
-        f"{100 * exposed:.1f} %",
-        f"{note}{rest}{100 * skew:.1f} % waiting for the slowest device"
-        + ("" if ablation is None else f". A step without any takes {100 * ablation:.1f} % less"),
-    )
+    name = f"exposed communication{which}"
+    if exposed is None:
+        sent = (name, "-", communication["reasons"]["exposed_fraction"])
+    else:
+        note = f"of a step, hidden by no computation: {100 * (exposed - skew):.1f} % on the wire, "
+        note += f"{100 * skew:.1f} % waiting for the slowest device"
+        sent = (name, f"{100 * exposed:.1f} %", note)
     mfu, hfu = used["mfu"], used["hfu"]
     executed = ""
     if hfu is not None:

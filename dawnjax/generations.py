@@ -126,7 +126,7 @@ class Generations:
             if wish >= Wish.BUDGET:
                 return wish
             if wish == Wish.SAVE:
-                attempt.save(stepper.step, stepper.state, self.calls_since(stepper.step))
+                attempt.save(recipe, stepper.step, stepper.state, self.calls_since(stepper.step))
             attempt.phases.enter(cast(Phase, phase))
             stepper.state = self.advance(stepper.state, stepper.root_key)
             attempt.get_on()

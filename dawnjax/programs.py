@@ -293,8 +293,7 @@ def compile_program(
     with compilation.watch_cache() as cache:
         lowered = jitted.lower(*arguments)
         try:
-            with compilation.compile_in_turn(arguments, out) as waited_seconds:
-                program = lowered.compile(compiler_options)
+            program = lowered.compile(compiler_options)
         except jax.errors.JaxRuntimeError as error:
             message = str(error).splitlines()[0]
             if "compile option" not in message and "While setting option" not in message:
@@ -302,7 +301,7 @@ def compile_program(
             raise ConfigError(
                 f"xla_options: {message.removeprefix('INVALID_ARGUMENT: ')}"
             ) from None
-    record(name, time.perf_counter() - started - waited_seconds, cache.state)
+    record(name, time.perf_counter() - started, cache.state)
     return program
 
 

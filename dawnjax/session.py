@@ -20,7 +20,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.limits import require
-from dawnjax.machine import compilation, host_memory, jax_settings
+from dawnjax.machine import compilation, jax_settings
 from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
@@ -144,7 +144,5 @@ def alone(
 
 def _prepare_process(options: RunOptions) -> None:
     jax_settings.prepare()
-    # Both must precede JAX's first use of a device, which reads these settings once.
-    if options.keep_freed_memory:
-        host_memory.keep_freed()
+    # Before JAX's first use of a device, which reads these settings once.
     compilation.configure(options.compile_cache_dir)

@@ -141,12 +141,11 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     feed.close()
     # A state with NaN is not worth resuming; the checkpoint before it stays the newest.
     if status != "diverged":
-        phases.enter("checkpoint")
-        attempt.save(stepper.recipe, step, stepper.state, generations.calls_since(step))
+        _save(stepper, generations, attempt)
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         attempt.keep_result(status, step)
-        # The same real steps again, traced: the state is of no more use.
+        # Further real steps, traced: the state is of no more use.
         feed.stay_in(stepper.recipe.span)
         attempt.take_profile(stepper)
         feed.close()
@@ -203,7 +202,7 @@ def _steps_to_target(
                     return "diverged"
                 if wish != Wish.SAVE:
                     break
-                attempt.save(stepper.step, stepper.state, generations.calls_since(stepper.step))
+                _save(stepper, generations, attempt)
                 phases.enter("train")
         step, is_over = stepper.step, wish == Wish.BUDGET
         # An evaluation that a signal leaves out is made by the next attempt.
@@ -232,8 +231,13 @@ def _steps_to_target(
             break
         every = options.checkpoint.every_steps
         if every and step % every == 0:
-            attempt.save(step, stepper.state, generations.calls_since(step))
+            _save(stepper, generations, attempt)
     return status
+
+
+def _save(stepper: Stepper, generations: Generations, attempt: Attempt) -> None:
+    calls = generations.calls_since(stepper.step)
+    attempt.save(stepper.recipe, stepper.step, stepper.state, calls)
 
 
 def train_until(

@@ -7,6 +7,7 @@ import jax
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.capture.traced_steps import Hooks, profile_run
+from dawnjax.capture.twin import why_not
 from dawnjax.cluster import processes
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError
@@ -17,7 +18,7 @@ from dawnjax.stepper import Stepper, calls_in_flight
 from dawnjax.stops import Stops
 
 
-def profile_experiment(request: Request) -> tuple[Path, bool]:
+def profile_experiment(request: Request, with_twin: bool = False) -> tuple[Path, bool]:
     """Profile some steps of an experiment from its initial state.
 
     Returns the directory whose `profile/` holds the profiles, and True on the first process.
@@ -31,6 +32,8 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     if folder.exists():
         raise ConfigError(f"{folder} exists; choose another --run_dir")
     recipe = session.recipes[-1]  # of a run of several stages the last
+    if with_twin and (reason := why_not(recipe)):
+        raise ConfigError(f"--twin: {reason}")
     shapes = input_shapes(recipe.experiment, session.spec, options, session.mesh)
     programs = compile_training(recipe, shapes, options.steps_per_call, lambda *_: None)
     key, calls = session.root_key(request.seed), programs.steps_per_call
@@ -47,7 +50,7 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
         watchdog,
         Stops(session.mesh),
     )
-    profile_run(stepper, options.profile, folder, None, Hooks())
+    profile_run(stepper, options.profile, folder, None, Hooks(), with_twin=with_twin)
     feed.close()
     processes.gather("written")  # the first process reads what all have written
     return directory, jax.process_index() == 0

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from dawnjax.capture.trace import finish_capture, trace_window
-from dawnjax.capture.traced_steps import Hooks, StoppedError, profile_run
+from dawnjax.capture.traced_steps import Hooks, profile_run
 from dawnjax.config.run_options import ProfileOptions
+from dawnjax.errors import RunError
 from dawnjax.profile import tables
 from dawnjax.profile.communication import COMMUNICATION_FIELDS
 from dawnjax.profile.host_profile import HostProfile
@@ -68,23 +71,42 @@ class RunProfile:
             finally:
                 stepper.is_traced = False
             seconds = time.perf_counter() - started
-        # Without a trace too: all processes must read the same windows.
-        self._taken[step] = functools.partial(
-            finish_capture,
-            stepper.recipe,
-            stepper.programs,
-            folder,
-            steps=(step, stop),
-            step_seconds=seconds / (stop - step),
-            window_seconds=seconds,
-            extra={"in_run": True, "twin_reason": "a window inside the run has no twin"},
-            measured=self._options.measured_peaks,
-        )
+        made = stepper.step - step  # fewer if `max_seconds` or a signal ended the run in between
+        if made:
+            # Without a trace too: all processes must read the same windows.
+            self._taken[step] = functools.partial(
+                finish_capture,
+                stepper.recipe,
+                stepper.programs,
+                folder,
+                steps=(step, step + made),
+                step_seconds=seconds / made,
+                measured=self._options.measured_peaks,
+                in_run=True,
+            )
 
     def after_run(self, stepper: Stepper, step_seconds: float | None, hooks: Hooks) -> None:
-        """Read the windows, and take the profile after the run; all processes call it alike."""
-        for read_window in self._taken.values():
-            self.latest = read_window()
+        """Read the windows, and take the profile after the run; all processes call it alike.
+
+        The run has its result by now: whatever goes wrong in here is a warning.
+        """
+        try:
+            for read_window in self._taken.values():
+                self.latest = read_window()
+            if self._options.after_run:
+                folder = self._empty("after_run")
+                self.latest = profile_run(stepper, self._options, folder, step_seconds, hooks)
+            self._say_what_is_missing()
+        except Exception as error:
+            self._why_none = str(error)
+            self._warn(f"the profile was left out: {error}")
+        if jax.process_index() and not self._options.every_host:
+            self.delete()
+        elif self.latest is not None:
+            with contextlib.suppress(OSError, RunError):  # a full disk costs the tables alone
+                tables.write_csv(self.latest, self.latest.folder)
+
+    def _say_what_is_missing(self) -> None:
         for first in sorted(self._wanted.keys() - self._taken.keys()):
             self._warn(f"profile.steps {first}:{self._wanted[first]} was not traced: not reached")
         if self._taken:
@@ -92,18 +114,8 @@ class RunProfile:
                 f"{len(self._taken)} profile window(s) lie inside the run: what tracing cost is in "
                 "its times"
             )
-        if self._options.after_run:
-            try:
-                self.latest = profile_run(
-                    stepper, self._options, self._empty("after_run"), step_seconds, hooks
-                )
-            except StoppedError as stopped:
-                self._why_none = str(stopped)
-        if self.latest is not None:
-            if self.latest.failure:
-                self._warn(f"the trace cannot be read: {self.latest.failure}")
-            with contextlib.suppress(OSError):  # a full disk costs the tables, not the run
-                tables.write_csv(self.latest, self.latest.folder)
+        if self.latest is not None and self.latest.failure:
+            self._warn(f"the trace cannot be read: {self.latest.failure}")
 
     def delete(self) -> bool:
         """Delete this process's files of profiles; returns True if there were any."""
@@ -117,14 +129,10 @@ class RunProfile:
             why = self._why_none or "no step was profiled"
             communication, utilization = (
                 {**dict.fromkeys(names), "reasons": dict.fromkeys(names, why)}
-                for names in (
-                    (*COMMUNICATION_FIELDS, "method", "ablation_exposed_fraction"),
-                    UTILIZATION_FIELDS,
-                )
+                for names in (COMMUNICATION_FIELDS, UTILIZATION_FIELDS)
             )
         else:
             communication = self.latest.communication_json()
-            communication["disagreement"] = self.latest.disagreement or None
             utilization = self.latest.utilization_json()
             utilization["largest_losses"] = tables.loss_json(self.latest.ops)
             utilization["roofline"] = self.latest.roofline_json()
@@ -144,12 +152,4 @@ class RunProfile:
         folder = self.folder / name
         # An earlier attempt may have left a trace here, which would be read as this one's.
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # what cannot be written is missed when it is read
-            folder.mkdir(parents=True)
         return folder
-
-
-def disagreements(hosts: list[dict[str, Any]]) -> list[str]:
-    """Lines of those hosts whose two methods do not agree."""
-    texts = [(host.get("communication") or {}).get("disagreement") for host in hosts]
-    return [text for text in texts if text]

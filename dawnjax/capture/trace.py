@@ -7,9 +7,9 @@ import contextlib
 import dataclasses
 import gzip
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -18,94 +18,46 @@ from dawnjax.cluster import processes
 from dawnjax.config import own_files
 from dawnjax.errors import RunError
 from dawnjax.machine import hardware
-from dawnjax.machine.hosts import visible_cores
 from dawnjax.machine.measured_peaks import measured_peaks
-from dawnjax.machine.mesh import batch_shards
-from dawnjax.profile import captured_trace, host_profile, windows
-from dawnjax.profile.communication import merge_shortest
+from dawnjax.profile import host_profile, windows
+from dawnjax.profile.communication import merge_shortest, shortest_runs
 from dawnjax.profile.hlo import analyze
+from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.program import Program
 from dawnjax.profile.utilization import WINDOW_SPAN
+from dawnjax.profile.windows import Capture, Peaks
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import TrainPrograms
+from dawnjax.runs.clock import boot_id
 from dawnjax.train_step import Recipe, platform_of
 
-SCHEMA_VERSION = 1
+Kept = TypeVar("Kept")
 
 
-def finish_capture(
-    recipe: Recipe,
-    programs: TrainPrograms,
-    folder: Path,
-    *,
-    steps: tuple[int, int],
-    step_seconds: float,
-    window_seconds: float,
-    extra: dict[str, Any],
-    measured: bool,
-) -> host_profile.HostProfile:
-    """Write what reading the trace needs, share it between processes, and read the trace.
+class StoppedError(RunError):
+    """The profile is left out, on all processes at the same place; one line says why."""
 
-    All processes call it alike. `steps` are those done before the trace, and after it.
+
+def together(
+    work: Callable[[], Kept], share: Callable[[Kept], Any] = lambda kept: None
+) -> tuple[Kept, list[Any]]:
+    """Result of work on this process, and of it what each shares; `StoppedError` if one failed.
+
+    Work may fail in any way, such as by too little memory: then no process waits for another.
     """
-    experiment, mesh = recipe.experiment, recipe.mesh
-    text = programs.train.as_text()  # type: ignore[attr-defined]
-    with contextlib.suppress(RunError):  # a full disk costs the profile's files, not the result
-        records.write(folder / windows.PROGRAM_FILE, gzip.compress(text.encode()))
-    program = analyze(text)
-    device = mesh.local_devices[0]
-    platform = platform_of(mesh)
-    executed = hardware.executed_dtype(platform, program.product_dtype, device.device_kind)
-    name = socket.gethostname()
-    hosts = processes.gather([name, len(mesh.local_devices)])
-    machine_devices = [count for host, count in hosts if host == name]
-    flops, flops_reason = _model_flops(recipe)
-    capture = {
-        "schema_version": SCHEMA_VERSION,
-        "process_index": jax.process_index(),
-        "platform": platform,
-        "device_kind": device.device_kind,
-        "num_devices": mesh.devices.size,
-        "mesh": dict(mesh.shape),
-        "machine_devices": sum(machine_devices),
-        "machine_processes": len(machine_devices),
-        "machine_cores": visible_cores(),
-        "module": program.name,
-        "steps": steps,
-        "stage": {
-            "number": recipe.span.index + 1,
-            "global_batch_size": experiment.global_batch_size,
-            **experiment.task.stage_values(),
-        },
-        "step_seconds": step_seconds,
-        "window_seconds": window_seconds,
-        "model_flops_per_step": (
-            None if flops is None else flops * experiment.global_batch_size / batch_shards(mesh)
-        ),
-        "model_flops_reason": flops_reason,
-        "executed_dtype": executed,
-        "measured_peaks": None,
-        **extra,
-    }
-    if measured:
-        capture["measured_peaks"] = _shared_peaks(
-            device, executed, hosts, _most_flops(capture, program)
-        )
-    # A collective ends for all when the last device arrives: its shortest run over all processes is
-    # the transfer alone, the rest is waiting.
-    parts = processes.gather(captured_trace.trace_part(folder, capture))
-    capture["shortest_runs"] = merge_shortest([part["shortest"] for part in parts])
-    if platform == "cpu":
-        machine_parts = [p for p, (host, _) in zip(parts, hosts, strict=True) if host == name]
-        start_unix_ns = parts[jax.process_index()]["start_unix_ns"]
-        capture["neighbours"] = captured_trace.busy_neighbours(start_unix_ns, machine_parts)
-    profile = host_profile.build_profile(folder, capture, program)
-    waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
-    known = [least for _, least in waits if least is not None]
-    capture["least_wait_seconds_per_step"] = min(known) if len(known) == len(waits) else None
-    with contextlib.suppress(RunError):
-        records.write_json(folder / windows.CAPTURE_FILE, capture, indent=None)
-    return dataclasses.replace(profile, host_waits=[mean for mean, _ in waits])
+    kept: Any = None
+    shared, why = None, ""
+    try:
+        kept = work()
+        shared = share(kept)
+    except Exception as error:
+        text = own_files.line_of(error) or " ".join(str(error).split())[:300]
+        why = text if isinstance(error, StoppedError) else f"{type(error).__name__}: {text}"
+    gathered = processes.gather([shared, why])
+    for _, reason in gathered:
+        if reason:
+            raise StoppedError(reason)
+    return kept, [shared for shared, _ in gathered]
 
 
 @contextlib.contextmanager
@@ -115,8 +67,9 @@ def trace_window(folder: Path) -> Iterator[None]:
     options.python_tracer_level = 0  # the loop's own spans say enough, and cost less
     options.host_tracer_level = 2  # the level at which the CPU's ops are seen
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         jax.profiler.start_trace(str(folder), profiler_options=options)
-    except Exception as error:  # another profiler runs in this process
+    except Exception as error:  # such as another profiler in this process, or a full disk
         raise TraceError(f"cannot take a trace: {str(error).splitlines()[0]}") from None
     try:
         with jax.profiler.TraceAnnotation(WINDOW_SPAN):
@@ -127,28 +80,105 @@ def trace_window(folder: Path) -> Iterator[None]:
             jax.profiler.stop_trace()
 
 
-def _most_flops(capture: dict[str, Any], program: Program) -> float:
-    """FLOP/s of the machine in these steps, by the model or as executed; 0 if not known.
+def finish_capture(
+    recipe: Recipe,
+    programs: TrainPrograms,
+    folder: Path,
+    *,
+    steps: tuple[int, int],
+    step_seconds: float,
+    measured: bool,
+    in_run: bool = False,
+    twin: windows.TwinTimes | None = None,
+) -> HostProfile:
+    """Read the trace, and write what reading it needs beside it; all processes call it alike.
 
-    The devices of a CPU share its peak.
+    `steps` are those done before the trace, and after it.
     """
-    flops = max(program.product_flops, capture["model_flops_per_step"] or 0.0)
-    devices = capture["machine_devices"] if capture["platform"] == "cpu" else 1
-    return flops * devices / capture["step_seconds"] if capture["step_seconds"] else 0.0
+    experiment, mesh = recipe.experiment, recipe.mesh
+    device, platform = mesh.local_devices[0], platform_of(mesh)
+
+    def read() -> tuple[Program, Any, str]:
+        text = programs.train.as_text()  # type: ignore[attr-defined]
+        with contextlib.suppress(RunError):  # a full disk costs the profile's files alone
+            records.write(folder / windows.PROGRAM_FILE, gzip.compress(text.encode()))
+        program = analyze(text)
+        try:
+            return program, host_profile.load_trace(folder, program.name), ""
+        except (RunError, OSError) as error:
+            return program, None, str(error)
+
+    # A collective ends for all when the last device arrives: its shortest run over all processes is
+    # the transfer alone, the rest is waiting.
+    (program, traced, failure), parts = together(
+        read, lambda found: shortest_runs(found[1][0]) if found[1] else {}
+    )
+    flops, flops_reason = _model_flops(recipe)
+    capture = Capture(
+        process_index=jax.process_index(),
+        platform=platform,
+        device_kind=device.device_kind,
+        num_devices=mesh.devices.size,
+        machine_devices=len(mesh.local_devices),
+        mesh=dict(mesh.shape),
+        module=program.name,
+        steps=steps,
+        stage={
+            "number": recipe.span.index + 1,
+            "global_batch_size": experiment.global_batch_size,
+            **experiment.task.stage_values(),
+        },
+        step_seconds=step_seconds,
+        model_flops_per_step=(
+            None if flops is None else flops * experiment.global_batch_size / mesh.devices.size
+        ),
+        model_flops_reason=flops_reason,
+        executed_dtype=hardware.executed_dtype(platform, program.product_dtype, device.device_kind),
+        in_run=in_run,
+        shortest_runs=merge_shortest(parts),
+        twin=twin,
+    )
+    if platform == "cpu":
+        capture = _with_peaks(capture, program, device, measured)
+    if traced is None:
+        profile = HostProfile(folder, capture, program, failure=failure)
+    else:
+        profile = host_profile.build_profile(folder, capture, program, *traced)
+    waits = processes.gather(profile.wait_seconds_per_step)
+    profile = dataclasses.replace(profile, capture=dataclasses.replace(capture, host_waits=waits))
+    with contextlib.suppress(RunError):
+        plain = records.plain(profile.capture)
+        records.write_json(folder / windows.CAPTURE_FILE, plain, indent=None)
+    return profile
 
 
-def _shared_peaks(
-    device: Any, dtype: str, hosts: list[Any], at_least: float
-) -> dict[str, Any] | None:
-    """Measured peaks of this machine's devices; one process of a machine measures."""
-    processes.gather(None)  # a process that still works would take cores from the measurement
-    leader = [host for host, _ in hosts].index(socket.gethostname())
-    peaks = None
-    if leader == jax.process_index():
-        measurable = {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
-        with contextlib.suppress(RuntimeError):  # such as too little memory left
-            peaks = measured_peaks(device, measurable, at_least=at_least).to_json()
-    return processes.gather(peaks)[leader]
+def _with_peaks(capture: Capture, program: Program, device: Any, measured: bool) -> Capture:
+    """Capture of a CPU with the devices of its machine, and the peak that they share.
+
+    One process of a machine measures: the others wait for it, and take no core from it.
+    """
+    machines: Sequence[list[Any]] = processes.gather(
+        [boot_id() or socket.gethostname(), capture.machine_devices]
+    )
+    here, _ = machines[capture.process_index]
+    leader = [machine for machine, _ in machines].index(here)
+    devices = sum(count for machine, count in machines if machine == here)
+    # A kept peak below what these steps reach was too low.
+    flops = max(program.product_flops, capture.model_flops_per_step or 0.0)
+
+    def measure() -> dict[str, Any] | None:
+        if leader != capture.process_index or not measured:
+            return None
+        at_least = flops * devices / capture.step_seconds
+        return measured_peaks(device, capture.executed_dtype, at_least=at_least).to_json()
+
+    _, peaks = together(measure, lambda peaks: peaks)
+    found = peaks[leader]
+    return dataclasses.replace(
+        capture,
+        machine_devices=devices,
+        measured_peaks=None if found is None else records.convert(found, Peaks, others=True),
+    )
 
 
 def _model_flops(recipe: Recipe) -> tuple[float | None, str]:

@@ -2,10 +2,12 @@
 
 Each local device makes the train step of its own part of the batch, on a copy of the state; nothing
 is reduced over devices. The time that the real step takes longer is communication that nothing hid:
-a second method, which needs no trace.
+a second method, which needs no trace. `dawnjax profile --twin` takes it.
 """
 
 import dataclasses
+import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dawnjax.capture.trace import together
+from dawnjax.cluster import processes
 from dawnjax.config.run_options import MeshShape
 from dawnjax.feed import Arrays
 from dawnjax.machine.mesh import batch_shards, make_mesh
-from dawnjax.programs import Record, call_of_steps, compile_program, xla_options
+from dawnjax.profile.windows import TwinTimes
+from dawnjax.programs import call_of_steps, compile_program, xla_options
+from dawnjax.stepper import Stepper
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState
+
+STRETCHES = 6
+"""Pairs of a stretch of real steps and one of the twin's, after a first that warms up."""
 
 _AXIS = "device"
 _SPLIT, _WHOLE, _ROWS = PartitionSpec(_AXIS), PartitionSpec(), PartitionSpec(None, _AXIS)
@@ -62,13 +71,58 @@ def why_not(recipe: Recipe) -> str:
     return ""
 
 
+def compare(
+    stepper: Stepper,
+    call_steps: int,
+    num_calls: int,
+    make_real: Callable[[int], float],
+    on_call: Callable[[], object],
+) -> TwinTimes:
+    """Time stretches of real steps and of the twin's in turn; all processes call it alike.
+
+    `make_real` makes as many real calls as it is told, and returns the seconds of a step.
+    """
+    feed = stepper.feed
+
+    def prepare() -> tuple[Twin, Arrays]:
+        calls = range(1, 2 + (STRETCHES + 1) * num_calls)
+        stepper.read_ahead([stepper.step + call_steps * call for call in calls])
+        inputs = feed.inputs(stepper.step, call_steps)
+        steps_per_call = stepper.programs.steps_per_call
+        return make_twin(
+            stepper.recipe, steps_per_call, stepper.state, feed.resident, inputs
+        ), inputs
+
+    (twin, inputs), _ = together(prepare)
+
+    def make_alone(num_calls: int) -> float:
+        started, losses = time.perf_counter(), None
+        for _ in range(num_calls):
+            if feed.resident:  # the host works as for a real call
+                feed.inputs(stepper.step, call_steps)
+            losses = twin.call(inputs, call_steps)
+            on_call()
+        jax.block_until_ready((twin.state, losses))
+        return (time.perf_counter() - started) / (num_calls * call_steps)
+
+    real: list[float] = []
+    alone: list[float] = []
+    for pair in range(STRETCHES + 1):
+        order = ((real, make_real), (alone, make_alone))
+        # Each goes first in turn: a machine whose speed drifts favours neither.
+        for seconds, make in order if pair % 2 else order[::-1]:
+            taken, _ = together(functools.partial(make, num_calls))
+            seconds.append(taken)
+    slowest = map(max, zip(*processes.gather(alone), strict=True))
+    return TwinTimes(real[1:], list(slowest)[1:])
+
+
 def make_twin(
     recipe: Recipe,
     steps_per_call: int,
     state: TrainState,
     resident: Arrays,
     inputs: Arrays,
-    record: Record,
 ) -> Twin:
     """Make and compile the twin, where `why_not` returns nothing."""
     mesh = Mesh(np.array(recipe.mesh.local_devices), (_AXIS,))
@@ -102,7 +156,9 @@ def make_twin(
     local_resident = jax.tree.map(lambda array: _local(array, mesh, _WHOLE), resident)
     rows = jax.tree.map(lambda array: _local(array, mesh, _ROWS), inputs)
     arguments = (copies, local_resident, rows, count, key)
-    program = compile_program("twin", call, arguments, None, (0,), record, xla_options(recipe))
+    program = compile_program(
+        "twin", call, arguments, None, (0,), lambda *_: None, xla_options(recipe)
+    )
     return Twin(copies, program, mesh, local_resident, key)
 
 

@@ -13,39 +13,46 @@ from dawnjax.text import escaped
 
 _USAGE = (
     "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] | "
-    "--experiment=NAME [--FLAG=VALUE...]"
+    "--experiment=NAME [--twin] [--FLAG=VALUE...]"
 )
 _DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
 
 With RUN_DIR it reads a profile that a run left there: the one after the run, or the last window
 inside it, or the one that --window names. With --experiment it makes a few fresh steps, as `dawnjax
 train` would, and profiles them (--run_dir says where to; --profile.seconds how long). CSV and SVG
-are written next to each profile. --experiment=NAME --help lists the experiment's flags."""
+are written next to each profile. --experiment=NAME --help lists the experiment's flags.
+
+--twin times the step against the same step without communication, as a second method beside the
+trace; it compiles one more program, on a copy of the state."""
 
 
 def main(argv: list[str]) -> int:
     own, rest = [], []
     for text in argv:
-        is_own = text.lstrip("-").partition("=")[0] in ("figures", "nofigures")
+        is_own = text.lstrip("-").partition("=")[0] in ("figures", "nofigures", "twin", "notwin")
         (own if is_own else rest).append(text)
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     figures_help = "Write SVG figures next to each profile."
     flags.DEFINE_boolean("figures", True, figures_help, flag_values=flag_values)
+    twin_help = "Time the step against the same one without communication; with --experiment."
+    flags.DEFINE_boolean("twin", False, twin_help, flag_values=flag_values)
     text(
         "window", "", "The window to show, such as steps_20_24; empty takes the last or after_run."
     )
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
         command_line.parse("profile", flag_values, own, _USAGE, _DESCRIPTION)
-        return _fresh(rest, bool(flag_values["figures"].value))
+        return _fresh(rest, *(bool(flag_values[name].value) for name in ("figures", "twin")))
     paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
         raise ConfigError(f"one run directory, or --experiment, is needed; {len(paths)} given")
+    if flag_values["twin"].value:
+        raise ConfigError("--twin takes fresh steps: give --experiment=NAME")
     with_figures, window = (flag_values[name].value for name in ("figures", "window"))
     return show(Path(paths[0]), bool(with_figures), str(window))
 
 
-def _fresh(argv: list[str], with_figures: bool) -> int:
+def _fresh(argv: list[str], with_figures: bool, with_twin: bool) -> int:
     from dawnjax.config.experiment_flags import parse_request
 
     request, positional = parse_request("profile", argv)
@@ -54,7 +61,7 @@ def _fresh(argv: list[str], with_figures: bool) -> int:
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.capture.fresh_profile import profile_experiment
 
-    run_dir, is_first = profile_experiment(request)
+    run_dir, is_first = profile_experiment(request, with_twin)
     return show(run_dir, with_figures) if is_first else ExitStatus.DONE
 
 
@@ -70,19 +77,19 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     hosts = {folder.parent for folders in windows.values() for folder in folders}
     for folder in sorted(hosts - {profile.folder.parent for profile in profiles}):
         print(f"{folder.name} has no profile of this window")
-    if profiles[0].simulation:
-        print(profiles[0].simulation)
+    if profiles[0].capture.simulates:
+        print(host_profile.SIMULATED)
     print(escaped(tables.text(profiles)))
     for profile in profiles:
-        host = profile.capture["process_index"]
+        host = profile.capture.process_index
         if profile.failure:
             print(escaped(f"host {host}: {profile.failure}"))
-        if profile.disagreement:
-            print(escaped(profile.disagreement))
+        if twin_line := profile.twin_line():
+            print(escaped(twin_line))
         reason = profile.utilization_json()["reasons"].get("mfu")
         if reason:
             print(escaped(f"host {host}: model FLOP utilization is not known: {reason}"))
-    straggler, no_straggler = host_profile.straggler_of(profiles)
+    straggler, no_straggler = profiles[0].straggler()
     verdict = no_straggler if straggler is None else straggler.line()
     if verdict:
         print(escaped(verdict))
@@ -97,8 +104,8 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
 
 
 def _window_line(window: str, profile: host_profile.HostProfile, others: list[str]) -> str:
-    first, last = profile.capture["steps"]
-    where = "inside the run" if profile.capture.get("in_run") else "none of the run's"
+    first, last = profile.capture.steps
+    where = "inside the run" if profile.capture.in_run else "none of the run's"
     line = f"window {window}: steps {first + 1} to {last}, {where}"
     if others:
         line += f"; not shown: {', '.join(others)} (--window=NAME shows one)"

@@ -54,14 +54,14 @@ class ProfileOptions:
       steps: Windows inside the run to trace too, such as `100:110,500:520`: from after step 100 to
         after step 110. They count as time of the run, and the result says that there were some.
       seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
-      twin: Time the step against its ablation twin, which needs one more compilation.
-      measured_peaks: Measure the device's peaks where they are not known from before.
+      every_host: Keep the trace of each process, not that of process 0 alone.
+      measured_peaks: Measure a CPU's peaks where they are not known from before.
     """
 
     after_run: bool = True
     steps: str = ""
     seconds: Annotated[float, Limit(lambda value: 0 < value <= 60, "lie above 0, up to 60")] = 1.0
-    twin: bool = True
+    every_host: bool = False
     measured_peaks: bool = True
 
     def windows(self) -> list[tuple[int, int]]:
@@ -103,10 +103,8 @@ class RunOptions:
         more, and with split parameters all devices add up one more number.
       tracker: Send scalars and the result to these too: `wandb`, `mlflow`.
       price_per_hour_usd: Price of one host; the cost is null without it.
-      compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
-        `~/.cache/dawnjax/compiled`, `none` keeps nothing.
-      keep_freed_memory: On a CPU, keep the memory of a step for the next one: large steps take up
-        to a fifth less time, and several times the memory.
+      compile_cache_dir: Directory of compiled programs, kept between runs, here or in a bucket
+        (`gs://...`); empty takes `~/.cache/dawnjax/compiled`, `none` keeps nothing.
       processes: How this process finds the others, and when it gives them up.
       profile: What is seen of where the time goes.
       chooses: A search chooses a recipe by this run: it is in no entry, comparison or board.
@@ -135,7 +133,6 @@ class RunOptions:
         float | None, Limit(lambda value: value is None or value >= 0, "be 0 or more")
     ] = None
     compile_cache_dir: str = ""
-    keep_freed_memory: bool = False
     processes: ProcessOptions = ProcessOptions()
     profile: ProfileOptions = ProfileOptions()
     chooses: bool = False

@@ -6,6 +6,7 @@ A sample is also the event log's heartbeat: it shows to a second when a process 
 import contextlib
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,12 +21,12 @@ _LOOPBACK = ("lo", "lo0")
 
 
 class HostSampler:
-    """Samples this process and its host, from a thread and whenever it is asked to.
+    """Samples this process and its host, in a thread of its own and at both ends of a run.
 
     A sample holds:
       cpu_seconds: User and system time of this process since its start, all threads.
       memory_bytes: Resident memory of this process.
-      cores: CPU cores that this process may run on.
+      cores: CPU cores that this process may use.
       network_bytes: Bytes `sent` and `received` since the machine's start by all interfaces but
         the loopback one; `machine_wide` is true, as these count for every process of the machine
         and must not be summed over them. Null where the system does not tell.
@@ -33,11 +34,6 @@ class HostSampler:
         process; null where the platform does not tell, as on CPU.
       device_counters: One row a device of the machine, as `DeviceCounters.read` gives it; absent
         without a driver that counts.
-
-    Attributes:
-      devices: This process's devices, whose memory is sampled; none until they are known, since
-        asking JAX for them starts its backend.
-      failed_records: Samples that `record` refused, such as on a full disk.
     """
 
     def __init__(
@@ -50,11 +46,11 @@ class HostSampler:
     ):
         """Make a sampler that is not yet running.
 
-        `record` takes each sample, in the thread that took it. `stop` closes the counters.
+        `record` takes each sample, in the thread that took it; `devices` are this process's. `stop`
+        closes the counters.
         """
         self._counters = counters
-        self.devices = devices
-        self.failed_records = 0
+        self._devices = devices
         self._record = record
         self._period_seconds = period_seconds
         self._process = psutil.Process()
@@ -84,10 +80,6 @@ class HostSampler:
         if self._counters is not None:
             self._counters.close()
 
-    @property
-    def has_counters(self) -> bool:
-        return self._counters is not None and bool(self._counters.source)
-
     def sample(self) -> dict[str, Any]:
         # The thread and a caller may sample at once; records must stay in the order of their
         # values.
@@ -97,14 +89,12 @@ class HostSampler:
                 "memory_bytes": self._process.memory_info().rss,
                 "cores": visible_cores(),
                 "network_bytes": _network_bytes(),
-                "device_memory_peak_bytes": _device_memory_peak_bytes(self.devices),
+                "device_memory_peak_bytes": _device_memory_peak_bytes(self._devices),
             }
             if self._counters is not None and self._counters.source:
                 sample["device_counters"] = self._counters.read()
-            try:
+            with contextlib.suppress(Exception):  # a full disk costs a sample and not the run
                 self._record(sample)
-            except Exception:
-                self.failed_records += 1
         return sample
 
     def summary(
@@ -148,54 +138,38 @@ class HostSampler:
         }
 
     def _run(self) -> None:
-        # A tenth is kept for a thread that wakes late, so that the period is the longest gap.
-        step = 0.9 * self._period_seconds
-        next_sample = time.perf_counter() + step
-        while not self._stopped.wait(max(0.0, next_sample - time.perf_counter())):
-            # A failing probe (a process table that cannot be read) ends the thread no more than
-            # a failing record does.
+        while not self._stopped.wait(self._period_seconds):
+            # Nor does a probe that fails once, such as of a full process table, end the thread.
             with contextlib.suppress(Exception):
                 self.sample()
-            # After a suspension there is one sample, not one for each period that was missed.
-            next_sample = max(next_sample + step, time.perf_counter())
 
 
 def visible_cores() -> int:
-    # Not on macOS. `os.cpu_count` alone ignores a job's or a container's share.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may use: those it may run on, within its container's quota."""
+    # Not on macOS. `os.cpu_count` alone ignores a job's share.
+    has_share = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_share else os.cpu_count() or 1
+    return max(1, min(cores, round(_quota_cores())))
 
 
-class OtherWork:
-    """Share of the visible cores that other work took from this process in a block.
+CGROUPS = Path("/sys/fs/cgroup")
+"""As a container sees its own limits, which Kubernetes and Docker set there."""
 
-    Attributes:
-      fraction: From 0 to 1; 0 too where the system does not tell.
+
+def _quota_cores() -> float:
+    """Seconds of all cores together that a container may use in a second.
+
+    Source: Linux, `admin-guide/cgroup-v2`, cpu.max; `scheduler/sched-bwc`, cpu.cfs_quota_us.
     """
-
-    fraction = 0.0
-
-    def __enter__(self) -> "OtherWork":
-        self._before = time.perf_counter(), time.process_time(), _waited_seconds()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        started, used, waited = self._before
-        cores_seconds = (time.perf_counter() - started) * visible_cores()
-        # Threads of this process that outnumber the cores wait for each other: only what this
-        # process did not get counts, and only what it waited for.
-        not_used = 1 - (time.process_time() - used) / cores_seconds
-        self.fraction = max(0.0, min(not_used, (_waited_seconds() - waited) / cores_seconds, 1.0))
-
-
-def _waited_seconds() -> float:
-    """Time that the threads of this process were ready and waited for a core; 0 if not known."""
-    total = 0
-    for file in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread may have ended
-            total += int(file.read_text().split()[1])
-    return total / 1e9
+    try:
+        if (CGROUPS / "cpu.max").exists():
+            quota, period = (CGROUPS / "cpu.max").read_text().split()
+        else:
+            files = ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+            quota, period = ((CGROUPS / name).read_text() for name in files)
+        return int(quota) / int(period) if int(quota) > 0 else sys.maxsize
+    except (OSError, ValueError):  # no container, or no limit: `max`
+        return sys.maxsize
 
 
 def processor_name() -> str:

@@ -7,14 +7,12 @@ computed, so none of them may change it unseen.
 import contextlib
 import enum
 import os
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 
 from dawnjax.errors import ConfigError
-from dawnjax.machine import huge_pages
 
 PINNED: dict[str, Any] = {
     "jax_enable_x64": False,
@@ -32,19 +30,24 @@ PINNED: dict[str, Any] = {
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE", "TF_CUDNN_DETERMINISTIC")
 """Variables of the compilers and libraries below JAX that can change how numbers are rounded."""
 
-_SAME_NUMBERS = re.compile(
-    r"jax_(?:enable_|raise_)?(?:persistent|compilation)_cache.*|jax_share_binary.*"
-    r"|jax_(?:platforms?|platform_name|num_cpu_devices|.*_visible_devices|local_device_ids)"
-    r"|jax_(?:log|debug_log|dump|explain|pprint|tracer|traceback|include|hlo_source|source|captured"
-    r"|check|distributed|coordinator|cross_host|force_dcn|mock|enable_recover|enable_preemption"
-    r"|transfer_guard|thread_guard|array_garbage|compiler_detailed|send_traceback).*"
+_SAME_NUMBERS = (
+    *("jax_compilation_cache", "jax_enable_compilation_cache", "jax_persistent_cache"),
+    *("jax_raise_persistent_cache", "jax_share_binary", "jax_platform", "jax_num_cpu_devices"),
+    *(
+        "jax_cuda_visible",
+        "jax_rocm_visible",
+        "jax_log",
+        "jax_debug_log",
+        "jax_dump",
+        "jax_explain",
+    ),
+    *("jax_trace", "jax_include", "jax_distributed", "jax_transfer_guard", "jax_enable_preemption"),
+    *("--xla_dump", "--xla_hlo_profile", "--xla_force_host_platform_device_count"),
+    *("--xla_gpu_cuda_data_dir", "--xla_gpu_enable_command_buffer", "--xla_gpu_graph"),
+    # JAX adds it itself on a TPU VM (`jax/_src/cloud_tpu_init.py`).
+    "--xla_tpu_use_enhanced_launch_barrier",
 )
-"""Settings without a part in the numbers: caches, devices, processes, messages, guards."""
-
-_SAME_NUMBERS_FLAGS = re.compile(
-    r"--xla_(?:dump|hlo_profile|force_host_platform_device_count|gpu_cuda_data_dir"
-    r"|gpu_enable_command_buffer|gpu_graph|\w*timeout|\w*progress|pjrt)\w*"
-)
+"""Beginnings of settings without a part in the numbers: caches, devices, messages."""
 
 not_taken: dict[str, Any] = {}
 """Pinned settings that were asked for otherwise, with the value that was asked for."""
@@ -97,19 +100,14 @@ def recorded(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str,
     values = jax.config.values
     numbers: dict[str, Any] = {}
     others: dict[str, Any] = {}
-    for name in sorted(values):
-        if name not in PINNED and (name.upper() in environment or name in changed_by_program):
-            kept = others if _SAME_NUMBERS.fullmatch(name) else numbers
+    for name in sorted(values.keys() - PINNED.keys()):
+        if name.upper() in environment or name in changed_by_program:
+            kept = others if name.startswith(_SAME_NUMBERS) else numbers
             kept[name] = plain(values[name])
     for name in _VARIABLES:
-        given = sorted(environment.get(name, "").split())
-        counting = [flag for flag in given if not _SAME_NUMBERS_FLAGS.match(flag)]
-        if counting:
-            numbers[name] = " ".join(counting)
-        if len(counting) < len(given):
-            others[name] = " ".join(flag for flag in given if flag not in counting)
-    if tunables := environment.get(huge_pages.VARIABLE):
-        others[huge_pages.VARIABLE] = tunables
+        for flag in sorted(environment.get(name, "").split()):
+            kept = others if flag.startswith(_SAME_NUMBERS) else numbers
+            kept[name] = f"{kept.get(name, '')} {flag}".strip()
     return {"numbers": numbers, "others": others}
 
 

@@ -1,6 +1,6 @@
-"""Measured peaks of a device: a large matrix product and a large copy, kept once measured alone.
+"""Measured peaks of a CPU, which no data sheet gives: a large matrix product and a large copy.
 
-They are the only peak of a CPU, whose simulated devices all share one machine.
+Simulated devices share them. Figures measured without other work beside them are kept.
 """
 
 import contextlib
@@ -19,18 +19,15 @@ from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.machine import jax_settings
 from dawnjax.machine.hardware import MOST_OTHER_WORK, STEADY_SPREAD
-from dawnjax.machine.hosts import OtherWork, processor_name, visible_cores
+from dawnjax.machine.hosts import processor_name, visible_cores
 from dawnjax.records.bounds import Amount, Rate
 
 DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
 
 _REPETITIONS = 7
 
-CPU_SIZES, _ACCELERATOR_SIZES = (1536, 2**25), (8192, 2**28)
+CPU_SIZES = (1536, 2**25)
 """The side of the product's matrices, and the elements of the copy."""
-
-_METHOD = "copy in place"
-"""Part of the key: figures measured in another way are not taken for these."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +35,7 @@ class MeasuredPeaks:
     """Measured peaks.
 
     Attributes:
-      key: Device kind, processor, cores, versions, flags and dtype, for which they are valid.
+      key: Processor, cores, versions, flags and dtype, for which they are valid.
       flops_per_second: The best large matrix product, in the dtype.
       bytes_per_second: The best large copy in place, reads and writes together.
       spread: How much longer the median repetition took than the best, as a fraction.
@@ -64,53 +61,47 @@ class MeasuredPeaks:
 def measured_peaks(
     device: Any, dtype: str = "float32", cache: str = "", *, at_least: float = 0.0
 ) -> MeasuredPeaks:
-    """Measure the peaks of a device, or read them from the cache where their key is the same.
+    """Measure the peaks of a CPU, or read them from the cache where their key is the same.
 
     Args:
-      cache: The file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
+      cache: The file; empty takes `DEFAULT_CACHE`.
       at_least: FLOP/s that a program reached: a kept peak below them was too low.
     """
-    # The peak of a CPU is that of the whole host.
-    is_cpu = device.platform == "cpu"
-    host = [processor_name(), str(visible_cores())] if is_cpu else ["", "0"]
-    known_by = [device.device_kind, *host, jax.__version__, jaxlib.version.__version__]
-    known_by.append(str(jax_settings.recorded()["numbers"].get("XLA_FLAGS", "")))
-    key = "|".join([*known_by, dtype, _METHOD])
-    path = records.path_of(cache) if cache not in ("", "none") else None
-    if not cache:
-        with contextlib.suppress(RunError):  # no home directory
-            path = records.in_home(DEFAULT_CACHE)
-    old = read_kept(path).get(key)
+    flags = str(jax_settings.recorded()["numbers"].get("XLA_FLAGS", ""))
+    host = [device.device_kind, processor_name(), str(visible_cores())]
+    key = "|".join([*host, jax.__version__, jaxlib.version.__version__, flags, dtype])
+    path = None
+    with contextlib.suppress(RunError):  # no home directory
+        path = records.path_of(cache) if cache else records.in_home(DEFAULT_CACHE)
+    kept = read_kept(path)
+    old = kept.get(key)
     if old is not None and old.is_steady and old.flops_per_second >= at_least:
         return old
-    # Other work on the machine can only lower a figure: measure unsteady ones again, keep the best.
     new = _measure(device, dtype, key)
-    if old is not None:
-        new = dataclasses.replace(
-            new,
-            flops_per_second=max(new.flops_per_second, old.flops_per_second),
-            bytes_per_second=max(new.bytes_per_second, old.bytes_per_second),
-        )
-    _write(path, key, new)
+    if path is not None:
+        with contextlib.suppress(RunError):  # costs a measurement the next time
+            records.write_json(path, records.plain({**kept, key: new}), indent=1)
     return new
 
 
 def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
-    side, elements = CPU_SIZES if device.platform == "cpu" else _ACCELERATOR_SIZES
+    side, elements = CPU_SIZES
     with jax.default_device(device):
         matrix = jnp.ones((side, side), dtype)
         # A second operand that depends on nothing else keeps the product from being simplified.
         multiply = jax.jit(lambda a, b: a @ b).lower(matrix, matrix).compile()
-        # Here alone all cores are used: elsewhere, threads of our own that wait would count.
-        with OtherWork() as other:
-            seconds, spread = _best(lambda: multiply(matrix, matrix))
-        flops = 2 * side**3 / seconds
+        started, used, waited = time.perf_counter(), time.process_time(), _waited_seconds()
+        seconds, spread = _best(lambda: multiply(matrix, matrix))
+        core_seconds = (time.perf_counter() - started) * visible_cores()
+        # The product uses all cores. What they did not give is other work's, if threads waited.
+        not_used = 1 - (time.process_time() - used) / core_seconds
+        other_work = min(not_used, (_waited_seconds() - waited) / core_seconds)
         vector = jnp.ones(elements, jnp.float32)
         copy = jax.jit(lambda a: a + 1, donate_argnums=0).lower(vector).compile()
 
         def copy_in_place() -> Any:
-            # A new result would have the machine find and clear its memory, page by page, which on
-            # a CPU takes five times as long as the copy.
+            # A new result would have the machine find and clear its memory, page by page, which
+            # takes five times as long as the copy.
             nonlocal vector
             vector = copy(vector)
             return vector
@@ -118,11 +109,11 @@ def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
         copy_seconds, copy_spread = _best(copy_in_place)
     return MeasuredPeaks(
         key=key,
-        flops_per_second=round(flops),
+        flops_per_second=round(2 * side**3 / seconds),
         bytes_per_second=round(2 * vector.nbytes / copy_seconds),
         spread=round(max(spread, copy_spread), 4),
         measured_unix_seconds=round(time.time(), 3),
-        other_work=round(other.fraction, 4) if device.platform == "cpu" else 0.0,
+        other_work=round(max(0.0, other_work), 4),
     )
 
 
@@ -138,6 +129,15 @@ def _best(run: Callable[[], Any]) -> tuple[float, float]:
     return best, float(np.median(times)) / best - 1
 
 
+def _waited_seconds() -> float:
+    """Time that the threads of this process were ready and waited for a core; 0 if not known."""
+    total = 0
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread may have ended
+            total += int(file.read_text().split()[1])
+    return total / 1e9
+
+
 def read_kept(path: Path | None) -> dict[str, MeasuredPeaks]:
     """Read the cache, by key; empty where it is absent, damaged or of another version."""
     if path is None:
@@ -146,11 +146,3 @@ def read_kept(path: Path | None) -> dict[str, MeasuredPeaks]:
         return records.read_json(path, dict[str, MeasuredPeaks])
     except (OSError, ValueError):
         return {}
-
-
-def _write(path: Path | None, key: str, peaks: MeasuredPeaks) -> None:
-    if path is None:
-        return
-    kept = {**read_kept(path), key: peaks}
-    with contextlib.suppress(RunError):  # costs a measurement the next time
-        records.write_json(path, records.plain(kept), indent=1)

@@ -23,7 +23,7 @@ _NAMED_OPS = 5
 
 def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
     """Write reproducible SVG of each figure whose data the profile has; return the paths."""
-    host = profile.capture["process_index"]
+    host = profile.capture.process_index
     ops = {f"host {host}": profile.roofline_json()}
     figures = (
         roofline_figure("roofline", "", ops[f"host {host}"]),

@@ -23,53 +23,52 @@ def text(profiles: Sequence[HostProfile]) -> str:
 
 
 def _host_table(profiles: Sequence[HostProfile]) -> Table:
-    head = ["host", "step ms", "traced ms", *PARTS, "attributed", "mfu", "hfu", "ablation exposed"]
+    head = ["host", "step ms", "traced ms", *PARTS, "attributed", "mfu", "hfu"]
     rows = []
     for profile in profiles:
         used = profile.utilization_json()
         parts = used.get("parts_fraction", {})
         times = (used["step_seconds"], used.get("traced_step_seconds"))
-        shares = [*(parts.get(name) for name in PARTS), used["attributed_fraction"], used["mfu"]]
-        shares += [used["hfu"], profile.ablation_exposed_fraction]
-        host = str(profile.capture["process_index"])
+        shares = [*(parts.get(name) for name in PARTS), used["attributed_fraction"]]
+        shares += [used["mfu"], used["hfu"]]
+        host = str(profile.capture.process_index)
         rows.append([host, *map(_milliseconds, times), *map(_percent, shares)])
     return of_words([name.replace("_", " ") for name in head], rows)
 
 
 def _kind_table(profiles: Sequence[HostProfile]) -> Table:
-    rest = "wire ms" if all(profile.has_wire for profile in profiles) else "without skew ms"
-    head = ["host", "collective", "ms a step", "skew ms", rest, "MB", "runs", "MB/s on wire"]
+    head = ["host", "collective", "ms a step", "skew ms", "wire ms", "MB", "runs", "MB/s on wire"]
     rows = []
-    for profile, row, cells in _collectives(profiles, "by_kind", ("", "skew_", "wire_")):
-        speed = row["algorithm_bytes_per_second"] if profile.has_wire else None
+    for row, cells in _collectives(profiles, "by_kind", ("", "skew_", "wire_")):
+        speed = row["algorithm_bytes_per_second"]
         rows.append([*cells, "-" if speed is None else f"{speed / 1e6:.4g}"])
     return of_words(head, rows, texts=(0, 1))
 
 
 def _axis_table(profiles: Sequence[HostProfile]) -> Table:
     head = ["host", "mesh axis", "ms a step", "exposed ms", "skew ms", "MB", "runs"]
-    rows = [cells for *_, cells in _collectives(profiles, "by_axis", ("", "exposed_", "skew_"))]
+    rows = [cells for _, cells in _collectives(profiles, "by_axis", ("", "exposed_", "skew_"))]
     return of_words(head, rows, texts=(0, 1))
 
 
 def _collectives(
     profiles: Sequence[HostProfile], group: str, times: Sequence[str]
-) -> Iterator[tuple[HostProfile, dict[str, Any], list[str]]]:
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Groups of each host's collectives, with the cells that both tables have."""
     for profile in profiles:
         groups = {} if profile.measured is None else getattr(profile.measured, group)
         for name, row in groups.items():
             num_bytes = row["bytes_per_step"]
-            cells = [str(profile.capture["process_index"]), name or "none"]
+            cells = [str(profile.capture.process_index), name or "none"]
             cells += [_milliseconds(row[f"{time}seconds_per_step"]) for time in times]
             cells.append("-" if num_bytes is None else f"{num_bytes / 1e6:.3g}")
-            yield profile, row, [*cells, f"{row['runs_per_step']:.3g}"]
+            yield row, [*cells, f"{row['runs_per_step']:.3g}"]
 
 
 def _loss_table(profiles: Sequence[HostProfile]) -> Table:
     losses = ((profile, largest_losses(profile.ops)) for profile in profiles)
     profile, ops = next(((profile, ops) for profile, ops in losses if ops), (profiles[0], []))
-    head = f"op that loses most, host {profile.capture['process_index']}"
+    head = f"op that loses most, host {profile.capture.process_index}"
     rows = []
     for op in ops:
         times = (_milliseconds(op.seconds), _milliseconds(op.lost_seconds))

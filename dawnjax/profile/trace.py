@@ -8,7 +8,6 @@ a line of ops and one of asynchronous ops; FLOPs, bytes and categories stand in 
 import bisect
 import dataclasses
 import itertools
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,9 +15,6 @@ from typing import Any, Literal, NamedTuple
 
 from dawnjax.profile.program import COLLECTIVES
 from dawnjax.profile.xplane import Plane, TraceError, read_planes
-
-MOST_EVENTS = 3_000_000
-"""More events than this are not read: they would take gigabytes, and say no more."""
 
 ANNOTATION_PREFIX = "dawnjax."
 """Prefix of the run's own annotations of the host's time."""
@@ -80,15 +76,11 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Events on the devices of one process, and named spans of its host, in order of start.
-
-    `start_unix_ns` is the trace's start on the wall clock; 0 where unknown.
-    """
+    """Events on the devices of one process, and named spans of its host, in order of start."""
 
     platform: TracePlatform
     devices: dict[int, list[Event]]
     spans: list[Span]
-    start_unix_ns: int = 0
 
     def of_program(self, name: str) -> "Trace":
         """Trace with the events of one program alone; `TraceError` if there are none."""
@@ -127,23 +119,16 @@ def read_trace(path: Path) -> Trace:
     spans: list[Span] = []
     platforms: set[TracePlatform] = set()
     host_devices: dict[int, list[Event]] = {}
-    num_events = start_unix_ns = 0
-    for plane in read_planes(path, _is_wanted):
-        num_events += sum(len(line.events) for line in plane.proto.lines)
-        if num_events > MOST_EVENTS:
-            raise TraceError(f"{path} holds more than {MOST_EVENTS:,} events; profile fewer steps")
-        if plane.name == _ENVIRONMENT_PLANE:
-            start_unix_ns = _whole(plane.stats(plane.proto).get("profile_start_time"))
-            continue
+    for plane in read_planes(path):
         if plane.name == "/host:CPU":
             spans += _host_spans(plane)
             host_devices = _cpu_devices(plane)
-            continue
-        platform: TracePlatform = "tpu" if plane.name.startswith("/device:TPU") else "gpu"
-        events = sorted(_tpu_events(plane) if platform == "tpu" else _gpu_events(plane))
-        if events:
-            platforms.add(platform)
-            devices[int(plane.name.rpartition(":")[2])] = events
+        elif device := _DEVICE_PLANE.match(plane.name):
+            platform: TracePlatform = "tpu" if device[1] == "TPU" else "gpu"
+            events = sorted(_tpu_events(plane) if platform == "tpu" else _gpu_events(plane))
+            if events:
+                platforms.add(platform)
+                devices[int(device[2])] = events
     if not devices:
         # Only without an accelerator: its traces also hold ops of the host.
         devices, platforms = host_devices, {"cpu"}
@@ -152,7 +137,7 @@ def read_trace(path: Path) -> Trace:
     platform = "tpu" if "tpu" in platforms else "gpu" if "gpu" in platforms else "cpu"
     if platform == "gpu":
         _refuse_command_buffers(path, devices)
-    return Trace(platform, devices, sorted(spans), start_unix_ns)
+    return Trace(platform, devices, sorted(spans))
 
 
 def collective_kind(name: str) -> str:
@@ -165,12 +150,7 @@ def collective_kind(name: str) -> str:
     return match[1] if match else ""
 
 
-_DEVICE_PLANE = re.compile(r"^/device:(TPU|GPU):\d{1,9}$")
-_ENVIRONMENT_PLANE = "Task Environment"
-
-
-def _is_wanted(name: str) -> bool:
-    return name in ("/host:CPU", _ENVIRONMENT_PLANE) or bool(_DEVICE_PLANE.match(name))
+_DEVICE_PLANE = re.compile(r"^/device:(TPU|GPU):(\d{1,9})$")
 
 
 def _span_of(line: Any, event: Any) -> tuple[int, int]:
@@ -283,13 +263,8 @@ def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
     # The long name is the instruction's text.
     long_name = metadata.name.removeprefix("%").split(" = ", 1)[0]
     category = str(stats.get("hlo_category") or "")
-    flops, num_bytes = _whole(stats.get("flops")), _whole(stats.get("bytes_accessed"))
+    flops, num_bytes = (int(stats.get(name) or 0) for name in ("flops", "bytes_accessed"))
     return metadata.display_name or long_name, category, flops, num_bytes
-
-
-def _whole(stat: Any) -> int:
-    """Number in a stat; 0 for any other value, of which a stranger's file may have each."""
-    return int(stat) if isinstance(stat, int | float) and math.isfinite(stat) else 0
 
 
 class _Modules:

@@ -1,8 +1,7 @@
 """Use of a host's devices, and the parts of a step, which sum to it.
 
 Parts: computation, exposed communication (waiting for the slowest device, and the wire), waiting
-for input, for the host to launch work, for a core where simulated devices share cores, and idle
-time of unknown cause.
+for input, for the host to launch work, and idle time of unknown cause.
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ INPUT_SPAN = ANNOTATION_PREFIX + "input"
 CALL_SPAN = ANNOTATION_PREFIX + "call"
 WINDOW_SPAN = ANNOTATION_PREFIX + "window"
 
-PARTS = ("compute", "exposed_wire", "exposed_skew", "input_wait", "host", "shared_core", "idle")
+PARTS = ("compute", "exposed_wire", "exposed_skew", "input_wait", "host", "idle")
 """The parts of a step; all but `idle` have a known cause."""
 
 _TENSOR_CORE_KERNELS = re.compile(
@@ -77,48 +76,31 @@ def attribute_step(
     window: Interval,
     num_steps: int,
     shortest: Mapping[str, Sequence[int]],
-    cores: int | None = None,
-    neighbours: Sequence[Sequence[Interval]] = (),
 ) -> Attribution:
-    """Split the time of a host's steps into parts.
-
-    Args:
-      shortest: Shortest durations of collectives over all devices of the run.
-      cores: CPU cores that simulated devices share; None for devices of their own.
-      neighbours: Intervals in which each device of the machine's other processes computed.
-    """
+    """Split the time of a host's steps into parts; `shortest` covers all devices of the run."""
     times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
     input_spans = union((s.start, s.end) for s in trace.spans if s.name == INPUT_SPAN)
     devices = {}
     for number, time in times.items():
-        computing = [times[n].compute for n in times if n != number] + [*map(list, neighbours)]
-        crowded = _at_once(computing, cores) if cores is not None else []
         between = _between_runs(trace.devices[number], window)
-        devices[number] = _parts(time, input_spans, between, crowded, num_steps)
+        devices[number] = _parts(time, input_spans, between, num_steps)
     parts = {name: sum(d[name] for d in devices.values()) / len(devices) for name in PARTS}
     return Attribution((window[1] - window[0]) / (PICOSECONDS * num_steps), parts, devices)
 
 
 def _parts(
-    time: DeviceTime,
-    input_spans: list[Interval],
-    between: list[Interval],
-    crowded: list[Interval],
-    num_steps: int,
+    time: DeviceTime, input_spans: list[Interval], between: list[Interval], num_steps: int
 ) -> dict[str, float]:
-    exposed, exposed_skew, left = time.exposed, time.exposed_skew, time.gaps
-    parts = {"compute": time.compute, "exposed_skew": exposed_skew}
-    parts["exposed_wire"] = subtract(exposed, exposed_skew)
     # A gap inside a program is not the host's: the device had all that it needed.
-    # The order decides: a gap with two causes counts for the first.
-    for name, cause in (
-        ("input_wait", intersect(between, input_spans)),
-        ("host", between),
-        ("shared_core", crowded),
-    ):
-        parts[name] = intersect(left, cause)
-        left = subtract(left, parts[name])
-    parts["idle"] = left
+    between = intersect(time.gaps, between)
+    parts = {
+        "compute": time.compute,
+        "exposed_wire": subtract(time.exposed, time.exposed_skew),
+        "exposed_skew": time.exposed_skew,
+        "input_wait": intersect(between, input_spans),
+        "host": subtract(between, input_spans),
+        "idle": subtract(time.gaps, between),
+    }
     return {name: length(parts[name]) / (PICOSECONDS * num_steps) for name in PARTS}
 
 
@@ -133,20 +115,6 @@ def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
         start, end = runs.get(event.run, event[:2])
         runs[event.run] = min(start, event.start), max(end, event.end)
     return subtract([window], union(runs.values()))
-
-
-def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interval]:
-    intervals = [interval for device in computing for interval in device]
-    # At equal moments ends sort before starts, so that adjacent intervals do not overlap.
-    edges = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
-    crowded, running, begin = [], 0, 0
-    for moment, change in edges:
-        before, running = running, running + change
-        if before < count <= running:
-            begin = moment
-        elif running < count <= before:
-            crowded.append((begin, moment))
-    return union(crowded)
 
 
 def tensor_core_fraction(

@@ -1,9 +1,10 @@
 """Profiled windows of a run directory, and the files of each."""
 
+import dataclasses
 import math
 import zlib
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
@@ -12,58 +13,87 @@ from dawnjax.records.bounds import Amount, Count, Place, Rate, Seconds, Step, St
 PROGRAM_FILE = "train_program.txt.gz"
 CAPTURE_FILE = "capture.json"
 
-_MOST_PROGRAM_BYTES = 2**28
-_MOST_CAPTURE_BYTES = 2**26
-"""Limits for the program's text (of ResNet-50: some MB) and for `capture.json`."""
+_MOST_BYTES = 2**28
+"""Of the program's text, which has some MB for ResNet-50, and of `capture.json`."""
 
 
-class _Peaks(TypedDict):
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """Measured peaks of a CPU; `spread` and `other_work` say how far they can be believed."""
+
     flops_per_second: Rate
     bytes_per_second: Rate
     spread: Seconds
+    other_work: Amount = 0.0
 
 
-class _Capture(TypedDict):
-    """Fields of `capture.json` that a profile reads; steps are `(first, last)`."""
+@dataclasses.dataclass(frozen=True)
+class TwinTimes:
+    """Stretches of real steps and of the ablation twin's, in turn; seconds a step of each.
 
+    `twin` has the slowest host's: with its own, a faster host would count waiting as communication.
+    """
+
+    real: list[StepSeconds]
+    twin: list[StepSeconds]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Capture:
+    """What reading a trace needs, as `capture.json` keeps it beside the trace.
+
+    Attributes:
+      machine_devices: Devices of all processes on this machine, which share a CPU's peak.
+      steps: Steps of the run done before the window, and after it.
+      step_seconds: A steady step, not traced; inside a run the traced one.
+      model_flops_per_step: The model's FLOPs of a step, on one device.
+      shortest_runs: For each collective, the shortest duration of its first, second, ... run on any
+        device of the run, in picoseconds.
+      host_waits: Seconds a step that each host waits in collectives; None where a trace is missing.
+      twin: Only of `dawnjax profile --twin`.
+    """
+
+    schema_version: int = 1
     process_index: Place
     platform: Text
     device_kind: Text
     num_devices: Count
-    mesh: NotRequired[dict[str, Count]]
     machine_devices: Count
-    machine_processes: NotRequired[Count]
-    machine_cores: Count
     module: Text
     steps: tuple[Step, Step]
-    stage: NotRequired[dict[str, Any] | None]
     step_seconds: StepSeconds
     model_flops_per_step: Amount | None
     model_flops_reason: Text
     executed_dtype: Text
-    measured_peaks: _Peaks | None
-    in_run: NotRequired[bool]
-    real_step_seconds: NotRequired[list[StepSeconds]]
-    slowest_twin_step_seconds: NotRequired[list[StepSeconds]]
-    traced_slowest_twin_step_seconds: NotRequired[StepSeconds | None]
-    twin_reason: NotRequired[Text]
-    shortest_runs: dict[str, list[int]]
-    neighbours: NotRequired[list[list[tuple[int, int]]]]
-    least_wait_seconds_per_step: NotRequired[Seconds | None]
+    measured_peaks: Peaks | None = None
+    mesh: dict[str, Count] = dataclasses.field(default_factory=dict)
+    stage: dict[str, Any] | None = None
+    in_run: bool = False
+    shortest_runs: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    host_waits: list[Seconds | None] = dataclasses.field(default_factory=list)
+    twin: TwinTimes | None = None
+
+    @property
+    def num_steps(self) -> int:
+        return self.steps[1] - self.steps[0]
+
+    @property
+    def simulates(self) -> bool:
+        """True of several devices that are threads of CPUs: no wire lies between them."""
+        return self.platform == "cpu" and self.num_devices > 1
 
 
-def read_files(folder: Path) -> tuple[dict[str, Any], str]:
+def read_files(folder: Path) -> tuple[Capture, str]:
     """Read a window's `capture.json` and the program's text."""
     try:
-        capture = records.read_json(folder / CAPTURE_FILE, dict[str, Any], _MOST_CAPTURE_BYTES)
-        typed = records.convert(capture, _Capture, others=True)
-        if not typed["steps"][0] < typed["steps"][1]:
-            raise records.FieldError(f"its steps {typed['steps']} are none")
+        plain = records.read_json(folder / CAPTURE_FILE, dict[str, Any], _MOST_BYTES)
+        capture = records.convert(plain, Capture, others=True)
+        if capture.num_steps < 1:
+            raise records.FieldError(f"its steps {capture.steps} are none")
         with records.open_plain(folder / PROGRAM_FILE) as file:
-            text = records.gunzip(file, _MOST_PROGRAM_BYTES).decode()
+            return capture, records.gunzip(file, _MOST_BYTES).decode()
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ConfigError(f"{folder} holds no whole profile: {error}") from None
-    return capture, text
 
 
 def windows_of(run_dir: Path) -> dict[str, list[Path]]:

@@ -1,14 +1,13 @@
 """Planes of the profiler's trace file, an `XSpace` message.
 
 The schema is built in code, so that `protobuf` alone reads it. JAX's own reader omits the metadata
-of events, where a TPU's FLOPs, bytes and categories stand. One plane is in memory at a time.
+of events, where a TPU's FLOPs, bytes and categories stand.
 
 Source: field numbers from OpenXLA, `tsl/profiler/protobuf/xplane.proto`.
 """
 
 import dataclasses
 import functools
-import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from google.protobuf.message import DecodeError
 from dawnjax import records
 from dawnjax.errors import RunError
 
-LARGEST_PLANE_BYTES = 2**30
-"""A plane above this is not read: parsed, its events take about five times as much memory."""
-
-LARGEST_FILE_BYTES = 2**34
+MOST_BYTES = 2**30
+"""A file above this is not read: parsed, its events take about five times as much memory."""
 
 _PACKAGE = "dawnjax.xplane"
 
@@ -140,93 +137,17 @@ class Plane:
         return None if field is None else getattr(stat, field)
 
 
-def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
-    """Planes of a trace file whose names are wanted, parsed one at a time; else `TraceError`."""
+def read_planes(path: Path) -> Iterator[Plane]:
+    """Planes of a trace file; `TraceError` for one that cannot be read."""
     try:
-        size = path.stat().st_size
-        if size == 0:
-            raise TraceError(f"{path} is empty: the profiler was stopped before it wrote anything")
-        if size > LARGEST_FILE_BYTES:
-            raise TraceError(
-                f"{path} has {size / 2**30:.1f} GiB, above the {LARGEST_FILE_BYTES // 2**30} GiB "
-                "that are read; profile fewer steps"
-            )
-        # Mapped, so that unwanted planes are never read into memory.
-        with (
-            records.open_plain(path) as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            is_empty = True
-            for start, end in _plane_spans(data, path):
-                is_empty = False
-                name = _plane_name(data, start, end)
-                if not wanted(name):
-                    continue
-                if end - start > LARGEST_PLANE_BYTES:
-                    raise TraceError(
-                        f"{path}: plane {name} has {(end - start) / 2**30:.1f} GiB, above the "
-                        f"{LARGEST_PLANE_BYTES / 2**30:g} GiB that are read; profile fewer steps"
-                    )
-                try:
-                    proto = message("XPlane").FromString(data[start:end])  # type: ignore[attr-defined]
-                except DecodeError:
-                    raise TraceError(f"{path} is damaged: plane {name} cannot be read") from None
-                yield Plane(name, proto)
-            if is_empty:
-                raise TraceError(f"{path} holds no plane: nothing was traced")
+        space = message("XSpace").FromString(records.read_plain(path, MOST_BYTES))  # type: ignore[attr-defined]
+    except records.BoundError as error:
+        raise TraceError(f"{path} {error}; profile fewer steps") from None
+    except DecodeError:
+        raise TraceError(f"{path} is damaged or cut off") from None
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _plane_spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
-    """Start and end of each plane: the length-delimited fields 1 of the XSpace."""
-    position = 0
-    while position < len(data):
-        try:
-            tag, position = _varint(data, position)
-            number, wire = tag >> 3, tag & 7
-            # XSpace has the fields 1 to 4: planes, errors, warnings and hostnames.
-            if wire != 2 or number not in (1, 2, 3, 4):
-                raise TraceError(f"{path} is no trace: it does not begin as an XSpace does")
-            length, position = _varint(data, position)
-        except IndexError:
-            raise TraceError(f"{path} is cut off after {len(data)} bytes") from None
-        if position + length > len(data):
-            raise TraceError(
-                f"{path} is cut off: it has {len(data)} bytes and says that it goes on to "
-                f"{position + length}"
-            )
-        if number == 1:
-            yield position, position + length
-        position += length
-
-
-def _plane_name(data: mmap.mmap, position: int, end: int) -> str:
-    """Plane's name without parsing the plane: field 2, among the first fields."""
-    try:
-        while position < end:
-            tag, position = _varint(data, position)
-            value, position = _varint(data, position)
-            if tag & 7 == 2:
-                if tag >> 3 == 2:
-                    return data[position : min(end, position + value)].decode(errors="replace")
-                position += value
-            elif tag & 7 != 0:
-                break
-    except IndexError:
-        pass
-    return ""
-
-
-def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        value |= (byte & 127) << shift
-        position += 1
-        if byte < 128:
-            return value, position
-        shift += 7
-        if shift > 63:
-            # No field has more than 64 bits; callers take this for a cut-off file.
-            raise IndexError
+    if not space.planes:
+        raise TraceError(f"{path} holds no plane: nothing was traced")
+    for proto in space.planes:
+        yield Plane(proto.name, proto)

@@ -5,7 +5,6 @@ that its weights are saved; at that moment the run is ended, so that nothing cha
 """
 
 import dataclasses
-import os
 import shutil
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from dawnjax import records
 from dawnjax.checkpointed.judged_weights import Measured, Question
 from dawnjax.errors import RunError
+from dawnjax.machine.hosts import visible_cores
 from dawnjax.race.contestant import DONE, GO, READY, Task
 from dawnjax.race.guarded import Guarded, LimitError
 from dawnjax.race.handover import Handover
@@ -160,7 +160,7 @@ class Course:
             binds=(*binds, told),
             hidden=self.track.hidden if hidden else (),
             platform=self.track.platform,
-            cpu_seconds=int(self.track.limits.seconds * len(os.sched_getaffinity(0))) + 1,
+            cpu_seconds=int(self.track.limits.seconds * visible_cores()) + 1,
             processes=self.track.limits.processes,
         )
         # -P: no module of the folder that the judge was called in.

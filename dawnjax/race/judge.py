@@ -21,6 +21,7 @@ from typing import Any
 from dawnjax.checkpointed.judged_weights import NO_WEIGHTS
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.machine.hosts import visible_cores
 from dawnjax.page import words
 from dawnjax.race import rules, sandbox, tracks
 from dawnjax.race.entry import SOURCE, VERDICTS, Beside, Trial, content_hash, entries_in
@@ -296,6 +297,6 @@ def _word(beside: Beside) -> tuple[Word, str]:
 def _hardware(heats: Sequence[Heat]) -> str:
     """Device of the baseline's first run, with the cores of a CPU."""
     event = next((e for e in log_of(heats[0]) if e["event"] == "devices"), {})
-    cores = words.count(len(os.sched_getaffinity(0)), "core")
+    cores = words.count(visible_cores(), "core")
     kind = str(event.get("device_kind", "not known"))
     return f"{kind} ({cores})" if event.get("platform") == "cpu" else kind

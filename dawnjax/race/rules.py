@@ -45,7 +45,7 @@ LEVEL = 0.01
 BETTER = (FASTER, ONLY_SECOND)
 """Verdicts on an entry beside a rival with which it takes the rival's place."""
 
-OPTIONS = ("steps_per_call", "data_placement", "keep_freed_memory")
+OPTIONS = ("steps_per_call", "data_placement")
 """Run options that an entry may choose; the judge sets all others."""
 
 _JUDGES = ("tensorboard", "tracker", "checkpoint.every_seconds", "checkpoint.every_steps")

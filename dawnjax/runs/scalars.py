@@ -1,5 +1,6 @@
 """Scalars for TensorBoard, beside the log; nothing reads them back."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -7,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 FLUSH_SECONDS = 10.0
-"""Scalars wait for at most about this long: one takes 50 us to write, on the thread that feeds the
-devices, and most runs of a few seconds end before."""
+"""Scalars wait so long: one takes 50 us to write, on the thread that feeds the devices."""
 
 
 class ScalarWriter:
@@ -16,84 +16,54 @@ class ScalarWriter:
 
     def __init__(self, directory: Path | None, warn: Callable[[str], None]):
         """Open an event file in `directory`, if any; `warn` is called once when writing fails."""
-        self._writer = None
-        self._warn = warn
-        self._waiting: list[tuple[float, int, dict[str, float]]] = []
-        self._restarts_after: int | None = None
+        self._directory, self._warn = directory, warn
+        self._writer: Any = None
+        self._waiting: list[dict[str, Any]] = []
         self._flush_at = time.perf_counter() + FLUSH_SECONDS
-        if directory is None:
-            return
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._writer = _load_writer()(str(directory / "events"))
-        except OSError as error:
-            self._give_up(error)
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
-        if self._writer is None:
-            return
-        self._waiting.append((time.time(), step, dict(scalars)))
+        values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
+        self._add(step=step, summary={"value": values})
         if time.perf_counter() > self._flush_at:
             self.flush()
 
     def restart(self, step: int) -> None:
         """Continue after `step`: TensorBoard drops what an earlier file has of later steps."""
-        self._restarts_after = step
+        self._add(step=step + 1, session_log={"status": 1})  # SessionLog.START
+
+    def _add(self, **event: Any) -> None:
+        if self._directory is not None:
+            self._waiting.append({"wall_time": time.time(), **event})
 
     def flush(self) -> None:
-        if self._writer is None:
-            return
-        from tensorboardX.proto import event_pb2
-
-        # The class is made from a descriptor at run time, so a type checker does not see it.
-        make_event, log = getattr(event_pb2, "Event"), getattr(event_pb2, "SessionLog")  # noqa: B009
-        waiting, self._waiting = self._waiting, []
         self._flush_at = time.perf_counter() + FLUSH_SECONDS
+        waiting, self._waiting = self._waiting, []
+        if self._directory is None or not waiting:
+            return
         try:
-            if self._restarts_after is not None:
-                begun = log(status=log.START)
-                first, self._restarts_after = self._restarts_after + 1, None
-                self._writer.write_event(
-                    make_event(wall_time=time.time(), step=first, session_log=begun)
-                )
-            for wall_time, step, scalars in waiting:
-                event = make_event(wall_time=wall_time, step=step)
-                for name, value in scalars.items():
-                    event.summary.value.add(tag=name, simple_value=value)
-                self._writer.write_event(event)
+            # tensorboardX loads PyTorch where that is installed: two seconds, for nothing here.
+            sys.modules.setdefault("torch", None)  # pyright: ignore[reportArgumentType]
+            # Not its SummaryWriter, which blocks forever once a full disk has killed its thread.
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto import event_pb2
+
+            if self._writer is None:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                self._writer = EventsWriter(str(self._directory / "events"))
+            for event in waiting:
+                self._writer.write_event(event_pb2.Event(**event))  # pyright: ignore
             self._writer.flush()
-        except OSError as error:
-            self._give_up(error)
+        except Exception as error:
+            self._directory = self._writer = None
+            self._warn(f"no more scalars for TensorBoard: {error}")
+        finally:
+            if sys.modules.get("torch", "") is None:
+                del sys.modules["torch"]
 
     def close(self) -> None:
         """Write what waits; a second call does nothing."""
         self.flush()
         if self._writer is not None:
-            writer, self._writer = self._writer, None
-            try:
-                writer.close()
-            except OSError as error:
-                self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self._writer = None
-        self._warn(f"no more scalars for TensorBoard: {error.strerror}")
-
-
-def _load_writer() -> Any:
-    """Load tensorboardX's class that writes records, without PyTorch.
-
-    Its SummaryWriter writes from a thread. Once a full disk has killed that thread, the next calls
-    block forever.
-    """
-    modules: dict[str, Any] = sys.modules
-    hides = "torch" not in modules
-    if hides:
-        # tensorboardX loads PyTorch where that is installed: two seconds, for what we do not use.
-        modules["torch"] = None
-    try:
-        from tensorboardX.event_file_writer import EventsWriter
-    finally:
-        if hides:
-            del modules["torch"]
-    return EventsWriter
+            with contextlib.suppress(OSError):  # a full disk
+                self._writer.close()
+            self._writer = None

@@ -1,17 +1,16 @@
 """Scalars for trackers: W&B and MLflow, each an extra of its own.
 
-A thread serves them, so that neither a slow network nor their errors delay or end a run. A failing
-tracker is dropped with a warning; the log has everything. Trackers load before the run's clock
-starts. The thread's later work runs during the timed phase, like everything else.
+A thread serves them, so that a slow network delays no step. A tracker that fails is dropped with a
+warning; the log has everything.
 """
 
-import contextlib
+import functools
 import importlib.util
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,9 +23,11 @@ OPEN_SECONDS = 60.0
 CLOSE_SECONDS = 30.0
 """The end of a run waits so long for its trackers, after its result is written."""
 
-
 MOST_AT_ONCE = 500
 """Points that a tracker gets together, where they wait."""
+
+MOST_METRICS = 1000
+"""Metrics that MLflow takes in one request."""
 
 Point = tuple[int, dict[str, float]]
 """A step, and scalars by name."""
@@ -48,7 +49,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
 
 
 class Trackers:
-    """Trackers of a run, served by a thread; without names there is no thread."""
+    """Trackers of a run, each served by a thread of its own."""
 
     def __init__(
         self,
@@ -58,94 +59,70 @@ class Trackers:
         config: Mapping[str, Any],
         warn: Callable[[str], None],
     ):
-        """Start the thread for `names` of `ENGINES`.
+        """Open `names` of `ENGINES`; all attempts append to the tracker's run `run_id`.
 
-        Trackers append to the run `run_id`, the same in all attempts. `warn` runs on the caller's
-        thread, with a line for each tracker that is dropped.
+        A thread calls `warn` with one line if its tracker fails.
         """
         self._warn = warn
-        self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._items: queue.SimpleQueue[Point | None] = queue.SimpleQueue()
-        self._summary: dict[str, Any] = {}
-        self._is_open = threading.Event()
-        self._thread: threading.Thread | None = None
-        if names:
-            # A daemon, because a tracker that hangs must not keep the process alive.
-            self._thread = threading.Thread(
-                target=self._serve, args=(names, run_id, directory, config), daemon=True
-            )
-            self._thread.start()
+        self._served = [
+            _Served(name, functools.partial(ENGINES[name], run_id, directory, config), warn)
+            for name in names
+        ]
 
     def wait_until_open(self) -> None:
         """Wait until each tracker is open or dropped."""
-        if self._thread is not None and not self._is_open.wait(OPEN_SECONDS):
-            self._notes.put(f"trackers not open after {OPEN_SECONDS:g} s load on the clock")
-        self._pass_notes_on()
+        for served in self._served:
+            if not served.is_open.wait(OPEN_SECONDS):
+                self._warn(f"{served.name} is not open after {OPEN_SECONDS:g} s")
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
-        if self._thread is not None:
-            self._items.put((step, dict(scalars)))
-            self._pass_notes_on()
+        for served in self._served:
+            served.items.put((step, dict(scalars)))
 
-    def close(self, summary: Mapping[str, Any] | None = None) -> None:
+    def close(self, summary: Mapping[str, Any]) -> None:
         """Wait until all is sent, at most `CLOSE_SECONDS`; a second call does nothing."""
-        if self._thread is None:
-            return
-        thread, self._thread = self._thread, None
-        self._summary = dict(summary or {})
-        self._items.put(None)
-        thread.join(CLOSE_SECONDS)
-        if thread.is_alive():
-            self._notes.put(
-                f"trackers did not finish within {CLOSE_SECONDS:g} s; their last points may be "
-                "missing"
-            )
-        self._pass_notes_on()
+        closing, self._served = self._served, []
+        for served in closing:
+            served.summary = dict(summary)
+            served.items.put(None)
+        for served in closing:
+            served.join(CLOSE_SECONDS)
+            if served.is_alive():
+                served.warn = lambda message: None  # the log is closed after this
+                self._warn(f"{served.name} did not finish within {CLOSE_SECONDS:g} s")
 
-    def _pass_notes_on(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._warn(self._notes.get_nowait())
 
-    def _serve(
-        self, names: Sequence[str], run_id: str, directory: Path, config: Mapping[str, Any]
-    ) -> None:
-        open_now = {}
-        for name in names:
-            with self._noting(name, open_now):
-                open_now[name] = ENGINES[name](run_id, directory, config)
-        # Set even if every tracker failed, because the run waits for it.
-        self._is_open.set()
-        for points in self._received():
-            for name in list(open_now):
-                with self._noting(name, open_now):
-                    open_now[name].write(points)
-        for name in list(open_now):
-            with self._noting(name, open_now):
-                open_now[name].close(self._summary)
+class _Served(threading.Thread):
+    """One tracker, which gets what waits together; given up with a line when it fails."""
 
-    def _received(self) -> Iterator[list[Point]]:
-        """Points as they come, those together that wait; ends with `close`."""
-        while (item := self._items.get()) is not None:
-            points = [item]
-            with contextlib.suppress(queue.Empty):
-                while len(points) < MOST_AT_ONCE:
-                    if (item := self._items.get_nowait()) is None:
-                        break
-                    points.append(item)
-            yield points
-            if item is None:
-                return
+    def __init__(self, name: str, make: Callable[[], Tracker], warn: Callable[[str], None]):
+        super().__init__(name=name, daemon=True)  # one that hangs keeps no process alive
+        self._make, self.warn = make, warn
+        self.items: queue.SimpleQueue[Point | None] = queue.SimpleQueue()
+        self.summary: Mapping[str, Any] = {}
+        self.is_open = threading.Event()
+        self.start()
 
-    @contextlib.contextmanager
-    def _noting(self, name: str, open_now: dict[str, Tracker]) -> Any:
-        """Drop a tracker at its first error."""
+    def run(self) -> None:
         try:
-            yield
+            tracker = self._make()
+            self.is_open.set()
+            while points := self._waiting():
+                tracker.write(points)
+            tracker.close(self.summary)
         except BaseException as error:  # another's code: it may raise SystemExit too
-            open_now.pop(name, None)
             why = " ".join(str(error).split())[:200] or type(error).__name__
-            self._notes.put(f"no more of this run goes to {name}: {why}")
+            self.warn(f"no more of this run goes to {self.name}: {why}")
+        self.is_open.set()
+
+    def _waiting(self) -> list[Point]:
+        """Points that wait, at least one; none at the end."""
+        items = [self.items.get()]
+        while items[-1] is not None and len(items) < MOST_AT_ONCE and not self.items.empty():
+            items.append(self.items.get())
+        if items[-1] is None:
+            self.items.put(None)  # ends the next call
+        return [item for item in items if item is not None]
 
 
 class _Wandb:
@@ -177,10 +154,6 @@ class _Wandb:
         self._run.finish()
 
 
-_MLFLOWS_MOST = 1000
-"""Metrics that MLflow takes in one request."""
-
-
 class _Mlflow:
     """MLflow; without MLFLOW_TRACKING_URI it keeps its files in the run directory."""
 
@@ -196,13 +169,11 @@ class _Mlflow:
         experiment = known.experiment_id if known else self._client.create_experiment(name)
         wanted = f"tags.`dawnjax.run_id` = '{run_id}'"
         earlier = self._client.search_runs([experiment], filter_string=wanted, max_results=1)
-        self._newest: dict[str, int] = {}
-        self._is_resumed = bool(earlier)
         if earlier:
             self._run = earlier[0].info.run_id
             return
-        made = self._client.create_run(experiment, tags={"dawnjax.run_id": run_id}, run_name=run_id)
-        self._run = made.info.run_id
+        tags = {"dawnjax.run_id": run_id}
+        self._run = self._client.create_run(experiment, tags=tags, run_name=run_id).info.run_id
         for field, value in config.items():
             # Some versions of MLflow refuse longer values.
             self._client.log_param(self._run, field, str(value)[:500])
@@ -215,17 +186,9 @@ class _Mlflow:
             Metric(name, value, now, step)
             for step, scalars in points
             for name, value in scalars.items()
-            if step > self._newest_before(name)
         ]
-        for first in range(0, len(metrics), _MLFLOWS_MOST):
-            self._client.log_batch(self._run, metrics=metrics[first : first + _MLFLOWS_MOST])
-
-    def _newest_before(self, name: str) -> int:
-        """Newest step that an earlier attempt sent; MLflow would show a step twice."""
-        if name not in self._newest:
-            history = self._client.get_metric_history(self._run, name) if self._is_resumed else []
-            self._newest[name] = max((metric.step for metric in history), default=-1)
-        return self._newest[name]
+        for first in range(0, len(metrics), MOST_METRICS):
+            self._client.log_batch(self._run, metrics=metrics[first : first + MOST_METRICS])
 
     def close(self, summary: Mapping[str, Any]) -> None:
         for name, value in summary.items():
@@ -233,10 +196,8 @@ class _Mlflow:
                 self._client.log_metric(self._run, name, float(value))
             else:
                 self._client.set_tag(self._run, f"dawnjax.{name}", str(value))
-        status = (
-            "FINISHED" if summary.get("status") in ("reached", "not_reached", "over") else "FAILED"
-        )
-        self._client.set_terminated(self._run, status)
+        is_whole = summary.get("status") in ("reached", "not_reached", "over")
+        self._client.set_terminated(self._run, "FINISHED" if is_whole else "FAILED")
 
 
 ENGINES: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {

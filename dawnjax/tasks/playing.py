@@ -20,8 +20,7 @@ import jax.numpy as jnp
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Fraction, Limit, NonNegative, OneOrMore
-from dawnjax.machine.device_memory import device_memory
-from dawnjax.machine.mesh import batch_shards
+from dawnjax.machine.mesh import batch_shards, device_memory
 from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import game_search, network_match, opponents

@@ -135,7 +135,7 @@ def test_a_group_agrees_and_parts_together(group):
         events = pair.events(process_id)
         assert 'gathered [{"process": 0}, {"process": 1}]' in events
         assert "same from 0" in events
-        assert "cache off" in events
+        assert "cache cold" in events
         assert events[-1] == "step 5"
         assert pair.lines(process_id) == []
         # Gloo's greetings are kept out of standard output, and nothing else is.

@@ -465,7 +465,7 @@ def test_real_photographs_are_prepared_trained_on_and_evaluated(
             f"--data.data_dir={out}",
             "--num_epochs=0.13",  # 31.2 of 240 images: two batches of 16
             "--data_placement=host",
-            *("--profile.twin=false", "--profile.measured_peaks=false", "--profile.seconds=0.05"),
+            *("--profile.measured_peaks=false", "--profile.seconds=0.05"),
             f"--run_dir={run_dir}",
             compile_cache,
         ]

@@ -47,30 +47,6 @@ def test_device_memory_is_that_of_the_fullest_device():
     assert HostSampler(lambda _: None, devices=devices).sample()["device_memory_peak_bytes"] == 7
 
 
-def test_the_period_is_the_longest_gap(monkeypatch):
-    # By a clock of its own: a busy machine wakes a thread late. Here a tenth late, then suspended.
-    now, late, ended = [0.0], iter([0.0, 0.02, 0.0, 0.02, 1.0, 0.0, 0.0]), threading.Event()
-
-    class Clock(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            seconds = next(late, None)
-            if seconds is None or timeout is None:
-                ended.set()
-                return True
-            now[0] += timeout + seconds
-            return False
-
-    fake = types.SimpleNamespace
-    monkeypatch.setattr(hosts, "threading", fake(**{**vars(threading), "Event": Clock}))
-    monkeypatch.setattr(hosts, "time", fake(**{**vars(time), "perf_counter": lambda: now[0]}))
-    times = []
-    sampler = HostSampler(lambda _: times.append(now[0]), period_seconds=0.2)
-    sampler.start()
-    assert ended.wait(60.0)
-    sampler.stop()
-    assert times == pytest.approx([0.0, 0.18, 0.38, 0.54, 0.74, 1.9, 1.9, 2.08])
-
-
 def test_a_full_disk_does_not_end_the_heartbeat():
     recorded = threading.Event()
     calls = 0
@@ -86,7 +62,7 @@ def test_a_full_disk_does_not_end_the_heartbeat():
     sampler.start()
     assert recorded.wait(60.0)
     sampler.stop()
-    assert sampler.failed_records == 2
+    assert calls >= 3
 
 
 def test_stopping_twice_or_before_the_start_is_harmless():
@@ -119,6 +95,25 @@ def test_a_summary_is_the_difference_of_two_samples():
     blind = sample(2.0, 0, 0) | {"network_bytes": None}
     assert sampler.summary(blind, sample(3.0, 1, 1), 1.0)["network_bytes"] is None
     assert sampler.summary(blind, blind, 0.0)["cpu_fraction"] is None
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "max 100000"}, 64),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 64),
+        ({}, 64),
+    ],
+)
+def test_cores_stay_within_a_container_s_quota(files, cores, tmp_path, monkeypatch):
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    monkeypatch.setattr(hosts, "CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert visible_cores() == cores
 
 
 class Driver:
@@ -160,7 +155,7 @@ def test_a_driver_s_counters_give_the_energy_between_two_samples(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     counters = DeviceCounters("gpu")
     sampler = HostSampler(lambda sample: None, counters=counters)
-    assert sampler.has_counters and counters.source == "nvml"
+    assert counters.source == "nvml"
     first = sampler.sample()
     assert first["device_counters"] == [
         {"energy_joules": 1000.0, "power_watts": 250.0, "active_fraction": 0.4, "memory_bytes": 7}
@@ -180,5 +175,5 @@ def test_without_a_driver_the_reason_is_said(monkeypatch):
     assert "not installed" in DeviceCounters("gpu").reason
     sampler = HostSampler(lambda sample: None, counters=DeviceCounters("cpu"))
     sample = sampler.sample()
-    assert "device_counters" not in sample and not sampler.has_counters
+    assert "device_counters" not in sample
     assert "no device counters" in sampler.summary(sample, sample, 1.0)["energy_reason"]

@@ -76,9 +76,12 @@ def test_the_record_has_what_was_set_and_says_what_can_change_numbers():
         "JAX_ENABLE_X64": "1",
         "XLA_FLAGS": "--xla_dump_to=here --xla_b=2 --xla_a=1",
         "NVIDIA_TF32_OVERRIDE": "0",
+        # As JAX itself leaves it on a TPU VM.
+        "LIBTPU_INIT_ARGS": " --xla_tpu_use_enhanced_launch_barrier=true",
     }
     settings = jax_settings.recorded(given)
-    assert set(settings["others"]) == {"jax_platforms", "jax_log_compiles", "XLA_FLAGS"}
+    others = {"jax_platforms", "jax_log_compiles", "XLA_FLAGS", "LIBTPU_INIT_ARGS"}
+    assert set(settings["others"]) == others
     assert settings["others"]["XLA_FLAGS"] == "--xla_dump_to=here"
     assert settings["numbers"] == {
         "jax_softmax_custom_jvp": False,

@@ -275,8 +275,8 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
     changes = {
         "it ran on 7 x ": told("devices", num_devices=7),
         "it ran with mesh=4 fsdp, not ": told("devices", mesh={"fsdp": 4}),
-        "its run options differ: keep_freed_memory=True": told(
-            "experiment", run_options={"keep_freed_memory": True}
+        "its run options differ: gradient_norm=True": told(
+            "experiment", run_options={"gradient_norm": True}
         ),
         "jax_default_matmul_precision=highest; the trials": told("devices", settings=settings),
         "it ran with jax 0.0.1, not with python ": told("attempt_start", versions={"jax": "0.0.1"}),

@@ -44,14 +44,13 @@ def test_a_whole_capture_is_read(window):
     [
         ("process_index", 10**19),  # a list of as many hosts
         ("step_seconds", 5e-324),  # a division by zero
-        ("machine_cores", 0),
+        ("machine_devices", 0),
         ("num_devices", -1),
         ("steps", [14, 10]),
         ("steps", [10]),
         ("measured_peaks", {"flops_per_second": 5e-324, "bytes_per_second": 1.0, "spread": 0.0}),
         ("measured_peaks", []),
-        ("real_step_seconds", [0]),
-        ("neighbours", [[["x", 1]]]),
+        ("twin", {"real": [0], "twin": []}),
         ("shortest_runs", {"a": ["1"]}),
         ("module", "x" * 10_000),
         ("platform", None),

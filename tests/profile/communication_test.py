@@ -4,9 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from traces import US, gpu_trace, tpu_trace
+from traces import CAPTURE, US, gpu_trace, tpu_trace
 
-from dawnjax.profile.captured_trace import busy_neighbours
 from dawnjax.profile.communication import (
     measure_communication,
     merge_shortest,
@@ -14,11 +13,12 @@ from dawnjax.profile.communication import (
 )
 from dawnjax.profile.device_groups import mesh_axes
 from dawnjax.profile.hlo import analyze
-from dawnjax.profile.host_profile import HostProfile
+from dawnjax.profile.host_profile import SIMULATED, HostProfile, build_profile
 from dawnjax.profile.program import Program
 from dawnjax.profile.straggler import find_straggler
 from dawnjax.profile.trace import Event, Trace, TraceError, read_trace
 from dawnjax.profile.utilization import PARTS, attribute_step
+from dawnjax.profile.windows import Capture, TwinTimes
 
 PROGRAM = """HloModule jit_train, num_partitions=2
 
@@ -135,7 +135,6 @@ def test_the_parts_of_a_step_sum_to_it(tmp_path):
         "exposed_skew": 0,
         "input_wait": 8,
         "host": 12,
-        "shared_core": 0,
         "idle": 0,
     }
     assert attributed.busy_fraction == pytest.approx(0.9)
@@ -159,35 +158,9 @@ def test_idle_time_inside_a_program_has_no_known_cause(tmp_path):
     assert attributed.attributed_fraction == pytest.approx(0.9)
 
 
-def test_idle_devices_that_share_cores_are_told_apart(tmp_path):
-    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
-    op = read.devices[0][0]
-    waits = [op._replace(start=0, end=10 * US), op._replace(start=50 * US, end=60 * US)]
-    busy = [op._replace(start=10 * US, end=40 * US), op._replace(start=40 * US, end=60 * US)]
-    shared = dataclasses.replace(read, devices={0: waits, 1: busy})
-    one_core = attribute_step(shared, (0, 60 * US), 1, {}, cores=1)
-    assert one_core.devices[0]["shared_core"] == pytest.approx(40e-6)
-    assert one_core.devices[0]["idle"] == 0
-    two_cores = attribute_step(shared, (0, 60 * US), 1, {}, cores=2)
-    assert two_cores.devices[0]["idle"] == pytest.approx(40e-6)
+def profiled(**changed) -> HostProfile:
+    """Two steps of 100 us on two devices, each with two all-reduces."""
 
-
-def test_the_machine_s_other_processes_keep_cores_busy_too(tmp_path):
-    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
-    op = read.devices[0][0]
-    waits = [op._replace(start=0, end=10 * US), op._replace(start=50 * US, end=60 * US)]
-    alone = dataclasses.replace(read, devices={0: waits})
-    # The other process's trace began 2 us later: its 8 to 28 us are 10 to 30 us here.
-    first = {"busy": [[(0, 9 * US)]], "start_unix_ns": 5_000, "shortest": {}}
-    second = {"busy": [[(8 * US, 28 * US)]], "start_unix_ns": 7_000, "shortest": {}}
-    neighbours = busy_neighbours(5_000, [first, second])
-    assert neighbours == [[(10 * US, 30 * US)]]
-    attributed = attribute_step(alone, (0, 60 * US), 1, {}, cores=1, neighbours=neighbours)
-    assert attributed.devices[0]["shared_core"] == pytest.approx(20e-6)
-    assert attributed.devices[0]["idle"] == pytest.approx(20e-6)
-
-
-def profiled(twin_seconds, **more):
     def op(kind, start, end):
         name = f"{kind or 'fusion'}.1"
         return Event(start * US, end * US, name, name, kind, "jit_train", "stream")
@@ -196,51 +169,42 @@ def profiled(twin_seconds, **more):
         0: [op("", 0, 70), op("all-reduce", 70, 100), op("", 100, 182), op("all-reduce", 182, 200)],
         1: [op("", 0, 80), op("all-reduce", 80, 100), op("", 100, 180), op("all-reduce", 180, 200)],
     }
-    traced, window = Trace("gpu", devices, []), (0, 200 * US)
-    shortest = shortest_runs(traced)
-    measured = measure_communication(traced, window, 2, shortest, None)
-    capture = {
-        "process_index": 0,
-        "platform": "gpu",
-        "steps": [10, 12],
-        "step_seconds": 90e-6,
-        "shortest_runs": shortest,
-        "real_step_seconds": [90e-6, 88e-6, 92e-6],
-        "slowest_twin_step_seconds": [72e-6, 66e-6, 80e-6],
-        "traced_slowest_twin_step_seconds": twin_seconds,
-        **more,
-    }
-    program = Program("jit_train", 2, {}, {})
-    return HostProfile(Path(), capture, traced, window, program, measured, None)
+    traced = Trace("gpu", devices, [])
+    plain = {**CAPTURE, "platform": "gpu", "steps": (10, 12), "measured_peaks": None}
+    plain |= {"shortest_runs": shortest_runs(traced)}
+    capture = Capture(**{**plain, **changed})
+    return build_profile(Path(), capture, Program("jit_train", 2, {}, {}), traced, (0, 200 * US))
 
 
-def test_two_methods_are_compared_on_the_traced_step():
-    # Two steps of 100 us. Exposed: 30 + 18 us and 20 + 20 us; waiting, 10 us of device 0 in the
-    # first and 2 us of device 1 in the second. So 22 us a step and device are exposed, 3 us of
-    # that is skew, and even device 1, which waits least, waits 1 us a step.
-    compared = profiled(80e-6, least_wait_seconds_per_step=1e-6)
-    told = compared.communication_json()
+@pytest.mark.parametrize(
+    ("twin", "says"),
+    [
+        # Exposed: 30 + 18 us and 20 + 20 us; waiting, 10 us of device 0 in the first step and 2 us
+        # of device 1 in the second: 19 us a step on the wire.
+        ([80e-6, 66e-6, 79e-6], "host 0: a step takes 20.0 % less by the twin, and 19.0 % is"),
+        ([80e-6, 55e-6, 40e-6], "by the trace: they differ by -26.0 points; quote both"),
+    ],
+)
+def test_the_twin_stands_beside_the_trace(twin, says):
+    profile = profiled(twin=TwinTimes([100e-6, 100e-6, 98.75e-6], twin))
+    told = profile.communication_json()
     assert told["exposed_fraction"] == pytest.approx(0.22)
     assert told["exposed_skew_fraction"] == pytest.approx(0.03)
-    assert compared.least_wait_seconds_per_step == pytest.approx(1e-6)
-    assert compared.wait_seconds_per_step == pytest.approx(3e-6)
-    # A traced step of the twin takes 80 us: 20 % less.
-    assert told["traced_ablation_exposed_fraction"] == pytest.approx(0.2)
-    assert told["trace_minus_ablation_points"] == pytest.approx(19 - 20)
-    assert told["trace_and_least_wait_minus_ablation_points"] == pytest.approx(19 + 1 - 20)
-    # Not traced: 18 of 90, 22 of 88 and 12 of 92 us.
-    assert told["ablation_exposed_fraction"] == pytest.approx(18 / 90)
-    assert compared.disagreement == ""
+    assert profile.wait_seconds_per_step == pytest.approx(3e-6)
+    assert says in profile.twin_line()
+    assert ("points" in profile.twin_line()) == ("points" in says)
 
 
-def test_methods_that_disagree_say_so_in_numbers():
-    apart = profiled(55e-6, least_wait_seconds_per_step=1e-6)
-    assert apart.communication_json()["trace_minus_ablation_points"] == pytest.approx(19 - 45)
-    for part in ("host 0", "19.0 % of the traced step", "45.0 % by", "-26.0 points", "-25.0 with"):
-        assert part in apart.disagreement
-    unknown = profiled(None)
-    assert unknown.communication_json()["trace_minus_ablation_points"] is None
-    assert unknown.disagreement == ""
+def test_simulated_devices_report_no_communication():
+    simulated = profiled(platform="cpu", twin=TwinTimes([100e-6], [80e-6]))
+    told = simulated.communication_json()
+    assert told["seconds_per_step"] is None and told["reasons"]["exposed_fraction"] == SIMULATED
+    assert told["bytes_per_step"] == 0 and "bytes_per_step" not in told["reasons"]
+    assert simulated.attribution is not None
+    # All of a collective is waiting: there is no wire.
+    assert simulated.attribution.parts["exposed_wire"] == 0
+    assert simulated.attribution.parts["exposed_skew"] == pytest.approx(22e-6)
+    assert simulated.twin_line().endswith(f"20.0 % less by the twin; {SIMULATED}")
 
 
 def test_the_straggler_is_the_host_that_does_not_wait():
@@ -257,37 +221,6 @@ def test_the_straggler_is_the_host_that_does_not_wait():
     assert find_straggler([0.05], 0.1) == (None, "")
     nobody, reason = find_straggler([0.05, None], 0.1)
     assert nobody is None and "a host's trace is missing" in reason
-
-
-@pytest.mark.parametrize(
-    ("here", "text"),
-    [
-        # Processes of one machine share its cores, also where there are as many cores.
-        (
-            {"machine_processes": 2, "machine_devices": 2},
-            "2 simulated devices share the machine's 8 cores: communication is meeting the other "
-            "devices and waiting for a core; there is no wire",
-        ),
-        (
-            {"machine_devices": 2},
-            "the 2 simulated devices are threads of one machine: communication is meeting the "
-            "other devices; there is no wire",
-        ),
-        (
-            {"machine_devices": 16, "num_devices": 32},
-            "16 simulated devices share the machine's 8 cores: communication holds meeting the "
-            "other devices and waiting for a core beside the network",
-        ),
-        ({"machine_devices": 1}, ""),
-        ({"platform": "gpu", "machine_devices": 2}, ""),
-    ],
-)
-def test_communication_without_a_wire_says_what_it_is(here, text):
-    machine = {"platform": "cpu", "machine_processes": 1, "machine_cores": 8, "num_devices": 2}
-    profile = profiled(None, **machine | here)
-    told = profile.communication_json()
-    assert told["simulation"] == (text or None)
-    assert ("algorithm_bytes_per_second" in told["reasons"]) == ("no wire" in text)
 
 
 def test_no_step_is_one_line(tmp_path):

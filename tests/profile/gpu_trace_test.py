@@ -47,7 +47,6 @@ def capture_of(folder: Path, steps: int = 4) -> HostProfile:
         "device_kind": "NVIDIA H200",
         "executed_dtype": "bfloat16",
         "num_devices": 1,
-        "machine_cores": 8,
         "machine_devices": 1,
         "module": "jit_train",
         "steps": [10, 10 + steps],
@@ -68,7 +67,7 @@ def test_the_first_steps_are_kept_as_they_were(tmp_path):
     whole = capture_of(tmp_path / "whole")
     cut_capture(whole, tmp_path / "cut", 2)
     cut = read_profile(tmp_path / "cut")
-    assert cut.failure == "" and cut.num_steps == 2 and cut.trace is not None
+    assert cut.failure == "" and cut.capture.num_steps == 2 and cut.trace is not None
     assert whole.trace is not None
     assert cut.trace.devices[0] == whole.trace.devices[0][:4]
     # The window ends with the second step's addition, after 190 us.
@@ -129,7 +128,9 @@ def test_each_missing_memory_fraction_has_its_own_reason():
     profile = read_profile(Path(__file__).parent / "h200_digits")
 
     def reason(**changed):
-        other = dataclasses.replace(profile, capture={**profile.capture, **changed})
+        other = dataclasses.replace(
+            profile, capture=dataclasses.replace(profile.capture, **changed)
+        )
         used = other.utilization_json()
         assert used["memory_bandwidth_fraction"] is None
         return used["reasons"]["memory_bandwidth_fraction"]

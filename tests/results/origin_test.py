@@ -16,8 +16,8 @@ ON_CPU = {"platform": "cpu", "device_kind": "cpu", "cores": 2}
         ({}, {"identity": "b"}, "its experiment has the identity b, not identity"),
         (
             {},
-            {"options": {"keep_freed_memory": True}},
-            "run options differ: keep_freed_memory=True",
+            {"options": {"gradient_norm": True}},
+            "run options differ: gradient_norm=True",
         ),
         ({}, {"settings": {"jax_x": 1}}, "its run options differ: jax_x=1"),
         ({}, {"other_settings": {"GLIBC_TUNABLES": "a=1"}}, "options differ: GLIBC_TUNABLES=a=1"),

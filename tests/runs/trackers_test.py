@@ -94,7 +94,7 @@ def test_a_tracker_that_fails_is_given_up_with_one_line(monkeypatch, tmp_path, w
     served.close({"status": "reached"})
     assert said == [f"no more of this run goes to wandb: no network while {where}"]
     assert received == [(1, {"loss": 0.5}), (2, {"loss": 0.5})]
-    served.close()
+    served.close({})
 
 
 def test_a_tracker_that_hangs_holds_no_run_up(monkeypatch, tmp_path):
@@ -109,9 +109,9 @@ def test_a_tracker_that_hangs_holds_no_run_up(monkeypatch, tmp_path):
     started = time.monotonic()
     for step in range(1000):
         served.write(step, {"loss": 0.5})
-    served.close()
+    served.close({})
     assert time.monotonic() - started < 30
-    assert said == ["trackers did not finish within 0.2 s; their last points may be missing"]
+    assert said == ["wandb did not finish within 0.2 s"]
 
 
 def test_wrong_trackers_get_one_line(monkeypatch, tmp_path, capsys):
@@ -121,20 +121,3 @@ def test_wrong_trackers_get_one_line(monkeypatch, tmp_path, capsys):
     assert main([*SMALL, "--tracker=mlflow", f"--run_dir={tmp_path}/a"]) == 2
     assert "pip install -e '.[mlflow]'" in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
-
-
-def test_a_resumed_run_sends_no_step_to_mlflow_twice(alone, tmp_path):
-    mlflow = pytest.importorskip("mlflow.tracking", reason="mlflow is not installed")
-    for first in (1, 3):
-        tracker = trackers.ENGINES["mlflow"]("r", tmp_path, {"seed": 0})
-        tracker.write([(step, {"train/loss": 1.0 / step}) for step in range(first, first + 4)])
-        tracker.write([(first + 3, {"eval/loss": 0.5})])
-        tracker.close({"status": "interrupted"})
-    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
-    experiment = client.get_experiment_by_name("dawnjax")
-    [run] = client.search_runs([experiment.experiment_id])
-    steps = {
-        name: [row.step for row in client.get_metric_history(run.info.run_id, name)]
-        for name in ("train/loss", "eval/loss")
-    }
-    assert steps == {"train/loss": [1, 2, 3, 4, 5, 6], "eval/loss": [4, 6]}

@@ -326,7 +326,7 @@ RUN = {"seconds": 10.0, "num_devices": 1}
         ({"seed": 0, "run_id": "zero"}, "its seed is 0"),
         ({"seed": 1, "run_id": "zero"}, "it is a copy of"),
         ({"seed": 1, "identity": "b"}, "its experiment has the identity b, not a"),
-        ({"seed": 1, "options": {"keep_freed_memory": True}}, "keep_freed_memory=True"),
+        ({"seed": 1, "options": {"gradient_norm": True}}, "gradient_norm=True"),
         ({"seed": 1, "num_devices": 2}, "it ran on 2 devices"),
         ({"seed": 1, "mesh": {"fsdp": 1}}, "it ran with mesh=1 fsdp, and another trial of the arm"),
     ],

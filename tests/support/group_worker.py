@@ -93,7 +93,7 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
                 tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
                 if waits:
                     raise RunError("as in all others")
-        # A cache for each: process 0's is of no use to the other, and so to none.
+        # Each keeps its own programs, as hosts do that share no disk.
         compilation.configure(f"{settings['events']}/{process_id}_compiled")
         compilation.share_between_processes()
         with compilation.watch_cache() as cache:

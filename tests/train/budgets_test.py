@@ -121,7 +121,7 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
 @pytest.mark.compiles
 def test_a_profile_is_taken_while_time_is_left_and_no_longer(tmp_path, compile_cache):
     flags = ["--max_steps=2", "--schedule.warmup_epochs=0", "--profile.measured_peaks=false"]
-    flags += ["--profile.seconds=0.05", "--profile.twin=false", compile_cache]
+    flags += ["--profile.seconds=0.05", compile_cache]
     with_time = trained(tmp_path / "run", *flags, "--max_seconds=600")
     assert with_time["hosts"][0]["utilization"]["window"] == "after_run"
     # A step fits, or both, and the evaluation; not 2 s of traced steps and their pairs.

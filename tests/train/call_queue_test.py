@@ -102,9 +102,7 @@ def test_a_budget_of_time_ends_within_a_call(device, call_seconds, limit_seconds
 
     stops = Stops(make_mesh(MeshShape(), jax.devices()[:1]))
     journal = SimpleNamespace(run_seconds=lambda: device.now, record_at=math.inf)
-    attempt: Any = SimpleNamespace(
-        journal=journal, save_at=math.inf, _is_first=True, _stops=stops
-    )
+    attempt: Any = SimpleNamespace(journal=journal, save_at=math.inf, _is_first=True, _stops=stops)
     attempt.spend = functools.partial(Attempt.spend, attempt)
     feed = SimpleNamespace(inputs=lambda *call: None, resident=None, wait_seconds=0)
     programs = SimpleNamespace(train=call, steps_per_call=1)

@@ -83,8 +83,8 @@ def test_the_closing_table_has_the_reason_where_there_is_no_time():
 def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
     def row(mfu, hfu, reasons):
         used = {"mfu": mfu, "hfu": hfu, "peak_source": "measured", "reasons": reasons}
-        communication = {"method": "trace", "exposed_fraction": 0.0, "exposed_skew_fraction": 0.0}
-        communication["ablation_exposed_fraction"] = None
+        used["window"] = "after_run"
+        communication = {"exposed_fraction": 0.0, "exposed_skew_fraction": 0.0}
         host = {"process_index": 0, "communication": communication, "utilization": used}
         log = one_attempt()
         end = log.events.pop()
@@ -111,10 +111,9 @@ def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
     )
 
 
-def test_the_closing_table_says_first_that_devices_share_cores_and_that_no_host_is_slow():
-    communication = {"method": "trace", "exposed_fraction": 0.9, "exposed_skew_fraction": 0.05}
-    communication |= {"ablation_exposed_fraction": None}
-    used = {"mfu": None, "hfu": None, "reasons": {"mfu": "not steady"}}
+def test_the_closing_table_says_why_no_communication_is_known_and_that_no_host_is_slow():
+    communication = {"exposed_fraction": 0.9, "exposed_skew_fraction": 0.05}
+    used = {"window": "after_run", "mfu": None, "hfu": None, "reasons": {"mfu": "not steady"}}
     log = one_attempt()
     end = log.events.pop()
     host = {"process_index": 0, "communication": communication, "utilization": used}
@@ -122,12 +121,10 @@ def test_the_closing_table_says_first_that_devices_share_cores_and_that_no_host_
     rows = shown([*log.events, end])
     assert "85.0 % on the wire, 5.0 % waiting" in rows["exposed communication"][1]
     assert rows["slowest host"] == ("-", "no host holds the others up")
-    communication["simulation"] = "2 simulated devices share 2 cores; there is no wire"
-    assert shown([*log.events, end])["exposed communication"] == (
-        "90.0 %",
-        "2 simulated devices share 2 cores; there is no wire. Of a step, hidden by no computation: "
-        "5.0 % waiting for the slowest device",
-    )
+    reason = "simulated devices share the cores"
+    host["communication"] = {"exposed_fraction": None, "exposed_skew_fraction": None}
+    host["communication"]["reasons"] = {"exposed_fraction": reason}
+    assert shown([*log.events, end])["exposed communication"] == ("-", reason)
 
 
 def test_the_closing_table_says_how_many_cores_a_cpu_is():

@@ -285,7 +285,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
 @pytest.mark.processes
 def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    flags = ("--targets.0.value=100.0", "--profile.after_run=true", "--profile.twin=false")
+    flags = ("--targets.0.value=100.0", "--profile.after_run=true")
     slow = f"--experiment={SUPPORT / 'slow_inputs.py'}"
     argv = [slow if flag == SMALL[0] else flag for flag in command(run_dir, compile_cache, *flags)]
     environ = environment() | {"DAWNJAX_TEST_SLOW": "0:0.3"}

@@ -252,7 +252,7 @@ LAST_STEP = 14  # 9 steps of 16 to epoch 1.5, then 4.5 of 32: five
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory, compile_cache: str) -> Path:
-    flags = ["--profile.twin=false", "--profile.measured_peaks=false", "--profile.seconds=0.05"]
+    flags = ["--profile.measured_peaks=false", "--profile.seconds=0.05"]
 
     def make(folder: Path) -> None:
         run_dir = f"--run_dir={folder / 'run'}"

@@ -55,7 +55,7 @@ def test_a_small_disk_costs_no_result_unsaid(tmp_path, compile_cache, campaign, 
         "a run and its profile on a disk of 32 KiB to 16 MiB",
         "it reaches its target with a whole `result.json`, or ends with a line that names the file",
     )
-    flags = ("--targets.0.value=100.0", "--profile.after_run=true", "--profile.twin=false")
+    flags = ("--targets.0.value=100.0", "--profile.after_run=true")
     disk = tmp_path / "disk"
     disk.mkdir()
     for size in sizes:  # KiB
