@@ -13,7 +13,6 @@ from typing import TextIO
 import dawnjax
 from dawnjax import early_interrupt
 from dawnjax.cluster import stop_signals
-from dawnjax.machine import huge_pages
 
 COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
@@ -50,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command with these arguments, or this process's; returns its exit status."""
     if argv is None and sys.argv[1:2]:
         if sys.argv[1] in _ON_DEVICES:
-            huge_pages.take()
+            pass
         # First of all: until then only an interrupt ends the process by a line.
         stop_signals.listen(
             stop_signals.end_at_once(f"dawnjax {sys.argv[1]}", "with nothing to save")

@@ -14,7 +14,6 @@ from typing import Any
 import jax
 
 from dawnjax.errors import ConfigError
-from dawnjax.machine import huge_pages
 
 PINNED: dict[str, Any] = {
     "jax_enable_x64": False,
@@ -108,8 +107,6 @@ def recorded(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str,
             numbers[name] = " ".join(counting)
         if len(counting) < len(given):
             others[name] = " ".join(flag for flag in given if flag not in counting)
-    if tunables := environment.get(huge_pages.VARIABLE):
-        others[huge_pages.VARIABLE] = tunables
     return {"numbers": numbers, "others": others}
 
 

@@ -255,7 +255,6 @@ PAST_RECORDS = {
     ("dawnjax.input_pipeline.preparation.writing", "replace"): "a folder, or the manifest: last",
     ("dawnjax.input_pipeline.reading.zip_files", "open"): "a member of a zip, by its size",
     ("dawnjax.machine.hosts", "read_text"): PROC,
-    ("dawnjax.machine.huge_pages", "open"): PROC,
     ("dawnjax.models.pure_model", "replace"): "a layer's parameter, no file",
     ("dawnjax.page.html", "read_text"): OURS,
     ("dawnjax.page.svg", "read_text"): OURS,
