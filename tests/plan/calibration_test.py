@@ -117,5 +117,8 @@ def test_steps_from_one_result_of_their_kind_lie_inside():
 def test_a_log_of_another_run_calibrates_nothing(tmp_path):
     path, other = (write_run(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
     log_path(path).write_bytes(log_path(other).read_bytes())
-    with pytest.raises(ConfigError, match=r"--calibrate=.*a.log.jsonl is the log of another run: experiment.json says run_id="):
+    with pytest.raises(
+        ConfigError,
+        match=r"--calibrate=.*a.log.jsonl is the log of another run: experiment.json says run_id=",
+    ):
         calibration.read_run(str(path))
