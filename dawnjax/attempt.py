@@ -277,11 +277,10 @@ class Attempt:
         self._write_result()
 
     def _why_no_profile(self) -> str:
-        wish = Wish.NONE if self._stops is None else self._stops.wish
-        if wish == Wish.BUDGET:
-            limit = self._run.request.experiment.max_seconds
+        limit = self._run.request.experiment.max_seconds
+        if limit and self.journal.run_seconds() > limit:
             return f"max_seconds={limit:g} left no time for a profile"
-        if wish == Wish.INTERRUPT:
+        if self._stops is not None and self._stops.wish == Wish.INTERRUPT:
             return "the run was asked to stop before its profile was taken"
         return ""
 

@@ -4,6 +4,7 @@ Nothing here is part of an experiment's identity: a run may be resumed with othe
 """
 
 import dataclasses
+import os
 from typing import Annotated, Literal
 
 from dawnjax.cluster.options import ProcessOptions
@@ -140,6 +141,15 @@ class RunOptions:
     def validate(self) -> None:
         """Refuse impossible values, naming the option, its value and the limit."""
         check_fields(self)
+        for name, path in (
+            ("run_dir", self.run_dir),
+            ("checkpoint.directory", self.checkpoint.directory),
+        ):
+            if patterns := sorted(set("[]*?") & set(os.path.abspath(path))):
+                raise ConfigError(
+                    f"{name}={path}: its path has {' and '.join(patterns)} in it, which Orbax takes "
+                    "for a pattern: its checkpoints could not be read; choose another"
+                )
         self.profile.windows()
         refuse_unknown(self.tracker)
         is_split = self.context_keys == "gather" or self.mesh.context > 1

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import jax.monitoring
@@ -115,47 +116,28 @@ def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path
     whole = {file: file.read_bytes() for file in (log, result, record)}
     assert check_run(run_dir) == ([], [])
 
-    def faults_with(file, *names, value) -> list[str]:
+    def faults_with(file: Path, name: str, value: object) -> list[str]:
         content = json.loads(whole[file])
-        place = content
-        for name in names[:-1]:
-            place = place[name]
-        assert place[names[-1]] != value
-        place[names[-1]] = value
-        file.write_text(json.dumps(content))
+        assert content[name] != value
+        file.write_text(json.dumps({**content, name: value}))
         faults = check_run(run_dir)[0]
         file.write_bytes(whole[file])
         return faults
 
-    # The log without the line of its end: what it still has is compared.
-    lines = whole[log].splitlines(keepends=True)
-    log.write_bytes(b"".join(lines[:-1]))
-    faults = check_run(run_dir)[0]
-    assert "the log lacks the end of the attempt that result.json is of" in faults
-    assert not any("time_to_accuracy_seconds" in fault for fault in faults)
-    faults = faults_with(result, "time_to_accuracy_seconds", value=0.001)
+    faults = faults_with(result, "time_to_accuracy_seconds", 0.001)
     assert any("result.json says time_to_accuracy_seconds=0.001" in fault for fault in faults)
-    # A later attempt that was killed: the result is of the one before it, and is compared with it.
-    start = {**json.loads(lines[0]), "attempt": 2, "sequence": len(lines) + 1}
-    del start["crc32"]
+    for name, value in (("seed", 7), ("run_id", "another"), ("identity", "0123456789abcdef")):
+        (fault,) = faults_with(record, name, value)
+        assert "is the log of another run" in fault and name in fault
+    # A later attempt that was killed: the result is of the one before it.
+    start = {**json.loads(whole[log].splitlines()[0]), "attempt": 2}
     log.write_bytes(whole[log] + encode_line(start))
     faults, notes = check_run(run_dir)
-    assert faults == [] and "a later attempt is running or was killed" in notes[0]
-    (fault,) = faults_with(result, "time_to_accuracy_seconds", value=0.001)
-    assert "result.json says time_to_accuracy_seconds=0.001" in fault
+    assert faults == [] and "an attempt is running or was killed" in notes[0]
+    log.write_bytes(whole[log].replace(b'"event":"run_start"', b'"event":"run_stars"'))
+    (fault,) = check_run(run_dir)[0]
+    assert "is damaged, and no time can be computed" in fault
     log.write_bytes(whole[log])
-
-    for *names, value, message in (
-        ("experiment", "optimizer", "base_learning_rate", 9.0, "experiment.optimizer.base_learnin"),
-        ("identity_fields", "optimizer", "base_learning_rate", 9.0, "the hash of identity_fields"),
-        ("experiment", "targets", 0, "value", 0.2, "experiment.targets.0.value=0.2 and identity_"),
-        ("experiment", "name", "another", "says experiment.name='another', the log 'synthetic_im"),
-        ("seed", 7, "says seed=7, the log 0"),
-        ("run_id", "another", "says run_id='another', the log 'synthetic_image-s0-"),
-        ("identity", "0123456789abcdef", "the log is of another experiment"),
-    ):
-        faults = faults_with(record, *names, value=value)
-        assert any(message in fault for fault in faults), faults
     assert check_run(run_dir) == ([], [])
 
 
@@ -255,7 +237,7 @@ def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
 
         def unread_metrics(*inputs):
             state, metrics = programs.train(*inputs)
-            handed_out.extend(Unread(array) for array in metrics)
+            handed_out.extend(Unread(array) for array in metrics[:2])
             return state, CallMetrics(*handed_out[-2:])
 
         stepper.programs = dataclasses.replace(programs, train=unread_metrics)
@@ -353,18 +335,6 @@ def test_a_batch_that_does_not_divide_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.compiles
-def test_a_directory_with_something_else_in_it_is_refused(train, tmp_path, capsys):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "precious.txt").write_text("mine")
-    status, _ = train()
-    assert status == 2
-    assert "precious.txt" in capsys.readouterr().err
-    status, _ = train(f"--run_dir={tmp_path / 'run' / 'precious.txt' / 'below'}")
-    assert status == 2
-    assert "precious.txt is no directory; choose another --run_dir" in capsys.readouterr().err
-
-
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
@@ -404,7 +374,7 @@ def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypa
     file.write_text(MINE + "#" * 10**6, encoding="utf8")
     assert train(*flags)[0] == 2
     error = capsys.readouterr().err
-    assert "a run keeps the text of one of at most 1,000,000" in error and error.count("\n") == 1
+    assert "a run keeps at most 1,000,000" in error and error.count("\n") == 1
     # The file is not needed to read the run, and what is kept of it is checked.
     file.unlink()
     assert check_run(run_dir)[0] == []
@@ -432,16 +402,9 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
         "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, target_note='für │ sich')\n",
         encoding="utf8",
     )
-    train = ["train", "--experiment=digits", "--tiny", f"--run_dir={tmp_path / 'ü'}"]
     for argv, status, text in [
         (["list", str(file)], 0, r"f\xfcr \u2502 sich"),
         (["check", str(tmp_path / "ü")], 2, "there is nothing at"),
-        # A run could train there, and save nothing.
-        *(
-            [(train, 2, "no characters in this locale; set LC_ALL=")]
-            if "LC_ALL" in encoding
-            else []
-        ),
     ]:
         done = subprocess.run(
             [sys.executable, "-m", "dawnjax", *argv],
@@ -452,7 +415,6 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
         assert done.returncode == status, (argv, done.stderr)
         assert text in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
-    assert not (tmp_path / "ü").exists()
 
 
 @pytest.mark.processes
