@@ -11,7 +11,6 @@ parts of its own devices; none reads back what another wrote.
 import contextlib
 import dataclasses
 import functools
-import json
 import logging
 import math
 import sys
@@ -120,8 +119,8 @@ class Checkpoints:
         arrays = by_path(state)
         signatures = {name: signature(array) for name, array in arrays.items()}
         content = Content(version=VERSION, **point._asdict(), metadata=metadata, arrays=signatures)
-        # As text and back: a copy, because the caller may change its metadata afterwards.
-        plain = json.loads(json.dumps(dataclasses.asdict(content)))
+        # It copies, because the caller may change its metadata afterwards.
+        plain = dataclasses.asdict(content)
         self.wait()
         number, obstacle = processes.from_first(lambda: self._clear_way(point))
         if obstacle:
@@ -136,7 +135,7 @@ class Checkpoints:
             args = ocp.args.Composite(
                 state=ocp.args.PyTreeSave(with_elements(arrays)),
                 metadata=ocp.args.JsonSave(plain),
-                log=ocp.args.JsonSave(log),
+                log=ocp.args.JsonSave({"log": log}),
             )
             self._manager.save(number, args=args, force=True)
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
