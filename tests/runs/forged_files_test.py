@@ -1,37 +1,26 @@
-"""Forged logs and manifests, their checksums right: each is read, or refused in one line."""
+"""Forged logs, their checksums right: each is read, or refused in one line."""
 
 import contextlib
 import io
 import json
-import os
 import random
 import re
 import time
 import zlib
 
 import pytest
-from etils import epath
 from forged import deep, forge, text
 from made_runs import write_run
 
 from dawnjax import records
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.checkpointed.earlier_run import read_run
-from dawnjax.checkpoints.manifest import (
-    MANIFEST,
-    MANIFEST_VERSION,
-    DamageError,
-    SavePoint,
-    fingerprint,
-    verified_manifest,
-    write_manifest,
-)
 from dawnjax.commands import check
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import exported_run
 from dawnjax.runs import summary
 from dawnjax.runs.clock import RunClock
-from dawnjax.runs.directory import RunDirectory, refuse_unusable_path
+from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.log import RunLog, is_moment, log_path
 from dawnjax.runs.logged_run import LoggedRun, last_event
 
@@ -145,80 +134,6 @@ def test_a_run_directory_without_its_experiment_is_refused(tmp_path):
     run = write_run(tmp_path / "run")
     with pytest.raises(ConfigError, match="missing 4 required keyword-only arguments: 'model'"):
         read_run(run)
-
-
-def checkpoint(path) -> dict:
-    """A folder with two files as a checkpoint has them, and what its manifest says."""
-    folder = epath.Path(path)
-    (folder / "d").mkdir(parents=True)
-    (folder / "d" / "data").write_bytes(b"arrays")
-    (folder / "_METADATA").write_bytes(b"{}")
-    event = {"event": "checkpoint", "attempt": 1, "sequence": 1, "t": 1.0, "step": 7}
-    return {
-        "manifest_version": MANIFEST_VERSION,
-        "step": 7,
-        "metadata": {"identity": "i", "seed": 0, "events": [event]},
-        "arrays": {"params/0": "float32[3]"},
-        "files": {name: fingerprint(folder / name) for name in ("d/data", "_METADATA")},
-    }
-
-
-@pytest.mark.parametrize("count", [50, pytest.param(5_000, marks=pytest.mark.long)])
-def test_a_forged_manifest_is_read_or_refused_in_a_line(tmp_path, count, campaign):
-    forged = campaign(
-        "forged_manifests",
-        "a manifest of a checkpoint forged at random places, its own hash right",
-        "verified as it is, or named as damaged in one line",
-    )
-    folder = epath.Path(tmp_path / "7")
-    honest = checkpoint(folder)
-    write_manifest(folder, honest, remote=False)
-    assert verified_manifest(folder, SavePoint(7))["metadata"] == honest["metadata"]
-    for seed in range(count):
-        content = forge(honest, random.Random(seed))
-        write_manifest(folder, content, remote=False)
-        started, why = time.perf_counter(), ""
-        try:
-            read = verified_manifest(folder, SavePoint(7))
-            kinds = [type(read[name]) for name in ("step", "metadata", "arrays", "files")]
-            why = "" if kinds == [int, dict, dict, dict] else f"verified with {kinds}"
-        except DamageError as error:
-            why = "several lines" if "\n" in str(error) else ""
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-        seconds = time.perf_counter() - started
-        forged.tried(f"seed {seed}", held=not why and seconds < SECONDS, why=why, seconds=seconds)
-    forged.finish()
-
-
-@pytest.mark.parametrize("field", ["metadata", "files", "arrays", "step", "manifest_version"])
-def test_a_manifest_without_a_field_is_damaged(tmp_path, field):
-    folder = epath.Path(tmp_path / "7")
-    content = checkpoint(folder)
-    del content[field]
-    write_manifest(folder, content, remote=False)
-    with pytest.raises(DamageError, match=f"manifest.json .*({field} is missing|version None)"):
-        verified_manifest(folder, SavePoint(7))
-
-
-@pytest.mark.parametrize("name", ["extra", "_METADATA", MANIFEST])
-def test_a_pipe_in_a_checkpoint_is_not_waited_for(tmp_path, name):
-    folder = epath.Path(tmp_path / "7")
-    write_manifest(folder, checkpoint(folder), remote=False)
-    (folder / name).unlink(missing_ok=True)
-    os.mkfifo(folder / name)
-    with pytest.raises(DamageError, match=name):
-        verified_manifest(folder, SavePoint(7))
-
-
-def test_a_checkpoint_of_1200_folders_is_damaged(tmp_path):
-    folder = epath.Path(tmp_path / "7")
-    write_manifest(folder, checkpoint(folder), remote=False)
-    (folder / "/".join(["a"] * 40)).mkdir(parents=True)
-    with pytest.raises(DamageError, match="folders deep"):
-        verified_manifest(folder, SavePoint(7))
-    with pytest.raises(ConfigError, match="200 folders deep"):
-        refuse_unusable_path(tmp_path / "/".join(["a"] * 1200))
 
 
 def test_what_a_checkpoint_holds_of_the_log_is_checked():
