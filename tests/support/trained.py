@@ -77,5 +77,8 @@ def failing_at_call(number: int) -> Iterator[None]:
 
 def saves_of(run_dir: Path) -> dict[SavePoint, Path]:
     """Folders of the saves that were committed, by what they are of."""
-    found = folders(folder_at(str(run_dir / "checkpoints"))).values()
-    return {content_of(folder).point: Path(folder) for folder in found}
+    found = {}
+    for folder in folders(folder_at(str(run_dir / "checkpoints"))).values():
+        with contextlib.suppress(FileNotFoundError):  # it is being deleted
+            found[content_of(folder).point] = Path(folder)
+    return found
