@@ -125,7 +125,7 @@ def test_states_between_two_steps_are_in_the_order_of_the_run(tmp_path):
     checkpoints.close()
     restored, _ = restore(tmp_path)
     assert_exact(restored, 2, 1)
-    assert restored.point == SavePoint(2, 12)
+    assert restored is not None and restored.point == SavePoint(2, 12)
 
 
 def test_a_save_is_seen_while_it_is_written_and_timed(tmp_path, monkeypatch):
