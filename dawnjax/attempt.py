@@ -339,6 +339,8 @@ class Attempt:
     def _fail(self, error: BaseException) -> None:
         if self._has_ended:
             return  # the run finished; only writing its result failed
+        if jax.process_count() == 1:
+            self.checkpoints.wait()  # another run in this process would take it for a killed save
         log = self._run.log
         with contextlib.suppress(RunError):
             log.append("warning", message=f"{type(error).__name__}: {error}")
