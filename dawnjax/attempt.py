@@ -346,6 +346,8 @@ class Attempt:
         return write_result(directory, read_events(log_path(directory.path)))
 
     def _fail(self, error: BaseException) -> None:
+        if jax.process_count() == 1:
+            self.checkpoints.wait()  # another run in this process would take it for a killed save
         with contextlib.suppress(RunError):
             self._run.log.append("warning", message=f"{type(error).__name__}: {error}")
             self._sampler.stop()

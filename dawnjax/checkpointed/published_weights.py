@@ -192,14 +192,14 @@ class PublishedWeights:
 
         def part(index: Any) -> np.ndarray:
             spans = [range(*s.indices(size)) for s, size in zip(index, shape, strict=True)]
-            return self._part(place, place.names, spans).astype(dtype)
+            return self.part(place, place.names, spans).astype(dtype)
 
         return jax.make_array_from_callback(shape, sharding, part)
 
-    def _part(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
+    def part(self, place: Published, names: Any, spans: list[range]) -> np.ndarray:
         """Part of one of our arrays; `names` are the tensors of its leading axes."""
         if isinstance(names, tuple):
-            return np.stack([self._part(place, names[n], spans[1:]) for n in spans[0]])
+            return np.stack([self.part(place, names[n], spans[1:]) for n in spans[0]])
         index = [slice(span.start, span.stop) for span in spans]
         if place.is_transposed:
             index[-2:] = index[:-3:-1]

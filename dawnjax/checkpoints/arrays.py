@@ -1,6 +1,5 @@
 """The arrays of a state as a checkpoint names and describes them: path, dtype and shape."""
 
-import math
 from typing import Any
 
 import jax
@@ -19,17 +18,6 @@ def by_path(tree: Any) -> dict[str, Any]:
             # A dict key may hold a `/`; the file could not tell the leaves apart.
             raise TypeError(f"two leaves have the path {name}")
     return leaves
-
-
-def with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
-    """Arrays for Orbax, which refuses those without elements; the metadata describe these."""
-    return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
-
-
-def empty_array(leaf: jax.ShapeDtypeStruct) -> jax.Array:
-    empty = np.zeros(leaf.shape, leaf.dtype)
-    assert leaf.sharding is not None
-    return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: empty[index])
 
 
 def signature(leaf: Any) -> str:

@@ -57,9 +57,12 @@ def check_shared(folder: "epath.Path") -> None:
     """Refuse, by a CheckpointError, a directory that not all processes see; all must call it."""
 
     def put_mark() -> str:
-        folder.mkdir(parents=True, exist_ok=True)
         mark = folder / f".shared-{secrets.token_hex(8)}"
-        mark.write_bytes(b"")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            mark.write_bytes(b"")
+        except Exception as error:  # Of whichever package asks the store.
+            raise CheckpointError(f"cannot write in {folder}: {one_line(error)}") from None
         return mark.name
 
     mark = folder / processes.from_first(put_mark)

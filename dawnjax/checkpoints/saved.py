@@ -4,7 +4,7 @@ A save is the folder `save_N/`, N counted from 1, as `orbax.checkpoint.Checkpoin
 
     state/                  the arrays by their paths
     metadata/metadata.json  a `Content`
-    log/log.json            the text of the run's log at that save
+    log/log.json            the text of the run's log at that save, as `log`
 """
 
 import contextlib
@@ -79,7 +79,8 @@ def content_of(folder: "epath.Path") -> Content:
 def newest_saved(directory: str) -> tuple[dict[str, Any], str] | None:
     """Metadata and log of the newest save that has both whole, whatever its arrays; or None."""
     for folder in folders(folder_at(directory)).values():
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KeyError):
             data = (folder / "log" / LOG).read_bytes()
-            return content_of(folder).metadata, records.decode(data, str, most_marks=len(data))
+            log = records.decode(data, dict[str, str], most_marks=len(data))["log"]
+            return content_of(folder).metadata, log
     return None

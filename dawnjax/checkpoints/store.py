@@ -11,7 +11,6 @@ parts of its own devices; none reads back what another wrote.
 import contextlib
 import dataclasses
 import functools
-import json
 import logging
 import math
 import sys
@@ -27,10 +26,8 @@ from absl import logging as absl_logging
 from dawnjax.checkpoints.arrays import (
     by_path,
     check_same_structure,
-    empty_array,
     from_signature,
     signature,
-    with_elements,
 )
 from dawnjax.checkpoints.location import check_shared, folder_at, one_line, try_to_write
 from dawnjax.checkpoints.saved import (
@@ -120,12 +117,11 @@ class Checkpoints:
         arrays = by_path(state)
         signatures = {name: signature(array) for name, array in arrays.items()}
         content = Content(version=VERSION, **point._asdict(), metadata=metadata, arrays=signatures)
-        # As text and back: a copy, because the caller may change its metadata afterwards.
-        plain = json.loads(json.dumps(dataclasses.asdict(content)))
+        # It copies, because the caller may change its metadata afterwards.
+        plain = dataclasses.asdict(content)
         self.wait()
         number, obstacle = processes.from_first(lambda: self._clear_way(point))
         if obstacle:
-            # Orbax is not asked: its threads would wait for a folder that never comes.
             self._note_failure(point, obstacle)
         if not number:
             return
@@ -134,9 +130,9 @@ class Checkpoints:
             self._manager = _open_manager(self._directory, self._keep)
         try:
             args = ocp.args.Composite(
-                state=ocp.args.PyTreeSave(with_elements(arrays)),
+                state=ocp.args.PyTreeSave(arrays),
                 metadata=ocp.args.JsonSave(plain),
-                log=ocp.args.JsonSave(log),
+                log=ocp.args.JsonSave({"log": log}),
             )
             self._manager.save(number, args=args, force=True)
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
@@ -153,7 +149,7 @@ class Checkpoints:
     def holds(self, point: SavePoint) -> bool:
         """True if a state was saved or restored here; waits for a save that is under way."""
         self.wait()
-        return point in self._held
+        return processes.from_first(lambda: point in self._held)
 
     def wait(self) -> None:
         """Wait until the last save is committed or has failed; then warn."""
@@ -178,14 +174,8 @@ class Checkpoints:
         newest = max(self._held, default=SavePoint(-1))
         if max(self._failed, default=SavePoint(-1)) <= newest:
             return ""
-        count = len(self._failed)
-        failed = f"{count} saves of a checkpoint failed" if count > 1 else "a save failed"
-        if newest.step < 0:
-            return (
-                f"{failed}, and there is no checkpoint in {self._directory}: this run cannot be "
-                "resumed, evaluated or asked for answers"
-            )
-        return f"{failed}, and with it the newest state: the newest checkpoint is of {newest}"
+        kept = f"the newest checkpoint is of {newest}" if newest.step >= 0 else "no state was saved"
+        return f"{len(self._failed)} saves failed, and with them the newest state: {kept}"
 
     def restore_newest(
         self, like: Any, progress: Callable[[], object] = lambda: None
@@ -202,8 +192,8 @@ class Checkpoints:
           The checkpoint; None where there is none.
 
         Raises:
-          CheckpointError: There are checkpoints and none can be restored: a person must decide to
-            start anew. Or the newest holds another model, or the directory cannot be read.
+          CheckpointError: There are checkpoints and none can be restored, or the newest holds
+            another model.
         """
         wanted = by_path(like)
 
@@ -285,6 +275,7 @@ class Checkpoints:
         if point in self._held:
             return 0, ""
         try:
+            # Orbax's threads would wait for a folder that never comes.
             try_to_write(self._directory)
             self._number = max([self._number, *folders(self._directory)]) + 1
         except Exception as error:  # As in `_numbers`.
@@ -358,13 +349,13 @@ def _read(
 
     handler = _handler()
     read: dict[str, Any] = {}
-    for part in _chunks(with_elements(wanted)):
+    for part in _chunks(wanted):
         restore_args = ocp.checkpoint_utils.construct_restore_args(part)
         # What else was saved stays there.
         args = ocp.args.PyTreeRestore(item=part, restore_args=restore_args, partial_restore=True)
         read |= handler.restore(folder, args=args)
         progress()
-    return {name: read[name] if name in read else empty_array(wanted[name]) for name in wanted}
+    return read
 
 
 def _chunks(wanted: dict[str, Any]) -> Iterator[dict[str, Any]]:

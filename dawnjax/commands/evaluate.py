@@ -22,7 +22,7 @@ _USAGE = """dawnjax evaluate RUN_DIR [--FLAG=VALUE...]
        dawnjax evaluate RUN_DIR --task.decoding.num_beams=4
        dawnjax evaluate RUN_DIR --against=OTHER_RUN_DIR [--games=N] [--simulations=N] [--seed=N]"""
 _DESCRIPTION = """
-Restores the newest checkpoint that verifies and measures the whole evaluation split. Prints one
+Restores the newest checkpoint and measures the whole evaluation split. Prints one
 line of JSON: the step and the metrics.
 
 With another labelled set it measures that, shows the drop against the run's own evaluation, and

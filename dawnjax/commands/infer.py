@@ -16,7 +16,7 @@ _USAGE = (
     "[--FLAG=VALUE...]"
 )
 _DESCRIPTION = """
-Restores the newest checkpoint that verifies on one device and answers examples of the evaluation
+Restores the newest checkpoint on one device and answers examples of the evaluation
 split one at a time, each when the one before is answered. Shows the mean, median and 99th
 percentile of the latency, from the example on the host to its answer on the host, and what 10,000
 of them cost at a price. Writes RUN_DIR/inference/<PLATFORM>-step<STEP>.json, which `dawnjax export

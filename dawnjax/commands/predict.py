@@ -14,7 +14,7 @@ from dawnjax.errors import ConfigError, ExitStatus
 
 _USAGE = "dawnjax predict RUN_DIR --from=FILES [FILE...] [--FLAG=VALUE...]"
 _DESCRIPTION = """
-Restores the newest checkpoint that verifies on one device and answers each input with it. Prints
+Restores the newest checkpoint on one device and answers each input with it. Prints
 one line of JSON for each: the file, its line where it is a text, and the answer.
 
   classification      JPEG or PNG images: up to five classes, the likeliest first

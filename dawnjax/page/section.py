@@ -36,8 +36,6 @@ class Picture:
     """A JPEG within the page; `text` says what it shows."""
 
     content: bytes
-    width: int
-    height: int
     text: str
 
 

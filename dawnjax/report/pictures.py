@@ -21,8 +21,6 @@ def pictures_section(drawn: Sequence[RunPictures]) -> Section | None:
         pictures=tuple(
             Picture(
                 content=picture.content,
-                width=picture.width,
-                height=picture.height,
                 text=f"{run.result.experiment}, run {run.name}, step {picture.step:,}: example "
                 f"{picture.example}",
             )

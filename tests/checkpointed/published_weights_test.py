@@ -7,15 +7,18 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from etils import epath
 
 from dawnjax.__main__ import main
 from dawnjax.checkpointed.initial_parameters import Source
 from dawnjax.checkpointed.published_weights import PublishedWeights, is_published
-from dawnjax.checkpoints.arrays import signature
+from dawnjax.checkpoints.arrays import by_path, signature
+from dawnjax.checkpoints.saved import VERSION, Content, content_of, folders
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import make_mesh
+from dawnjax.programs import state_shapes
 from dawnjax.train_step import make_recipe
 
 numpy_files = pytest.importorskip(
@@ -63,32 +66,32 @@ def recipe_of(*flags, devices=1):
 
 
 def taken_by(weights, recipe):
-    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), recipe.abstract_state)
-    return weights.take(recipe, zeros)
+    """Arrays that are taken, by path, and the paths of those that stay fresh."""
+    chosen, leaves = weights.choose(recipe), by_path(state_shapes(recipe))
+    read = weights.read(recipe, {n: leaves[n] for n in chosen if chosen[n]}, lambda: None)
+    return read, [name for name, taken in chosen.items() if not taken]
 
 
 def test_each_device_reads_its_part_in_our_layout(tmp_path):
     made = tensors()
     weights = write(tmp_path, made)
     recipe = recipe_of("--mesh.model=1", "--mesh.fsdp=2", devices=2)
-    weights.check(recipe)
-    state, taken, fresh = taken_by(weights, recipe)
-    assert not fresh and len(taken) == 12
+    read, fresh = taken_by(weights, recipe)
+    assert not fresh and len(read) == 12
     for layer in range(2):
         wanted = made[f"model.layers.{layer}.self_attn.k_proj.weight"].T
-        np.testing.assert_array_equal(state.params["blocks"]["key"][layer], wanted)
-    np.testing.assert_array_equal(state.params["classifier"], made["lm_head.weight"].T)
-    np.testing.assert_array_equal(state.params["embedding"], made["model.embed_tokens.weight"])
+        np.testing.assert_array_equal(read["params/blocks/key"][layer], wanted)
+    np.testing.assert_array_equal(read["params/classifier"], made["lm_head.weight"].T)
+    np.testing.assert_array_equal(read["params/embedding"], made["model.embed_tokens.weight"])
 
 
 def test_lower_dtypes_are_read_and_adapters_stay_fresh(tmp_path):
     made = {name: array.astype(ml_dtypes.bfloat16) for name, array in tensors().items()}
     recipe = recipe_of(*LORA, "--model.param_dtype=bfloat16")
     weights = write(tmp_path, made)
-    weights.check(recipe)
-    state, _, fresh = taken_by(weights, recipe)
+    read, fresh = taken_by(weights, recipe)
     assert sorted(fresh)[0] == "params/adapters/key_out" and len(fresh) == 6
-    query = state.params["blocks"]["query"]
+    query = read["params/blocks/query"]
     assert query.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(query[1], made["model.layers.1.self_attn.q_proj.weight"].T)
 
@@ -185,13 +188,14 @@ def test_adapters_take_their_base_from_a_run_in_another_dtype(tmp_path):
     source, lora = recipe_of(), recipe_of(*LORA, "--model.param_dtype=bfloat16")
     leaves = jax.tree_util.tree_leaves_with_path({"params": source.abstract_state.params})
     arrays = {jax.tree_util.keystr(p, simple=True, separator="/"): signature(x) for p, x in leaves}
-    run = Source(tmp_path, {"experiment": to_json(source.experiment)}, {"arrays": arrays})
-    chosen = run.choose(lora, arrays)
+    content = Content(version=VERSION, step=0, calls=0, metadata={}, arrays=arrays)
+    run = Source(tmp_path, {"experiment": to_json(source.experiment)}, content, {})
+    chosen = run.choose(lora)
     assert chosen["params/blocks/query"] == "params/blocks/query"
     assert chosen["params/adapters/query_out"] == ""
     arrays["params/norm"] = "float32[9]"
     with pytest.raises(ConfigError, match=r"params/norm is float32\[9\] in it and bfloat16\[8\]"):
-        run.choose(lora, arrays)
+        run.choose(lora)
 
 
 def test_other_content_has_another_state(tmp_path):
@@ -202,7 +206,9 @@ def test_other_content_has_another_state(tmp_path):
 
 
 @pytest.mark.compiles
-def test_adapters_of_published_weights_are_trained_and_nothing_else(tmp_path, compile_cache):
+def test_adapters_of_published_weights_are_trained_and_nothing_else(
+    tmp_path, compile_cache, capsys
+):
     """From the command line: the base stays bit for bit, and the optimizer has adapters alone."""
     from trained import result_of
 
@@ -214,29 +220,31 @@ def test_adapters_of_published_weights_are_trained_and_nothing_else(tmp_path, co
     assert main(["train", *flags, f"--run_dir={run}"]) == 3
     result = result_of(run)
     assert result["initialized_from"].startswith("published weights, sha256 ")
-    manifest = json.loads(next(run.glob("checkpoints/2/manifest.json")).read_text())
-    moments = [name for name in manifest["arrays"] if "/mu/" in name]
-    assert len(moments) == 6 and all("/mu/adapters/" in name for name in moments)
-    from dawnjax.checkpoints.store import Checkpoints
-    from dawnjax.machine.mesh import replicated
+    # The checkpoint holds the adapters and their moments, and of the base its description alone.
+    newest = next(iter(folders(epath.Path(run / "checkpoints")).values()))
+    content = content_of(newest)
+    kept = [name for name in content.arrays if name.startswith("params/")]
+    moments = [name for name in content.arrays if "/mu/" in name]
+    assert len(kept) == len(moments) == 6 and all("adapters/" in n for n in [*kept, *moments])
+    assert content.metadata["base"] == result["initialized_from"]
 
-    mesh = make_mesh(parse_request("train", [*FLAGS])[0].options.mesh, jax.devices()[:1])
-    stored = Checkpoints(str(run / "checkpoints"), keep=1, warn=print)
-    names = [name for name in manifest["arrays"] if name.startswith("params/")]
-    read = stored.read_newest(dict.fromkeys(names, replicated(mesh)).get)
-    stored.close()
-    assert read is not None
-    value = read.state["params/blocks/value"]
-    np.testing.assert_array_equal(value[0], made["model.layers.0.self_attn.v_proj.weight"].T)
-    assert np.abs(read.state["params/adapters/value_out"]).max() > 0
+    # Whatever uses it takes the base again: a resume, an evaluation, an export.
+    capsys.readouterr()
+    assert main(["evaluate", str(run)]) == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    last = result["evaluations"][-1]
+    assert row["step"] == last["step"] and row["loss"] == pytest.approx(last["loss"], rel=1e-6)
     out = tmp_path / "out"
-    assert main(["export", "--format=huggingface", str(run), f"--out={out}"]) == 0
+    assert main(["export", "--format=safetensors", str(run), f"--out={out}"]) == 0
     exported = numpy_files.load_file(out / "model.safetensors")
-    assert set(exported) == set(made)
-    np.testing.assert_array_equal(exported[NORM], made[NORM])
-    first, second = (read.state[f"params/adapters/{name}"] for name in ("qkv_in", "value_out"))
-    name = "model.layers.1.self_attn.v_proj.weight"
-    merged = made[name] + (32 / 2 * np.asarray(first)[1] @ np.asarray(second)[1]).T
-    np.testing.assert_allclose(exported[name], merged, rtol=1e-6, atol=1e-7)
-    PublishedWeights(out).check(recipe_of())
-    assert json.loads((out / "config.json").read_text())["num_key_value_heads"] == 1
+    value = exported["params/blocks/value"][0]
+    np.testing.assert_array_equal(value, made["model.layers.0.self_attn.v_proj.weight"].T)
+    assert np.abs(exported["params/adapters/value_out"]).max() > 0
+
+    # Another base is refused in one line.
+    capsys.readouterr()
+    made[NORM][0] += 1
+    write(tmp_path, made)
+    assert main(["evaluate", str(run)]) == 1
+    error = capsys.readouterr().err
+    assert "has changed since this run began" in error and error.count("\n") == 1

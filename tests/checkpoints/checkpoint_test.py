@@ -125,7 +125,7 @@ def test_states_between_two_steps_are_in_the_order_of_the_run(tmp_path):
     checkpoints.close()
     restored, _ = restore(tmp_path)
     assert_exact(restored, 2, 1)
-    assert restored.point == SavePoint(2, 12)
+    assert restored is not None and restored.point == SavePoint(2, 12)
 
 
 def test_a_save_is_seen_while_it_is_written_and_timed(tmp_path, monkeypatch):
@@ -272,8 +272,7 @@ def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):
     assert len(warnings) == 3
     assert f"step 2 could not be saved in {directory}: File exists; the run goes on" in warnings[0]
     assert checkpoints.shortfall() == (
-        "3 saves of a checkpoint failed, and with it the newest state: the newest checkpoint is of "
-        "step 1"
+        "3 saves failed, and with them the newest state: the newest checkpoint is of step 1"
     )
     directory.unlink()
     aside.rename(directory)

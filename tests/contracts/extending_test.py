@@ -14,10 +14,11 @@ import pytest
 from fault_runs import stopped_once
 from first_steps import SEED, train_steps
 from shared_runs import copied_once
-from trained import final_state_of, restored_state, result_of
+from trained import final_state_of, restored_state, result_of, saves_of
 
 from dawnjax.__main__ import main
 from dawnjax.checkpointed.earlier_run import read_run
+from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.train_step import make_recipe
@@ -194,8 +195,8 @@ def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache
 
     run_dir = tmp_path / "killed"
     command = [sys.executable, "-m", "dawnjax", "train", *longer, f"--run_dir={run_dir}"]
-    first_save = run_dir / "checkpoints" / "40"
-    assert stopped_once(first_save.exists, command, run_dir, env=environment) == -9
+    is_saved = lambda: SavePoint(40) in saves_of(run_dir)  # noqa: E731
+    assert stopped_once(is_saved, command, run_dir, env=environment) == -9
     for name in ("killed", "whole"):
         assert main(["train", *longer, f"--run_dir={tmp_path / name}"]) == 3
     assert result_of(tmp_path / "killed")["interruptions"] == 1

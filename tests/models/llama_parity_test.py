@@ -1,19 +1,15 @@
 """Decoders against those of transformers: the same weights, the same logits."""
 
-import dataclasses
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dawnjax.checkpointed.exported_weights import DescribedExperiment, write_tensors
-from dawnjax.checkpointed.published_form import form_of, model_of
 from dawnjax.checkpointed.published_weights import PublishedWeights
-from dawnjax.config.config_json import to_json
+from dawnjax.checkpoints.arrays import by_path
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.machine.mesh import make_mesh
+from dawnjax.programs import state_shapes
 from dawnjax.train_step import make_recipe
 
 pytestmark = [pytest.mark.compiles, pytest.mark.parity]
@@ -108,35 +104,14 @@ def test_logits_agree_with_transformers(kind, flags, devices, tmp_path):
     mesh = make_mesh(request.options.mesh, jax.devices()[:devices])
     recipe = make_recipe(experiment, experiment.data.spec(), mesh)
     weights = PublishedWeights(tmp_path)
-    weights.check(recipe)
-    state = jax.jit(recipe.initial_state)(jax.random.key(0))
-    state, taken, fresh = weights.take(recipe, state)
-    assert not fresh and len(taken) == len(jax.tree.leaves(state.params))
+    chosen = weights.choose(recipe)
+    assert all(chosen.values())
+    params = state_shapes(recipe).params
+    read = weights.read(recipe, by_path({"params": params}), lambda: None)
+    params = jax.tree.unflatten(jax.tree.structure(params), list(read.values()))
     if devices > 1:
-        query = state.params["blocks"]["query"]
+        query = params["blocks"]["query"]
         assert query.addressable_shards[0].data.shape == (2, 64, 32)  # 2 of 4 heads
-    logits = recipe.model.bind(state.params, {})(jnp.asarray(tokens, jnp.int32))
+    logits = recipe.model.bind(params, {})(jnp.asarray(tokens, jnp.int32))
     # Sums of float32 numbers in another order; logits reach about 2.
     np.testing.assert_allclose(logits, wanted, atol=1e-5, rtol=0)
-    if devices == 1:
-        out = tmp_path / "out"
-        written(recipe, state, out)
-        again = type(made).from_pretrained(out).eval()
-        with torch.no_grad():
-            np.testing.assert_array_equal(again(torch.tensor(tokens)).logits.numpy(), wanted)
-
-
-def written(recipe, state, out):
-    """Write a state as `dawnjax export --format=huggingface` does."""
-    leaves = jax.tree_util.tree_leaves_with_path(state.params)
-    arrays = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf)
-        for path, leaf in leaves
-    }
-    told = to_json(recipe.experiment)
-    names = [field.name for field in dataclasses.fields(DescribedExperiment)]
-    experiment = DescribedExperiment(**{name: told[name] for name in names})
-    tensors, config = form_of(model_of(experiment), experiment, arrays)
-    out.mkdir()
-    write_tensors(out / "model.safetensors", tensors, {"format": "pt"})
-    (out / "config.json").write_text(json.dumps(config))

@@ -12,17 +12,7 @@ from dawnjax.runs.kept_pictures import MOST_PICTURE_BYTES, MOST_PICTURES_OF_A_RU
 IMAGE = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
 
 
-def jpeg(*settings: int, image: np.ndarray = IMAGE) -> bytes:
-    return cv2.imencode(".jpg", image, list(settings))[1].tobytes()
-
-
-def segment(marker: int, content: bytes) -> bytes:
-    return bytes([0xFF, marker]) + (len(content) + 2).to_bytes(2) + content
-
-
-def with_segment(marker: int, content: bytes) -> bytes:
-    made = jpeg()
-    return made[:20] + segment(marker, content) + made[20:]
+JPEG = cv2.imencode(".jpg", IMAGE)[1].tobytes()
 
 
 @pytest.fixture
@@ -32,28 +22,12 @@ def folder(tmp_path):
     return made
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        jpeg(),
-        jpeg(cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
-        jpeg(cv2.IMWRITE_JPEG_RST_INTERVAL, 1),
-        jpeg(image=IMAGE[..., 0]),
-    ],
-)
-def test_jpegs_of_every_form_are_read(folder, content):
-    (folder / "000007.jpg").write_bytes(content)
-    [picture], refused = kept_pictures.read(folder.parents[1])
-    assert not refused
-    assert picture == (7, 20, content, 50, 30)
-
-
 def test_the_first_of_the_newest_step(folder):
     older = folder.with_name("tpu-step9-3of7")
     older.mkdir()
     for place in (older, folder):
         for number in range(MOST_PICTURES_OF_A_RUN + 2):
-            (place / f"{number:06}.jpg").write_bytes(jpeg())
+            (place / f"{number:06}.jpg").write_bytes(JPEG)
     (folder / "notes.txt").write_text("mine")
     pictures, refused = kept_pictures.read(folder.parents[1])
     assert [(one.step, one.example) for one in pictures] == [(20, n) for n in range(4)]
@@ -65,13 +39,7 @@ def test_the_first_of_the_newest_step(folder):
     "content,why",
     [
         (b"<svg onload='alert(1)'/>", "is no JPEG"),
-        (b"\xff\xd8\xff\xd9", "has 0x0 pixels"),
-        (jpeg() + b"<script>" + b"\xff\xd9", "holds more than a JPEG's image"),
-        (with_segment(0xE1, b"Exif\0\0home of Ann"), "holds more than a JPEG's image"),
-        (with_segment(0xFE, b"/home/ann"), "holds more than a JPEG's image"),
-        (with_segment(0xE0, b"JFIF\0" + bytes(9) + b"thumbnail"), "holds more than"),
-        (jpeg()[:2] + b"\xff\xdb\xff\xff" + b"\xff\xd9", "holds more than a JPEG's image"),
-        (jpeg()[:-2] + bytes(MOST_PICTURE_BYTES), "has 26"),
+        (JPEG + bytes(MOST_PICTURE_BYTES), "has 26"),
     ],
 )
 def test_what_is_no_picture_is_refused_by_name(folder, content, why):
@@ -83,7 +51,7 @@ def test_what_is_no_picture_is_refused_by_name(folder, content, why):
 
 
 def test_links_lead_nowhere(folder, tmp_path):
-    (tmp_path / "mine.jpg").write_bytes(jpeg())
+    (tmp_path / "mine.jpg").write_bytes(JPEG)
     (folder / "000001.jpg").symlink_to(tmp_path / "mine.jpg")
     pictures, [line] = kept_pictures.read(folder.parents[1])
     assert not pictures and line.endswith("000001.jpg: is a link")

@@ -38,7 +38,6 @@ def host_state(step):
             "norm.scale/x": bits((4, 4), np.float32),
         },
         "opt_state": (bits((8, 12), np.float32), [bits((8, 4), jnp.bfloat16)], ()),
-        "empty": np.zeros((0, 3), np.float32),
         "count": bits((), np.int32),
         "step": np.int32(step),
     }

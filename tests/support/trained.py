@@ -13,6 +13,8 @@ import pytest
 from dawnjax.call_queue import CallQueue
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpointed.earlier_run import read_run
+from dawnjax.checkpoints.location import folder_at
+from dawnjax.checkpoints.saved import SavePoint, content_of, folders
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.run_options import MeshShape
 from dawnjax.machine.mesh import make_mesh
@@ -71,3 +73,12 @@ def failing_at_call(number: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CallQueue, "add", add)
         yield
+
+
+def saves_of(run_dir: Path) -> dict[SavePoint, Path]:
+    """Folders of the saves that were committed, by what they are of."""
+    found = {}
+    for folder in folders(folder_at(str(run_dir / "checkpoints"))).values():
+        with contextlib.suppress(FileNotFoundError):  # it is being deleted
+            found[content_of(folder).point] = Path(folder)
+    return found

@@ -16,6 +16,7 @@ from task_table import copied_run
 from dawnjax.__main__ import main
 from dawnjax.checkpointed.initial_parameters import Source
 from dawnjax.checkpoints.arrays import signature
+from dawnjax.checkpoints.saved import VERSION, Content
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import load_experiment
@@ -134,9 +135,9 @@ def test_a_trunk_and_its_constants_come_from_a_resnet():
     )
     names = {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in leaves}
     record = {"experiment": {"model": {"tag": "resnet"}, "data": {}}}
-    chosen = Source(Path("run"), record, {}).choose(
-        recipe, {name: signature(leaf) for name, leaf in names.items()}
-    )
+    arrays = {name: signature(leaf) for name, leaf in names.items()}
+    content = Content(version=VERSION, step=0, calls=0, metadata={}, arrays=arrays)
+    chosen = Source(Path("run"), record, content, {}).choose(recipe)
     assert chosen["params/blocks/stage_2_block_1/conv_1/kernel"].startswith("params/blocks")
     assert chosen["batch_stats/stem_norm/scale"] == "params/stem_norm/scale"
     assert chosen["batch_stats/stem_norm/mean"] == "batch_stats/stem_norm/mean"

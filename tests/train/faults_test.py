@@ -29,8 +29,9 @@ from fault_runs import (
     why_not_the_same_end,
 )
 from shared_runs import made_once
-from trained import evaluations_of, final_state_of, result_of
+from trained import evaluations_of, final_state_of, result_of, saves_of
 
+from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.commands.check import check_run
 
 pytestmark = pytest.mark.faults
@@ -63,8 +64,9 @@ def killed(tmp_path_factory, compile_cache):
 
     def make(folder: Path) -> None:
         run_dir = folder / "run"
-        saved = run_dir / "checkpoints" / "60" / "manifest.json"
-        status = stopped_once(saved.exists, command(run_dir, compile_cache), run_dir)
+        status = stopped_once(
+            lambda: SavePoint(60) in saves_of(run_dir), command(run_dir, compile_cache), run_dir
+        )
         assert status == -signal.SIGKILL
 
     return made_once(tmp_path_factory, "killed", make) / "run"
@@ -265,7 +267,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
     reached = final_state_of(whole)[0]
     shutil.copytree(whole, killed)
     (killed / "result.json").unlink()
-    shutil.rmtree(killed / "checkpoints" / str(reached))
+    shutil.rmtree(saves_of(killed)[SavePoint(reached)])
     log = killed / "log.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     last = next(i for i, line in enumerate(lines) if '"reached":true' in line)
@@ -358,20 +360,13 @@ def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
     uninterrupted, killed, tmp_path, compile_cache
 ):
     run_dir = shutil.copytree(killed, tmp_path / "run")
-    steps = sorted(
-        int(path.parent.name) for path in (run_dir / "checkpoints").glob("*/manifest.json")
-    )
-    newest = run_dir / "checkpoints" / str(steps[-1])
-    largest = max(
-        (file for file in newest.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size
-    )
-    content = bytearray(largest.read_bytes())
-    content[len(content) // 2] ^= 1
-    largest.write_bytes(content)
+    before, newest = sorted(saves_of(run_dir).items())
+    for file in newest[1].glob("state/**/d/*"):
+        file.write_bytes(file.read_bytes()[:-1])
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
-    assert f"checkpoints/{steps[-1]} is not used" in done.stderr
-    assert restored_step(run_dir) == steps[-2]
+    assert f"{newest[1].name} cannot be restored" in " ".join(done.stderr.split())
+    assert restored_step(run_dir) == before[0].step
     assert_same_end(run_dir, uninterrupted)
 
 
@@ -423,8 +418,8 @@ def test_a_checkpoint_directory_that_cannot_be_written_is_refused(tmp_path, comp
 @pytest.mark.processes
 def test_resumes_on_another_number_of_devices(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    saved = run_dir / "checkpoints" / "60" / "manifest.json"
-    stopped_once(saved.exists, command(run_dir, compile_cache), run_dir, env=environment(4))
+    is_saved = lambda: SavePoint(60) in saves_of(run_dir)  # noqa: E731
+    stopped_once(is_saved, command(run_dir, compile_cache), run_dir, env=environment(4))
     done = run(command(run_dir, compile_cache), env=environment(2))
     assert done.returncode == 3, done.stderr
     result = result_of(run_dir)

@@ -113,8 +113,8 @@ def test_what_cannot_be_begun_with_gets_one_line(source, tmp_path, compile_cache
     shutil.copy(source / "experiment.json", empty)
     damaged = tmp_path / "damaged"
     shutil.copytree(source, damaged)
-    manifest = next(damaged.glob("checkpoints/*/manifest.json"))
-    manifest.write_text(manifest.read_text()[:-40])
+    metadata = next(damaged.glob("checkpoints/*/metadata/metadata.json"))
+    metadata.write_text(metadata.read_text()[:-40])
     cases = {
         tmp_path / "nothing": (2, "no run directory"),
         empty: (2, "the run has no checkpoint"),
@@ -126,16 +126,17 @@ def test_what_cannot_be_begun_with_gets_one_line(source, tmp_path, compile_cache
         error = capsys.readouterr().err
         assert says in error and "Traceback" not in error
         assert not run_dir.exists()
-    # Damage that only the hashes show is found once the run reads; the source is not to be deleted.
+    # Damage of the arrays is found once the run reads; the source is not to be deleted.
     changed = tmp_path / "changed"
     shutil.copytree(source, changed)
-    [step] = (changed / "checkpoints").iterdir()
-    file = max((path for path in step.rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    for file in changed.glob("checkpoints/*/state/**/d/*"):
+        file.write_bytes(file.read_bytes()[:-1])
     flags = [HALVES[1], f"--initialize_from={changed}"]
     assert train(tmp_path / "late", compile_cache, *flags) == 1
     error = capsys.readouterr().err
-    assert "verifies" in error and "bring back a copy" in error and "Traceback" not in error
+    assert (
+        "cannot be restored" in error and "bring back a copy" in error and "Traceback" not in error
+    )
     wider = [f"--initialize_from={source}", "--model.stage_widths=32"]
     assert train(tmp_path / "wider", compile_cache, *wider) == 2
     assert "is of another model" in capsys.readouterr().err

@@ -24,7 +24,7 @@ from fault_runs import (
     why_not_the_same_end,
 )
 from quick_compilation import QUICK
-from trained import evaluations_of, final_state_of, result_of
+from trained import evaluations_of, final_state_of, result_of, saves_of
 
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
@@ -164,7 +164,7 @@ def test_a_stopped_host_ends_the_others_and_the_run_goes_on_alone(
     heartbeat = "--processes.heartbeat_timeout_seconds=10"
     launcher = start_launch(launch(run_dir, compile_cache, heartbeat))
     ranks = ranks_of(launcher, 2)
-    wait_for(lambda: (run_dir / "checkpoints" / "20" / "manifest.json").exists())
+    wait_for(lambda: bool(saves_of(run_dir)))
     ranks[1].send_signal(signal.SIGSTOP)
     why, _, stderr = why_not_ended(launcher, ranks, status=1, within=60.0)
     assert not why
