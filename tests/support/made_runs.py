@@ -91,7 +91,6 @@ def write_run(
         "attempt_start": {
             "run_id": run_id or str(path),
             "versions": versions or {"jax": "0.10.2"},
-            "schema_version": SCHEMA_VERSION,
         },
         "experiment": {"seed": seed, "identity": identity, "overrides": overrides or {}}
         | ({"run_options": {"price_per_hour_usd": price, **options}} if options else {})
