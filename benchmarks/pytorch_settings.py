@@ -7,14 +7,16 @@ imports no PyTorch, so the comparing process holds none.
 
 import dataclasses
 
-from dawnjax.machine import huge_pages
-
 KEPT_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
 }
 """glibc keeps what a program frees. Source: mallopt(3)."""
+
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""glibc from 2.35 on asks for huge pages. Source: the GNU C Library's manual, "Memory Allocation
+Tunables"."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Settings:
       keeps_memory: Whether glibc keeps freed memory.
       threads: CPU threads; 0 for PyTorch's own choice, one a core.
       is_mixed: Whether autocast rounds factors to bfloat16, where the benchmark leaves a choice.
-      has_huge_pages: Whether glibc asks for huge pages, as `dawnjax train` has it.
+      has_huge_pages: Whether glibc asks for huge pages.
     """
 
     mode: str = ""
@@ -39,7 +41,7 @@ class Settings:
 
     def environment(self) -> dict[str, str]:
         threads = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
-        pages = {huge_pages.VARIABLE: huge_pages.tunables_with()} if self.has_huge_pages else {}
+        pages = HUGE_PAGES if self.has_huge_pages else {}
         return threads | pages | (KEPT_MEMORY if self.keeps_memory else {})
 
 

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness, pytorch_settings, step_settings, workers
-from dawnjax.machine import huge_pages
 
 LEAST_SECONDS = 45
 """A variant is not begun with less time left than this: compiling takes longer."""
@@ -126,7 +125,6 @@ def _ours(
     searched = f"--xla_gpu_per_fusion_autotune_cache_dir={folder}"
     xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {searched} {variant.xla_flags}".strip()
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": xla_flags}
-    environment[huge_pages.VARIABLE] = huge_pages.tunables_with()
     environment |= pytorch_settings.KEPT_MEMORY if variant.keeps_memory else {}
     return workers.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
 

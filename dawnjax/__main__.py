@@ -13,7 +13,6 @@ from typing import TextIO
 import dawnjax
 from dawnjax import early_interrupt
 from dawnjax.cluster import stop_signals
-from dawnjax.machine import huge_pages
 
 COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
@@ -53,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         completion.answer(COMMANDS)
     if argv is None and sys.argv[1:2]:
         if sys.argv[1] in _ON_DEVICES:
-            huge_pages.take()
+            pass
         # First of all: until then only an interrupt ends the process by a line.
         stop_signals.listen(
             stop_signals.end_at_once(f"dawnjax {sys.argv[1]}", "with nothing to save")

@@ -14,11 +14,6 @@ os.environ["NPROC"] = "16"
 
 from quick_compilation import QUICK, flags_with
 
-from dawnjax.machine import huge_pages
-
-# Here and not by each command for itself, which starts anew for it.
-os.environ[huge_pages.VARIABLE] = huge_pages.tunables_with()
-
 # Processes that tests start inherit the flags, and read each other's programs from one cache.
 os.environ["XLA_FLAGS"] = flags_with(QUICK, os.environ.get("XLA_FLAGS", ""))
 # Operations carry no lines of Python, which take a sixth of a compilation; hlo_test.py asks for

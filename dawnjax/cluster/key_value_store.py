@@ -1,4 +1,4 @@
-"""Key-value store by which the processes of a run leave notes for each other.
+"""JAX's key-value store, by which the processes of a run leave notes for each other.
 
 It belongs to the coordination service of process 0. A note arrives even while a process's devices,
 main thread or collectives are stuck, which is when it is needed. JAX has no public name for the
@@ -6,7 +6,6 @@ store; this module alone knows where it is.
 """
 
 import dataclasses
-import socket
 from typing import Any
 
 from dawnjax.errors import RunError
@@ -21,7 +20,6 @@ class KeyValueStore:
 
     process_index: int
     num_processes: int
-    coordinator_address: str
     _client: Any = dataclasses.field(repr=False)
 
     def put(self, key: str, value: str) -> None:
@@ -48,25 +46,15 @@ class KeyValueStore:
         """Wait until every process waits for the same name; each name serves once."""
         self._client.wait_at_barrier(name, int(1000 * timeout_seconds))
 
-    def coordinator_answers(self) -> bool:
-        """True while something listens at the coordinator's address."""
-        host, _, port = self.coordinator_address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
-        except OSError:
-            return False
-        return True
-
 
 def store_of_this_process() -> KeyValueStore | None:
-    """The store, or None before `jax.distributed.initialize`."""
+    """The store; None for a process alone."""
     try:
         from jax._src.distributed import global_state as state
 
-        if state.client is None:
+        if state.client is None or state.num_processes == 1:
             return None
-        address = str(state.coordinator_address)
-        return KeyValueStore(int(state.process_id), int(state.num_processes), address, state.client)
+        return KeyValueStore(int(state.process_id), int(state.num_processes), state.client)
     except (ImportError, AttributeError) as error:
         raise RunError(
             f"this version of JAX keeps its coordination service elsewhere ({error}); install one "

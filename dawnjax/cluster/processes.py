@@ -10,18 +10,19 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dawnjax import records
-from dawnjax.cluster import launched, stop_signals
+from dawnjax import errors, records
+from dawnjax.cluster import launched, node_devices
 from dawnjax.cluster.key_value_store import KeyValueStore, store_of_this_process
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.watchdog import Watchdog, first_line
-from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
+from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.runs.clock import boot_id
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Meeting:
     Attributes:
       source: Who said so, for messages.
       coordinator_address: `host:port` of process 0.
+      cluster: JAX's way to find the rest: one by its name, any that fits, or `deactivate`.
     """
 
     source: str
@@ -43,11 +45,12 @@ class Meeting:
 _AGREEMENT_SECONDS = 86_400.0
 """Longest wait for another process's note. A dead or stuck process is the watchdog's matter."""
 
-_NEEDED_PACKAGES = {"Kubernetes": "kubernetes", "mpi4py": "mpi4py"}
-"""Packages that JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
+_NEEDED_PACKAGES = {"Kubernetes": "kubernetes", "Open MPI 5": "mpi4py"}
+"""Packages by which JAX asks a cluster."""
 
-_ALL_FLAGS = (
-    "give --processes.coordinator_address, --processes.num_processes and --processes.process_id"
+_WAY_OUT = (
+    "give --processes.coordinator_address, --processes.num_processes and --processes.process_id, "
+    "or run alone with --processes.mode=off"
 )
 
 _watchdog: Watchdog | None = None
@@ -65,21 +68,20 @@ def join(options: ProcessOptions) -> Watchdog:
         raise RuntimeError("this process has joined before and has not left")
     _check(options)
     meeting = find_meeting(options, os.environ)
-    if meeting is None and options.mode != "off" and _is_cloud_tpu_vm(os.environ):
-        meeting = Meeting("Cloud TPU VM")
     if meeting is None and options.mode == "on":
         raise ConfigError(
-            f"processes.mode=on, but nothing says where the other processes are; {_ALL_FLAGS}"
+            f"processes.mode=on, but nothing says where the other processes are; {_WAY_OUT}"
         )
     if meeting is not None:
         _meet(meeting, options)
-    store = store_of_this_process()
     _watchdog = Watchdog(
-        store if store is not None and store.num_processes > 1 else None,
+        store_of_this_process(),
         heartbeat_timeout_seconds=options.heartbeat_timeout_seconds,
         progress_deadline_seconds=options.progress_deadline_seconds,
     )
     _watchdog.start()
+    if meeting is not None:
+        _take_gpus(_watchdog)
     return _watchdog
 
 
@@ -110,7 +112,7 @@ def gather(value: Any) -> list[Any]:
     if store is None:
         return [value]
     store.put(f"{folder}/{store.process_index}", json.dumps(value))
-    # Read only after all have written: a folder read earlier lacks the slow processes.
+    # A folder that is read before all have written lacks the slow processes.
     store.wait_for_all(folder, _AGREEMENT_SECONDS)
     values = store.read(folder)
     return [
@@ -120,7 +122,29 @@ def gather(value: Any) -> list[Any]:
 
 def same_text(text: str) -> str:
     """The text of process 0 on all processes; all must call it alike."""
-    return gather(text)[0]
+    return from_first(lambda: text)
+
+
+def from_first(make: Callable[[], Any]) -> Any:
+    """JSON result of `make` on process 0, for all; all must call it alike.
+
+    Raises:
+      ConfigError, RunError, CheckpointError: What `make` raised on process 0, on all processes.
+    """
+    store, key = _next_agreement("first")
+    if store is None:
+        return make()
+    if store.process_index == 0:
+        try:
+            said = ["", make()]
+        except errors.OneLineError as error:
+            said = [type(error).__name__, *error.args]
+        store.put(key, json.dumps(said))
+    text = store.wait_for(key, _AGREEMENT_SECONDS)
+    kind, value = records.load_json(text, _MOST_MARKS, with_nan=True)  # a metric may be NaN
+    if kind:
+        raise getattr(errors, kind)(value)
+    return value
 
 
 def from_first(make: Callable[[], Any]) -> Any:
@@ -160,6 +184,69 @@ def _next_agreement(kind: str) -> tuple[KeyValueStore | None, str]:
     return _watchdog and _watchdog.store, f"dawnjax/{kind}/{_num_agreements}"
 
 
+def machines() -> list[str]:
+    """The machine of each process, by its boot: containers that share a name are no one machine."""
+    return gather(_machine())
+
+
+def _machine() -> str:
+    return boot_id() or socket.gethostname()
+
+
+def devices_line() -> tuple[str, str]:
+    """How many of its devices this run's first host uses, and a warning about idle ones or ""."""
+    import jax
+
+    devices = jax.local_devices()
+    kind, used, there = "GPUs", len(devices), len(node_devices.gpus())
+    given = [] if _is_for_cpus() else node_devices.given_gpus(os.environ)
+    if devices[0].platform == "tpu":
+        kind, there = "TPU chips", node_devices.tpu_chips()
+        used = len({tuple(device.coords) for device in devices})  # a chip may be two devices
+        given = [str(chip) for chip in range(there)]
+    elif devices[0].platform == "cpu":
+        used = 0
+    rows = gather([_machine(), socket.gethostname(), used, given, there, len(devices)])
+    hosts: dict[str, list[Any]] = {}
+    for row in rows:
+        hosts.setdefault(row[0], []).append(row)
+    first, idle = "", []
+    for number, rows in enumerate(hosts.values()):
+        used, num_given = sum(row[2] for row in rows), len(set().union(*(row[3] for row in rows)))
+        uses = f"{used} of {max(used, *(row[4] for row in rows))} {kind}"
+        if not used:
+            uses = f"{sum(row[5] for row in rows)} CPU devices"
+        first = first or f"host {number} of {len(hosts)} uses {uses}"
+        if used < num_given:
+            name = f"host {number} ({rows[0][1]})"
+            idle.append(f"{name} uses {used} of the {num_given} {kind} given to it")
+    advice = "start one process on each host, or one for each device"
+    return first, f"{'; '.join(idle[:3])}: {advice}" if idle else ""
+
+
+def _is_for_cpus() -> bool:
+    return os.environ.get("JAX_PLATFORMS") == "cpu"
+
+
+def _take_gpus(watchdog: Watchdog) -> None:
+    """Take every GPU that this process was given, before JAX's backend starts.
+
+    JAX gives a task of Slurm or Open MPI one GPU, by the task's number on its node, also where the
+    task is alone there. Source: jax/_src/clusters/cluster.py, `get_local_process_id`.
+    """
+    import jax
+
+    if "JAX_LOCAL_DEVICE_IDS" in os.environ or _is_for_cpus():
+        return
+    places = gather([_machine(), node_devices.given_gpus(os.environ)])
+    numbers = node_devices.shared_out(places, watchdog.process_index)
+    of_machine = [place for place in places if place[0] == _machine()]
+    if numbers is not None or len(of_machine) == 1 or of_machine[0][1]:
+        chosen = "all" if numbers is None else ",".join(map(str, numbers))
+        jax.config.update("jax_cuda_visible_devices", chosen)
+        jax.config.update("jax_rocm_visible_devices", chosen)
+
+
 def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Meeting | None:
     """Place where the other processes are; None where nothing says that there are any.
 
@@ -189,63 +276,42 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
 
 
 def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
+    def number(name: str) -> int:
+        text = environment.get(name, "")
+        return int(text) if text.isdecimal() else 0
+
     if launched.PROCESS_ID in environment:
-        return _launched_meeting(environment)
-    # Set by srun for each task; the batch script itself has no SLURM_STEP_NODELIST.
-    slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS")
-    if environment.keys() >= set(slurm) and _number(tasks) > 1:
+        address = environment.get(launched.COORDINATOR_ADDRESS, "")
+        count, index = number(launched.NUM_PROCESSES), number(launched.PROCESS_ID)
+        return Meeting(launched.SOURCE, address, count, index, "deactivate")
+    # srun sets them for each task; the batch script itself has no SLURM_STEP_NODELIST.
+    slurm = {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"}
+    tasks = number("SLURM_STEP_NUM_TASKS") or number("SLURM_NTASKS")
+    if environment.keys() >= slurm and tasks > 1:
         return Meeting("Slurm", cluster="slurm")
-    if _number(environment.get("OMPI_COMM_WORLD_SIZE")) > 1:
-        # Open MPI 5 no longer gives the address of its launcher, so the processes must agree on
-        # one by a message.
-        has_address = "OMPI_MCA_orte_hnp_uri" in environment
-        return Meeting("Open MPI", cluster="ompi" if has_address else "mpi4py")
-    hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES", "")
-    if _may_use_tpu(environment) and (
-        "MEGASCALE_COORDINATOR_ADDRESS" in environment or "," in hosts
-    ):
-        return Meeting("TPU pod")
-    # After the TPUs of GKE, whose pods know their slice: JAX need not ask Kubernetes there.
+    if number("OMPI_COMM_WORLD_SIZE") > 1:
+        # Open MPI 5 no longer gives its launcher's address: the processes agree on one by MPI.
+        if "OMPI_MCA_orte_hnp_uri" in environment:
+            return Meeting("Open MPI", cluster="ompi")
+        return Meeting("Open MPI 5", cluster="mpi4py")
+    # Before Kubernetes: pods of TPUs know their slice, and JAX need not ask for it.
+    if "tpu" in (environment.get("JAX_PLATFORMS") or "tpu"):
+        names = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
+        hosts = next((environment[name] for name in names if name in environment), "")
+        more = {"MEGASCALE_COORDINATOR_ADDRESS", "TPU_PROCESS_ADDRESSES_PATH"}
+        if "," in hosts or more & environment.keys():
+            return Meeting("TPU pod")
+        if hosts:
+            return None  # a slice of one host, which GKE calls localhost
+        if _is_cloud_tpu_vm():
+            return Meeting("Cloud TPU VM")
     if environment.keys() >= {"JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}:
         return Meeting("Kubernetes")
     return None
 
 
-def _launched_meeting(environment: Mapping[str, str]) -> Meeting:
-    address = environment.get(launched.COORDINATOR_ADDRESS, "")
-    count, number = (
-        environment.get(name, "") for name in (launched.NUM_PROCESSES, launched.PROCESS_ID)
-    )
-    for name, value, is_right, rule in (
-        (launched.NUM_PROCESSES, count, _number(count) > 0, "a count of processes"),
-        (
-            launched.PROCESS_ID,
-            number,
-            number == "0" or 0 < _number(number) < _number(count),
-            f"a number below {launched.NUM_PROCESSES}={count[:80]}",
-        ),
-        (launched.COORDINATOR_ADDRESS, address, _is_address(address), "HOST:PORT"),
-    ):
-        if not is_right:
-            raise ConfigError(
-                f"the environment has {name}={value[:80]!r}, which must be {rule}; "
-                "`dawnjax launch` sets it: unset it, or run alone with --processes.mode=off"
-            )
-    return Meeting(launched.SOURCE, address, int(count), int(number), cluster="deactivate")
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 19 else 0
-
-
-def _may_use_tpu(environment: Mapping[str, str]) -> bool:
-    platforms = environment.get("JAX_PLATFORMS", "")
-    return not platforms or "tpu" in platforms.split(",")
-
-
-def _is_cloud_tpu_vm(environment: Mapping[str, str]) -> bool:
-    if not _may_use_tpu(environment) or importlib.util.find_spec("libtpu") is None:
+def _is_cloud_tpu_vm() -> bool:
+    if importlib.util.find_spec("libtpu") is None:
         return False
     import jax  # noqa: F401  Importing it looks for the chips.
     from jax._src import cloud_tpu_init
@@ -254,166 +320,52 @@ def _is_cloud_tpu_vm(environment: Mapping[str, str]) -> bool:
 
 
 def _check(options: ProcessOptions) -> None:
-    deadline, num_processes = options.progress_deadline_seconds, options.num_processes
-    heartbeat, start = options.heartbeat_timeout_seconds, options.initialization_timeout_seconds
-    for name, is_wrong, value, rule in (
-        ("heartbeat_timeout_seconds", heartbeat < 2, heartbeat, "2 or more"),
-        ("initialization_timeout_seconds", start < 2, start, "2 or more"),
-        ("progress_deadline_seconds", deadline < 0, f"{deadline:g}", "0 (no deadline) or more"),
-        ("num_processes", num_processes < 0, num_processes, "0 or more"),
-        (
-            "process_id",
-            0 < num_processes <= options.process_id,
-            options.process_id,
-            f"below processes.num_processes={num_processes}",
-        ),
-    ):
-        if is_wrong:
-            raise ConfigError(f"processes.{name}={value} must be {rule}")
-    if options.coordinator_address:
-        _split_address(options.coordinator_address)
-
-
-def _split_address(address: str) -> tuple[str, int]:
-    if not _is_address(address):
-        raise ConfigError(f"processes.coordinator_address={address!r} must be HOST:PORT")
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and 0 < _number(port) < 65536
+    if options.heartbeat_timeout_seconds < 2:
+        raise ConfigError(
+            f"processes.heartbeat_timeout_seconds={options.heartbeat_timeout_seconds} must be 2 or "
+            "more"
+        )
+    if not re.fullmatch(r"(.+:\d{1,5})?", options.coordinator_address):
+        raise ConfigError(
+            f"processes.coordinator_address={options.coordinator_address!r} must be HOST:PORT"
+        )
 
 
 def _meet(meeting: Meeting, options: ProcessOptions) -> None:
-    other_ways = f"{_ALL_FLAGS}, or run alone with --processes.mode=off"
-    package = _NEEDED_PACKAGES.get(meeting.source if meeting.cluster is None else meeting.cluster)
+    def cannot(reason: str) -> str:
+        return f"cannot join the other processes ({meeting.source}): {reason}; {_WAY_OUT}"
+
+    package = _NEEDED_PACKAGES.get(meeting.source)
     if package is not None and importlib.util.find_spec(package) is None:
-        raise RunError(
-            f"to join the other processes ({meeting.source}) JAX needs the package {package}: "
-            f"install it, or {other_ways}"
-        )
-    if meeting.process_id == 0 and meeting.coordinator_address:
-        _check_port_is_free(meeting.coordinator_address)
-    # Imported here: a process alone needs JAX later, and `dawnjax launch` not at all.
+        raise RunError(cannot(f"JAX needs the package {package}"))
+    # Imported here: a process alone needs JAX later.
     import jax
 
-    # JAX's own notice of preemption takes SIGTERM away from this process and asks once a second
-    # whether it came; `preemption` does this work here, for SIGINT too.
+    # Its handler would take SIGTERM away from this process's own.
     jax.config.update("jax_enable_preemption_service", False)
-    if meeting.source == launched.SOURCE:
-        # The way to this machine itself leads through no proxy.
-        jax.config.update("jax_check_proxy_envs", False)
     seconds = options.initialization_timeout_seconds
-    errors: list[Exception] = []
 
-    def initialize() -> None:
-        try:
-            jax.distributed.initialize(
-                coordinator_address=meeting.coordinator_address,
-                num_processes=meeting.num_processes,
-                process_id=meeting.process_id,
-                cluster_detection_method=meeting.cluster,
-                # When this one passes JAX aborts with a page of C++; this process speaks first.
-                initialization_timeout=seconds + 30,
-                # After the watchdog's, since JAX names no host and no step.
-                heartbeat_timeout_seconds=options.heartbeat_timeout_seconds + 5,
-                shutdown_timeout_seconds=15,  # `leave` has waited for all by then
-            )
-        except Exception as error:
-            errors.append(error)
-
-    # A thread that waits in JAX's runtime hears no signal and no clock; the main thread does.
-    thread = threading.Thread(target=initialize, daemon=True)
-    ended = stop_signals.end_at_once(
-        "dawnjax", f"while it waited for the other processes ({meeting.source})"
-    )
-    with stop_signals.heard_by(ended):
-        thread.start()
-        thread.join(seconds)
-    if thread.is_alive():
-        what = (
-            f"waited {seconds} s for {_why_nobody_came(meeting)}; start the same command on every "
-            "host, or run alone with --processes.mode=off"
-        )
-        os.write(2, f"dawnjax: {what}\n".encode())
-        # An orderly end would wait for the thread that waits in JAX's runtime.
+    def give_up() -> None:
+        line = cannot(f"not all of them came within {seconds} s")
+        os.write(2, f"dawnjax: {line}\n".encode())
         os._exit(ExitStatus.FAILED)
-    for error in errors:
-        raise RunError(
-            f"cannot join the other processes ({meeting.source}): {first_line(error)}; {other_ways}"
-        ) from None
-    if os.environ.get("JAX_PLATFORMS") == "cpu":
-        _take_greetings_out_of_standard_output()
 
-
-def _take_greetings_out_of_standard_output() -> None:
-    """Keep standard output for results: Gloo greets there, once for each group of devices.
-
-    Gloo writes to file 1 itself and has no switch. Python writes to a copy of that file instead; a
-    pipe copies what libraries write to file 1, without the greetings.
-    """
-    out = sys.stdout
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
     try:
-        if out.fileno() != 1:
-            return
-    except (AttributeError, OSError, ValueError):
-        return  # No file: closed, or captured by a test.
-    out.flush()
-    target = os.dup(1)
-    reader, writer = os.pipe()
-    os.dup2(writer, 1)
-    os.close(writer)
-    by_line = os.isatty(target) or bool(getattr(out, "write_through", False))
-    sys.stdout = open(  # noqa: SIM115  It is open for as long as this process lives.
-        target, "w", 1 if by_line else -1, out.encoding, out.errors, closefd=False
-    )
-
-    def copy() -> None:
-        with open(reader, "rb") as lines:
-            for line in lines:
-                if not line.startswith(b"[Gloo] Rank"):
-                    os.write(target, line)
-
-    threading.Thread(target=copy, daemon=True).start()
-
-
-def _why_nobody_came(meeting: Meeting) -> str:
-    reason = "not all of them came"
-    if meeting.coordinator_address:
-        try:
-            address = _split_address(meeting.coordinator_address)
-            socket.create_connection(address, timeout=5.0).close()
-        except OSError as error:
-            why = error.strerror or error
-            reason = f"process 0 does not answer at {meeting.coordinator_address} ({why})"
-    expected = f"{meeting.num_processes} processes" if meeting.num_processes else "the others"
-    return f"{expected} ({meeting.source}), but {reason}"
-
-
-def _check_port_is_free(address: str) -> None:
-    """Refuse a port that is taken: JAX's service crashes the process on one, or shares it."""
-    host, port = _split_address(address)
-    advice = "another run may use it: choose another port"
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
-        raise RunError(f"process 0 cannot serve at {address}: something answers there; {advice}")
-    bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{port}")
-    if not _is_address(bind_address):
-        raise ConfigError(
-            f"the environment has JAX_COORDINATOR_BIND_ADDRESS={bind_address[:80]!r}, which must "
-            "be HOST:PORT; unset it"
+        jax.distributed.initialize(
+            coordinator_address=meeting.coordinator_address,
+            num_processes=meeting.num_processes,
+            process_id=meeting.process_id,
+            cluster_detection_method=meeting.cluster,
+            # JAX aborts with a page of C++ after this time; this process speaks first.
+            initialization_timeout=seconds + 30,
+            # After the watchdog's, since JAX names no host and no step.
+            heartbeat_timeout_seconds=options.heartbeat_timeout_seconds + 5,
+            shutdown_timeout_seconds=15,  # `leave` has waited for all by then
         )
-    bind_host, _, bind_port = bind_address.rpartition(":")
-    family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-    both = family == socket.AF_INET6
-    if both and not socket.has_dualstack_ipv6():
-        return  # JAX finds its own way
-    # As the service does, so that a port which `dawnjax launch` holds for it is free.
-    shares = hasattr(socket, "SO_REUSEPORT")
-    try:
-        where = (bind_host.strip("[]"), int(bind_port))
-        with socket.create_server(where, family=family, reuse_port=shares, dualstack_ipv6=both):
-            pass
-    except OSError as error:
-        raise RunError(f"process 0 cannot serve at {address}: {error.strerror}; {advice}") from None
+    except Exception as error:
+        raise RunError(cannot(first_line(error))) from None
+    finally:
+        timer.cancel()

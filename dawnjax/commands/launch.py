@@ -1,13 +1,14 @@
 """`dawnjax launch`: a command as several processes on this machine, each with its own devices."""
 
 import functools
+import os
 import shlex
 import sys
 from pathlib import Path
 
 from absl import flags
 
-from dawnjax.cluster import launcher
+from dawnjax.cluster import launcher, node_devices
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError
 
@@ -18,8 +19,7 @@ def main(argv: list[str]) -> int:
     count("processes", 2, "Processes to start.")
     devices = "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu."
     count("devices_per_process", 1, devices)
-    kind = "Platform of the devices; on tpu each process has those that the environment gives it."
-    flags.DEFINE_enum("platform", "cpu", ["cpu", "gpu", "tpu"], kind, flag_values=values)
+    flags.DEFINE_enum("platform", "cpu", ["cpu", "gpu"], "The devices' kind.", flag_values=values)
     stop = "How long the processes may take to save and end once asked to stop."
     flags.DEFINE_float("stop_seconds", 60.0, stop, 0.0, flag_values=values)
     end = argv.index("--") if "--" in argv else len(argv)
@@ -32,10 +32,9 @@ def main(argv: list[str]) -> int:
         "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
         "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
         "number, on standard error. When one dies the others end within seconds, 30 at most,\n"
-        "and a line says which, at which step, and how to resume. Ends with status 0 if all\n"
-        "did, else with the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal\n"
-        "is a 1. Asked to stop by SIGTERM, Ctrl-C, SIGHUP or SIGUSR1, it ends with 5 if one\n"
-        "process did.",
+        "and a line says which, and how to resume. Ends with status 0 if all did, else with\n"
+        "the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1. Asked to\n"
+        "stop by SIGTERM, Ctrl-C, SIGHUP or SIGUSR1, it ends with 5 if one process did.",
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
@@ -44,7 +43,12 @@ def main(argv: list[str]) -> int:
     if command[0] == "launch":
         raise ConfigError("launch cannot launch itself")
     platform = str(values["platform"].value)
-    launcher.refuse_missing_gpu(platform)
+    if platform == "gpu" and not os.environ.get("JAX_PLATFORMS") and not node_devices.gpus():
+        # JAX would take the CPU without a word.
+        raise ConfigError(
+            "--platform=gpu, but this machine shows no NVIDIA GPU (/dev/nvidia0); look at its "
+            "driver or container, or set JAX_PLATFORMS"
+        )
     job = launcher.Launch(
         command=tuple(command),
         num_processes=int(values["processes"].value or 0),

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -203,7 +204,7 @@ def answer_of_compiler(
       part: The stage whose train step alone is compiled; None for all programs.
     """
     environment = compilers.environment(system.accelerator.device.platform)
-    with children.temporary_folder() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # The assembler of a GPU's kernels has files there, and is not waited for.
         environment["TMPDIR"] = folder
         request = {"argv": list(argv), "system": _full_name(system), "folder": folder, "part": part}

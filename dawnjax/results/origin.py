@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
-from dawnjax.machine import huge_pages
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import events_of
@@ -148,12 +147,9 @@ def options_of(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def timed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded settings that can change the numbers, and that of the allocator, which the time."""
-    numbers, others = (settings.get(name) for name in ("numbers", "others"))
-    found = dict(numbers) if isinstance(numbers, dict) else {}
-    if isinstance(others, dict) and huge_pages.VARIABLE in others:
-        found[huge_pages.VARIABLE] = others[huge_pages.VARIABLE]
-    return found
+    """Recorded settings that can change the numbers."""
+    numbers = settings.get("numbers")
+    return dict(numbers) if isinstance(numbers, dict) else {}
 
 
 def timed_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.cluster import launcher
-from dawnjax.cluster.watchdog import EXCHANGE_SECONDS
+from dawnjax.cluster import launcher, node_devices
 
 pytestmark = pytest.mark.waits
 
@@ -44,7 +43,6 @@ class Launch:
         *,
         program: list[str] | None = None,
         stop_seconds: float = STOP_SECONDS,
-        survive_seconds: float = 30.0,
         **settings,
     ):
         self.directory = directory
@@ -55,7 +53,6 @@ class Launch:
             "devices_per_process": 1,
             "platform": "cpu",
             "stop_seconds": stop_seconds,
-            "survive_seconds": survive_seconds,
             "launch_command": "dawnjax launch --processes=2 --",
             "program": program or [str(WORKER)],
         }
@@ -150,16 +147,13 @@ def test_wrong_use_is_one_line_and_status_2(argv, message, capsys):
 
 
 def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch):
-    monkeypatch.setattr(launcher.os.path, "exists", lambda path: not str(path).startswith("/dev/"))
     monkeypatch.setattr(launcher, "launch", lambda plan: 0)
-    for platforms in ("cpu", "", "cuda"):
-        monkeypatch.setenv("JAX_PLATFORMS", platforms)
-        assert main(["launch", "--platform=gpu", "--", "train"]) == 2
-        error = capsys.readouterr().err
-        assert "--platform=gpu, but this machine shows no NVIDIA GPU" in error
-        assert error.count("\n") == 1
-        assert main(["launch", "--", "train"]) == 0
-    monkeypatch.setattr(launcher.os.path, "exists", lambda path: True)
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setattr(node_devices, "gpus", list)
+    assert main(["launch", "--platform=gpu", "--", "train"]) == 2
+    assert "--platform=gpu, but this machine shows no NVIDIA GPU" in capsys.readouterr().err
+    assert main(["launch", "--", "train"]) == 0
+    monkeypatch.setattr(node_devices, "gpus", lambda: ["/dev/nvidia0"])
     assert main(["launch", "--platform=gpu", "--", "train"]) == 0
 
 
@@ -257,33 +251,18 @@ def test_a_group_runs_to_its_end(launched):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_process_is_named_and_ends_the_others_before_the_heartbeat(launched, victim):
-    group = launched()
-    group.wait_for_event(1, "step 20")
-    time.sleep(3 * EXCHANGE_SECONDS)  # until then nobody has heard of a step
-    os.kill(group.pid(victim), signal.SIGKILL)
-    assert group.status(within=STOP_SECONDS) == 1
-    (line,) = group.own_lines()
-    died = f"host {victim} (pid {group.pid(victim)}) was killed by SIGKILL at step "
-    assert line.startswith(f"dawnjax launch: {died}")
-    assert line.endswith("; resume with: dawnjax launch --processes=2 -- train --run_dir=there")
-    # The other says so in its own log, with the host and the step.
-    (last,) = [event for event in group.events(1 - victim) if event.startswith("on_death")]
-    assert f"on_death host {victim} (" in last and " at step " in last
-    assert ("was killed by SIGKILL" if victim else "is gone") in last
-    assert group.nobody_is_left()
-
-
-@pytest.mark.faults
-def test_a_stopped_process_is_named_and_not_left_behind(launched):
+def test_a_killed_process_is_named_and_ends_the_others(launched, victim):
     group = launched(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-    group.wait_for_event(0, "step 5")
-    os.kill(group.pid(0), signal.SIGSTOP)
+    group.wait_for_event(1, "step 20")
+    os.kill(group.pid(victim), signal.SIGKILL)
     assert group.status(within=END_SECONDS) == 1
     (line,) = group.own_lines()
-    # Process 1 ended first, and left word of whose fault that was.
-    assert line.startswith("dawnjax launch: host 0 (")
-    assert "gave no sign of life" in line
+    died = f"host {victim} (pid {group.pid(victim)}) was killed by SIGKILL"
+    assert line == f"dawnjax launch: {died}"
+    if victim:  # the other names it, with its step and how to resume
+        (last,) = [event for event in group.events(0) if event.startswith("on_death")]
+        assert "on_death host 1 (" in last and " at step " in last
+        assert last.endswith("resume with: dawnjax launch --processes=2 -- train --run_dir=there")
     assert group.nobody_is_left()
 
 
@@ -296,11 +275,11 @@ def test_a_process_that_dies_before_it_joins_ends_the_others(launched, tmp_path)
         ".write(f'pid {os.getpid()}\\n')\n"
         "sys.exit(1) if os.environ['DAWNJAX_PROCESS_ID'] == '1' else time.sleep(1000)\n"
     )
-    # Process 0 knows of nothing, so it is killed.
-    group = launched(program=[str(program)], survive_seconds=300.0)
+    # Process 0 knows of nothing, so it is asked to end.
+    group = launched(program=[str(program)])
     assert group.status(within=STOP_SECONDS) == 1
     (line,) = group.own_lines()
-    assert "failed with exit status 1 at the start; resume with: dawnjax launch" in line
+    assert line.endswith("failed with exit status 1")
     assert group.nobody_is_left()
 
 
@@ -321,9 +300,8 @@ def test_a_second_interrupt_of_the_launcher_ends_all_at_once(launched):
     group = launched(faults={"1 step 5": "hang"})
     group.wait_for_event(1, "step 4")
     group.launcher.send_signal(signal.SIGINT)
-    group.wait_until(lambda: "SIGINT: saving" in group.read("err"), STOP_SECONDS)
+    time.sleep(0.5)
     assert group.launcher.poll() is None
-    time.sleep(1.1)  # a second request, not the first one twice
     group.launcher.send_signal(signal.SIGINT)
     assert group.status(within=STOP_SECONDS) == 5
     assert group.nobody_is_left()

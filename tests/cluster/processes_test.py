@@ -95,11 +95,6 @@ class Group:
         return [line for line in output if line.startswith("dawnjax: ")]
 
 
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def wait_until(holds, seconds: float, explain=lambda: "") -> None:
     end = time.monotonic() + seconds
     while not holds():
@@ -134,13 +129,12 @@ def test_a_group_agrees_and_parts_together(group):
     for process_id in (0, 1):
         events = pair.events(process_id)
         assert 'gathered [{"process": 0}, {"process": 1}]' in events
-        assert "same from 0" in events
         assert "cache cold" in events
+        assert {"same from 0", "from first 0", "failed on 0"} <= set(events)
+        # Two processes of one machine are one host.
+        assert {"machines 1", "devices host 0 of 1 uses 2 CPU devices; warning ''"} <= set(events)
         assert events[-1] == "step 5"
         assert pair.lines(process_id) == []
-        # Gloo's greetings are kept out of standard output, and nothing else is.
-        assert "[Gloo]" not in pair.output(process_id)
-        assert {"by Python", "by another library"} <= set(pair.output(process_id).splitlines())
     turns = [
         [json.loads(event[5:]) for event in pair.events(process_id) if event.startswith("turn")]
         for process_id in (0, 1)
@@ -155,40 +149,13 @@ def test_a_host_that_waits_in_vain_says_so(group):
     # Process 1 never comes; in the other group it is process 0, the one that they meet at.
     first = group("first", only=0, initialization_timeout_seconds=2)
     second = group("second", only=1, initialization_timeout_seconds=2)
-    assert first.statuses(0, within=120.0) == [1]
-    assert first.lines(0) == [
-        "dawnjax: waited 2 s for 2 processes (flags), but not all of them came; start the same "
-        "command on every host, or run alone with --processes.mode=off"
-    ]
-    assert second.statuses(1, within=120.0) == [1]
-    (line,) = second.lines(1)
-    assert "but process 0 does not answer at 127.0.0.1:" in line
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_host_that_waits_for_the_others_can_be_interrupted(group, number):
-    alone = group(only=0, initialization_timeout_seconds=300)
-    wait_until(lambda: alone.events(0), 120.0, lambda: alone.output(0))
-    wait_until(lambda: listens(alone.port), 120.0, lambda: alone.output(0))  # for the others
-    alone.signal(0, number)
-    assert alone.statuses(0, within=STOP_SECONDS) == [5]
-    (line,) = alone.output(0).splitlines()
-    assert line == (
-        f"dawnjax: ended by {number.name} while it waited for the other processes (flags)"
-    )
-
-
-@pytest.mark.faults
-def test_a_port_in_use_is_one_line(group, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        alone = group(only=0, coordinator_address=address)
-        assert alone.statuses(0, within=120.0) == [1]
-    (line,) = alone.lines(0)
-    assert line.startswith(f"dawnjax: process 0 cannot serve at {address}: something answers there")
+    for process_id, alone in ((0, first), (1, second)):
+        assert alone.statuses(process_id, within=120.0) == [1]
+        (line,) = alone.lines(process_id)
+        assert line.startswith(
+            "dawnjax: cannot join the other processes (flags): not all of them came within 2 s; "
+        )
+        assert line.endswith("or run alone with --processes.mode=off")
 
 
 # How they die.
@@ -196,35 +163,27 @@ def test_a_port_in_use_is_one_line(group, tmp_path):
 
 @pytest.mark.faults
 def test_a_killed_host_ends_the_others_within_the_heartbeat(group):
-    # Connections break too, so that nobody waits for a long heartbeat timeout.
-    trio = group("trio", num_processes=3, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-    pair = group("pair")
-    for killed, victims in ((2, trio), (1, pair)):
-        victims.wait_for_event(killed, "step 5")
-        victims.signal(killed, signal.SIGKILL)
-    for killed, victims, within in ((2, trio, END_SECONDS), (1, pair, 15.0 + STOP_SECONDS)):
-        survivors = range(killed)
-        assert victims.statuses(*survivors, within=within) == [1] * killed
-        for survivor in survivors:
-            (line,) = victims.lines(survivor)
-            host = f"host {killed} ({socket.gethostname()})"
-            assert line.startswith(f"dawnjax: {host} gave no sign of life")
-            assert " at step " in line
-            assert line.endswith(RESUME)
-            assert f"on_death {line.removeprefix('dawnjax: ')}" in victims.events(survivor)
+    trio = group(num_processes=3, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+    trio.wait_for_event(2, "step 5")
+    trio.signal(2, signal.SIGKILL)
+    assert trio.statuses(0, 1, within=END_SECONDS) == [1, 1]
+    for survivor in (0, 1):
+        (line,) = trio.lines(survivor)
+        host = f"host 2 ({socket.gethostname()})"
+        assert line.startswith(f"dawnjax: {host} gave no sign of life")
+        assert " at step " in line
+        assert line.endswith(RESUME)
+        assert f"on_death {line.removeprefix('dawnjax: ')}" in trio.events(survivor)
 
 
 @pytest.mark.faults
-def test_the_others_survive_the_end_of_process_0_long_enough_to_name_it(group):
+def test_the_end_of_process_0_ends_the_others(group):
     pair = group(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     pair.wait_for_event(1, "step 5")
     pair.signal(0, signal.SIGKILL)
-    # JAX's runtime aborts them when its service is gone; they end with a line all the same.
-    assert pair.statuses(1, within=END_SECONDS) == [1]
-    (line,) = pair.lines(1)
-    assert line.startswith("dawnjax: host 0 (")
-    assert "is gone (killed, or cut off) at step " in line
-    assert line.endswith(RESUME)
+    # JAX aborts those that lose its service, with a page of its own.
+    assert pair.statuses(1, within=END_SECONDS) == [-signal.SIGABRT]
+    assert "This most likely indicates that another task died" in pair.output(1)
 
 
 @pytest.mark.faults
@@ -240,33 +199,7 @@ def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
     assert " s (killed, stopped or cut off) at step " in line
     # Should the stopped one go on, it finds that the others are gone.
     pair.signal(stopped, signal.SIGCONT)
-    assert pair.statuses(stopped, within=END_SECONDS) == [1]
-
-
-@pytest.mark.faults
-def test_a_lost_host_is_named_too_where_the_judge_is_late(group):
-    # As on a machine so busy that the judge's clock runs slow: JAX aborts the others, or the
-    # connection to one that was killed breaks. All wait at once, since that is all they do.
-    cases = [(0, signal.SIGSTOP), (1, signal.SIGSTOP), (1, signal.SIGKILL)]
-    trios = []
-    for lost, number in cases:
-        trio = group(
-            f"{lost}_{number.name}",
-            num_processes=3,
-            judges_late=True,
-            heartbeat_timeout_seconds=3,
-        )
-        trio.wait_for_event(0, "step 5")
-        trio.signal(lost, number)
-        trios.append(trio)
-    for (lost, number), trio in zip(cases, trios, strict=True):
-        survivors = [process_id for process_id in range(3) if process_id != lost]
-        statuses = trio.statuses(*survivors, within=END_SECONDS + STOP_SECONDS)
-        assert all(statuses), (number, [trio.output(process_id) for process_id in survivors])
-        for survivor in survivors:
-            (line,) = trio.lines(survivor)
-            assert line.startswith(f"dawnjax: host {lost} ("), (number, trio.output(survivor))
-            assert line.endswith(RESUME)
+    assert pair.statuses(stopped, within=END_SECONDS)[0] in (1, -signal.SIGABRT)
 
 
 @pytest.mark.faults
@@ -289,7 +222,6 @@ def test_a_stuck_host_is_found_and_named(group):
         for process_id in (0, 1):
             (line,) = pair.lines(process_id)
             assert line.startswith(f"dawnjax: host {stuck} (")
-            assert "in misbehave (group_worker.py:" in line
             assert line.endswith(f"at {step}; {RESUME}")
 
 
@@ -302,7 +234,7 @@ def test_a_process_alone_that_is_stuck_ends(group):
     )
     assert alone.statuses(0, within=120.0) == [1]
     (line,) = alone.lines(0)
-    told = re.search(r"made no progress for (\d+) s in misbehave", line)
+    told = re.search(r"made no progress for (\d+) s at", line)
     assert told is not None and int(told[1]) >= DEADLINE_SECONDS
     assert line.endswith(f"at step 2 (train); {RESUME}")
 
@@ -313,7 +245,6 @@ def test_a_process_alone_that_is_stuck_ends(group):
     [
         (0, "run_error", "dawnjax: the disk is full", "failed (its own output says why)"),
         (1, "bug", "KeyError: 'bug'", "failed (KeyError: 'bug')"),
-        (0, "abort", "", "aborted (its own output says why)"),
     ],
 )
 def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, printed, reason):
@@ -321,56 +252,7 @@ def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, printe
     pair.wait_for_event(failing, "step 4")
     survivor = 1 - failing
     failed, survived = pair.statuses(failing, survivor, within=STOP_SECONDS)
-    assert failed == (-signal.SIGABRT if fault == "abort" else 1)
-    assert survived == 1
-    lines = pair.output(failing).splitlines()
-    if fault == "abort":
-        assert "Traceback (most recent call last):" not in lines
-    else:
-        assert printed in lines
+    assert (failed, survived) == (1, 1)
+    assert printed in pair.output(failing).splitlines()
     (line,) = pair.lines(survivor)
     assert line.startswith(f"dawnjax: host {failing} ({socket.gethostname()}) {reason} at step 4")
-
-
-# How they stop when asked.
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(("asked", "number"), [(1, signal.SIGTERM), (0, signal.SIGINT)])
-def test_a_signal_to_one_stops_all_at_one_step(group, number, asked):
-    pair = group()
-    pair.wait_for_event(1, "step 5")
-    pair.signal(asked, number)
-    assert pair.statuses(0, 1, within=STOP_SECONDS) == [5, 5]
-    last = [pair.events(process_id)[-2:] for process_id in (0, 1)]
-    assert last[0] == last[1]
-    assert last[0][1] == last[0][0].replace("step", "stopped")
-    (line,) = pair.lines(asked)
-    assert line.startswith(f"dawnjax: {number.name}: saving and stopping after this step")
-
-
-@pytest.mark.faults
-def test_a_signal_before_the_first_step_ends_all_at_once(group):
-    pair = group(faults={"0 before step 1": "hang", "1 before step 1": "hang"})
-    pair.wait_for_event(0, "ready")
-    pair.wait_for_event(1, "ready")
-    pair.signal(1, signal.SIGTERM)
-    assert pair.statuses(0, 1, within=STOP_SECONDS) == [5, 5]
-    for process_id in (0, 1):
-        (line,) = pair.lines(process_id)
-        assert "host 1 (" in line
-        assert "was told to stop by SIGTERM at step 0 (compile)" in line
-
-
-@pytest.mark.faults
-def test_a_second_interrupt_ends_at_once_though_the_main_thread_hangs(group):
-    alone = group(num_processes=0, faults={"0 step 3": "hang"})
-    alone.wait_for_event(0, "step 2")
-    time.sleep(0.2)
-    alone.signal(0, signal.SIGINT)
-    wait_until(lambda: alone.lines(0), STOP_SECONDS)
-    assert alone.workers[0].poll() is None
-    time.sleep(1.1)  # a second request, not the first one twice
-    alone.signal(0, signal.SIGINT)
-    assert alone.statuses(0, within=STOP_SECONDS) == [5]
-    assert "was interrupted twice, without saving, at step 2 (train)" in alone.lines(0)[-1]

@@ -20,7 +20,6 @@ ON_CPU = {"platform": "cpu", "device_kind": "cpu", "cores": 2}
             "run options differ: gradient_norm=True",
         ),
         ({}, {"settings": {"jax_x": 1}}, "its run options differ: jax_x=1"),
-        ({}, {"other_settings": {"GLIBC_TUNABLES": "a=1"}}, "options differ: GLIBC_TUNABLES=a=1"),
         ({}, {"num_devices": 16}, "it ran on 16 x tpu v4 on 2 hosts, not on 8 x"),
         ({}, {"device_kind": "tpu v5"}, "it ran on 8 x tpu v5 on 2 hosts, not on 8 x tpu v4"),
         ({}, {"mesh": {"data": 4, "fsdp": 2}}, "it ran with mesh=4 data x 2 fsdp, not 8 data"),

@@ -31,7 +31,6 @@ from dawnjax.checkpointed.exported_weights import (
     exported,
 )
 from dawnjax.checkpointed.published_weights import INDEX, PublishedWeights
-from dawnjax.cluster import launched
 from dawnjax.commands import check
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import load_experiment
@@ -439,16 +438,6 @@ RECORDS: dict[str, Record] = {
     ),
     "table of ops": Record("run/profile/process_00000/after/ops.csv", ops, op_changes, RunError),
     "peaks": Record("peaks.json", of({"cpu": PEAKS}), kept_peaks),
-    "progress": Record(
-        "0.json",
-        of(launched.Status(step=3, phase="train", resume_command="dawnjax train")),
-        lambda path: launched.read_status(path.parent, 0),
-    ),
-    "killed": Record(
-        "killed.json",
-        of([1, "was killed by signal 9"]),
-        lambda path: launched.read_killed({launched.STATUS_DIR: str(path.parent)}),
-    ),
     "picture": Record("inference/cpu-step20/7.jpg", of(encoded(".jpg")), pictures),
     "prices": Record("prices.csv", of(PRICES), prices.read_prices, ConfigError),
     "list of entries": Record("a.tsv", listed, counts.read_entry_list, RunError),

@@ -18,12 +18,10 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("NPROC", "16")
 
 from dawnjax.cluster import launched, processes
-from dawnjax.cluster import watchdog as watchdog_module
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.machine import compilation
 
 
 def main(settings: dict) -> int:
@@ -35,8 +33,6 @@ def main(settings: dict) -> int:
             file.write(line + "\n")
 
     tell(f"pid {os.getpid()}")
-    if settings.get("judges_late"):
-        watchdog_module.SILENCE_FRACTION = 100.0
     watchdog = processes.join(
         ProcessOptions(
             coordinator_address=settings.get("coordinator_address", ""),
@@ -74,8 +70,9 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
             raise RunError("the disk is full")
         if fault == "bug":
             raise KeyError("bug")
-        if fault == "abort":
-            os.abort()
+
+    def fails() -> None:
+        raise RunError(f"on {process_id}")
 
     preemption = Preemption(watchdog)
     preemption.install()
@@ -93,14 +90,20 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
                 tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
                 if waits:
                     raise RunError("as in all others")
+        tell(f"from first {processes.from_first(lambda: process_id)}")
+        try:
+            processes.from_first(fails)
+        except RunError as error:
+            tell(f"failed {error}")
+        tell(f"machines {len(set(processes.machines()))}")
+        line, warning = processes.devices_line()
+        tell(f"devices {line}; warning {warning!r}")
         # Each keeps its own programs, as hosts do that share no disk.
         compilation.configure(f"{settings['events']}/{process_id}_compiled")
         compilation.share_between_processes()
         with compilation.watch_cache() as cache:
             jax.jit(jnp.sin).lower(1.0).compile()
         tell(f"cache {cache.state}")
-        print("by Python", flush=True)
-        os.write(1, b"by another library\n")
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     rows = np.arange(float(jax.device_count()), dtype=np.float32)
