@@ -87,9 +87,7 @@ def new_run_id(experiment_name: str, seed: int) -> str:
 
 def read_existing(path: Path) -> dict[str, Any]:
     """Read `experiment.json` of a run that there is; `ConfigError` if there is none."""
-    directory = RunDirectory(path)
-    # Before `read_record`, which takes a folder of other files for a wrong place of a new run.
-    record = read_record(directory) if directory.experiment_file.exists() else None
+    record = read_record(RunDirectory(path))
     if record is not None:
         return record
     if is_record_file(path):
@@ -103,8 +101,6 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     """Read `experiment.json`; None without a run, `ConfigError` for damage or any other content."""
     file = directory.experiment_file
     if not file.exists():
-        if is_record_file(directory.path):
-            raise ConfigError(f"{directory.path}: {RECORD_FILE}")
         return None
     try:
         record = records.read_json(file, dict[str, Any])

@@ -56,17 +56,6 @@ class LoggedAttempt:
         seconds[name] += end - begin
         return seconds
 
-    def first_compiled(self) -> dict[str, str]:
-        """Cache state of each program of the compile phase."""
-        programs, phase = {}, ""
-        for event in self.events:
-            if event["event"] == "phase":
-                phase = event["name"]
-            elif event["event"] == "compiled" and phase == "compile":
-                # The first state counts: a program that is compiled again comes from the cache.
-                programs.setdefault(event["program"], event["cache"])
-        return programs
-
     @property
     def ended(self) -> bool:
         """True if the log has the attempt's end; false if it was killed or still runs."""

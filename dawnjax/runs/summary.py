@@ -352,10 +352,16 @@ _STATE_EVENTS = ("train", "evaluation", "restored", "checkpoint")
 
 
 def _compile_cache(attempts: list[LoggedAttempt]) -> dict[str, str]:
-    """Each program's state when the run first had it: a restart finds it in the cache."""
+    """State of each program of the compile phase when the run first had it."""
     states: dict[str, str] = {}
     for attempt in attempts:
-        states = attempt.first_compiled() | states
+        phase = ""
+        for event in attempt.events:
+            if event["event"] == "phase":
+                phase = event["name"]
+            elif event["event"] == "compiled" and phase == "compile":
+                # The first state counts: what is compiled again comes from the cache.
+                states.setdefault(event["program"], event["cache"])
     return states
 
 

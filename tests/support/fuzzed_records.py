@@ -21,15 +21,8 @@ from made_entries import entry_of
 from made_logs import METRICS
 from made_runs import write_run
 
-from dawnjax import records
 from dawnjax.analysis import counts, loading, our_runs
 from dawnjax.checkpointed import earlier_run
-from dawnjax.checkpointed.exported_weights import (
-    KEY,
-    DescribedExperiment,
-    Description,
-    exported,
-)
 from dawnjax.checkpointed.published_weights import INDEX, PublishedWeights
 from dawnjax.commands import check
 from dawnjax.config.config_json import to_json
@@ -338,19 +331,8 @@ def imported(path: Path) -> object:
 LOG = hostile_makers.START + hostile_makers.EVALUATION % (75, 100) + hostile_makers.STOP
 
 
-DESCRIPTION = Description(
-    run_id="r",
-    identity="i",
-    seed=0,
-    step=7,
-    weights="raw",
-    experiment=DescribedExperiment(
-        name="x", task={"tag": "a"}, model={}, data={}, evaluation={}, compute_dtype="float32"
-    ),
-    versions={"jax": "0.10.2"},
-)
 HEADER = {
-    "__metadata__": {"format": "np", KEY: json.dumps(records.plain(DESCRIPTION))},
+    "__metadata__": {"format": "np"},
     "params/0/kernel": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
     "params/0/bias": {"dtype": "BF16", "shape": [3], "data_offsets": [24, 30]},
     "batch_stats/count": {"dtype": "I32", "shape": [], "data_offsets": [30, 34]},
@@ -365,18 +347,12 @@ def tensors(path: Path, header: bytes) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(34))
 
 
-def described(path: Path, description: bytes) -> None:
-    told = {"format": "np", KEY: description.decode(errors="replace")}
-    tensors(path, json.dumps({**HEADER, "__metadata__": told}).encode())
-
-
 def weights(path: Path) -> object:
     read = PublishedWeights(path.parent)
     with warnings.catch_warnings(action="ignore"):  # of the library
         for name, tensor in read.tensors.items():
             read.read(Published(name), name, [range(size) for size in tensor.shape])
-    made = exported(read)
-    return read.state, made and (made.description, made.signatures)
+    return read.state
 
 
 def index(path: Path) -> bytes:
@@ -445,9 +421,6 @@ RECORDS: dict[str, Record] = {
         "a.tgz", of(hostile_makers.log_archive(LOG)), imported, (ConfigError, RunError)
     ),
     "weights": Record("model.safetensors", of(HEADER), weights, ConfigError, tensors, above=1),
-    "description of weights": Record(
-        "model.safetensors", of(DESCRIPTION), weights, ConfigError, described, above=1
-    ),
     "index of weights": Record(INDEX, index, weights, ConfigError, above=1),
     "opponent": Record("model.safetensors", of(HALVES), opponent, DataError, tensors),
 }
