@@ -104,7 +104,7 @@ def write_run(
             "settings": {"numbers": settings or {}, "others": other_settings or {}},
         },
     }
-    path.mkdir(parents=True)
+    path.mkdir(parents=True, exist_ok=True)
     lines = [encode_line({**event, **own.get(event["event"], {})}) for event in log.events]
     log_path(path).write_bytes(b"".join(lines))
     record = {
