@@ -5,7 +5,6 @@ group, and then every process sees all devices. `leave` is a command's last act.
 watchdog ends this process when another is gone or stuck.
 """
 
-import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -13,7 +12,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dawnjax import errors, records
@@ -145,36 +144,6 @@ def from_first(make: Callable[[], Any]) -> Any:
     if kind:
         raise getattr(errors, kind)(value)
     return value
-
-
-def from_first(make: Callable[[], Any]) -> Any:
-    """JSON result of `make` on process 0, for all; its error is raised on all."""
-    result: Any = None
-    kind, message = "", ""
-    store = store_of_this_process()
-    if store is None or store.process_index == 0:
-        try:
-            result = make()
-        except (ConfigError, RunError, CheckpointError) as error:
-            kind, message = type(error).__name__, str(error)
-    result, kind, message = gather([result, kind, message])[0]
-    for error_type in (ConfigError, RunError, CheckpointError):
-        if kind == error_type.__name__:
-            raise error_type(message)
-    return result
-
-
-@contextlib.contextmanager
-def first_goes_first(waits: bool) -> Iterator[None]:
-    """Let process 0 go through a block before those that wait; all must call it alike."""
-    store, key = _next_agreement("first")
-    if store is not None and store.process_index > 0 and waits:
-        store.wait_for(key, _AGREEMENT_SECONDS)
-    try:
-        yield
-    finally:  # after a failure too, which may be the same for all
-        if store is not None and store.process_index == 0:
-            store.put(key, "through")
 
 
 def _next_agreement(kind: str) -> tuple[KeyValueStore | None, str]:

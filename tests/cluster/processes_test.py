@@ -135,13 +135,6 @@ def test_a_group_agrees_and_parts_together(group):
         assert {"machines 1", "devices host 0 of 1 uses 2 CPU devices; warning ''"} <= set(events)
         assert events[-1] == "step 5"
         assert pair.lines(process_id) == []
-    turns = [
-        [json.loads(event[5:]) for event in pair.events(process_id) if event.startswith("turn")]
-        for process_id in (0, 1)
-    ]
-    assert [waits for waits, *_ in turns[0]] == [True, False]
-    for (waits, _, first_ended), (_, second_began, _) in zip(*turns, strict=True):
-        assert (second_began >= first_ended) == waits
 
 
 @pytest.mark.faults

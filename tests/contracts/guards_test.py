@@ -243,10 +243,9 @@ IN_PLACE = (
 )
 PAST_RECORDS = {
     ("dawnjax.__main__", "open"): "/dev/null, in place of an output that was closed",
-    ("dawnjax.checkpointed.exported_weights", "open"): "one array after another",
-    ("dawnjax.checkpoints.bucket", "write_bytes"): "an object of a bucket has no temporary name",
-    ("dawnjax.checkpoints.manifest", "open"): "an object of a bucket; a special file is refused",
-    ("dawnjax.checkpoints.manifest", "read_bytes"): "an object of a bucket, its size checked",
+    ("dawnjax.checkpoints.location", "write_bytes"): "an object of a bucket has no temporary name",
+    ("dawnjax.checkpoints.saved", "read_bytes"): "an object of a bucket",
+    ("dawnjax.checkpoints.store", "loads"): "a copy of what this process holds",
     ("dawnjax.cluster.jax_platforms", "read_text"): PROC,
     ("dawnjax.commands.new", "read_text"): OURS,
     ("dawnjax.input_pipeline.preparation.archives", "open"): "a member of a zip, by its size",
@@ -262,7 +261,8 @@ PAST_RECORDS = {
     ("dawnjax.plan.assigned", "read_text"): "of this process's compiler, in a new folder",
     ("dawnjax.plan.compiled", "read_bytes"): OURS,
     ("dawnjax.runs.clock", "read_text"): PROC,
-    ("dawnjax.checkpoints.manifest", "write_bytes"): "an object of a bucket appears whole",
+    ("dawnjax.runs.log", "read_bytes"): "the log, which this process has locked",
+    ("dawnjax.runs.log", "read_text"): "the log, which this process has locked",
     ("dawnjax.machine.compilation", "touch"): "an empty mark with a drawn name in JAX's cache",
     ("dawnjax.official.mlperf_log", "JSONDecoder"): "a line may go on after its JSON",
     ("dawnjax.official.text", "loads"): "a stranger's JSON, whose keys that stand twice are named",

@@ -5,7 +5,6 @@ It joins, runs steps that sum over all processes, and can be told to misbehave. 
 argument. It appends what it does to `EVENTS/PROCESS_ID`, one line each.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -17,11 +16,13 @@ from pathlib import Path
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("NPROC", "16")
 
+from dawnjax.call_queue import CallMetrics
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.options import ProcessOptions
-from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.machine import compilation
+from dawnjax.stops import Stops
 
 
 def main(settings: dict) -> int:
@@ -74,22 +75,9 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
     def fails() -> None:
         raise RunError(f"on {process_id}")
 
-    preemption = Preemption(watchdog)
-    preemption.install()
     if settings.get("gathers"):
         tell(f"gathered {json.dumps(processes.gather({'process': process_id}))}")
         tell(f"same {processes.same_text(f'from {process_id}')}")
-        for waits in (True, False):
-            processes.gather("together")
-            with contextlib.suppress(RunError), processes.first_goes_first(waits):
-                began = time.monotonic()
-                if not waits:
-                    processes.gather("both are inside")
-                elif process_id == 0:
-                    time.sleep(0.5)
-                tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
-                if waits:
-                    raise RunError("as in all others")
         tell(f"from first {processes.from_first(lambda: process_id)}")
         try:
             processes.from_first(fails)
@@ -108,23 +96,27 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     rows = np.arange(float(jax.device_count()), dtype=np.float32)
     x = jax.make_array_from_callback(rows.shape, sharding, lambda index: rows[index])
-    total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))
-    preemption.begin(0)
+    whole = NamedSharding(mesh, PartitionSpec())
+    sums = jax.jit(
+        lambda rows, *wishes: (rows.sum(), *(each.sum(axis=0) for each in wishes)),
+        out_shardings=whole,
+    )
+    stops = Stops(mesh)
     tell("ready")
     misbehave("before step 1")
     watchdog.report("train", 0)
-    for step in range(1, settings.get("steps", 10**6) + 1):
-        misbehave(f"step {step}")
-        watchdog.step = step
-        if float(total(x)) != rows.sum():
-            raise RunError("the sum is wrong")
-        tell(f"step {step}")
-        if preemption.holding and preemption.stops_at(step):
-            tell(f"stopped {step}")
-            preemption.close()
-            return 5
-        time.sleep(0.02)
-    preemption.close()
+    with stops.listening():
+        for step in range(1, settings.get("steps", 10**6) + 1):
+            misbehave(f"step {step}")
+            watchdog.step = step
+            total, *asked = sums(x, *stops.row())
+            if float(total) != rows.sum():
+                raise RunError("the sum is wrong")
+            tell(f"step {step}")
+            if stops.after_call(CallMetrics(total, total, *asked)):
+                tell(f"stopped {step}")
+                return 5
+            time.sleep(0.02)
     return settings.get("exit_status", 0)
 
 
