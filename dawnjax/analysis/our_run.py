@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dawnjax.official.exported_run import begins_by_the_rules
 from dawnjax.results.entries import day_of
 from dawnjax.results.origin import (
     Made,
@@ -17,7 +18,7 @@ from dawnjax.results.origin import (
 )
 from dawnjax.runs import summary
 from dawnjax.runs.directory import flatten
-from dawnjax.runs.logged_run import begins_by_the_rules, chooses
+from dawnjax.runs.logged_run import chooses
 from dawnjax.runs.loss_curve import averaged, loss_curve
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult

@@ -1,4 +1,4 @@
-"""Reader of our run directories: the log of process 0, and not `result.json`."""
+"""Reader of our run directories: the log, and not `result.json`."""
 
 import json
 import os

@@ -18,7 +18,7 @@ from dawnjax.results.origin import Made, made_of
 from dawnjax.runs import summary
 from dawnjax.runs.directory import read_events_of, read_existing
 from dawnjax.runs.log import Event
-from dawnjax.runs.logged_run import FINAL_STATUSES, begins_by_the_rules, chooses
+from dawnjax.runs.logged_run import FINAL_STATUSES, chooses, events_of
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric, declared_metrics
 
@@ -142,3 +142,17 @@ def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[
         return declared_metrics(declarations)
     except records.FieldError as error:
         raise ConfigError(f"{source}: its metrics are not declared as Metric is: {error}") from None
+
+
+BACKBONE = frozenset({"stem", "stem_norm", "blocks"})
+"""Parts of a ResNet that MLPerf's SSD and Mask R-CNN begin with, trained on ImageNet."""
+
+
+def begins_by_the_rules(events: Sequence[Event]) -> bool:
+    """True if MLPerf's rules begin with what a run took from another run: the backbone alone."""
+    benchmark = events_of(events, "experiment")[-1]["experiment"].get("mlperf_benchmark")
+    told = events_of(events, "initialized_from")
+    parts = {name.split("/")[1] for event in told for name in event.get("taken", ())}
+    sources = {event.get("source_model") for event in told}
+    is_backbone = sources == {"resnet"} and parts <= BACKBONE
+    return benchmark in ("ssd", "maskrcnn") and is_backbone

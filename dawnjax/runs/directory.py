@@ -87,9 +87,7 @@ def new_run_id(experiment_name: str, seed: int) -> str:
 
 def read_existing(path: Path) -> dict[str, Any]:
     """Read `experiment.json` of a run that there is; `ConfigError` if there is none."""
-    directory = RunDirectory(path)
-    # Before `read_record`, which takes a folder of other files for a wrong place of a new run.
-    record = read_record(directory) if directory.experiment_file.exists() else None
+    record = read_record(RunDirectory(path))
     if record is not None:
         return record
     if is_record_file(path):
@@ -103,8 +101,6 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     """Read `experiment.json`; None without a run, `ConfigError` for damage or any other content."""
     file = directory.experiment_file
     if not file.exists():
-        if is_record_file(directory.path):
-            raise ConfigError(f"{directory.path}: {RECORD_FILE}")
         return None
     try:
         record = records.read_json(file, dict[str, Any])
@@ -187,12 +183,6 @@ def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[
     difference.
     """
     refuse_other_settings(record, new, str(directory.path))
-    code = _changed_code(record, new)
-    if code:
-        raise ConfigError(
-            f"{directory.path}: the code of {code} is not that of the run, whose text is in "
-            f"{directory.experiment_file}; put that back, or choose another --run_dir"
-        )
     shown = different_fields(record, new)
     if shown:
         raise ConfigError(
@@ -202,37 +192,17 @@ def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[
 
 def different_fields(record: dict[str, Any], new: dict[str, Any]) -> str:
     """Seed and fields of the identity in which two `experiment.json` differ, in words."""
-    code = _changed_code(record, new)
-    if code:
-        return f"the code of {code} is another, whose text was kept in its experiment.json"
-    names = _different_names(record, new)
-    old_fields, new_fields = _fields_of(record), _fields_of(new)
+    then, now = ({"seed": r["seed"], **flatten(r["identity_fields"])} for r in (record, new))
+    names = sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
+    code = [name.removeprefix("code.") for name in names if name.startswith("code.")]
+    if code and len(code) == len(names):
+        who = ", ".join(code[:3])
+        return f"the code of {who} is another, whose text was kept in its experiment.json"
     shown = ", ".join(
-        f"{name} is {old_fields.get(name, 'absent')!r} there and "
-        f"{new_fields.get(name, 'absent')!r} here"
+        f"{name} is {then.get(name, 'absent')!r} there and {now.get(name, 'absent')!r} here"
         for name in names[:3]
     )
     return shown + (f" (and {len(names) - 3} more)" if len(names) > 3 else "")
-
-
-def _changed_code(record: dict[str, Any], new: dict[str, Any]) -> str:
-    """Names of a user's files whose code differs, where nothing else does; empty otherwise."""
-    names = _different_names(record, new)
-    code = [name.removeprefix("code.") for name in names if name.startswith("code.")]
-    return ", ".join(code[:3]) if len(code) == len(names) else ""
-
-
-def _different_names(record: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    old_fields, new_fields = _fields_of(record), _fields_of(new)
-    return sorted(
-        name
-        for name in old_fields.keys() | new_fields.keys()
-        if old_fields.get(name) != new_fields.get(name)
-    )
-
-
-def _fields_of(record: dict[str, Any]) -> dict[str, Any]:
-    return {"seed": record["seed"], **flatten(record["identity_fields"])}
 
 
 def refuse_other_settings(record: dict[str, Any], new: dict[str, Any], where: str) -> None:

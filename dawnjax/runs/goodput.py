@@ -19,7 +19,6 @@ from dawnjax.runs.logged_run import (
     events_of,
     last_event,
     save_point,
-    went_back,
 )
 
 PARTS = (
@@ -128,9 +127,9 @@ def _gap_seconds(attempt: LoggedAttempt, following: LoggedAttempt) -> float | No
     if not start:
         return None
     one_boot = attempt.start.get("boot_id") == start.get("boot_id") is not None
-    is_whole = one_boot and not went_back(attempt, following)
-    clock = "boot_seconds" if is_whole else "unix_seconds"
-    if None in (start.get(clock), end.get(clock)):
-        return None
-    gap = start[clock] - start["t"] - end[clock]
-    return max(gap, 0.0) if gap > -CLOCK_SLACK_SECONDS else None
+    for clock in ("boot_seconds", "unix_seconds") if one_boot else ("unix_seconds",):
+        if None not in (start.get(clock), end.get(clock)):
+            gap = start[clock] - start["t"] - end[clock]
+            if gap > -CLOCK_SLACK_SECONDS:
+                return max(gap, 0.0)
+    return None

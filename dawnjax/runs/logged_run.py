@@ -7,9 +7,7 @@ may have died. If a log was lost with its disk, it continues from the text in th
 """
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import PHASES
@@ -58,17 +56,6 @@ class LoggedAttempt:
         seconds[name] += end - begin
         return seconds
 
-    def first_compiled(self) -> dict[str, str]:
-        """Cache state of each program of the compile phase."""
-        programs, phase = {}, ""
-        for event in self.events:
-            if event["event"] == "phase":
-                phase = event["name"]
-            elif event["event"] == "compiled" and phase == "compile":
-                # The first state counts: a program that is compiled again comes from the cache.
-                programs.setdefault(event["program"], event["cache"])
-        return programs
-
     @property
     def ended(self) -> bool:
         """True if the log has the attempt's end; false if it was killed or still runs."""
@@ -81,16 +68,7 @@ class LoggedAttempt:
         if record is None or devices is None:
             return None
         price = record["run_options"].get("price_per_hour_usd")
-        return price * devices["num_hosts"] if _is_price(price) else None
-
-    @property
-    def price_fault(self) -> str:
-        """Fault of its price; empty if it has none."""
-        record = last_event(self.events, "experiment")
-        price = None if record is None else record["run_options"].get("price_per_hour_usd")
-        if price is None or _is_price(price):
-            return ""
-        return f"the price of attempt {self.number} is {price!r}, no amount of dollars an hour"
+        return None if price is None else price * devices["num_hosts"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,10 +140,9 @@ class LoggedRun:
         """Seconds of the compile phase, over all attempts up to a moment."""
         seconds = 0.0
         for attempt in self.attempts:
-            if attempt.number < moment["attempt"]:
-                seconds += attempt.phase_seconds()["compile"]
-            elif attempt.number == moment["attempt"]:
-                seconds += attempt.phase_seconds(moment["t"])["compile"]
+            if attempt.number <= moment["attempt"]:
+                is_last = attempt.number == moment["attempt"]
+                seconds += attempt.phase_seconds(moment["t"] if is_last else None)["compile"]
         return seconds
 
     def elapsed_seconds(self, moment: Event) -> float | None:
@@ -174,14 +151,12 @@ class LoggedRun:
         if run_seconds is None or start is None or start["attempt"] == moment["attempt"]:
             return run_seconds
         boots = {attempt.number: attempt.start.get("boot_id") for attempt in self.attempts}
-        one_boot = boots[start["attempt"]] == boots[moment["attempt"]] is not None
-        if one_boot and None not in (start["boot_seconds"], moment["boot_seconds"]):
-            between = [
-                a for a in self.attempts if start["attempt"] <= a.number <= moment["attempt"]
-            ]
-            if not any(went_back(*pair) for pair in itertools.pairwise(between)):
-                return moment["boot_seconds"] - start["boot_seconds"]
-        # Another boot or machine, or a clock that went back: only the wall clocks are left.
+        times = start["boot_seconds"], moment["boot_seconds"]
+        if None not in times and boots[start["attempt"]] == boots[moment["attempt"]] is not None:
+            elapsed = times[1] - times[0]
+            if elapsed >= run_seconds:  # a machine restored from a snapshot goes back in time
+                return elapsed
+        # Another boot or machine: only the wall clocks are left.
         return max(run_seconds, moment["unix_seconds"] - start["unix_seconds"])
 
     def run_cost(self, moment: Event) -> tuple[float | None, str]:
@@ -194,17 +169,6 @@ class LoggedRun:
         return _cost([(attempt, attempt.seconds) for attempt in self.attempts])
 
 
-def went_back(before: LoggedAttempt, after: LoggedAttempt) -> bool:
-    """True if the machine's clock since boot went back between an attempt and the next.
-
-    A machine that is restored from a snapshot keeps the name of its boot.
-    """
-    boots = [attempt.start.get("boot_id") for attempt in (before, after)]
-    end, start = before.events[-1]["boot_seconds"], after.events[0]["boot_seconds"]
-    is_known = boots[0] == boots[1] is not None and None not in (end, start)
-    return is_known and start < end - CLOCK_SLACK_SECONDS
-
-
 def events_of(events: Sequence[Event], name: str) -> list[Event]:
     return [event for event in events if event["event"] == name]
 
@@ -212,20 +176,6 @@ def events_of(events: Sequence[Event], name: str) -> list[Event]:
 def chooses(events: Sequence[Event]) -> bool:
     """True if a search chose its recipe by any attempt of a run."""
     return any(event["run_options"].get("chooses") for event in events_of(events, "experiment"))
-
-
-BACKBONE = frozenset({"stem", "stem_norm", "blocks"})
-"""Parts of a ResNet that MLPerf's SSD and Mask R-CNN begin with, trained on ImageNet."""
-
-
-def begins_by_the_rules(events: Sequence[Event]) -> bool:
-    """True if MLPerf's rules begin with what a run took from another run: the backbone alone."""
-    benchmark = events_of(events, "experiment")[-1]["experiment"].get("mlperf_benchmark")
-    told = events_of(events, "initialized_from")
-    parts = {name.split("/")[1] for event in told for name in event.get("taken", ())}
-    sources = {event.get("source_model") for event in told}
-    is_backbone = sources == {"resnet"} and parts <= BACKBONE
-    return benchmark in ("ssd", "maskrcnn") and is_backbone
 
 
 def save_point(event: Event) -> tuple[int, int]:
@@ -250,12 +200,3 @@ def _cost(parts: list[tuple[LoggedAttempt, float]]) -> tuple[float | None, str]:
         numbers = ", ".join(map(str, unpriced))
         return None, f"no price given (--price_per_hour_usd) in attempt {numbers}"
     return cost, ""
-
-
-_HIGHEST_PRICE = 1e9
-"""USD an hour: far above every machine's, so that a number beyond is a damaged one."""
-
-
-def _is_price(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value <= _HIGHEST_PRICE

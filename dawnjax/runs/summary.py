@@ -7,9 +7,8 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import RunError
-from dawnjax.runs import goodput, stage_rates
+from dawnjax.runs import goodput
 from dawnjax.runs.clock import GENERATION_PHASES
-from dawnjax.runs.generation_rows import generation_rows
 from dawnjax.runs.log import LOSSES, SCHEMA_VERSION, Event
 from dawnjax.runs.logged_run import (
     HEARTBEAT_SECONDS,
@@ -20,6 +19,7 @@ from dawnjax.runs.logged_run import (
     events_of,
     last_event,
 )
+from dawnjax.runs.rows import evaluation_rows, generation_rows, spans_of, stage_rows
 from dawnjax.runs.stages import examples_before
 from dawnjax.runs.warnings import run_warnings
 
@@ -210,24 +210,19 @@ def summarize(events: Sequence[Event]) -> RunResult:
     """Compute the result of a run from the events of process 0."""
     run = LoggedRun.from_events(events)
     attempts, events = run.attempts, run.events
-    record = last_event(events, "experiment")
-    devices = last_event(events, "devices")
+    record, devices = last_event(events, "experiment"), last_event(events, "devices")
     if record is None or devices is None:
         raise RunError("the log ends before the run described itself; nothing can be summarized")
     experiment = record["experiment"]
-    evaluations = _evaluations(events, run)
+    evaluations = evaluation_rows(run)
     phases = _used({name: round(value, 6) for name, value in run.phase_seconds().items()})
     end = next((e for e in reversed(attempts[-1].events) if e["event"] in _ENDS), None)
     diverged = last_event(events, "diverged")
     steps = _newest_step(attempts)
-    spans = stage_rates.spans_of(record)
+    spans, stages = spans_of(record), stage_rows(record, run)
     sizes = {span.global_batch_size for span in spans}
     batch = sizes.pop() if len(sizes) == 1 else None
-    stages = stage_rates.stage_rows(record, [attempt.events for attempt in attempts])
-    if batch is None:
-        examples = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
-    else:
-        examples = batch * sum(event["steps"] for event in events_of(events, "train"))
+    examples = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
     start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
     host_summary = last_event(attempts[-1].events, "host_summary")
     wall, no_wall = goodput.wall_seconds(run)
@@ -259,9 +254,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
     no_total = no_total or no_time
     # A killed attempt may have lived for a heartbeat after its last event.
     uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
-    rate = _rounded(examples / phases["train"]) if examples > 0 and phases["train"] else None
-    if rate is None:
-        reasons["examples_per_second"] = "the log has no train step with its time"
+    rate = examples / phases["train"] if examples > 0 and phases["train"] else None
     if batch is None:
         reasons["global_batch_size"] = "it changes in the run; stages has each"
     if host_summary is None:
@@ -308,10 +301,12 @@ def summarize(events: Sequence[Event]) -> RunResult:
         epochs=round(examples_before(spans, steps) / record["num_train_examples"], 6),
         steps=steps,
         diverged_step=None if diverged is None else diverged["step"],
-        examples_per_second=rate,
+        examples_per_second=known(
+            "examples_per_second", rate, "the log has no train step with its time"
+        ),
         global_batch_size=batch,
-        stages=stages,
-        generations=generation_rows([attempt.events for attempt in attempts]),
+        stages=stages if len(stages) > 1 else [],
+        generations=generation_rows(run),
         num_processes=devices["num_processes"],
         num_devices=devices["num_devices"],
         device_kind=devices["device_kind"],
@@ -332,21 +327,9 @@ def summarize(events: Sequence[Event]) -> RunResult:
 def summarize_log(events: Sequence[Event]) -> RunResult:
     """Compute the result of a log that may be damaged or made elsewhere, else `RunError`."""
     try:
-        for attempt in LoggedRun.from_events(events).attempts:
-            if attempt.price_fault:
-                raise RunError(attempt.price_fault)
         return summarize(events)
     except records.FORGED as error:
         raise RunError(of_another_kind(error)) from None
-
-
-def up_to_profile(events: Sequence[Event]) -> list[Event]:
-    """Events up to the end of training, before the profile; all events without such an end."""
-    last = events[-1]["attempt"]
-    for place, event in enumerate(events):
-        if event["event"] == "trained" and event["attempt"] == last:
-            return list(events[: place + 1])
-    return list(events)
 
 
 def of_another_kind(error: Exception) -> str:
@@ -369,25 +352,17 @@ _STATE_EVENTS = ("train", "evaluation", "restored", "checkpoint")
 
 
 def _compile_cache(attempts: list[LoggedAttempt]) -> dict[str, str]:
-    """Each program's state when the run first had it: a restart finds it in the cache."""
+    """State of each program of the compile phase when the run first had it."""
     states: dict[str, str] = {}
     for attempt in attempts:
-        states = attempt.first_compiled() | states
+        phase = ""
+        for event in attempt.events:
+            if event["event"] == "phase":
+                phase = event["name"]
+            elif event["event"] == "compiled" and phase == "compile":
+                # The first state counts: what is compiled again comes from the cache.
+                states.setdefault(event["program"], event["cache"])
     return states
-
-
-def _evaluations(events: Sequence[Event], run: LoggedRun) -> list[dict[str, Any]]:
-    """One row per step: the first measurement, where an attempt repeated work."""
-    rows: dict[int, dict[str, Any]] = {}
-    for event in events_of(events, "evaluation"):
-        row = {
-            "step": event["step"],
-            "epoch": event["epoch"],
-            "seconds_since_run_start": _rounded(run.run_seconds(event)),
-            **event["metrics"],
-        }
-        rows.setdefault(event["step"], row)
-    return [rows[step] for step in sorted(rows)]
 
 
 def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
@@ -413,7 +388,3 @@ def _first_losses(events: Sequence[Event]) -> list[float | str]:
 def _used(seconds: dict[str, float]) -> dict[str, float]:
     """Seconds by phase, without those of generations where there are none."""
     return {n: value for n, value in seconds.items() if value or n not in GENERATION_PHASES}
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)

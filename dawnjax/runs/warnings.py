@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 from dawnjax.runs.log import Event
-from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of, went_back
+from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of
 
 WALL_CLOCK_STEP_SECONDS = 60.0
 """A wall clock that differs more from the machine's clock was set; one that is slewed does not."""
@@ -20,13 +20,6 @@ def run_warnings(run: LoggedRun) -> list[str]:
             "last attempt did after that checkpoint is in no time and no cost here"
         )
     for attempt in run.attempts:
-        if not attempt.start:
-            messages.append(
-                f"the log lacks the start of attempt {attempt.number}, as if its line were "
-                "damaged; its seconds count"
-            )
-        if attempt.price_fault:
-            messages.append(f"{attempt.price_fault}; it is ignored")
         first, last = attempt.events[0], attempt.events[-1]
         if None not in (first["boot_seconds"], last["boot_seconds"]):
             slept = (last["boot_seconds"] - first["boot_seconds"]) - (last["t"] - first["t"])
@@ -59,14 +52,11 @@ def _gaps_by_wall_clocks(run: LoggedRun) -> list[str]:
     messages = []
     for before, after in itertools.pairwise(run.attempts):
         boots = [attempt.start.get("boot_id") for attempt in (before, after)]
-        where = "two boots or machines, whose"
-        if went_back(before, after):
-            where = "one boot whose clock went back, as after a snapshot, and their"
-        elif run.run_start is None or not all(boots) or boots[0] == boots[1]:
+        if run.run_start is None or not all(boots) or boots[0] == boots[1]:
             continue
         gap = after.events[0]["unix_seconds"] - before.events[-1]["unix_seconds"]
         messages.append(
-            f"attempts {before.number} and {after.number} ran on {where} wall "
+            f"attempts {before.number} and {after.number} ran on two boots or machines, whose wall "
             f"clocks lie {gap:+,.0f} s apart: elapsed_seconds_to_accuracy is only as right as they"
         )
     return messages

@@ -74,11 +74,6 @@ def test_a_log_whose_fields_are_of_another_kind_is_one_line(tmp_path, capsys):
         assert all("FAULT: " in line for line in fault.splitlines())
         return fault
 
-    priced = write_run(tmp_path / "price", price="3")  # pyright: ignore[reportArgumentType]
-    # A report goes on without the price, and says so.
-    (warning,) = our_runs.read_run(priced).result.warnings
-    for text in (refused(priced), warning):
-        assert "the price of attempt 1 is '3', no amount of" in text
     path = write_run(tmp_path / "metrics")
     rewrite(path, lambda event: event.update(metrics=[1]) if "metrics" in event else None)
     with pytest.raises(RunError) as error:
@@ -259,7 +254,7 @@ def test_a_result_or_a_log_without_its_declarations_is_refused(tmp_path, capsys,
     del written[name]
     (path / "result.json").write_text(json.dumps(written))
     assert run_command("check", [str(path)]) == 1
-    assert f"result.json lacks '{name}'" in capsys.readouterr().out
+    assert f"result.json says {name}='nothing', the log" in capsys.readouterr().out
 
     def change(event):
         if event["event"] == "experiment":
@@ -346,7 +341,7 @@ def rewrite(path, change):
     [
         ("evaluation", "t", -5.0, "its event 'evaluation' is at -5.0 s"),
         ("evaluation", "t", 5.0, "its evaluation at step 10 is -3.0 s after run_start"),
-        ("evaluation", "t", float("nan"), "its event 'evaluation' is at nan s"),
+        ("evaluation", "t", float("nan"), "line 7 is damaged"),
         ("evaluation", "t", 1e300, "its event 'evaluation' is at 1e\\+300 s"),
         ("evaluation", "metrics", {"top_1_accuracy": 5.0}, "top_1_accuracy is 5.0 at step 10"),
         ("evaluation", "metrics", {"top_1_accuracy": -1.0}, "outside of 0 to 1"),
@@ -361,7 +356,7 @@ def test_an_impossible_run_is_refused_by_name(tmp_path, name, field, value, why)
             event[field] = value
 
     path = rewrite(write_run(tmp_path / "odd"), change)
-    with pytest.raises(RunError, match=f"odd: .*{why}"):
+    with pytest.raises(RunError, match=f"odd.*{why}"):
         our_runs.read_run(path)
 
 
@@ -417,7 +412,7 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path):
     path = write_run(tmp_path / "a")
     record = json.loads((path / "experiment.json").read_text())
     (path / "experiment.json").write_text(json.dumps({**record, "identity": "another"}))
-    with pytest.raises(RunError, match="another experiment"):
+    with pytest.raises(RunError, match="is the log of another run: .*identity='another'"):
         our_runs.read_run(path)
     (path / "experiment.json").write_text("[]")
     with pytest.raises(RunError, match="cannot read"):

@@ -260,6 +260,8 @@ PAST_RECORDS = {
     ("dawnjax.plan.assigned", "read_text"): "of this process's compiler, in a new folder",
     ("dawnjax.plan.compiled", "read_bytes"): OURS,
     ("dawnjax.runs.clock", "read_text"): PROC,
+    ("dawnjax.runs.log", "read_bytes"): "the log, which this process has locked",
+    ("dawnjax.runs.log", "read_text"): "the log, which this process has locked",
     ("dawnjax.machine.compilation", "touch"): "an empty mark with a drawn name in JAX's cache",
     ("dawnjax.official.mlperf_log", "JSONDecoder"): "a line may go on after its JSON",
     ("dawnjax.official.text", "loads"): "a stranger's JSON, whose keys that stand twice are named",

@@ -15,7 +15,7 @@ from dawnjax.analysis.leaderboard import target_words
 from dawnjax.models.mask_rcnn import MaskRCNN
 from dawnjax.models.ssd import SSD
 from dawnjax.official import export_mlperf, mlperf_rules
-from dawnjax.runs.logged_run import BACKBONE
+from dawnjax.official.exported_run import BACKBONE
 from dawnjax.tasks import coco_scores
 from dawnjax.tasks.metric import KNOWN_METRICS
 

@@ -235,8 +235,7 @@ def test_secrets_of_flags_are_in_no_log_and_no_record(tmp_path):
     log.append("warning", message=f"resume with: train --password {secrets[1]} {HUGGING_FACE}")
     log.append("warning", message="a", data={"api_key": secrets[2], "loss": float("nan")})
     log.close()
-    written = (tmp_path / "log.jsonl").read_text() + json.dumps(log.events)
-    written += json.dumps(
+    written = (tmp_path / "log.jsonl").read_text() + json.dumps(
         [request.overrides, to_json(request.experiment), to_json(request.options)]
     )
     assert not [secret for secret in secrets if secret in written]

@@ -1,6 +1,5 @@
 """Warnings of a result, from its log."""
 
-import pytest
 from made_logs import Log, interrupted_run, one_attempt
 
 from dawnjax.runs.summary import summarize
@@ -15,15 +14,6 @@ def test_redone_evaluations_are_reported_once_and_a_difference_is_said():
     same.evaluate(5.0, 10, 0.6)
     assert "step 10" in summarize(same.events).warnings[0]
     assert [row["top_1_accuracy"] for row in summarize(same.events).evaluations] == [0.5]
-
-
-@pytest.mark.parametrize("price", [-5.0, "3", True, 1e300, float("nan")])
-def test_what_is_no_price_is_ignored_with_a_warning(price):
-    result = summarize(one_attempt(price=price).events)
-    assert result.cost_usd is None and result.allocated_cost_usd is None
-    assert result.warnings == [
-        f"the price of attempt 1 is {price!r}, no amount of dollars an hour; it is ignored"
-    ]
 
 
 def test_attempts_with_other_versions_are_named():

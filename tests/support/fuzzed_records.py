@@ -21,7 +21,6 @@ from made_entries import entry_of
 from made_logs import METRICS
 from made_runs import write_run
 
-from dawnjax import records
 from dawnjax.analysis import counts, loading, our_runs
 from dawnjax.checkpointed import earlier_run
 from dawnjax.checkpointed.published_weights import INDEX, PublishedWeights

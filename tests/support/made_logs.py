@@ -1,5 +1,6 @@
 """Logs for tests, made event by event at moments that a reader can add up."""
 
+from dawnjax.runs.log import SCHEMA_VERSION
 from dawnjax.tasks.metric import TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric
 
 EXPERIMENT = {
@@ -22,7 +23,8 @@ class Log:
 
     def begin(self, start, price=None, hosts=2):
         self.attempt, self.start = self.attempt + 1, start
-        self.add("attempt_start", 0.5, run_id="r", boot_id=self.boot_id, versions={})
+        start = {"schema_version": SCHEMA_VERSION, "run_id": "r", "boot_id": self.boot_id}
+        self.add("attempt_start", 0.5, **start, versions={})
         self.add(
             "experiment",
             0.5,

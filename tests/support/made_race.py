@@ -87,7 +87,6 @@ def write_trial(
         "attempt_start": {
             "run_id": record["run_id"],
             "versions": {"jax": "0.10.2"},
-            "schema_version": SCHEMA_VERSION,
         },
         "experiment": {
             "seed": seed,

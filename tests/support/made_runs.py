@@ -91,7 +91,6 @@ def write_run(
         "attempt_start": {
             "run_id": run_id or str(path),
             "versions": versions or {"jax": "0.10.2"},
-            "schema_version": SCHEMA_VERSION,
         },
         "experiment": {"seed": seed, "identity": identity, "overrides": overrides or {}}
         | ({"run_options": {"price_per_hour_usd": price, **options}} if options else {})
@@ -105,7 +104,7 @@ def write_run(
             "settings": {"numbers": settings or {}, "others": other_settings or {}},
         },
     }
-    path.mkdir(parents=True)
+    path.mkdir(parents=True, exist_ok=True)
     lines = [encode_line({**event, **own.get(event["event"], {})}) for event in log.events]
     log_path(path).write_bytes(b"".join(lines))
     record = {

@@ -25,7 +25,8 @@ from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation,
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.optim.optimizers import learning_rate
-from dawnjax.runs.stage_rates import stage_rows
+from dawnjax.runs.logged_run import LoggedRun
+from dawnjax.runs.rows import stage_rows
 from dawnjax.runs.stages import (
     Span,
     examples_before,
@@ -79,7 +80,7 @@ def test_a_killed_attempt_s_steps_count_with_their_seconds():
     log.add("host_sample", 13.0)  # and killed
     spans = (Span(0, 0, 10, 0, 5), Span(1, 10, 40, 50, 5))
     record = {"spans": [{**dataclasses.asdict(span), "values": {}} for span in spans]}
-    rows = stage_rows(record, [log.events])
+    rows = stage_rows(record, LoggedRun.from_events(log.events))
     assert [(row["steps_made"], row["train_seconds"]) for row in rows] == [(10, 2.0), (10, 3.0)]
 
 
