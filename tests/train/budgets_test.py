@@ -118,7 +118,6 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
     # No bound of steps, which nobody gave.
     (progress,) = (line for line in shown.err.splitlines() if line.startswith("step "))
     assert re.match(r"step \d+  [\d.]+ of 0.5 s  not yet evaluated  ", progress)
-    assert "max_seconds=0.5 ended them" in " ".join(shown.out.replace("│", " ").split())
 
 
 @pytest.mark.compiles
