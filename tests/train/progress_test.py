@@ -5,6 +5,7 @@ import io
 import sys
 
 from dataset_specs import SMALL_IMAGES
+from rich.progress import Progress
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
@@ -20,9 +21,14 @@ def test_a_live_line_has_the_phase_and_what_is_known_of_the_run(monkeypatch):
     written = Terminal()
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", written)
+    shown = []
+    add = Progress.add_task
+    monkeypatch.setattr(
+        Progress, "add_task", lambda live, *a, **k: shown.append(live) or add(live, *a, **k)
+    )
     display = Display(load_experiment("digits"), SMALL_IMAGES, enabled=True)
-    assert display.is_live and display._live is not None
-    (line,) = display._live.tasks
+    assert display.is_live
+    (line,) = shown[0].tasks
     display.phase("profile")
     assert line.description == "profiling, outside of the time to accuracy"
     display.remember({"top_1_accuracy": 0.5})  # of an earlier attempt
