@@ -23,6 +23,7 @@
 #   profile_amoebanet_d, profile_record_net, profile_gpt2_small
 #   start_up           the first step of ResNet-50 from the command, cold and warm, against PyTorch
 #   minigo             games a second of self-play, 256 to 4,096 side by side, and utilization
+#   determinism        the same seed twice, and killed and resumed, with --deterministic and without
 #   gpt2_peer          steps of gpt2_small against a train_gpt.py of modded-nanogpt (--peer), which
 #                      takes --peer_tokens a step
 #   all                all of these
@@ -142,6 +143,9 @@ run_part() {
     minigo)
       run "$python" -m benchmarks self_play --seconds="$seconds" $tiny
       ;;
+    determinism)
+      run "$python" -m benchmarks determinism --name="determinism_$kind" ${tiny:+--steps=4}
+      ;;
     gpt2_peer)
       run "$python" -m benchmarks language_model_peer ${peers[@]+"${peers[@]}"} \
         ${peer_tokens[@]+"${peer_tokens[@]}"} --seconds="$seconds" $tiny
@@ -180,7 +184,7 @@ run_parts() {  # some parts, each in a process of its own, within --seconds for 
 mkdir -p "$out"
 parts=(record speedrun record_net resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
   cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d
-  profile_record_net profile_gpt2_small start_up minigo gpt2_peer)
+  profile_record_net profile_gpt2_small start_up minigo determinism gpt2_peer)
 asked=("${parts[@]}")
 [[ $part = all || $part = plan ]] || IFS=, read -ra asked <<<"$part"
 for one in "${asked[@]}"; do

@@ -22,82 +22,65 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     """Closing table of a run: quantity, value, and what the value holds."""
     rows: list[tuple[str, str, str]] = []
 
-    def add(quantity: str, value: str, holds: str) -> None:
-        rows.append((quantity, value, holds))
+    def add(name: str, field: str, value: str | None, holds: str) -> None:
+        """Add a row; a quantity without a value has its reason."""
+        rows.append((name, "-" if value is None else value, result.reasons.get(field, holds)))
 
-    def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.3f} s"
+    def seconds(value: float | None) -> str | None:
+        return None if value is None else f"{value:.3f} s"
 
+    epochs = result.epochs_to_target
     add(
         "time to accuracy",
+        "time_to_accuracy_seconds",
         seconds(result.time_to_accuracy_seconds),
-        # A value has its definition, and no value has its reason.
-        result.reasons.get(
-            "time_to_accuracy_seconds", "run_start to the evaluation that reached the target"
-        )
-        + ("" if result.epochs_to_target is None else f", {result.epochs_to_target:.2f} epochs")
+        "run_start to the evaluation that reached the target"
+        + ("" if epochs is None else f", {epochs:.2f} epochs")
         + ("; it began with another run's parameters" if result.initialized_from else ""),
     )
     if result.interruptions:
-        add(
-            "elapsed to accuracy",
-            seconds(result.elapsed_seconds_to_accuracy),
-            result.reasons.get(
-                "elapsed_seconds_to_accuracy",
-                f"with the gaps of {result.interruptions} interruption(s)",
-            ),
-        )
-    add("compilation", seconds(result.compile_seconds), _compilation_note(result))
+        name, value = "elapsed_seconds_to_accuracy", result.elapsed_seconds_to_accuracy
+        gaps = f"with the gaps of {result.interruptions} interruption(s)"
+        add("elapsed to accuracy", name, seconds(value), gaps)
+    add("compilation", "", seconds(result.compile_seconds), _compilation_note(result))
     add(
         "total to accuracy",
+        "total_seconds_to_accuracy",
         seconds(result.total_seconds_to_accuracy),
-        result.reasons.get(
-            "total_seconds_to_accuracy",
-            "from the start of the program, imports and compilation included",
-        ),
+        "from the start of the program, imports and compilation included",
     )
-    add(
-        "training alone",
-        seconds(result.train_seconds),
-        "train steps, no evaluation"
-        + (f", of all {result.epochs:.2f} epochs" if result.trained_on else "")
-        + _budget_note(result, experiment, spec),
-    )
-    rows += _generation_rows(result)
+    whole = f", of all {result.epochs:.2f} epochs" if result.trained_on else ""
+    note = f"train steps, no evaluation{whole}"
+    add("training alone", "", seconds(result.train_seconds), note)
+    for phase in GENERATION_PHASES:
+        if phase in result.phases:
+            name = phase.replace("_", "-")
+            add(name, "", seconds(result.phases[phase]), _made_note(result, phase))
     for target in result.target:
         best = result.best.get(target["metric"])
         metric = find_metric(experiment.task, target["metric"])
-        add(
-            f"best {target['metric']}",
-            "-" if best is None or metric is None else _quality(best, metric, target),
-            f"target {target['direction'].replace('_', ' ')} {target['value']:g}",
-        )
+        value = None if best is None or metric is None else _quality(best, metric, target)
+        wanted = f"target {target['direction'].replace('_', ' ')} {target['value']:g}"
+        add(f"best {target['metric']}", "", value, wanted)
     rate = result.examples_per_second
     add(
         "throughput",
-        "-" if rate is None else rate_text(rate, experiment, spec),
-        result.reasons.get(
-            "examples_per_second",
-            f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
-            f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
-        ),
+        "examples_per_second",
+        None if rate is None else rate_text(rate, experiment, spec),
+        f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
+        f"{result.epochs:.2f} epochs",
     )
-    add(
-        "goodput",
-        "-" if result.goodput is None else f"{100 * result.goodput:.1f} %",
-        result.reasons.get("goodput", _goodput_note(result.wall_seconds)),
-    )
+    value = None if result.goodput is None else f"{100 * result.goodput:.1f} %"
+    add("goodput", "goodput", value, _goodput_note(result.wall_seconds))
     for host in result.hosts:
         rows += _profile_rows(host, len(result.hosts) > 1)
     if "straggler" in result.reasons:
-        add("slowest host", "-", result.reasons["straggler"])
+        add("slowest host", "straggler", None, "")
     cost = result.cost_usd
-    add(
-        "cost",
-        "-" if cost is None else f"{words.rounded(cost)} USD",
-        result.reasons.get("cost_usd", "time to accuracy x price"),
-    )
-    add("hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result))
+    value = None if cost is None else f"{words.rounded(cost)} USD"
+    add("cost", "cost_usd", value, "time to accuracy x price")
+    hardware = f"{result.num_devices} x {result.device_kind}"
+    add("hardware", "", hardware, _processes_note(result))
     table = of_words(["quantity", "value", "what it holds"], rows, texts=(0, 2))
     title = f"{result.experiment}, seed {result.seed}: {result.status}"
     return dataclasses.replace(table, title=title)
@@ -110,17 +93,8 @@ def _quality(best: float, metric: Metric, target: Mapping[str, Any]) -> str:
     return metric.text(best)
 
 
-def _generation_rows(result: RunResult) -> list[tuple[str, str, str]]:
-    """Seconds of each phase that made examples, and rates of what it made."""
-    rows = []
-    for name in GENERATION_PHASES:
-        spent = result.phases.get(name)
-        if spent is not None:
-            rows.append((name.replace("_", "-"), f"{spent:.3f} s", _made_note(result, name)))
-    return rows
-
-
 def _made_note(result: RunResult, phase: str) -> str:
+    """Counts and rates of what a phase made, over all generations."""
     if phase != "self_play":
         return "the newest parameters against the best"
     seconds = sum(row["self_play_seconds"] for row in result.generations)
@@ -132,9 +106,6 @@ def _made_note(result: RunResult, phase: str) -> str:
     if not seconds:
         return "no whole generation"
     made = [f"{total:,.0f} {name} ({total / seconds:,.1f}/s)" for name, total in totals.items()]
-    if flops := sum(row.get("model_flops", 0.0) for row in result.generations):
-        rate = words.scaled(flops / seconds, "FLOP/s")
-        made.append(f"{words.scaled(flops, 'FLOP')} of the model ({rate})")
     return f"{len(result.generations)} generations: {', '.join(made)}"
 
 
@@ -142,15 +113,7 @@ def _goodput_note(seconds: Mapping[str, float]) -> str:
     counted = ("steps", *GENERATION_PHASES)
     others = sorted((n for n in seconds if n not in counted), key=lambda name: -seconds[name])
     largest = (f"{name.replace('_', ' ')} {words.duration(seconds[name])}" for name in others[:3])
-    what = "steps and games" if seconds.keys() & set(GENERATION_PHASES) else "steps"
-    return f"{what} that count, of {words.duration(sum(seconds.values()))}; {', '.join(largest)}"
-
-
-def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:
-    limit, is_whole = experiment.max_seconds, result.steps >= experiment.num_steps(spec)
-    if not limit or is_whole or result.status != "not_reached":
-        return ""
-    return f"; max_seconds={limit:g} ended them"
+    return f"work that counts, of {words.duration(sum(seconds.values()))}; {', '.join(largest)}"
 
 
 def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
@@ -162,12 +125,6 @@ def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
     return f"{text} {experiment.task.example_unit}/s{more}"
 
 
-def _parts_note(experiment: Experiment, spec: AnySpec) -> str:
-    parts = experiment.task.parts_of_examples(spec)
-    unit = experiment.task.example_unit
-    return "".join(f"; {unit} hold {count:.1f} {name} on average" for name, count in parts.items())
-
-
 def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str, str]]:
     communication, used = host.get("communication"), host.get("utilization")
     if not communication or not used or "window" not in used:
@@ -176,34 +133,16 @@ def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str,
     exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
     name = f"exposed communication{which}"
     if exposed is None:
-        sent = (name, "-", communication["reasons"]["exposed_fraction"])
+        rows = [(name, "-", communication["reasons"]["exposed_fraction"])]
     else:
         note = f"of a step, hidden by no computation: {100 * (exposed - skew):.1f} % on the wire, "
         note += f"{100 * skew:.1f} % waiting for the slowest device"
-        sent = (name, f"{100 * exposed:.1f} %", note)
+        rows = [(name, f"{100 * exposed:.1f} %", note)]
     mfu, hfu = used["mfu"], used["hfu"]
-    executed = ""
-    if hfu is not None:
-        executed = f"{100 * hfu:.1f} % by the FLOPs that were executed"
-        if mfu is not None and hfu < mfu:
-            executed += f" ({_why_fewer(hfu / mfu)})"
-        executed += "; "
-    utilization = (
-        f"model FLOP utilization{which}",
-        "-" if mfu is None else f"{100 * mfu:.1f} %",
-        executed
-        + (used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}"),
-    )
-    return [sent, utilization]
-
-
-def _why_fewer(ratio: float) -> str:
-    """Reason why a step executes fewer FLOPs than the model has, from their ratio."""
-    # The model's are three times those of the forward pass, which are more than those of its first
-    # layer: what is missing there is a third at most.
-    if ratio < 2 / 3:
-        return "an algorithm saves some of the model's"
-    return "the model's count the gradient of the first layer's input too, which no step needs"
+    executed = "" if hfu is None else f"{100 * hfu:.1f} % counting executed FLOPs; "
+    note = used["reasons"].get("mfu") or f"measured on profiled steps; peak: {used['peak_source']}"
+    value = "-" if mfu is None else f"{100 * mfu:.1f} %"
+    return [*rows, (f"model FLOP utilization{which}", value, executed + note)]
 
 
 def _processes_note(result: RunResult) -> str:
@@ -225,12 +164,6 @@ def _compilation_note(result: RunResult) -> str:
         where = "before run_start, not in the time to accuracy"
     else:
         where = f"{before:.3f} s before run_start, not in the time to accuracy"
-        after = result.compile_seconds - before - (within or 0.0)
-        if within:
-            where += f"; {within:.3f} s after a restart, in it"
-        if after > 0.0005 and result.time_to_accuracy_seconds is not None:
-            where += f"; {after:.3f} s after the target"
-        elif after > 0.0005:
-            where += f"; {after:.3f} s after a restart"
+        where += f"; {within:.3f} s in it, after a restart" if within else ""
     states = " and ".join(sorted(set(result.compile_cache.values()))) or "off"
     return f"{where}; cache of compiled programs: {states}"

@@ -185,8 +185,11 @@ def xla_options(recipe: Recipe) -> dict[str, Any]:
     words: dict[str, Any] = {"true": True, "false": False}
     pairs = (option.partition("=") for option in recipe.experiment.xla_options)
     asked = {name: words.get(value.lower(), value) for name, _, value in pairs}
+    platform = platform_of(recipe.mesh)
+    if recipe.is_deterministic and platform == "gpu":
+        asked["xla_gpu_deterministic_ops"] = True
     batch_elements = recipe.spec.batch_elements(recipe.experiment.global_batch_size)
-    return {**options_for_size(batch_elements, platform_of(recipe.mesh)), **asked}
+    return {**options_for_size(batch_elements, platform), **asked}
 
 
 def options_for_size(batch_elements: int, platform: Platform) -> dict[str, Any]:

@@ -1,20 +1,21 @@
 """Progress of a run on the screen: a live line, or plain lines where nobody watches."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jax.sharding import Mesh
 from rich.console import Console, RenderableType
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.closing_table import closing_table, rate_text
 from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
-from dawnjax.page import words
 from dawnjax.page.boxes import boxed
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.task import find_metric
@@ -57,39 +58,25 @@ _PHASES = {
 }
 
 
-class _Lasting:
-    """A phase and its duration, refreshed with the screen."""
-
-    def __init__(self, name: str, before: str):
-        self._text, self._before = _PHASES.get(name, name), before
-        self._started = time.perf_counter()
-
-    def __rich__(self) -> Text:
-        seconds = time.perf_counter() - self._started
-        return Text(self._before if seconds < 1 and self._before else self.text(seconds))
-
-    def text(self, seconds: float) -> str:
-        return f"{self._text}, {seconds:.0f} s"
-
-
 class Display:
     """Shows a run on standard error; the closing table goes to standard output."""
 
     def __init__(self, experiment: Experiment, spec: AnySpec, *, enabled: bool):
         self._experiment, self._spec, self._enabled = experiment, spec, enabled
         self._console = _Console(stderr=True, highlight=False)
-        self._status = None
+        self._live: Progress | None = None
         if enabled and self._console.is_terminal:
-            self._status = self._console.status("starting")
+            text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+            columns = (SpinnerColumn(), text, TimeRemainingColumn(elapsed_when_finished=True))
+            self._live = Progress(*columns, console=self._console, transient=True)
+            self._line_of_run = self._live.add_task("starting", total=None)
         self._last_shown = 0.0
         self._best: dict[str, float] = {}
-        self._first_seen: tuple[float, int] | None = None
-        self._live_line = ""
 
     @property
     def is_live(self) -> bool:
         """True where a person watches a line that changes."""
-        return self._status is not None
+        return self._live is not None
 
     def begin(self, run_dir: Path, mesh: Mesh, resume_command: str) -> None:
         """Show the target, the devices, the run directory and how to resume."""
@@ -98,15 +85,15 @@ class Display:
             f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
             for target in self._experiment.targets
         )
-        self._line(f"{self._experiment.name}: to {targets} on {mesh.devices.size} x {device}")
-        self._line(f"in {run_dir}; if it is interrupted, resume with: {resume_command}")
-        if self._status is not None:
-            self._live(self._status.start)
+        self.note(f"{self._experiment.name}: to {targets} on {mesh.devices.size} x {device}")
+        self.note(f"in {run_dir}; if it is interrupted, resume with: {resume_command}")
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.start()
 
     def phase(self, name: str) -> None:
-        """Show the phase that begins, and its duration from here on."""
-        if self._status is not None:
-            self._live(self._status.update, _Lasting(name, self._live_line))
+        """Show the phase that begins."""
+        self._update(description=_PHASES.get(name, name))
 
     def remember(self, metrics: dict[str, Any]) -> None:
         """Include an evaluation of an earlier attempt in the best that is shown."""
@@ -120,10 +107,11 @@ class Display:
     def compiled(self, name: str, seconds: float, cache: str) -> None:
         """Show that a program is ready, if it took over a second."""
         if seconds > 1.0:
-            self._line(f"compiled {name} in {seconds:.1f} s (cache {cache})")
+            self.note(f"compiled {name} in {seconds:.1f} s (cache {cache})")
 
     def note(self, message: str) -> None:
-        self._line(message)
+        if self._enabled:
+            self._console.show_line(message)
 
     def train(
         self,
@@ -135,72 +123,48 @@ class Display:
         run_seconds: float,
     ) -> None:
         now = time.perf_counter()
-        interval = REFRESH_SECONDS if self._status is not None else PLAIN_SECONDS
+        interval = PLAIN_SECONDS if self._live is None else REFRESH_SECONDS
         # The last 20 only: the rate shown is the present one, not the mean of the run.
-        recent = list(zip(queue.seen_seconds[-20:], queue.seen_steps[-20:], strict=True))
-        seconds = sum(seconds for seconds, _ in recent)
+        seconds, steps = sum(queue.seen_seconds[-20:]), sum(queue.seen_steps[-20:])
         if not self._enabled or now - self._last_shown < interval or not seconds:
             return
         self._last_shown = now
-        steps = sum(count for _, count in recent)
-        before, now_seen = (
-            self._experiment.epoch_of_step(count, self._spec) for count in (step - steps, step)
-        )
-        examples = (now_seen - before) * self._spec.num_train_examples
-        rate = examples / seconds
-        waited = input_wait_seconds / queue.total_seconds
-        best = ", ".join(
-            f"best {target.metric} {self._text(target.metric, self._best[target.metric])} of "
-            f"{target.value:g}"
-            for target in self._experiment.targets
-            if target.metric in self._best
-        )
-        experiment = self._experiment
-        last = f"/{experiment.num_steps(self._spec)}" if experiment.has_length else ""
+        experiment, spec = self._experiment, self._spec
+        before, now_seen = (experiment.epoch_of_step(n, spec) for n in (step - steps, step))
+        rate = (now_seen - before) * spec.num_train_examples / seconds
+        total = experiment.num_steps(spec) if experiment.has_length else None
         limit = f" of {experiment.max_seconds:g}" if experiment.max_seconds else ""
+        best = (
+            f"best {name} {self._text(name, value)} of {target.value:g}"
+            for target in experiment.targets
+            for name, value in self._best.items()
+            if name == target.metric
+        )
         parts = [
-            f"step {step}{last}",
+            f"step {step}" + (f"/{total}" if total else ""),
             f"{run_seconds:.1f}{limit} s",
-            best or "not yet evaluated",
-            self._time_left(now, step),
+            ", ".join(best) or "not yet evaluated",
             f"loss {loss:.4f}",
             f"epoch {epoch:.2f}",
-            rate_text(rate, self._experiment, self._spec),
-            f"input wait {100 * waited:.1f}%",
+            rate_text(rate, experiment, spec),
+            f"input wait {100 * input_wait_seconds / queue.total_seconds:.1f}%",
         ]
-        if self._status is not None:
-            self._live_line = fitting(parts, self._console.width - 2)
-            self._live(self._status.update, self._live_line)
-        else:
-            self._line("  ".join(filter(None, parts)))
-
-    def _time_left(self, now: float, step: int) -> str:
-        if self._first_seen is None:
-            self._first_seen = (now, step)
-        started, first = self._first_seen
-        if step == first or not self._experiment.has_length:
-            return ""
-        left = (now - started) / (step - first) * (self._experiment.num_steps(self._spec) - step)
-        return f"at most {words.about(round(left))} left"
+        if self._live is None:
+            self.note("  ".join(parts))
+        self._update(description="  ".join(parts), completed=step, total=total)
 
     def evaluation(
         self, step: int, epoch: float, metrics: dict[str, Any], reached: bool, run_seconds: float
     ) -> None:
         self.remember(metrics)
-        shown = [
-            f"{name} {self._text(name, value)}"
-            for name, value in metrics.items()
-            if isinstance(value, float)
-        ]
         parts = [f"{run_seconds:8.2f} s", f"epoch {epoch:6.2f}", f"step {step}"]
         parts += ["target reached"] if reached else []
-        # A log file has no width; cutting lines there would lose metrics for good.
-        width = self._console.width if self._status is not None else 10**6
-        self._line(fitting([*parts, *shown], width))
+        parts += [f"{n} {self._text(n, v)}" for n, v in metrics.items() if isinstance(v, float)]
+        self.note("  ".join(parts))
 
     def generation(self, number: int, figures: dict[str, float], run_seconds: float) -> None:
         shown = [f"{name} {value:g}" for name, value in figures.items()]
-        self._line("  ".join([f"{run_seconds:8.2f} s", f"generation {number}", *shown]))
+        self.note("  ".join([f"{run_seconds:8.2f} s", f"generation {number}", *shown]))
 
     def _text(self, name: str, value: float) -> str:
         metric = find_metric(self._experiment.task, name)
@@ -211,8 +175,9 @@ class Display:
         self._console.show_line(f"dawnjax: warning: {message}")
 
     def close(self) -> None:
-        if self._status is not None:
-            self._live(self._status.stop)
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
 
     def closing_table(self, result: RunResult, run_dir: Path) -> None:
         """Show the result, with a note of what each time covers."""
@@ -226,27 +191,7 @@ class Display:
             console.show_line(f"warning: {warning}")
         console.show_line(f"result: {run_dir / 'result.json'}")
 
-    def _live(self, change: Callable[..., None], *text: RenderableType) -> None:
-        try:
-            change(*text)
-        except OSError:
-            self._console.quiet = True
-
-    def _line(self, text: str) -> None:
-        if self._enabled:
-            self._console.show_line(text)
-
-
-def fitting(parts: Sequence[str], width: int) -> str:
-    """The parts that fit into a line, from the first on; never less than the first.
-
-    >>> fitting(["step 3", "", "1.0 s", "loss 0.5"], 14)
-    'step 3  1.0 s'
-    """
-    line = ""
-    for part in filter(None, parts):
-        longer = f"{line}  {part}" if line else part
-        if len(longer) > width and line:
-            break
-        line = longer
-    return line
+    def _update(self, **fields: Any) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.update(self._line_of_run, **fields)

@@ -206,8 +206,6 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     """
     experiment, options = request.experiment, request.options
     spec = checked(experiment, options)
-    if len(experiment.spans(spec)) > 1:
-        raise ConfigError("record mode is for runs of one stage; this experiment has several")
     if experiment.task.makes_examples:
         raise ConfigError(f"record mode needs a dataset, and task={experiment.task.TAG} has none")
     if experiment.max_seconds:

@@ -83,6 +83,7 @@ class Session:
                         span.index,
                         options.weight_update_sharding,
                         records_norm=options.gradient_norm,
+                        is_deterministic=options.deterministic,
                         context_keys=options.context_keys,
                     )
                     for span in spans

@@ -79,6 +79,7 @@ class Recipe:
       shards_update: Each device makes its part of an update and keeps its part of the optimizer's
         state; the parameters are whole on each device.
       records_norm: A step returns the norm of its gradient too.
+      is_deterministic: Its programs on GPUs have deterministic operations alone.
     """
 
     experiment: Experiment
@@ -89,6 +90,7 @@ class Recipe:
     span: Span
     shards_update: bool = False
     records_norm: bool = False
+    is_deterministic: bool = False
 
     @property
     def spec(self) -> Any:
@@ -420,6 +422,7 @@ def make_recipe(
     shards_update: bool = False,
     execution: Execution | None = None,
     records_norm: bool = False,
+    is_deterministic: bool = False,
     context_keys: ContextKeys = "gather",
 ) -> Recipe:
     """Pure functions of an experiment on a mesh, of a stage from 0; None takes the last stage."""
@@ -448,7 +451,17 @@ def make_recipe(
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None
         optimizer = make_optimizer(experiment, spec, span.step_shift, split_over)
-    return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update, records_norm)
+    return Recipe(
+        experiment,
+        setting,
+        mesh,
+        model,
+        optimizer,
+        span,
+        shards_update,
+        records_norm,
+        is_deterministic,
+    )
 
 
 def execution_of(

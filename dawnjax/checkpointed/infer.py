@@ -14,7 +14,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.evaluation import reaches
 from dawnjax.input_pipeline.reading.dataset import declared
-from dawnjax.machine.hosts import processor_name
+from dawnjax.machine.hosts import processor_name, visible_cores
 from dawnjax.runs.kept_pictures import MOST_PICTURES_OF_A_RUN
 from dawnjax.session import alone
 from dawnjax.tasks.task import Task, find_metric
@@ -83,7 +83,7 @@ def infer_run(
             "used": 1,
             "present": jax.device_count(),
             "processor": processor_name(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": visible_cores(),
             "load_before": load_before,
             "load_after": load_after,
         },

@@ -335,51 +335,34 @@ class Experiment:
         self._validate_stages(spec)
 
     def _validate_length(self, spec: AnySpec) -> None:
-        lengths = {
-            name: getattr(self, name) for name in ("num_epochs", "max_steps", "max_examples")
-        }
-        given = [f"{name}={value:g}" for name, value in lengths.items() if value]
+        given = [
+            f"{name}={value:g}"
+            for name in ("num_epochs", "max_steps", "max_examples")
+            if (value := getattr(self, name))
+        ]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} both give the run's length; set one of them")
-        if not given and not self.max_seconds:
+        if not given and (not self.max_seconds or isinstance(self.schedule, _NEED_LENGTH)):
             raise ConfigError(
-                "num_epochs=0 gives the run no length; set num_epochs, max_steps, max_examples or "
-                "max_seconds"
-            )
-        if not given and isinstance(self.schedule, _NEED_LENGTH):
-            raise ConfigError(
-                f"schedule={self.schedule.TAG} needs the run's length, and max_seconds gives none; "
-                "set num_epochs, max_steps or max_examples, or schedule=constant"
+                "num_epochs=0 gives the run no length; set num_epochs, max_steps or max_examples, "
+                "or max_seconds with --schedule=constant"
             )
         if self.max_steps and self.stages.boundary_epochs:
             raise ConfigError("max_steps is for runs of one stage; give their length in num_epochs")
         # A step is int32 on the devices.
-        num_steps = self.length_in_epochs(spec) * spec.num_train_examples / self.global_batch_size
-        if num_steps >= 2**31:
-            raise ConfigError(f"the run's length makes {num_steps:.3g} steps, more than 2**31 - 1")
+        if self.length_in_epochs(spec) * spec.num_train_examples / self.global_batch_size >= 2**31:
+            raise ConfigError("the run's length makes more than 2**31 - 1 steps")
 
     def _validate_groups(self) -> None:
         group, batch = self.batch_norm_group_size, self.global_batch_size
-        require(
-            group == 0 or group >= 1 and batch % group == 0,
-            "batch_norm_group_size",
-            group,
-            f"be 0 (the model has none) or divide the global batch of {batch}",
-        )
-        if group == 0 and getattr(self.model, "has_batch_norm_groups", False):
-            raise ConfigError(
-                f"batch_norm_group_size=0: model={self.model.TAG} normalizes over groups; give a "
-                f"size that divides the global batch of {batch}"
-            )
+        # A model with groups says itself that it needs their size.
+        rule = f"be 0 (the model has none) or divide the global batch of {batch}"
+        is_whole = group >= 0 and batch % max(1, group) == 0
+        require(is_whole, "batch_norm_group_size", group, rule)
         parts, num_groups = self.accumulation_steps, batch // max(1, group)
-        require(
-            num_groups % parts == 0,
-            "accumulation_steps",
-            parts,
-            f"divide the {num_groups} normalization groups of a batch"
-            if group
-            else f"divide the global batch of {batch}",
-        )
+        what = "normalization groups of a batch" if group else "examples of a batch"
+        rule = f"divide the {num_groups} {what}"
+        require(num_groups % parts == 0, "accumulation_steps", parts, rule)
 
     def _validate_xla_options(self) -> None:
         names = []
@@ -403,18 +386,12 @@ class Experiment:
             boundaries,
             f"ascend between 0 and the run's {length:g} epochs",
         )
-        task_stages = getattr(self.task, "stages", None)
-        changes = {"stages.global_batch_size": stages.global_batch_size}
-        if task_stages is not None:
-            changes |= {f"task.stages.{name}": value for name, value in vars(task_stages).items()}
+        task_stages = vars(getattr(self.task, "stages", Stages()))
+        changes = {f"task.stages.{name}": value for name, value in task_stages.items()}
+        changes["stages.global_batch_size"] = stages.global_batch_size
         for name, values in changes.items():
-            require(
-                len(values) in (0, len(boundaries)),
-                name,
-                values,
-                f"be empty (nothing changes) or have {len(boundaries)} values, as many as "
-                "stages.boundary_epochs",
-            )
+            rule = f"be empty (nothing changes) or have {len(boundaries)} values, one a boundary"
+            require(len(values) in (0, len(boundaries)), name, values, rule)
         if isinstance(self.optimizer, Muon) and stages.global_batch_size:
             raise ConfigError(
                 "optimizer=muon cannot change its batch in a run: stages.global_batch_size must be "
@@ -432,12 +409,6 @@ class Experiment:
             except (ConfigError, ValueError) as error:
                 place = f"in the stage from epoch {boundaries[span.index - 1]:g} on"
                 raise ConfigError(f"{place}: {error}") from None
-        stage_tasks = [self.task.in_stage(index) for index in range(len(boundaries) + 1)]
-        if not stages.global_batch_size and all(task == stage_tasks[0] for task in stage_tasks):
-            raise ConfigError(
-                f"stages.boundary_epochs={boundaries!r} begin stages in which nothing changes; set "
-                "stages.global_batch_size or the task's own stages too, or no boundaries"
-            )
 
     def _validate_evaluation(self, spec: AnySpec) -> None:
         evaluation, length = self.evaluation, self.length_in_epochs(spec)

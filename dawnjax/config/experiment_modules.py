@@ -14,7 +14,7 @@ from typing import Any
 from dawnjax.config import command_line, own_files
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment
-from dawnjax.config.flag_tree import FIXED_FIELDS, LEAF_TYPES
+from dawnjax.config.flag_tree import LEAF_TYPES
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError
 from dawnjax.runs.directory import check_name, flatten
@@ -41,7 +41,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
         return experiment
     own_files.check_classes(experiment)
     _refuse_other_values(name, experiment)
-    check_name(f"{name}: name", experiment.name)
+    check_name(f"{name}: name", str(experiment.name))
     # `dataclasses.replace` on a built-in experiment copies its observations too; drop them if the
     # recipe changed.
     return with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
@@ -73,12 +73,8 @@ def _refuse_other_values(file: str, experiment: Experiment) -> None:
     except (TypeError, NameError) as error:  # an annotation that is none
         raise ConfigError(f"{file}: a field of EXPERIMENT: {error}; {LEAF_TYPES}") from None
     for name, value in fields.items():
-        values = value if isinstance(value, list) else [value]
-        for item in values:
-            allowed = bool | int | float | str | None
-            if name in FIXED_FIELDS and name != "observations":
-                allowed = str
-            if not isinstance(item, allowed):
+        for item in value if isinstance(value, list) else [value]:
+            if not isinstance(item, bool | int | float | str | None):
                 kind = type(item).__name__
                 raise ConfigError(f"{file}: {name} holds a value of type {kind}; {LEAF_TYPES}")
 

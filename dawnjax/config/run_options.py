@@ -99,6 +99,9 @@ class RunOptions:
       data_placement: Keep the dataset on each device, feed each batch from the host, or choose
         by size.
       checkpoint: When the state is saved.
+      deterministic: On GPUs, compile with XLA's deterministic operations alone, and without
+        autotuning: the same program gives the same bits again, and may be slower. No effect
+        elsewhere.
       tensorboard: Write scalars for TensorBoard.
       gradient_norm: Record the norm of the gradient beside each loss. It reads the gradient once
         more, and with split parameters all devices add up one more number.
@@ -127,6 +130,7 @@ class RunOptions:
     ] = 0
     data_placement: Literal["auto", "device", "host"] = "auto"
     checkpoint: CheckpointOptions = CheckpointOptions()
+    deterministic: bool = False
     tensorboard: bool = True
     gradient_norm: bool = False
     tracker: tuple[str, ...] = ()

@@ -29,6 +29,8 @@ MOST_AT_ONCE = 500
 MOST_METRICS = 1000
 """Metrics that MLflow takes in one request."""
 
+_OPENING = threading.Lock()
+
 Point = tuple[int, dict[str, float]]
 """A step, and scalars by name."""
 
@@ -105,7 +107,8 @@ class _Served(threading.Thread):
 
     def run(self) -> None:
         try:
-            tracker = self._make()
+            with _OPENING:  # their imports share libraries
+                tracker = self._make()
             self.is_open.set()
             while points := self._waiting():
                 tracker.write(points)

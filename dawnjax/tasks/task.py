@@ -392,45 +392,30 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
     if not isinstance(task, Task):
         raise ConfigError(f"task is a {kind}, which is no dawnjax.tasks.task.Task; {GUIDE}")
     metrics = getattr(task, "metrics", ())
-    if not metrics:
+    if not metrics or not all(isinstance(metric, Metric) for metric in metrics):
         raise ConfigError(f"task={task.TAG}: {kind} declares no metrics; {GUIDE}")
-    if not isinstance(metrics, tuple) or not all(isinstance(item, Metric) for item in metrics):
-        raise ConfigError(f"task={task.TAG}: metrics must be a tuple of Metric(...); {GUIDE}")
-    metric_names = [metric.name for metric in metrics]
-    if len(set(metric_names)) < len(metrics) or set(metric_names) & set(RESERVED_METRICS):
-        raise ConfigError(
-            f"task={task.TAG}: its metrics {', '.join(metric_names)} need names of their own, none "
-            f"of them {', '.join(RESERVED_METRICS)}"
-        )
-    if type(task).measure is Task.measure and type(task).add_batch is Task.add_batch:
-        raise ConfigError(
-            f"task={task.TAG}: {kind} defines neither measure() nor add_batch(); {GUIDE}"
-        )
+    reserved = {metric.name for metric in metrics} & {*RESERVED_METRICS}
     names = spec.example_shapes("train")
-    taken = [name for name in names if name in RESERVED_ARRAYS]
-    if taken:
+    reserved |= names.keys() & {*RESERVED_ARRAYS}
+    if reserved:
         raise ConfigError(
-            f"the data give an array {taken[0]}, a name that each batch has for its own; rename it"
+            f"{min(reserved)!r} names a metric or array that every run has; rename it"
         )
-    absent = [name for name in (*task.arrays, *task.inputs) if name not in names]
-    if absent:
+    if any(name not in names for name in (*task.arrays, *task.inputs)):
         raise ConfigError(
             f"task={task.TAG} needs arrays {', '.join(task.arrays)}, and the data give "
             f"{', '.join(names)}; choose another task or data"
         )
-    tag = getattr(model, "TAG", type(model).__name__)
-    if not callable(getattr(model, "build", None)):
-        raise ConfigError(f"model={tag}: {type(model).__name__} defines no build(); {GUIDE}")
-    given = {*task.model_arguments(spec), "rngs"}
-    takes = inspect.signature(model.build).parameters
-    takes_any = any(p.kind == p.VAR_KEYWORD for p in takes.values())
-    named = {name: p for name, p in takes.items() if p.kind != p.VAR_KEYWORD}
-    needed = {name for name, p in named.items() if p.default is p.empty} - {"execution"}
-    if needed - given or (given - set(named) and not takes_any):
+    takes = inspect.signature(model.build)
+    given = task.model_arguments(spec) | {"rngs": None}
+    given |= {"execution": None} if "execution" in takes.parameters else {}
+    try:
+        takes.bind(**given)
+    except TypeError as error:
+        tag = getattr(model, "TAG", type(model).__name__)
         raise ConfigError(
-            f"model={tag} does not fit task={task.TAG}: its build takes "
-            f"{', '.join(sorted(takes))}, and the task gives {', '.join(sorted(given))}; {GUIDE}"
-        )
+            f"model={tag} does not fit task={task.TAG}: its build, {error}; {GUIDE}"
+        ) from None
     task.validate(model, spec)
 
 

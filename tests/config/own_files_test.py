@@ -193,7 +193,9 @@ def test_an_error_within_a_run_is_one_line_too(old, new, mine, compile_cache, ca
 
 
 @pytest.mark.compiles
-def test_a_changed_module_is_refused_wherever_its_run_is_used(mine, compile_cache, capsys):
+def test_a_changed_module_is_refused_wherever_its_run_is_used(
+    mine, compile_cache, capsys, monkeypatch
+):
     path = mine()
     argv = ["train", f"--experiment={path}", "--run_dir=run", *QUICK, compile_cache]
     assert main(argv) == 3
@@ -210,6 +212,7 @@ def test_a_changed_module_is_refused_wherever_its_run_is_used(mine, compile_cach
         assert "parts.py" in error and "text is in run/experiment.json" in error, error
         assert error.count("\n") == 1
     mine()
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
     assert main(["infer", "run", argv[1], "--examples=5"]) == 0
     assert "of 5 of 96 examples: quality() of task=regression_of_mine gives none of its" in (
         capsys.readouterr().out

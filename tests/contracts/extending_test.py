@@ -163,7 +163,7 @@ def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
             FILES["linen"].replace(".lazy_init(image, train=False)", ""),
             r"has no parameters to train; a Linen module has them after module.lazy_init\(...\)",
         ),
-        (FILES["task"].replace("metrics = (", "metrics = 5, ("), "must be a tuple of Metric"),
+        (FILES["task"].replace("metrics = (", "metrics = 5, ("), "declares no metrics"),
         (
             FILES["task"].replace(
                 "metrics = (", "metrics = property(lambda self: 1 / 0)\n    old = ("
@@ -256,7 +256,7 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
             ('"MSE", unit="1"', '"MSE", unit="1", name="step"'),
             "SyntaxError: keyword argument",
         ),
-        ("task", ('{"x": (20', '{"mask": (20'), "the data give an array mask"),
+        ("task", ('{"x": (20', '{"mask": (20'), "'mask' names a metric or array"),
         ("optimizer", ("def build", "def make"), "optimizer=lion: Lion lacks build"),
         ("model", ("width: int = 32", "width: list = 32"), "model.width has the type list"),
         ("model", ("nnx.Linear(2 * config.width", "nnx.Linear(3"), "the task's loss: "),

@@ -51,9 +51,12 @@ def test_evaluations_may_count_steps():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "num_epochs=0 gives the run no length; set num_epochs, max_steps, max_examples or"),
+        ({}, "num_epochs=0 gives the run no length; set num_epochs, max_steps or max_ex"),
         ({"num_epochs": 1.0, "max_steps": 3}, "num_epochs=1 and max_steps=3 both give"),
-        ({"max_seconds": 9.0, "schedule": WarmupCosine()}, "schedule=warmup_cosine needs the run"),
+        (
+            {"max_seconds": 9.0, "schedule": WarmupCosine()},
+            "or max_seconds with --schedule=constant",
+        ),
         ({"max_steps": -1}, "max_steps=-1 must be 0 or more"),
         ({"num_epochs": 1e308}, "more than 2"),
     ],
@@ -115,7 +118,6 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
     # No bound of steps, which nobody gave.
     (progress,) = (line for line in shown.err.splitlines() if line.startswith("step "))
     assert re.match(r"step \d+  [\d.]+ of 0.5 s  not yet evaluated  ", progress)
-    assert "max_seconds=0.5 ended them" in " ".join(shown.out.replace("│", " ").split())
 
 
 @pytest.mark.compiles

@@ -5,21 +5,11 @@ import io
 import sys
 
 from dataset_specs import SMALL_IMAGES
-from rich.status import Status
+from rich.progress import Progress
 
-from dawnjax import progress
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.page import words
-from dawnjax.progress import Display, fitting
-
-
-def test_a_live_line_has_what_fits_from_the_first_on():
-    parts = ["step 3/9", "", "1.0 s", "best top_1_accuracy 0.5000 of 0.99", "loss 0.5"]
-    assert fitting(parts, 100) == "step 3/9  1.0 s  best top_1_accuracy 0.5000 of 0.99  loss 0.5"
-    for width in range(8, 80):
-        assert len(fitting(parts, width)) <= width
-    assert fitting(parts, 3) == "step 3/9"
+from dawnjax.progress import Display
 
 
 class Terminal(io.StringIO):
@@ -27,34 +17,38 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_phase_is_named_with_its_seconds_and_the_time_left_is_told(monkeypatch):
-    """On a terminal of 80 columns, after an attempt that evaluated."""
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
-    monkeypatch.setenv("COLUMNS", "80")
+def test_a_live_line_has_the_phase_and_what_is_known_of_the_run(monkeypatch):
     written = Terminal()
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", written)
+    shown = []
+    add = Progress.add_task
+    monkeypatch.setattr(
+        Progress, "add_task", lambda live, *a, **k: shown.append(live) or add(live, *a, **k)
+    )
     display = Display(load_experiment("digits"), SMALL_IMAGES, enabled=True)
     assert display.is_live
-    shown_texts = []
-    monkeypatch.setattr(Status, "update", lambda status, text: shown_texts.append(text))
+    (line,) = shown[0].tasks
     display.phase("profile")
-    now[0] += 7
-    assert str(shown_texts[-1].__rich__()) == "profiling, outside of the time to accuracy, 7 s"
-    display.remember({"top_1_accuracy": 0.5})
+    assert line.description == "profiling, outside of the time to accuracy"
+    display.remember({"top_1_accuracy": 0.5})  # of an earlier attempt
     queue = CallQueue(1)
     queue.seen_seconds, queue.seen_steps = array.array("d", [1.0]), array.array("q", [10])
     queue.total_seconds = 1.0
-    for step in (10, 20):
-        now[0] += 5
-        display.train(step, 0.5, 2.0, queue, 0.0, 5.0)
-    last = shown_texts[-1]
-    assert "best top_1_accuracy 0.5000 of 0.9915" in last and "not yet" not in last
-    steps = load_experiment("digits").num_steps(SMALL_IMAGES)
-    left = 0.5 * (steps - 20)
-    assert f"at most {words.about(round(left))} left" in last
-    assert len(last) <= 78
-    display.phase("eval")
-    assert str(shown_texts[-1].__rich__()) == last  # short phases do not flicker
-    now[0] += 2
-    assert str(shown_texts[-1].__rich__()) == "evaluating, 2 s"
+    display.train(20, 0.5, 2.0, queue, 0.0, 5.0)
+    assert "best top_1_accuracy 0.5000 of 0.9915" in line.description
+    assert (line.completed, line.total) == (20, load_experiment("digits").num_steps(SMALL_IMAGES))
+
+
+def test_a_reader_that_is_gone_ends_no_run(monkeypatch):
+    class Gone(Terminal):
+        def write(self, text):
+            raise BrokenPipeError
+
+        flush = write_lines = lambda self: (_ for _ in ()).throw(BrokenPipeError)
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    display = Display(load_experiment("digits"), SMALL_IMAGES, enabled=True)
+    display.note("a line")
+    display.phase("train")
+    display.close()

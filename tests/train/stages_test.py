@@ -163,11 +163,6 @@ def test_the_rates_of_the_progressive_recipe_are_its_sources():
             NO_CHANGE,
             "no step to stage 2",
         ),
-        (
-            Stages(boundary_epochs=(1.0, 2.0)),
-            NO_CHANGE,
-            r"stages.boundary_epochs=\(1.0, 2.0\) begin stages in which nothing changes",
-        ),
         # The first stage's one step of 64 ends beyond where the second, of 16, would.
         (
             Stages(boundary_epochs=(0.01, 0.02), global_batch_size=(16, 16)),

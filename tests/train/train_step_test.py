@@ -12,6 +12,7 @@ import pytest
 from dataset_specs import SMALL_IMAGES
 from flax import nnx
 
+from dawnjax import programs
 from dawnjax.config.experiment import Constant, Experiment, Sgd
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
@@ -237,3 +238,14 @@ def test_an_auxiliary_heads_loss_is_added_with_its_weight():
     np.testing.assert_allclose(step_of(Probe()), np.log(10), rtol=1e-6)
     both = step_of(Probe(has_auxiliary_head=True))
     np.testing.assert_allclose(both, np.log(10) + 0.4 * np.log(2), rtol=1e-6)
+
+
+def test_deterministic_programs_ask_the_compiler_of_a_gpu_alone(monkeypatch):
+    experiment = load_experiment("digits")
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    recipe = make_recipe(experiment, experiment.data.spec(), mesh, is_deterministic=True)
+    name = "xla_gpu_deterministic_ops"
+    assert name not in programs.xla_options(recipe)
+    monkeypatch.setattr(programs, "platform_of", lambda mesh: "gpu")
+    assert programs.xla_options(recipe)[name] is True
+    assert name not in programs.xla_options(dataclasses.replace(recipe, is_deterministic=False))
