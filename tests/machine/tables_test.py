@@ -13,18 +13,6 @@ PACKAGE = Path(dawnjax.__file__).parent
 TABLES = sorted(path for path in PACKAGE.rglob("*.csv"))
 
 
-def test_the_package_has_its_tables():
-    assert {path.name for path in TABLES} >= {
-        "hardware.csv",
-        "instances.csv",
-        "mlperf_benchmarks.csv",
-        "mlperf_targets.csv",
-        "paper_cells.csv",
-        "paper_table_1a.csv",
-        "prices.csv",
-    }
-
-
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
 def test_every_row_names_its_source(path):
     rows = [row for _, row in records.csv_rows(path, ("source",))]
