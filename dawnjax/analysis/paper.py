@@ -20,7 +20,6 @@ from dawnjax import records
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.counts import Counts, ListedEntry, count, count_listed
 from dawnjax.analysis.leaderboard import up_to
-from dawnjax.machine import data_tables
 from dawnjax.page.table import Column, Table
 from dawnjax.results.entries import Entry
 
@@ -97,7 +96,7 @@ def _percent(fraction: float | None) -> float | None:
 @functools.cache
 def _published(*tables: str) -> tuple[_Cell, ...]:
     cells = []
-    for _, row in data_tables.rows(_FOLDER / "paper_cells.csv", ("table", "row", "cell", "source")):
+    for _, row in records.csv_rows(_FOLDER / "paper_cells.csv", ("table", "row", "cell", "source")):
         if row["table"] in tables:
             fields: dict[str, Any] = {**row}
             del fields["source"]
@@ -225,7 +224,7 @@ def _counts_table(entries: Sequence[Entry], entry_list: Sequence[ListedEntry] | 
     by_submitters = [e for e in dawnbench if e.submitter != _AUTHORS_OF_THE_BENCHMARK]
     until_2018 = up_to(by_submitters, _CUT_OFF_2018)
     # By name and not by date: the last of Huawei's was replaced in place later.
-    listed = data_tables.rows(_FOLDER / "paper_table_1a.csv", ("entry", "source"))
+    listed = records.csv_rows(_FOLDER / "paper_table_1a.csv", ("entry", "source"))
     named = [find_entry(dawnbench, row["entry"]) for _, row in listed]
     table_1a = [entry for entry in named if entry is not None]
     counts: dict[tuple[str, str], Counts | None] = {

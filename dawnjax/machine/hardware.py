@@ -14,8 +14,9 @@ generation's figure.
 import dataclasses
 import functools
 import re
+from pathlib import Path
 
-from dawnjax.machine import data_tables
+from dawnjax import records
 
 TERA, GIGA = 10**12, 10**9
 GIB = 2**30
@@ -67,8 +68,8 @@ class Device:
 @functools.cache
 def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
     devices = []
-    for _, row in data_tables.rows(
-        data_tables.FOLDER / "hardware.csv", ("device", "platform", "pattern", "source")
+    for _, row in records.csv_rows(
+        Path(__file__).with_name("hardware.csv"), ("device", "platform", "pattern", "source")
     ):
         count = int(row["devices_per_chip"])
         size, unit = row["memory"].split()

@@ -9,8 +9,8 @@ import re
 from datetime import date
 from pathlib import Path
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.machine import data_tables
 from dawnjax.machine.hardware import GIGA
 
 UNITS = ("host", "accelerator")
@@ -63,7 +63,7 @@ class Price:
 def read_prices(path: Path) -> tuple[Price, ...]:
     """Read a list of prices from CSV: name, usd_per_hour, unit, date and source are needed."""
     needed = ("name", "usd_per_hour", "unit", "date", "source")
-    return tuple(_price(row, where) for where, row in data_tables.rows(path, needed))
+    return tuple(_price(row, where) for where, row in records.csv_rows(path, needed))
 
 
 def parse_date(text: str) -> date | None:
@@ -106,7 +106,7 @@ def _price(row: dict[str, str], where: str) -> Price:
     )
 
 
-PRICES = read_prices(data_tables.FOLDER / "prices.csv")
+PRICES = read_prices(Path(__file__).with_name("prices.csv"))
 """Prices that DAWNBench entries give for one machine, with the day of the entry, and list prices.
 
 The prices of p2.8xlarge and g3.16xlarge are left out: the two entries that give them seem to have

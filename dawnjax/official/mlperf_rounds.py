@@ -13,7 +13,7 @@ import functools
 import re
 from pathlib import Path
 
-from dawnjax.machine import data_tables
+from dawnjax import records
 from dawnjax.results.entries import EntryTarget, FurtherTarget
 
 _ALIASES = {"mask": "maskrcnn"}
@@ -27,21 +27,21 @@ _FIRST_RETINANET = (2, 0)
 def _benchmarks() -> dict[str, dict[str, str]]:
     path = Path(__file__).with_name("mlperf_benchmarks.csv")
     filled = ("benchmark", "trials", "dropped", "source")
-    return {row["benchmark"]: row for _, row in data_tables.rows(path, filled)}
+    return {row["benchmark"]: row for _, row in records.csv_rows(path, filled)}
 
 
 @functools.cache
 def _targets() -> tuple[dict[str, str], ...]:
     path = Path(__file__).with_name("mlperf_targets.csv")
     filled = ("benchmark", "first_round", "value", "direction", "source")
-    return tuple(row for _, row in data_tables.rows(path, filled))
+    return tuple(row for _, row in records.csv_rows(path, filled))
 
 
 @functools.cache
 def _epoch_rules() -> tuple[dict[str, str], ...]:
     path = Path(__file__).with_name("mlperf_epochs.csv")
     filled = ("benchmark", "first_round", "rule", "source")
-    return tuple(row for _, row in data_tables.rows(path, filled))
+    return tuple(row for _, row in records.csv_rows(path, filled))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dawnjax.machine import data_tables
+from dawnjax import records
 from dawnjax.official import mlperf, mlperf_rounds, sources
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.mlperf_trial import TrialLog, read_trial, values_of
@@ -363,7 +363,7 @@ def required_keys() -> tuple[dict[str, str], ...]:
     """
     path = Path(__file__).with_name("mlperf_keys.csv")
     filled = ("benchmark", "first_round", "last_round", "keys", "source")
-    return tuple(row for _, row in data_tables.rows(path, filled))
+    return tuple(row for _, row in records.csv_rows(path, filled))
 
 
 def _keys(benchmark: str, round_name: str) -> dict[str, str] | None:

@@ -2,8 +2,9 @@
 
 import functools
 import re
+from pathlib import Path
 
-from dawnjax.machine import data_tables
+from dawnjax import records
 
 # The first row whose word is in the text counts. `tensorpack` runs on TensorFlow, `fastai` on
 # PyTorch.
@@ -41,9 +42,9 @@ _MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTMABH]\d{1,3}|GTX|RTX|2080|T
 
 @functools.cache
 def _instances() -> dict[str, int]:
-    path = data_tables.FOLDER / "instances.csv"
+    path = Path(__file__).with_name("instances.csv")
     filled = ("name", "accelerators", "source")
-    return {row["name"]: int(row["accelerators"]) for _, row in data_tables.rows(path, filled)}
+    return {row["name"]: int(row["accelerators"]) for _, row in records.csv_rows(path, filled)}
 
 
 def framework_family(framework: str) -> str:

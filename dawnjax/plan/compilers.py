@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import RunError
-from dawnjax.machine import data_tables
 from dawnjax.machine.hardware import Device
 from dawnjax.plan.systems import System
 
@@ -117,7 +117,7 @@ def _give_cudnn_version() -> None:
 def _target_config(compiler: str, device: Device) -> str:
     """GPU description in the text form of XLA's `stream_executor.GpuTargetConfigProto`."""
     columns = ("compiler", "description", "capability", "source")
-    rows = data_tables.rows(Path(__file__).parent / "gpus.csv", columns)
+    rows = records.csv_rows(Path(__file__).parent / "gpus.csv", columns)
     row = {row["compiler"]: row for _, row in rows}[compiler]
     major, minor = row["capability"].split(".")
     return f"""

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.config.experiment import Experiment
-from dawnjax.machine import data_tables
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan.decoder_terms import RECOMPUTED, TERMS, Arrangement, parameters, terms
 from dawnjax.plan.efficiency import Efficiency, octaves_outside
@@ -97,7 +97,7 @@ def published_steps() -> tuple[PublishedStep, ...]:
 
     columns = ("id", "system", "model", "sequence", "rows", "mesh", "products", "seconds", "source")
     found = []
-    for _, row in data_tables.rows(Path(__file__).parent / "decoder_steps.csv", columns):
+    for _, row in records.csv_rows(Path(__file__).parent / "decoder_steps.csv", columns):
         model = SIZES[row["model"]]
         if row["adapters"]:
             lora = dataclasses.replace(model.lora, rank=int(row["adapters"]))

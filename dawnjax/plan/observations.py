@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax import records
-from dawnjax.machine import data_tables
 from dawnjax.plan.compiled import Programs, programs_from_json
 from dawnjax.plan.epochs import Point
 from dawnjax.plan.systems import System, parse_system
@@ -94,7 +93,7 @@ def held_out() -> tuple[PublishedResult, ...]:
 
 
 def _results(name: str) -> tuple[PublishedResult, ...]:
-    rows = data_tables.rows(FOLDER / name, ("id", "system", "experiment", "source"))
+    rows = records.csv_rows(FOLDER / name, ("id", "system", "experiment", "source"))
     return tuple(
         PublishedResult(
             name=row["id"],
@@ -153,7 +152,7 @@ def references() -> dict[str, tuple[Reference, ...]]:
     """Rows of `convergence.csv` by experiment, or by MLPerf's benchmark where we have none."""
     columns = ("experiment", "target", "batch", "count", "unit", "runs", "source")
     found: dict[str, list[Reference]] = {}
-    for _, row in data_tables.rows(FOLDER / "convergence.csv", columns):
+    for _, row in records.csv_rows(FOLDER / "convergence.csv", columns):
         point = Point(int(row["batch"]), float(row["count"]), float(row["target"]))
         reference = Reference(_round(row["source"]), row["unit"], point)
         found.setdefault(row["experiment"], []).append(reference)

@@ -12,9 +12,9 @@ import math
 import re
 from pathlib import Path
 
+from dawnjax import records
 from dawnjax.config.command_line import closest
 from dawnjax.errors import ConfigError
-from dawnjax.machine import data_tables
 from dawnjax.machine.hardware import GIGA, Device, find_product
 
 
@@ -114,7 +114,7 @@ class System:
 def accelerators() -> dict[str, Accelerator]:
     columns = ("name", "device", "compiler", "source")
     found = {}
-    for _, row in data_tables.rows(Path(__file__).parent / "accelerators.csv", columns):
+    for _, row in records.csv_rows(Path(__file__).parent / "accelerators.csv", columns):
         found[row["name"]] = Accelerator(
             name=row["name"],
             device=find_product(row["device"]),

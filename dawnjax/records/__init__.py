@@ -12,6 +12,7 @@ from dawnjax.records.reading import (
     check_depth,
     check_json,
     count_marks,
+    csv_rows,
     gunzip,
     lines,
     load_json,

@@ -5,15 +5,19 @@ they take. Size is checked before a read. JSON values are counted in the text's 
 bytes `[],` become an object of 80.
 """
 
+import csv
 import errno
 import gzip
+import io
 import json
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+from dawnjax.errors import ConfigError
 
 DEEPEST = 60
 """Lists and objects inside each other; no file of this project has 20."""
@@ -103,6 +107,27 @@ def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
             if len(line) > most_line_bytes:
                 raise BoundError(f"line {number} has more than {most_line_bytes:,} bytes")
             yield line
+
+
+def csv_rows(path: Path, filled: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield `FILE:LINE` and the cells by column of each row of a table of published numbers.
+
+    A missing column of `filled`, or an empty cell in it, is a ConfigError that names the line.
+    """
+    try:
+        text = read_plain(path).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        missing = [name for name in filled if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ConfigError(f"{path} lacks the column {missing[0]}; it needs {list(filled)}")
+        for row in reader:
+            cells = {name: (cell or "").strip() for name, cell in row.items() if name}
+            empty = [name for name in filled if not cells[name]]
+            if empty:
+                raise ConfigError(f"{path}:{reader.line_num}: {empty[0]} is empty")
+            yield f"{path}:{reader.line_num}", cells
+    except (OSError, UnicodeDecodeError, csv.Error, BoundError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
 
 
 def gunzip(file: IO[bytes], most_bytes: int) -> bytes:

@@ -65,14 +65,6 @@ def test_a_full_disk_does_not_end_the_heartbeat():
     assert calls >= 3
 
 
-def test_stopping_twice_or_before_the_start_is_harmless():
-    sampler = HostSampler(lambda _: None)
-    sampler.stop()
-    sampler.start()
-    sampler.stop()
-    sampler.stop()
-
-
 def test_a_summary_is_the_difference_of_two_samples():
     def sample(cpu_seconds, sent, received):
         return {

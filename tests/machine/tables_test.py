@@ -5,29 +5,17 @@ from pathlib import Path
 import pytest
 
 import dawnjax
+from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.machine import data_tables
 from dawnjax.machine.hardware import find_device
 
 PACKAGE = Path(dawnjax.__file__).parent
 TABLES = sorted(path for path in PACKAGE.rglob("*.csv"))
 
 
-def test_the_package_has_its_tables():
-    assert {path.name for path in TABLES} >= {
-        "hardware.csv",
-        "instances.csv",
-        "mlperf_benchmarks.csv",
-        "mlperf_targets.csv",
-        "paper_cells.csv",
-        "paper_table_1a.csv",
-        "prices.csv",
-    }
-
-
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
 def test_every_row_names_its_source(path):
-    rows = [row for _, row in data_tables.rows(path, ("source",))]
+    rows = [row for _, row in records.csv_rows(path, ("source",))]
     assert rows
     # No row twice: of two prices or peaks for one thing only one can be right.
     assert len({tuple(row.values()) for row in rows}) == len(rows)
@@ -36,16 +24,16 @@ def test_every_row_names_its_source(path):
 def test_a_fault_names_the_file_and_the_line(tmp_path):
     path = tmp_path / "made.csv"
     path.write_text("name,value,source\na,1,here\n\nb,2,\n")
-    rows = data_tables.rows(path, ("name", "source"))
+    rows = records.csv_rows(path, ("name", "source"))
     assert next(rows) == (f"{path}:2", {"name": "a", "value": "1", "source": "here"})
     with pytest.raises(ConfigError, match=r"made\.csv:4: source is empty"):
         next(rows)
     path.write_text("name,value\na,1\n")
     with pytest.raises(ConfigError, match="lacks the column source"):
-        list(data_tables.rows(path, ("name", "source")))
+        list(records.csv_rows(path, ("name", "source")))
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot read"):
-        list(data_tables.rows(path, ("name",)))
+        list(records.csv_rows(path, ("name",)))
 
 
 def test_a_pattern_takes_whole_names_of_devices():
