@@ -6,9 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-_MOST_DEVICES = 10**6
-"""Of a group; a stranger's program may say any number."""
-
 _MESH = r"@?mesh\w*\[([^\]]*)\](?:, device_ids=\(([^{]*)\))?\s*\{([^}]*)\}"
 """Sizes of a mesh's axes, its devices in order where they are not numbered along it, and axes."""
 
@@ -99,11 +96,5 @@ def _in_order(text: str) -> np.ndarray:
     )
     if not sizes:
         return np.array([int(device) for device in re.findall(r"\d+", text)])
-    devices = _numbered(math.prod(sizes)).reshape(sizes)
+    devices = np.arange(math.prod(sizes)).reshape(sizes)
     return devices.transpose(order) if len(order) == devices.ndim else devices
-
-
-def _numbered(devices: int) -> np.ndarray:
-    if devices > _MOST_DEVICES:
-        raise ValueError(f"a collective has {devices} devices")
-    return np.arange(devices)

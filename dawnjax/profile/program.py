@@ -60,7 +60,6 @@ class Collective:
       num_bytes: Bytes of one device's part: the input of a reduction, a scatter or an exchange, the
         output of a gather.
       runs: Runs in one call of the program.
-      scope_bytes: Bytes by named scope of the ops that produced them.
       group_stride: Distance of a group's devices in the program's order; 1 if neighbours.
       groups: XLA's `replica_groups`, and its `source_target_pairs`, as `mesh_axes` takes them.
     """
@@ -70,7 +69,6 @@ class Collective:
     num_bytes: int
     group_size: int
     runs: int
-    scope_bytes: dict[str, int]
     group_stride: int = 1
     groups: tuple[str, str] = ("", "")
 

@@ -79,7 +79,7 @@ def _loss_table(profiles: Sequence[HostProfile]) -> Table:
 
 
 def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
-    """Write parts, communication by layer, ops and distributions as CSV; return the files."""
+    """Write parts, ops and distributions as CSV; return the files."""
     written = []
     for table in _csv_tables(profile):
         written.append(folder / f"{table.name}.csv")
@@ -93,10 +93,6 @@ def _csv_tables(profile: HostProfile) -> Iterator[Table]:
         names = ["device", *(f"{name}_seconds" for name in PARTS)]
         rows = [(number, *(parts[name] for name in PARTS)) for number, parts in devices.items()]
         yield _csv_table("parts", names, rows)
-    if profile.measured is not None:
-        layers = profile.measured.by_layer
-        names = ["layer", *next(iter(layers.values()), {})]
-        yield _csv_table("layers", names, [(name, *row.values()) for name, row in layers.items()])
     names = ["name", "kind", "seconds", "product_flops", "flops", "num_bytes", "roofline_seconds"]
     names += ["lost_seconds", "peak_fraction", "scope", "source_line"]
     ops = [tuple(getattr(op, name) for name in names) for op in profile.ops]
@@ -108,7 +104,7 @@ def _csv_tables(profile: HostProfile) -> Iterator[Table]:
         yield _csv_table(name, ["value", "fraction_of_time"], points)
 
 
-_TEXTS = ("layer", "name", "kind", "scope", "source_line")
+_TEXTS = ("name", "kind", "scope", "source_line")
 
 
 def _csv_table(name: str, heads: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> Table:

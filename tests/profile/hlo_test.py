@@ -482,8 +482,6 @@ def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
     parameters = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(resnet50.init)))
     sent = sum(counted.collective_bytes.values())
     assert 2 * parameters <= sent <= 4.5 * parameters
-    layers = {name for part in counted.collectives.values() for name in part.scope_bytes}
-    assert {"stem", "head", "stage_3_block_2/c"} <= layers
 
 
 @pytest.mark.compiles
