@@ -113,14 +113,14 @@ class HostProfile:
         executed = sum(
             op.product_flops * op.runs * (op.passes if passes else 1) for op in program.ops.values()
         )
-        fields: dict[str, Any] = utilization.host_utilization(
-            step_seconds=capture.step_seconds,
-            model_flops=capture.model_flops_per_step,
-            executed_flops=executed,
-            num_bytes=None if is_cpu else program.num_bytes,
-            peak_flops_per_second=peak,
-            memory_bytes_per_second=bandwidth,
-        )
+        fields: dict[str, Any] = {
+            name: round(amount / (capture.step_seconds * rate), 6) if amount and rate else None
+            for name, amount, rate in (
+                ("mfu", capture.model_flops_per_step, peak),
+                ("hfu", executed, peak),
+                ("memory_bandwidth_fraction", None if is_cpu else program.num_bytes, bandwidth),
+            )
+        }
         reasons: dict[str, str] = {}
         fraction = fields["memory_bandwidth_fraction"]
         if is_cpu:
