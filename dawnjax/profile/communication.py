@@ -217,7 +217,7 @@ def measure_communication(
 
 def _axis(program: Program, name: str, mesh: Mapping[str, int]) -> str:
     known = program.collectives.get(name)
-    return mesh_axes(*known.groups, mesh) if known is not None and mesh else "unknown"
+    return mesh_axes(known.group, mesh) if known is not None and mesh else "unknown"
 
 
 def _grouped(

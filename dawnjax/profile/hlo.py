@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dawnjax.profile.attention_calls import ATTENTION_CALL, attention_call_flops
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
-from dawnjax.profile.device_groups import group_size, group_stride, passed_along
+from dawnjax.profile.device_groups import first_group
 from dawnjax.profile.hlo_text import Computation, Instruction, Module, parse_module, scope_of
 from dawnjax.profile.program import COLLECTIVES, ROW_BYTES, Collective, Op, Program
 
@@ -136,22 +136,15 @@ class _Counter:
         if kind == "all-reduce" and named.opcode == "fusion" and inside & _SLICES:
             # A TPU scatters sums by a fusion of their all-reduce and of slices of its result.
             kind = "reduce-scatter"
-        groups = (
+        group = first_group(
             instruction.attribute("replica_groups"),
             instruction.attribute("source_target_pairs"),
+            self._module.num_devices,
         )
-        group_size = self._group_size(*groups)
         # An all-gather receives the operand of every device in its group.
-        factor = group_size if kind == "all-gather" else 1
+        factor = len(group) if kind == "all-gather" else 1
         num_bytes = factor * sum(o.num_bytes for o in computation.operands(instruction))
-        self._collectives[named.name] = Collective(
-            named.name, kind, num_bytes, group_size, runs, group_stride(*groups), groups
-        )
-
-    def _group_size(self, groups: str, pairs: str) -> int:
-        if pairs:
-            return len(passed_along(pairs))
-        return group_size(groups, self._module.num_devices)
+        self._collectives[named.name] = Collective(named.name, kind, num_bytes, runs, tuple(group))
 
     def _trip_count(self, computation: Computation, loop: Instruction) -> int:
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
