@@ -343,7 +343,7 @@ def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
 def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_cache):
     flags = [
         *(f"--experiment={ROOT / 'tests' / 'support' / 'slow_inputs.py'}", f"--run_dir={tmp_path}"),
-        *("--profile.measured_peaks=false"),
+        "--profile.measured_peaks=false",
         compile_cache,
     ]
     done = subprocess.run(
