@@ -97,7 +97,7 @@ def profile_run(
                 stack.enter_context(trace_window(folder))
             make(num_calls)
 
-    # Apart from the first call: a process that cannot prepare makes none, and the others none alone.
+    # Apart from the first call: no process may make a step that another cannot prepare.
     observed, _ = together(prepare)
     together(lambda: make(1))
     # Timed before the trace and after it, by the run's own program.
