@@ -78,7 +78,7 @@ def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
     """Profile a few fresh steps in a separate process."""
     environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flag}"}
     command = [sys.executable, "-m", "dawnjax", "profile", *flags, f"--run_dir={run_dir}"]
-    done = subprocess.run([*command, "--figures=false"], env=environment)
+    done = subprocess.run([*command], env=environment)
     if done.returncode:
         raise ConfigError(f"dawnjax profile ended with status {done.returncode}")
     return host_profile.read_profile(windows.newest_captures(run_dir)[0])

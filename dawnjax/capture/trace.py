@@ -51,8 +51,7 @@ def together(
         kept = work()
         shared = share(kept)
     except Exception as error:
-        text = own_files.line_of(error) or " ".join(str(error).split())[:300]
-        why = text if isinstance(error, StoppedError) else f"{type(error).__name__}: {text}"
+        why = str(error) if isinstance(error, StoppedError) else _line(error)
     gathered = processes.gather([shared, why])
     for _, reason in gathered:
         if reason:
@@ -185,5 +184,9 @@ def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
     try:
         return recipe.train_flops_per_example(), ""
     except Exception as error:  # a task or a model of a user's own may refuse a single row
-        line = own_files.line_of(error)
-        return None, line or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return None, _line(error)
+
+
+def _line(error: Exception) -> str:
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return own_files.line_of(error) or text

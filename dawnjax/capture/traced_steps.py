@@ -88,9 +88,7 @@ def profile_run(
     def prepare() -> TrainPrograms:
         calls = range(1, 4 + 3 * num_calls)
         stepper.read_ahead([stepper.step + call_steps * call for call in calls])
-        programs = _observable(stepper, call_steps, hooks.record)
-        make(1)
-        return programs
+        return _observable(stepper, call_steps, hooks.record)
 
     def trace() -> None:
         with contextlib.ExitStack() as stack:
@@ -99,7 +97,9 @@ def profile_run(
                 stack.enter_context(trace_window(folder))
             make(num_calls)
 
+    # Apart from the first call: no process may make a step that another cannot prepare.
     observed, _ = together(prepare)
+    together(lambda: make(1))
     # Timed before the trace and after it, by the run's own program.
     before, _ = together(lambda: make(num_calls))
     own, stepper.programs = stepper.programs, observed

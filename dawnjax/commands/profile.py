@@ -11,10 +11,7 @@ from dawnjax.profile import figures, host_profile, tables
 from dawnjax.profile.windows import windows_of
 from dawnjax.text import escaped
 
-_USAGE = (
-    "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] | "
-    "--experiment=NAME [--twin] [--FLAG=VALUE...]"
-)
+_USAGE = "dawnjax profile RUN_DIR [--window=NAME] | --experiment=NAME [--twin] [--FLAG=VALUE...]"
 _DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
 
 With RUN_DIR it reads a profile that a run left there: the one after the run, or the last window
@@ -29,12 +26,10 @@ trace; it compiles one more program, on a copy of the state."""
 def main(argv: list[str]) -> int:
     own, rest = [], []
     for text in argv:
-        is_own = text.lstrip("-").partition("=")[0] in ("figures", "nofigures", "twin", "notwin")
+        is_own = text.lstrip("-").partition("=")[0] in ("twin", "notwin")
         (own if is_own else rest).append(text)
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
-    figures_help = "Write SVG figures next to each profile."
-    flags.DEFINE_boolean("figures", True, figures_help, flag_values=flag_values)
     twin_help = "Time the step against the same one without communication; with --experiment."
     flags.DEFINE_boolean("twin", False, twin_help, flag_values=flag_values)
     text(
@@ -42,17 +37,16 @@ def main(argv: list[str]) -> int:
     )
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
         command_line.parse("profile", flag_values, own, _USAGE, _DESCRIPTION)
-        return _fresh(rest, *(bool(flag_values[name].value) for name in ("figures", "twin")))
+        return _fresh(rest, bool(flag_values["twin"].value))
     paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
         raise ConfigError(f"one run directory, or --experiment, is needed; {len(paths)} given")
     if flag_values["twin"].value:
         raise ConfigError("--twin takes fresh steps: give --experiment=NAME")
-    with_figures, window = (flag_values[name].value for name in ("figures", "window"))
-    return show(Path(paths[0]), bool(with_figures), str(window))
+    return show(Path(paths[0]), str(flag_values["window"].value))
 
 
-def _fresh(argv: list[str], with_figures: bool, with_twin: bool) -> int:
+def _fresh(argv: list[str], with_twin: bool) -> int:
     from dawnjax.config.experiment_flags import parse_request
 
     request, positional = parse_request("profile", argv)
@@ -62,10 +56,10 @@ def _fresh(argv: list[str], with_figures: bool, with_twin: bool) -> int:
     from dawnjax.capture.fresh_profile import profile_experiment
 
     run_dir, is_first = profile_experiment(request, with_twin)
-    return show(run_dir, with_figures) if is_first else ExitStatus.DONE
+    return show(run_dir) if is_first else ExitStatus.DONE
 
 
-def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
+def show(run_dir: Path, window: str = "") -> int:
     """Show and write the profile of each process, of `window` or, if empty, the last."""
     windows = windows_of(run_dir)
     window = window or list(windows)[-1]
@@ -96,8 +90,7 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     written = []
     for profile in profiles:
         written += tables.write_csv(profile, profile.folder)
-        if with_figures:
-            written += figures.write_figures(profile, profile.folder)
+        written += figures.write_figures(profile, profile.folder)
     print(f"{len(written)} files under {run_dir / 'profile'}")
     print(f"a timeline: pip install xprof; xprof --logdir={profiles[0].folder}")
     return ExitStatus.DONE

@@ -7,9 +7,6 @@ import numpy as np
 ATTENTION_CALL = "__cudnn$fmha"
 """Prefix of the target of such a call."""
 
-_MOST_QUERIES = 10**7
-"""Of a call; a stranger's program may say any number."""
-
 
 def attention_call_flops(config: str, channels: int, *, is_gradient: bool) -> int:
     """FLOPs of two products, and of five in the gradient, which recomputes the scores.
@@ -21,8 +18,6 @@ def attention_call_flops(config: str, channels: int, *, is_gradient: bool) -> in
     if not scores:
         return 0
     batch, heads, queries, keys = (int(size.strip(' "')) for size in scores[1].split(","))
-    if queries > _MOST_QUERIES:
-        raise ValueError(f"an attention has {queries} queries")
     seen = np.full(queries, keys)
     if re.search(r'"mask_type":\s*"(?:PADDING_)?CAUSAL"', config):
         seen = np.minimum(seen, np.arange(queries) + 1)

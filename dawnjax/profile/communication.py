@@ -10,7 +10,6 @@ Figures are means over the host's devices; the largest stands beside the mean.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from dawnjax.profile.device_groups import mesh_axes
 from dawnjax.profile.program import Program
@@ -18,7 +17,6 @@ from dawnjax.profile.trace import (
     Event,
     Interval,
     Trace,
-    TraceError,
     intersect,
     length,
     subtract,
@@ -143,54 +141,31 @@ def device_time(
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """A host's communication a step; seconds, fractions of the step, bytes of one device.
+    """A host's communication a step; seconds, fractions of the traced step, bytes of one device.
 
     Attributes:
-      step_seconds: The step, while it was traced.
       seconds_per_step: Communication, the mean over the host's devices.
-      max_seconds_per_step: The same of the device with the most.
       exposed_seconds_per_step: The part that no computation hides.
-      max_exposed_seconds_per_step: The same of the device with the most.
-      exposed_skew_seconds_per_step: The exposed part that waits for the slowest device.
-      skew_seconds_per_step: All waiting for the slowest device, hidden or not.
-      bytes_per_step: Bytes that a device gives to collectives; None without the program.
+      skew_fraction: Waiting for the slowest device, hidden or not; `exposed_skew_fraction` is what
+        no computation hides.
+      bytes_per_step: Bytes that a device gives to collectives.
+      max_seconds_per_step: Communication of the device with the most.
       by_kind: For each kind of collective: seconds, skew and wire seconds, bytes, runs a step, and
         the algorithm bandwidth, bytes over wire time.
-      by_layer: The same for each named scope, its seconds shared out by bytes.
-      by_axis: The same for each axis of the mesh, or several together, and the exposed seconds;
-        empty without the program.
+      by_axis: The same for each axis of the mesh, or several together, and the exposed seconds.
     """
 
-    step_seconds: float
     seconds_per_step: float
-    max_seconds_per_step: float
     exposed_seconds_per_step: float
+    fraction: float
+    exposed_fraction: float
+    skew_fraction: float
+    exposed_skew_fraction: float
+    bytes_per_step: int
+    max_seconds_per_step: float
     max_exposed_seconds_per_step: float
-    exposed_skew_seconds_per_step: float
-    skew_seconds_per_step: float
-    bytes_per_step: int | None
     by_kind: dict[str, dict[str, float | None]]
-    by_layer: dict[str, dict[str, float | None]]
     by_axis: dict[str, dict[str, float | None]]
-
-    def to_json(self) -> dict[str, Any]:
-        def fraction(seconds: float) -> float:
-            return round(seconds / self.step_seconds, 6)
-
-        return {
-            "seconds_per_step": _round(self.seconds_per_step),
-            "exposed_seconds_per_step": _round(self.exposed_seconds_per_step),
-            "fraction": fraction(self.seconds_per_step),
-            "exposed_fraction": fraction(self.exposed_seconds_per_step),
-            "skew_fraction": fraction(self.skew_seconds_per_step),
-            "exposed_skew_fraction": fraction(self.exposed_skew_seconds_per_step),
-            "bytes_per_step": self.bytes_per_step,
-            "max_seconds_per_step": _round(self.max_seconds_per_step),
-            "max_exposed_seconds_per_step": _round(self.max_exposed_seconds_per_step),
-            "by_kind": self.by_kind,
-            "by_layer": self.by_layer,
-            "by_axis": self.by_axis,
-        }
 
 
 def measure_communication(
@@ -198,91 +173,63 @@ def measure_communication(
     window: Interval,
     num_steps: int,
     shortest: Mapping[str, Sequence[int]],
-    program: Program | None,
-    mesh: Mapping[str, int] | None = None,
+    program: Program,
+    mesh: Mapping[str, int],
 ) -> Communication:
-    """Communication of a host per step; without the program bytes and layers are not known.
-
-    `mesh` has the sizes of the mesh's axes, in order; without it none is told by axis.
-    """
-    if not trace.devices or num_steps < 1 or window[1] <= window[0]:
-        raise TraceError("the trace holds no step of any device")
+    """Communication of a host per step; `mesh` has the sizes of the mesh's axes, in order."""
     times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
-    scale = PICOSECONDS * num_steps
+    scale = PICOSECONDS * num_steps * len(times)
+    step_seconds = (window[1] - window[0]) / (PICOSECONDS * num_steps)
     totals = [length(time.communication) / scale for time in times.values()]
     exposed = [length(time.exposed) / scale for time in times.values()]
-    exposed_skew = [length(time.exposed_skew) / scale for time in times.values()]
-    by_name: dict[str, list[float]] = {}  # seconds, skew, runs
+    exposed_skew = sum(length(time.exposed_skew) for time in times.values()) / scale
+    sums: dict[str, list[float]] = {}  # of each collective: seconds, skew, runs
     kinds: dict[str, str] = {}
     for events in trace.devices.values():
         for name, run, wait in _waits(events, shortest):
-            share = 1 / (scale * len(times))
-            amounts = ((run.end - run.start) * share, wait * share, 1 / (num_steps * len(times)))
-            _add(by_name, name, amounts)
+            amounts = (run.end - run.start) / scale, wait / scale, PICOSECONDS / scale
+            sums[name] = [a + b for a, b in zip(sums.get(name, (0, 0, 0)), amounts, strict=True)]
             kinds[name] = run.kind
+    axes = {name: _axis(program, name, mesh) for name in sums}
+    by_axis = _grouped(sums, program, axes)
+    for axis, row in by_axis.items():
+        picoseconds = 0
+        for device, events in trace.devices.items():
+            runs = [r for name, r in collective_runs(events).items() if axes[name] == axis]
+            spans = union((run.start, run.end) for group in runs for run in group)
+            inside = intersect(spans, [window])
+            picoseconds += length(subtract(inside, times[device].compute))
+        row["exposed_seconds_per_step"] = _round(picoseconds / scale)
     return Communication(
-        step_seconds=(window[1] - window[0]) / scale,
-        seconds_per_step=_mean(totals),
-        max_seconds_per_step=max(totals),
-        exposed_seconds_per_step=_mean(exposed),
-        max_exposed_seconds_per_step=max(exposed),
-        exposed_skew_seconds_per_step=_mean(exposed_skew),
-        skew_seconds_per_step=sum(skew for _, skew, _ in by_name.values()),
-        bytes_per_step=None if program is None else sum(program.collective_bytes.values()),
-        by_kind=_grouped(by_name, program, lambda name: {kinds[name]: 1.0}),
-        by_layer=_grouped(by_name, program, lambda name: _layer_shares(name, program)),
-        by_axis=_by_axis(trace, times, by_name, num_steps, program, mesh),
+        seconds_per_step=_round(sum(totals)),
+        exposed_seconds_per_step=_round(sum(exposed)),
+        fraction=round(sum(totals) / step_seconds, 6),
+        exposed_fraction=round(sum(exposed) / step_seconds, 6),
+        skew_fraction=round(sum(skew for _, skew, _ in sums.values()) / step_seconds, 6),
+        exposed_skew_fraction=round(exposed_skew / step_seconds, 6),
+        bytes_per_step=sum(program.collective_bytes.values()),
+        max_seconds_per_step=_round(max(totals) * len(times)),
+        max_exposed_seconds_per_step=_round(max(exposed) * len(times)),
+        by_kind=_grouped(sums, program, kinds),
+        by_axis=by_axis,
     )
 
 
-def _by_axis(
-    trace: Trace,
-    times: Mapping[int, DeviceTime],
-    by_name: dict[str, list[float]],
-    num_steps: int,
-    program: Program | None,
-    mesh: Mapping[str, int] | None,
+def _axis(program: Program, name: str, mesh: Mapping[str, int]) -> str:
+    known = program.collectives.get(name)
+    return mesh_axes(known.group, mesh) if known is not None and mesh else "unknown"
+
+
+def _grouped(
+    sums: Mapping[str, Sequence[float]], program: Program, group_of: Mapping[str, str]
 ) -> dict[str, dict[str, float | None]]:
-    if program is None or not mesh:
-        return {}
-    axes = {
-        name: mesh_axes(*program.collectives[name].groups, mesh)
-        if name in program.collectives
-        else "unknown"
-        for name in by_name
-    }
-    rows = _grouped(by_name, program, lambda name: {axes[name]: 1.0})
-    for axis, row in rows.items():
-        exposed = 0
-        for device, events in trace.devices.items():
-            runs = collective_runs(events)
-            spans = union(
-                (run.start, run.end)
-                for name, group in runs.items()
-                if axes.get(name) == axis
-                for run in group
-            )
-            inside = intersect(spans, [times[device].window])
-            exposed += length(subtract(inside, times[device].compute))
-        row["exposed_seconds_per_step"] = _round(exposed / (PICOSECONDS * num_steps * len(times)))
-    return rows
-
-
-def _layer_shares(name: str, program: Program | None) -> dict[str, float]:
-    collective = None if program is None else program.collectives.get(name)
-    if collective is None or not collective.num_bytes:
-        return {"": 1.0}
-    return {s: b / collective.num_bytes for s, b in collective.scope_bytes.items()}
-
-
-def _grouped(by_name: dict[str, list[float]], program: Program | None, shares: Any) -> dict:
-    """Sum collectives by group; `shares` has the groups of each and its fraction in each."""
-    groups: dict[str, list[float]] = {}
-    for name, (seconds, skew, runs) in by_name.items():
-        collective = None if program is None else program.collectives.get(name)
-        num_bytes = collective.num_bytes * collective.runs if collective else 0
-        for group, share in shares(name).items():
-            _add(groups, group, [amount * share for amount in (seconds, skew, num_bytes, runs)])
+    """Sums of collectives by their group, the longest first."""
+    groups: dict[str, list[float]] = {}  # seconds, skew, runs, bytes
+    for name, amounts in sums.items():
+        known = program.collectives.get(name)
+        amounts = (*amounts, known.num_bytes * known.runs if known else 0)
+        old = groups.get(group_of[name], (0, 0, 0, 0))
+        groups[group_of[name]] = [a + b for a, b in zip(old, amounts, strict=True)]
     return {
         group: {
             "seconds_per_step": _round(seconds),
@@ -294,18 +241,10 @@ def _grouped(by_name: dict[str, list[float]], program: Program | None, shares: A
                 round(num_bytes / (seconds - skew)) if num_bytes and seconds > skew else None
             ),
         }
-        for group, (seconds, skew, num_bytes, runs) in sorted(
+        for group, (seconds, skew, runs, num_bytes) in sorted(
             groups.items(), key=lambda item: -item[1][0]
         )
     }
-
-
-def _add(sums: dict[str, list[float]], name: str, amounts: Sequence[float]) -> None:
-    sums[name] = [a + b for a, b in zip(sums.get(name, [0.0] * len(amounts)), amounts, strict=True)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _round(seconds: float) -> float:

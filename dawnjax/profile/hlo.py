@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dawnjax.profile.attention_calls import ATTENTION_CALL, attention_call_flops
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
-from dawnjax.profile.device_groups import group_size, group_stride, passed_along
+from dawnjax.profile.device_groups import first_group
 from dawnjax.profile.hlo_text import Computation, Instruction, Module, parse_module, scope_of
 from dawnjax.profile.program import COLLECTIVES, ROW_BYTES, Collective, Op, Program
 
@@ -51,12 +51,6 @@ _CONVOLUTION_CALLS = {
 
 _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
 
-_MOST_WALKED = 2_000_000
-"""Instructions with those of what they call; of calls inside each other there may be 2**n."""
-
-_LARGEST = 10**30
-"""Of FLOPs and bytes in all runs; a sum of as many stays finite."""
-
 
 def analyze(text: str, unknown_rounds: int = 1) -> Program:
     """Count a program's `compiled.as_text()`; an uncounted loop runs `unknown_rounds` times."""
@@ -80,7 +74,6 @@ class _Counter:
         self._ops: dict[str, Op] = {}
         self._collectives: dict[str, Collective] = {}
         self._branches: dict[str, frozenset[str]] = {}
-        self._walked = 0
 
     def count(self) -> Program:
         self._walk(self._module.entry, 1)
@@ -97,9 +90,6 @@ class _Counter:
         if computation is None:
             return
         for instruction in computation.instructions.values():
-            self._walked += 1
-            if self._walked > _MOST_WALKED:
-                raise ValueError(f"its calls lead to more than {_MOST_WALKED:,} instructions")
             match instruction.opcode:
                 case opcode if opcode in _FREE or opcode.endswith("-done"):
                     continue
@@ -114,9 +104,9 @@ class _Counter:
                     self._walk(self._largest_branch(instruction), runs)
                     self._branches[instruction.name] = frozenset(self._ops.keys() - before)
                 case "async-start":
-                    self._async(computation, instruction, runs)
+                    self._async(instruction, runs)
                 case "fusion":
-                    self._add_fused_collectives(computation, instruction, runs)
+                    self._add_fused_collectives(instruction, runs)
                     self._add_op(computation, instruction, runs)
                 case opcode if opcode.removesuffix("-start") in COLLECTIVES:
                     self._add_collective(computation, instruction, instruction, runs)
@@ -124,65 +114,37 @@ class _Counter:
                 case _:
                     self._add_op(computation, instruction, runs)
 
-    def _async(self, computation: Computation, start: Instruction, runs: int) -> None:
+    def _async(self, start: Instruction, runs: int) -> None:
         inner = self._module.computations.get(start.called("calls"))
         wrapped = None if inner is None else inner.root
         if inner is not None and wrapped is not None and wrapped.opcode in COLLECTIVES:
-            self._add_collective(inner, wrapped, start, runs, outer=computation)
+            self._add_collective(inner, wrapped, start, runs)
         elif inner is not None:
             self._walk(inner.name, runs)
 
-    def _add_fused_collectives(self, outer: Computation, fusion: Instruction, runs: int) -> None:
+    def _add_fused_collectives(self, fusion: Instruction, runs: int) -> None:
         inner = self._module.computations.get(fusion.called("calls"))
         for instruction in () if inner is None else inner.instructions.values():
             if inner is not None and instruction.opcode in COLLECTIVES:
-                self._add_collective(inner, instruction, fusion, runs, outer)
+                self._add_collective(inner, instruction, fusion, runs)
 
     def _add_collective(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        named: Instruction,
-        runs: int,
-        outer: Computation | None = None,
+        self, computation: Computation, instruction: Instruction, named: Instruction, runs: int
     ) -> None:
         kind = instruction.opcode.removesuffix("-start")
         inside = {other.opcode for other in computation.instructions.values()}
         if kind == "all-reduce" and named.opcode == "fusion" and inside & _SLICES:
             # A TPU scatters sums by a fusion of their all-reduce and of slices of its result.
             kind = "reduce-scatter"
-        groups = (
+        group = first_group(
             instruction.attribute("replica_groups"),
             instruction.attribute("source_target_pairs"),
+            self._module.num_devices,
         )
-        group_size = self._group_size(*groups)
         # An all-gather receives the operand of every device in its group.
-        factor = group_size if kind == "all-gather" else 1
-        given = [] if outer is None else outer.operands(named)
-        scope_bytes: dict[str, int] = {}
-        for index, operand in enumerate(computation.operands(instruction)):
-            scope = _producer_scope(computation, operand)
-            if outer is not None and operand.opcode == "parameter" and index < len(given):
-                scope = _producer_scope(outer, given[index])
-            scope = scope or scope_of(instruction.op_name)
-            scope_bytes[scope] = scope_bytes.get(scope, 0) + operand.num_bytes * factor
-        if sum(scope_bytes.values()) * max(1, runs) > _LARGEST:
-            raise ValueError(f"{named.name} exchanges more than any collective")
-        self._collectives[named.name] = Collective(
-            named.name,
-            kind,
-            sum(scope_bytes.values()),
-            group_size,
-            runs,
-            scope_bytes,
-            group_stride(*groups),
-            groups,
-        )
-
-    def _group_size(self, groups: str, pairs: str) -> int:
-        if pairs:
-            return len(passed_along(pairs))
-        return group_size(groups, self._module.num_devices)
+        factor = len(group) if kind == "all-gather" else 1
+        num_bytes = factor * sum(o.num_bytes for o in computation.operands(instruction))
+        self._collectives[named.name] = Collective(named.name, kind, num_bytes, runs, tuple(group))
 
     def _trip_count(self, computation: Computation, loop: Instruction) -> int:
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
@@ -222,15 +184,12 @@ class _Counter:
 
     def _add_op(self, computation: Computation, instruction: Instruction, runs: int) -> None:
         flops = self._instruction_flops(computation, instruction)
-        num_bytes = self._bytes(computation, instruction)
-        if max(flops.product, flops.other, num_bytes, 1) * runs > _LARGEST:
-            raise ValueError(f"{instruction.name} has more work than an op of any program")
         self._ops[instruction.name] = Op(
             name=instruction.name,
             opcode=instruction.opcode,
             product_flops=flops.product,
             other_flops=flops.other,
-            num_bytes=num_bytes,
+            num_bytes=self._bytes(computation, instruction),
             runs=runs,
             product_dtype=flops.dtype,
             passes=flops.passes,
@@ -400,24 +359,8 @@ def _passes(instruction: Instruction, dtype: str) -> int:
     return 6 if "highest" in precision else 3 if "high" in precision else 1
 
 
-def _producer_scope(computation: Computation, instruction: Instruction) -> str:
-    """Scope of the op that made a value, through ops that only pass it on."""
-    passes_on = ("bitcast", "get-tuple-element", "copy", "convert", "transpose", "reshape")
-    # Real chains are short; the bound ends a cycle in a damaged program.
-    for _ in range(16):
-        scope = scope_of(instruction.op_name)
-        sources = computation.operands(instruction)
-        if scope or not sources:
-            return scope
-        # The compiler's own fusions, such as one that joins small arrays, have no name of JAX's.
-        if instruction.opcode not in passes_on and instruction.op_name:
-            return ""
-        instruction = sources[0]
-    return ""
-
-
 def _literal(computation: Computation, instruction: Instruction) -> int | None:
-    for _ in range(16):  # as in `_producer_scope`
+    for _ in range(16):  # Real chains are short; the bound ends a cycle in a damaged program.
         if instruction.opcode == "copy":
             instruction = computation.operands(instruction)[0]
     text = instruction.attribute("literal") if instruction.opcode == "constant" else ""

@@ -29,9 +29,6 @@ from dawnjax.profile.windows import PROGRAM_FILE, Capture, Peaks, read_files
 AGREEMENT_POINTS = 5.0
 """Points of step time by which trace and twin may differ before the profile says so."""
 
-LAYERS_IN_RESULT = 20
-"""Layers with most communication that a result shows; the rest stands in layers.csv."""
-
 SIMULATED = "simulated devices share the machine's cores: no communication is reported"
 
 _AGAIN = "; `dawnjax profile --experiment=NAME` measures it again, on a machine without other work"
@@ -102,8 +99,7 @@ class HostProfile:
                 fields["bytes_per_step"] = sum(self.program.collective_bytes.values())
                 del fields["reasons"]["bytes_per_step"]
             return fields
-        fields = self.measured.to_json()
-        fields["by_layer"] = dict(list(fields["by_layer"].items())[:LAYERS_IN_RESULT])
+        fields = dataclasses.asdict(self.measured)
         return {**fields, "wait_seconds_per_step": self.wait_seconds_per_step, "reasons": {}}
 
     def utilization_json(self) -> dict[str, Any]:
@@ -117,14 +113,14 @@ class HostProfile:
         executed = sum(
             op.product_flops * op.runs * (op.passes if passes else 1) for op in program.ops.values()
         )
-        fields: dict[str, Any] = utilization.host_utilization(
-            step_seconds=capture.step_seconds,
-            model_flops=capture.model_flops_per_step,
-            executed_flops=executed,
-            num_bytes=None if is_cpu else program.num_bytes,
-            peak_flops_per_second=peak,
-            memory_bytes_per_second=bandwidth,
-        )
+        fields: dict[str, Any] = {
+            name: round(amount / (capture.step_seconds * rate), 6) if amount and rate else None
+            for name, amount, rate in (
+                ("mfu", capture.model_flops_per_step, peak),
+                ("hfu", executed, peak),
+                ("memory_bandwidth_fraction", None if is_cpu else program.num_bytes, bandwidth),
+            )
+        }
         reasons: dict[str, str] = {}
         fraction = fields["memory_bandwidth_fraction"]
         if is_cpu:
@@ -193,8 +189,7 @@ class HostProfile:
         if self.measured is None:
             return f"{line}; {self.failure or SIMULATED}"
         # The twin's devices never wait for each other, so the trace's waiting is left out.
-        wire = self.measured.exposed_seconds_per_step - self.measured.exposed_skew_seconds_per_step
-        traced = 100 * wire / self.measured.step_seconds
+        traced = 100 * (self.measured.exposed_fraction - self.measured.exposed_skew_fraction)
         line += f", and {traced:.1f} % is exposed communication on the wire by the trace"
         if abs(traced - ablation) > AGREEMENT_POINTS:
             line += f": they differ by {traced - ablation:+.1f} points; quote both"

@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Collection
 
+from dawnjax.profile.device_groups import group_stride
+
 COLLECTIVES = (
     "all-reduce",
     "all-gather",
@@ -60,19 +62,23 @@ class Collective:
       num_bytes: Bytes of one device's part: the input of a reduction, a scatter or an exchange, the
         output of a gather.
       runs: Runs in one call of the program.
-      scope_bytes: Bytes by named scope of the ops that produced them.
-      group_stride: Distance of a group's devices in the program's order; 1 if neighbours.
-      groups: XLA's `replica_groups`, and its `source_target_pairs`, as `mesh_axes` takes them.
+      group: Devices of its first group, by their place in the program's order.
     """
 
     name: str
     kind: str
     num_bytes: int
-    group_size: int
     runs: int
-    scope_bytes: dict[str, int]
-    group_stride: int = 1
-    groups: tuple[str, str] = ("", "")
+    group: tuple[int, ...]
+
+    @property
+    def group_size(self) -> int:
+        return len(self.group)
+
+    @property
+    def group_stride(self) -> int:
+        """Distance of a group's devices in the program's order; 1 if neighbours."""
+        return group_stride(self.group)
 
 
 @dataclasses.dataclass(frozen=True)

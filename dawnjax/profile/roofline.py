@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.profile.communication import PICOSECONDS
-from dawnjax.profile.program import Program
+from dawnjax.profile.program import Op, Program
 from dawnjax.profile.trace import Event, Trace, length, union
 
 
@@ -56,14 +56,18 @@ class OpTime:
         return self.flops / self.num_bytes if self.num_bytes else None
 
 
+_UNKNOWN = Op("", "", 0, 0, 0, 1, "", 1, "", "")
+"""Of an event that is no op of the program, such as a copy between devices."""
+
+
 def op_times(
     trace: Trace,
     num_steps: int,
-    program: Program | None,
+    program: Program,
     peak_flops_per_second: float | None,
     memory_bytes_per_second: float | None,
 ) -> list[OpTime]:
-    """Measure the ops of a step, the longest first; without the program only a TPU has FLOPs."""
+    """Measure the ops of a step, the longest first."""
     runs: dict[str, dict[int, list[Event]]] = {}
     for device, events in trace.devices.items():
         for event in events:
@@ -73,16 +77,9 @@ def op_times(
     for name, devices in runs.items():
         busy = (union((event.start, event.end) for event in events) for events in devices.values())
         seconds = sum(map(length, busy)) / (PICOSECONDS * scale)
-        events = [event for events in devices.values() for event in events]
-        op = None if program is None else program.ops.get(name)
-        if op is not None:
-            product, flops = op.product_flops * op.runs, op.flops * op.runs
-            num_bytes = op.num_bytes * op.runs
-            executed = product * (op.passes if trace.platform == "tpu" else 1)
-        else:
-            product = executed = 0
-            flops = sum(event.flops for event in events) / scale
-            num_bytes = sum(event.num_bytes for event in events) / scale
+        op = program.ops.get(name, _UNKNOWN)
+        product, num_bytes = op.product_flops * op.runs, op.num_bytes * op.runs
+        executed = product * (op.passes if trace.platform == "tpu" else 1)
         roofline = peak_fraction = None
         if peak_flops_per_second and memory_bytes_per_second:
             roofline = max(executed / peak_flops_per_second, num_bytes / memory_bytes_per_second)
@@ -94,13 +91,13 @@ def op_times(
                 name=name,
                 seconds=seconds,
                 product_flops=product,
-                flops=flops,
+                flops=op.flops * op.runs,
                 num_bytes=num_bytes,
                 roofline_seconds=roofline,
                 peak_fraction=peak_fraction,
-                scope="" if op is None else op.scope,
-                source_line="" if op is None else op.source_line,
-                kind=events[-1].kind,
+                scope=op.scope,
+                source_line=op.source_line,
+                kind=next(event.kind for events in devices.values() for event in events),
             )
         )
     return sorted(ops, key=lambda op: -op.seconds)

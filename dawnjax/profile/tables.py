@@ -7,7 +7,7 @@ from typing import Any
 from dawnjax import records
 from dawnjax.page.table import Cell, Column, Table, of_words
 from dawnjax.profile.host_profile import HostProfile
-from dawnjax.profile.roofline import OpTime, largest_losses, peak_use_cdf, throughput_cdf
+from dawnjax.profile.roofline import OpTime, largest_losses
 from dawnjax.profile.utilization import PARTS
 
 
@@ -79,7 +79,7 @@ def _loss_table(profiles: Sequence[HostProfile]) -> Table:
 
 
 def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
-    """Write parts, communication by layer, ops and distributions as CSV; return the files."""
+    """Write parts and ops as CSV; return the files."""
     written = []
     for table in _csv_tables(profile):
         written.append(folder / f"{table.name}.csv")
@@ -93,22 +93,13 @@ def _csv_tables(profile: HostProfile) -> Iterator[Table]:
         names = ["device", *(f"{name}_seconds" for name in PARTS)]
         rows = [(number, *(parts[name] for name in PARTS)) for number, parts in devices.items()]
         yield _csv_table("parts", names, rows)
-    if profile.measured is not None:
-        layers = profile.measured.by_layer
-        names = ["layer", *next(iter(layers.values()), {})]
-        yield _csv_table("layers", names, [(name, *row.values()) for name, row in layers.items()])
     names = ["name", "kind", "seconds", "product_flops", "flops", "num_bytes", "roofline_seconds"]
     names += ["lost_seconds", "peak_fraction", "scope", "source_line"]
     ops = [tuple(getattr(op, name) for name in names) for op in profile.ops]
     yield _csv_table("ops", names, ops)
-    for name, points in (
-        ("peak_use_cdf", peak_use_cdf(profile.ops)),
-        ("throughput_cdf", throughput_cdf(profile.ops)),
-    ):
-        yield _csv_table(name, ["value", "fraction_of_time"], points)
 
 
-_TEXTS = ("layer", "name", "kind", "scope", "source_line")
+_TEXTS = ("name", "kind", "scope", "source_line")
 
 
 def _csv_table(name: str, heads: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> Table:

@@ -2,7 +2,7 @@
 
 On CPU the ops of all simulated devices are spread over the host's threads and name their device.
 On GPU the lines of a device are its CUDA streams, and a kernel names its op. On TPU a device has
-a line of ops and one of asynchronous ops; FLOPs, bytes and categories stand in the metadata.
+a line of ops and one of asynchronous ops; their categories stand in the metadata.
 """
 
 import bisect
@@ -47,7 +47,6 @@ class Event(NamedTuple):
       kind: Kind of collective; empty for computation.
       line: Stream, line or thread that it ran on.
       category: XLA's category of the op, on TPU; empty elsewhere.
-      flops: FLOPs as XLA counted them, on TPU; 0 elsewhere. `num_bytes` likewise.
       is_async: It was in flight beside the device's ops.
       run: Number of the program's execution; 0 where the trace has none.
     """
@@ -60,8 +59,6 @@ class Event(NamedTuple):
     program: str
     line: str
     category: str = ""
-    flops: int = 0
-    num_bytes: int = 0
     is_async: bool = False
     run: int = 0
 
@@ -244,7 +241,7 @@ def _tpu_events(plane: Plane) -> Iterator[Event]:
             number = event.metadata_id
             if number not in described:
                 described[number] = _tpu_op(plane, plane.proto.event_metadata[number])
-            op, category, flops, num_bytes = described[number]
+            op, category = described[number]
             if category in _CONTAINER_CATEGORIES or _CONTAINERS.match(op):
                 continue
             start, end = _span_of(line, event)
@@ -253,18 +250,14 @@ def _tpu_events(plane: Plane) -> Iterator[Event]:
             if is_async and not kind:
                 continue  # a copy in flight is neither computation nor communication
             program, run = modules.at(start)
-            yield Event(
-                start, end, op, op, kind, program, name, category, flops, num_bytes, is_async, run
-            )
+            yield Event(start, end, op, op, kind, program, name, category, is_async, run)
 
 
-def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
-    stats = plane.stats(metadata)
+def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str]:
     # The long name is the instruction's text.
     long_name = metadata.name.removeprefix("%").split(" = ", 1)[0]
-    category = str(stats.get("hlo_category") or "")
-    flops, num_bytes = (int(stats.get(name) or 0) for name in ("flops", "bytes_accessed"))
-    return metadata.display_name or long_name, category, flops, num_bytes
+    category = str(plane.stats(metadata).get("hlo_category") or "")
+    return metadata.display_name or long_name, category
 
 
 class _Modules:

@@ -118,11 +118,11 @@ def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
 
 
 def tensor_core_fraction(
-    trace: Trace, window: Interval, program: Program | None
+    trace: Trace, window: Interval, program: Program
 ) -> tuple[float | None, str]:
     """Share of the step in which a device multiplies on its matrix units, mean over the devices.
 
-    On TPU, the program or the trace marks ops with products. None and a reason where unknown.
+    On a TPU the program says which ops multiply. None and a reason where unknown.
     """
     if trace.platform == "cpu":
         return None, "a CPU has no tensor cores"
@@ -133,8 +133,8 @@ def tensor_core_fraction(
     return sum(shares) / len(shares), ""
 
 
-def _multiplies(event: Event, platform: str, program: Program | None) -> bool:
-    op = None if program is None else program.ops.get(event.op)
+def _multiplies(event: Event, platform: str, program: Program) -> bool:
+    op = program.ops.get(event.op)
     if platform == "gpu":
         if is_tensor_core_kernel(event.kernel):
             return True
@@ -142,42 +142,7 @@ def _multiplies(event: Event, platform: str, program: Program | None) -> bool:
         by_xla = event.kernel.startswith(("gemm_fusion", "triton", "fusion", "__triton"))
         half = op is not None and op.product_flops > 0 and op.product_dtype in ("bf16", "f16")
         return by_xla and half
-    if op is not None:
-        return op.product_flops > 0
-    return "convolution" in event.category or event.category in ("dot", "output fusion")
-
-
-def host_utilization(
-    *,
-    step_seconds: float,
-    model_flops: float | None,
-    executed_flops: float | None,
-    num_bytes: float | None,
-    peak_flops_per_second: float | None,
-    memory_bytes_per_second: float | None,
-) -> dict[str, float | None]:
-    """Compute `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where unknown.
-
-    Args:
-      step_seconds: The steady step, not traced.
-      model_flops: FLOPs of the model per step and device: 2 x multiply-adds of its matrix products
-        and convolutions, times 3 for training.
-      executed_flops: FLOPs of the compiled step's products on a device, each counted as often as
-        the hardware makes it.
-      num_bytes: Bytes that the step's ops read and write on a device.
-      peak_flops_per_second: In the executed arithmetic.
-    """
-
-    def fraction(amount: float | None, peak: float | None) -> float | None:
-        if amount is None or peak is None or not step_seconds:
-            return None
-        return round(amount / (step_seconds * peak), 6)
-
-    return {
-        "mfu": fraction(model_flops, peak_flops_per_second),
-        "hfu": fraction(executed_flops, peak_flops_per_second),
-        "memory_bandwidth_fraction": fraction(num_bytes, memory_bytes_per_second),
-    }
+    return op is not None and op.product_flops > 0
 
 
 def attribution_json(attribution: Attribution) -> dict[str, Any]:

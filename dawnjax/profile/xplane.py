@@ -1,7 +1,7 @@
 """Planes of the profiler's trace file, an `XSpace` message.
 
 The schema is built in code, so that `protobuf` alone reads it. JAX's own reader omits the metadata
-of events, where a TPU's FLOPs, bytes and categories stand.
+of events, where the categories of a TPU's ops stand.
 
 Source: field numbers from OpenXLA, `tsl/profiler/protobuf/xplane.proto`.
 """

@@ -105,7 +105,7 @@ def test_every_command_works_on_a_task_that_is_not_shipped(regression, tmp_path,
     assert row["examples"] == 442 - 320
     assert main(["infer", str(run_dir), named, "--examples=5"]) == 0
     assert "x on the host to the answer on the host" in capsys.readouterr().out
-    assert main(["profile", str(run_dir), "--nofigures"]) == 0
+    assert main(["profile", str(run_dir)]) == 0
     assert main(["check", str(run_dir)]) == 0
     assert main(["report", str(run_dir), f"--out={tmp_path / 'page'}"]) == 0
     page = (tmp_path / "page" / "index.html").read_text()

@@ -168,7 +168,7 @@ def test_a_peak_that_other_work_disturbed_gives_no_utilization(
     assert any(known) == ("flops_per_second" in measured)
     assert all(op.peak_fraction is None for op in profile.ops if op.product_flops)
     assert profile.roofline_json()["peak_use_cdf"] == []
-    assert main(["profile", str(tmp_path), "--figures=false"]) == 0
+    assert main(["profile", str(tmp_path)]) == 0
     assert f"host 0: model FLOP utilization is not known: {used['reasons']['mfu']}" in (
         capsys.readouterr().out
     )
@@ -188,7 +188,7 @@ def test_the_window_is_chosen_by_its_name(profiled_run, tmp_path, capsys):
     assert newest_captures(copy) == [process / "after_run"]
     shutil.rmtree(process / "after_run")
     assert newest_captures(copy) == [process / "steps_12_14"]
-    assert main(["profile", str(copy), "--window=steps_2_4", "--figures=false"]) == 0
+    assert main(["profile", str(copy), "--window=steps_2_4"]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith("window steps_2_4: steps 3 to 4, inside the run; not shown: steps_12_14")
     assert main(["profile", str(copy), "--window=after_run"]) == 2
@@ -209,7 +209,7 @@ def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):
             assert reason in communication["reasons"]["exposed_fraction"]
             assert used["busy_fraction"] is None and reason in used["reasons"]["busy_fraction"]
             assert used["mfu"] is not None  # needs no trace
-            assert main(["profile", str(run_dir), "--figures=false"]) == 0
+            assert main(["profile", str(run_dir)]) == 0
             assert reason in capsys.readouterr().out
     finally:
         trace.write_bytes(whole)
@@ -218,7 +218,7 @@ def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):
 @pytest.mark.compiles
 def test_fresh_steps_are_profiled_without_a_run(tmp_path, capsys):
     flags = [f"--run_dir={tmp_path}", "--profile.seconds=0.1"]
-    assert main(["profile", *SMALL, *flags, "--figures=false", "--twin"]) == 0
+    assert main(["profile", *SMALL, *flags, "--twin"]) == 0
     assert "% less by the twin" in capsys.readouterr().out
     (folder,) = newest_captures(tmp_path)
     assert folder.name == "fresh"
@@ -231,7 +231,7 @@ def test_fresh_steps_are_profiled_without_a_run(tmp_path, capsys):
 @pytest.mark.compiles
 def test_flops_are_divided_by_the_devices_also_where_several_share_a_batch(tmp_path):
     flags = ["--experiment=wikipedia_llama_small", "--tiny", "--model.num_kv_heads=2"]
-    quick = ["--profile.seconds=0.05", "--profile.measured_peaks=false", "--figures=false"]
+    quick = ["--profile.seconds=0.05", "--profile.measured_peaks=false"]
     flops = []
     for model in (1, 2):
         run = [f"--run_dir={tmp_path / str(model)}", f"--mesh.model={model}"]
@@ -342,7 +342,7 @@ def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
 def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_cache):
     flags = [
         *(f"--experiment={ROOT / 'tests' / 'support' / 'slow_inputs.py'}", f"--run_dir={tmp_path}"),
-        *("--profile.measured_peaks=false", "--figures=false"),
+        "--profile.measured_peaks=false",
         compile_cache,
     ]
     done = subprocess.run(

@@ -81,7 +81,7 @@ def test_a_tpu_s_ops_with_what_their_metadata_says(tmp_path):
         ("all-reduce-done.2", "all-reduce", 60, 90, False),
     ]
     first = read.devices[0][0]
-    assert (first.flops, first.num_bytes, first.category) == (4000, 100, "convolution fusion")
+    assert first.category == "convolution fusion"
 
 
 def test_kernels_under_command_buffers_are_refused(tmp_path):

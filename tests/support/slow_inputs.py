@@ -16,7 +16,7 @@ process, _, seconds = os.environ["DAWNJAX_TEST_SLOW"].partition(":")
 profile_run = traced_steps.profile_run
 
 
-def profile_slowly(stepper: Any, *arguments: Any) -> Any:
+def profile_slowly(stepper: Any, *arguments: Any, **more: Any) -> Any:
     inputs = TrainFeed.inputs
 
     def slow_inputs(self: TrainFeed, *call: Any) -> Any:
@@ -24,7 +24,7 @@ def profile_slowly(stepper: Any, *arguments: Any) -> Any:
         return inputs(self, *call)
 
     TrainFeed.inputs = slow_inputs  # pyright: ignore[reportAttributeAccessIssue]
-    return profile_run(stepper, *arguments)
+    return profile_run(stepper, *arguments, **more)
 
 
 if os.environ.get(launched.PROCESS_ID, "0") == process:
