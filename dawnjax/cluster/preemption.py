@@ -15,8 +15,9 @@ import contextlib
 import os
 import signal
 import threading
+from signal import Signals
 
-from dawnjax.cluster import stop_signals
+from dawnjax.cluster.children import REQUESTS
 from dawnjax.cluster.key_value_store import KeyValueStore
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ExitStatus
@@ -61,7 +62,11 @@ class Preemption:
 
     def install(self) -> None:
         """Listen to the signals from now on; outside the main thread, do nothing."""
-        self._hearing.enter_context(stop_signals.heard_by(self.ask))
+        for number in REQUESTS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as by nohup
+                with contextlib.suppress(ValueError):
+                    earlier = signal.signal(number, lambda number, _: self.ask(Signals(number)))
+                    self._hearing.callback(signal.signal, number, earlier)
         if self._store is not None:
             self._thread.start()
 
@@ -76,8 +81,6 @@ class Preemption:
     def begin(self, step: int) -> None:
         """Mark the first call: after it there is something to save."""
         self._begun_after = step + self._watchdog.calls
-        # Loading an accelerator's runtime may have taken the signals away since `install`.
-        self._hearing.enter_context(stop_signals.heard_by(self.ask))
 
     def end(self) -> None:
         """Mark the end of the steps: a request from now on ends the profile."""

@@ -242,12 +242,11 @@ IN_PLACE = (
     "images are written in place, as they may be larger than memory; a link is removed before"
 )
 PAST_RECORDS = {
-    ("dawnjax.__main__", "open"): "/dev/null, in place of an output that was closed",
+    ("dawnjax.__main__", "open"): "/dev/null, in place of a pipe whose reader is gone",
     ("dawnjax.checkpointed.exported_weights", "open"): "one array after another",
     ("dawnjax.checkpoints.bucket", "write_bytes"): "an object of a bucket has no temporary name",
     ("dawnjax.checkpoints.manifest", "open"): "an object of a bucket; a special file is refused",
     ("dawnjax.checkpoints.manifest", "read_bytes"): "an object of a bucket, its size checked",
-    ("dawnjax.cluster.jax_platforms", "read_text"): PROC,
     ("dawnjax.commands.new", "read_text"): OURS,
     ("dawnjax.input_pipeline.preparation.archives", "open"): "a member of a zip, by its size",
     ("dawnjax.input_pipeline.preparation.photograph_writer", "open_memmap"): IN_PLACE,
