@@ -35,7 +35,7 @@ from dawnjax.errors import ExitStatus
 BEAT_SECONDS = 1.0
 """Seconds between a process's notes."""
 
-SILENCE_FRACTION = 0.8
+SILENCE_FRACTION = 0.7
 """Part of the heartbeat timeout after which a silent process is given up. The others need the rest
 to hear of it."""
 
