@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from trained import result_of
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.compiles]
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,8 +116,8 @@ def slurm(tmp_path_factory):
         yield environment, folder
     finally:
         for process in reversed(running):
-            process.kill()
-            process.wait()
+            process.terminate()
+            process.wait(timeout=30)
 
 
 def output(environment: dict[str, str], *command: str, timeout: float = 240.0) -> str:
