@@ -6,17 +6,12 @@
     print(result.status, result.time_to_accuracy_seconds)
     same = dawnjax.load_run("runs/digits")
 
-`__init__.pyi` has the types: everything imports this module, so it imports nothing of DawnJAX
-but a handler of signals.
+`__init__.pyi` has the types: everything imports this module, so it imports nothing of DawnJAX.
 """
 
-from dawnjax import early_interrupt
-
-early_interrupt.begin()
-
-import importlib  # noqa: E402
-import time  # noqa: E402
-from typing import Any  # noqa: E402
+import importlib
+import time
+from typing import Any
 
 __version__ = "0.1.0"
 

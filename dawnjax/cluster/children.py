@@ -106,18 +106,16 @@ class Children:
             time.sleep(_POLL_SECONDS)
         return []
 
-    def ask(self, number: int, seconds: float) -> None:
-        """Send a signal to the children, and kill those that still run after a time."""
+    def ask(self, seconds: float) -> None:
+        """Ask the children to stop, and kill those that still run after a time."""
         self._stop_at = min(self._stop_at, time.monotonic() + seconds)
         for child in list(self.running):
-            send(child, number)
+            send(child, signal.SIGTERM)
 
     def _hear(self, number: int, _: object) -> None:
         self.asked.append(signal.Signals(number))
-        # A second Ctrl-C ends them at once. To a child a lost terminal or a time limit is one too.
-        is_second = self.asked.count(signal.SIGINT) > 1
-        request = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
-        self.ask(request, 0.0 if is_second else self._stop_seconds)
+        # A second Ctrl-C ends them at once.
+        self.ask(0.0 if self.asked.count(signal.SIGINT) > 1 else self._stop_seconds)
 
 
 def last_line(stderr: IO[bytes]) -> str:

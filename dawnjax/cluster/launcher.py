@@ -65,12 +65,12 @@ def launch(job: Launch) -> int:
                     if status < 0 or status == ExitStatus.FAILED:
                         print(_line_about(job, hosts[child], child), file=sys.stderr, flush=True)
             if time.monotonic() > ask_at:
-                group.ask(signal.SIGTERM, _SURVIVE_SECONDS)
+                group.ask(_SURVIVE_SECONDS)
                 ask_at = float("inf")
     for printer in printers:
         printer.join(timeout=2.0)
     # One that was asked to stop before it could listen has stopped as asked.
-    asked = {int(ExitStatus.INTERRUPTED), *(-number for number in group.asked), -signal.SIGTERM}
+    asked = {int(ExitStatus.INTERRUPTED), -signal.SIGTERM}
     asked |= {-signal.SIGKILL} if group.asked.count(signal.SIGINT) > 1 else set()
     if group.asked and not asked.isdisjoint(statuses):
         return ExitStatus.INTERRUPTED

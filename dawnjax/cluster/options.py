@@ -18,8 +18,8 @@ class ProcessOptions:
       process_id: This process's number, counted from 0; -1 takes what the environment says.
       initialization_timeout_seconds: How long to wait for the others at the start.
       heartbeat_timeout_seconds: A process without a sign of life (killed, stopped, cut off) ends
-        all others within this time; below 13 s, up to 5 s later. A host so busy that a thread of
-        it gets no turn for four fifths of this time is given up too.
+        all others within this time; below 15 s, up to 5 s later. A host so busy that a thread of
+        it gets no turn for seven tenths of this time is given up too.
       progress_deadline_seconds: No report of progress from any process for this long ends the
         run, also before the first step; 0 sets no deadline. It must exceed the longest
         compilation.

@@ -78,7 +78,6 @@ def join(options: ProcessOptions) -> Watchdog:
         heartbeat_timeout_seconds=options.heartbeat_timeout_seconds,
         progress_deadline_seconds=options.progress_deadline_seconds,
     )
-    _watchdog.start()
     if meeting is not None:
         _take_gpus(_watchdog)
     return _watchdog

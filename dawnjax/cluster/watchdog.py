@@ -4,15 +4,10 @@ In a run of several hosts, one that is gone or stuck leaves all others waiting i
 where they neither fail nor learn why. So each process leaves a note on itself in JAX's key-value
 store every second. Process 0 reads all notes and judges; the others read its note and its verdict.
 
-Three things end a run:
-  - A process is silent for most of the heartbeat timeout: killed, stopped, or cut off. JAX's own
-    heartbeat, a little slower, stands behind this one.
-  - No process reports progress for the progress deadline. The host at fault handed the fewest steps
-    to its devices, or made the fewest reports: the others ran ahead until they had to wait.
-  - A process fails by itself and says so.
-
-JAX ends the others by itself, with a page of its own, when process 0 is killed: the store goes with
-it.
+A run ends when a process is silent for most of the heartbeat timeout, when no process makes
+progress for the progress deadline, or when a process fails and says so. JAX's own heartbeat, a
+little slower, stands behind this one. When process 0 is killed, the store goes with it, and JAX
+ends the others with a page of its own.
 """
 
 import contextlib
@@ -35,12 +30,9 @@ from dawnjax.errors import ExitStatus
 BEAT_SECONDS = 1.0
 """Seconds between a process's notes."""
 
-SILENCE_FRACTION = 0.8
+SILENCE_FRACTION = 0.7
 """Part of the heartbeat timeout after which a silent process is given up. The others need the rest
 to hear of it."""
-
-_ON_DEATH_SECONDS = 2.0
-"""Longest last record; it must not keep a process whose disk hangs."""
 
 _FOLDER = "dawnjax/watchdog"
 
@@ -100,7 +92,7 @@ def judge(
 
 
 class Watchdog:
-    """Watches this process and, where there are several, the others, from `start` to `leave`.
+    """Watches this process and, where there are several, the others, until `leave`.
 
     Attributes:
       store: Where the processes leave notes; None for one process alone.
@@ -137,6 +129,7 @@ class Watchdog:
         self._has_left = threading.Event()
         self._ending = threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
 
     def report(self, phase: str, step: int) -> None:
         """Report that this process makes progress, and its phase.
@@ -146,9 +139,6 @@ class Watchdog:
         """
         self._phase, self.step = phase, step
         self._reports += 1
-
-    def start(self) -> None:
-        self._thread.start()
 
     def explain(self, error: BaseException) -> None:
         """Handle the error of the main thread; returns if it is this process's own failure.
@@ -207,10 +197,8 @@ class Watchdog:
             else:
                 # A message to a host that is stopped does not come back.
                 _within(self._silence_seconds, self._exchange)
-            found = judge(
-                self._heard, time.monotonic(), self._silence_seconds, self._deadline_seconds
-            )
-            if found is not None:
+            limits = self._silence_seconds, self._deadline_seconds
+            if found := judge(self._heard, time.monotonic(), *limits):
                 index, what = found
                 self._end(self._line(index, self._heard[index].note, what))
 
@@ -221,15 +209,14 @@ class Watchdog:
             self._heard[0].hear(note, time.monotonic())
             store.put(f"{_FOLDER}/group/first", json.dumps(note))
             for index, text in store.read(f"{_FOLDER}/others").items():
-                self._heard[int(index)].hear(_note_of(text), time.monotonic())
+                self._heard[int(index)].hear(Note(*records.load_json(text)), time.monotonic())
         else:
             store.put(f"{_FOLDER}/others/{self.process_index}", json.dumps(note))
         group = store.read(f"{_FOLDER}/group")
         if self.process_index != 0 and "first" in group:
-            self._heard[0].hear(_note_of(group["first"]), time.monotonic())
+            self._heard[0].hear(Note(*records.load_json(group["first"])), time.monotonic())
         if "verdict" in group:
-            line, exit_status = records.load_json(group["verdict"])
-            self._end(line, exit_status)
+            self._end(*records.load_json(group["verdict"]))
 
     def _note(self) -> Note:
         return Note(self._hostname, self._beat, self.step, self._phase, self._reports)
@@ -254,7 +241,7 @@ class Watchdog:
         if announce:
             _write_line(f"dawnjax: {line}")
         if on_death is not None:
-            _within(_ON_DEATH_SECONDS, lambda: on_death(line))
+            _within(2.0, lambda: on_death(line))  # its disk may hang
         if store is not None and self.process_index == 0:
             time.sleep(2.5 * BEAT_SECONDS)  # the others read the verdict; the store goes with this
         _within(1.0, lambda: (sys.stdout.flush(), sys.stderr.flush()))
@@ -277,10 +264,6 @@ def first_line(error: BaseException) -> str:
     """First line of an error's message, at most 200 characters of it."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:197] + "..."
-
-
-def _note_of(text: str) -> Note:
-    return Note(*records.load_json(text))
 
 
 def _write_line(line: str) -> None:

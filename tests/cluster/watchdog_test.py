@@ -17,7 +17,7 @@ def heard(beat: int = 0, now: float = 0.0, **fields) -> Heard:
 
 
 def test_one_that_says_nothing_new_is_at_fault_after_the_silence():
-    group = [Heard(0.0, 0.0), Heard(0.0, 0.0)]
+    group, fault = [Heard(0.0, 0.0), Heard(0.0, 0.0)], None
     for second in range(30):
         group[0].hear(Note("h", second + 1, second, "train", second), float(second))
         # What process 1 said at second 5 stays in the store.

@@ -242,10 +242,9 @@ IN_PLACE = (
     "images are written in place, as they may be larger than memory; a link is removed before"
 )
 PAST_RECORDS = {
-    ("dawnjax.__main__", "open"): "/dev/null, in place of an output that was closed",
+    ("dawnjax.__main__", "open"): "/dev/null, in place of a pipe whose reader is gone",
     ("dawnjax.checkpoints.location", "write_bytes"): "an empty object of a bucket",
     ("dawnjax.checkpoints.saved", "read_bytes"): "an object of a bucket",
-    ("dawnjax.cluster.jax_platforms", "read_text"): PROC,
     ("dawnjax.commands.new", "read_text"): OURS,
     ("dawnjax.input_pipeline.preparation.archives", "open"): "a member of a zip, by its size",
     ("dawnjax.input_pipeline.preparation.photograph_writer", "open_memmap"): IN_PLACE,

@@ -8,7 +8,6 @@ from importlib import metadata
 import jax
 import pytest
 
-from dawnjax import early_interrupt
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.machine import compilation
@@ -175,21 +174,3 @@ def test_a_wrong_experiment_is_refused_before_jax_is_loaded():
     script = "from dawnjax.__main__ import main\n"
     loaded = loaded_by(f"{script}assert main(['train', '--experiment=digit']) == 2")
     assert "dawnjax" in loaded and not loaded & set(SLOW)
-
-
-@pytest.mark.parametrize(
-    ("given", "is_command"),
-    [
-        (["-m", "dawnjax", "train"], True),
-        (["-mdawnjax"], True),
-        (["-Im", "dawnjax"], True),
-        (["-X", "importtime", "-Imdawnjax"], True),
-        (["-Wm", "-m", "pytest", "-m", "dawnjax"], False),
-        (["-m"], False),
-        ([], False),
-    ],
-)
-def test_the_command_is_known_however_python_was_asked(given, is_command, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["-m"])
-    monkeypatch.setattr("sys.orig_argv", ["python", *given])
-    assert early_interrupt.is_command() is is_command

@@ -168,7 +168,6 @@ def _main() -> None:
     dawnjax = sys.modules["dawnjax"]
     dawnjax.program_start = time.perf_counter()  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    dawnjax.early_interrupt.begin()
     if is_command:
         runpy.run_module("dawnjax", run_name="__main__", alter_sys=True)
     else:

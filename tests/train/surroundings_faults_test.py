@@ -129,7 +129,7 @@ def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
     )
     assert done.returncode == 1
     line = done.stderr.strip().splitlines()[-1]
-    assert "no progress" in line and "load" in line and "resume with" in line
+    assert "no progress" in line and "resume with" in line
     assert "Traceback" not in done.stderr
 
 

@@ -1,0 +1,71 @@
+"""How a command ends: by a line where a person or other people's code is the reason."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from dawnjax import __main__ as command_line
+from dawnjax.cluster import processes
+from dawnjax.commands import evaluate
+
+
+def test_code_that_exits_with_0_fails_the_command(monkeypatch, capsys):
+    def exits(argv):
+        sys.exit(0)
+
+    monkeypatch.setattr(evaluate, "main", exits)
+    assert command_line.main(["evaluate"]) == 1
+    line = capsys.readouterr().err
+    assert "command_line_test.py:" in line and "called sys.exit(0)" in line
+    assert line.count("\n") == 1
+
+
+def test_the_end_of_another_host_is_explained_for_every_command(monkeypatch, capsys):
+    error = ValueError("Gloo all-reduce failed: Connection closed by peer")
+
+    def explain(explained: BaseException) -> None:
+        assert explained is error
+        raise SystemExit(1)  # in place of the end of the process
+
+    def fail(*_) -> int:
+        raise error
+
+    monkeypatch.setattr(processes, "explain", explain)
+    monkeypatch.setattr(evaluate, "main", fail)
+    with pytest.raises(SystemExit):
+        command_line.run_command("evaluate", [])
+    assert "Traceback" not in capsys.readouterr().err
+
+
+WAITS = """
+import sys, time
+from dawnjax import __main__ as command_line
+from dawnjax.commands import COMMAND
+def wait(argv):
+    print("waits", flush=True)
+    time.sleep(30)
+COMMAND.main = wait
+sys.argv = ["dawnjax", "COMMAND"]
+sys.exit(command_line.main())
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "status", "line"),
+    [
+        ("check", 5, "dawnjax check: interrupted\n"),
+        ("evaluate", -signal.SIGINT, ""),  # also inside JAX's compiler
+    ],
+)
+def test_an_interrupt_is_one_line_or_the_end_at_once(command, status, line):
+    script = WAITS.replace("COMMAND", command)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "waits\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == line
+    assert process.returncode == status
