@@ -145,14 +145,12 @@ class RunOptions:
     def validate(self) -> None:
         """Refuse impossible values, naming the option, its value and the limit."""
         check_fields(self)
-        for name, path in (
-            ("run_dir", self.run_dir),
-            ("checkpoint.directory", self.checkpoint.directory),
-        ):
+        paths = {"run_dir": self.run_dir, "checkpoint.directory": self.checkpoint.directory}
+        for name, path in paths.items():
             if patterns := sorted(set("[]*?") & set(os.path.abspath(path))):
                 raise ConfigError(
-                    f"{name}={path}: its path has {' and '.join(patterns)} in it, which Orbax takes "
-                    "for a pattern: its checkpoints could not be read; choose another"
+                    f"{name}={path}: its path has {' and '.join(patterns)} in it, which Orbax "
+                    "takes for a pattern: its checkpoints could not be read; choose another"
                 )
         self.profile.windows()
         refuse_unknown(self.tracker)

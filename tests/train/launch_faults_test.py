@@ -28,7 +28,6 @@ from trained import evaluations_of, final_state_of, result_of, saves_of
 
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
-from dawnjax.runs.log import log_path, read_events
 
 pytestmark = pytest.mark.faults
 
@@ -96,9 +95,6 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
         result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
-    # Process 0 has compiled for both what no other test runs.
-    compiled = [e for e in read_events(log_path(two))[0] if e["event"] == "compiled"]
-    assert {e["program"]: e["cache"] for e in compiled}["train"] == "warm"
     assert check_run(two)[0] == []
     evaluate = ["evaluate", str(one), "--data_placement=host", compile_cache]
     launched = ["launch", "--processes=2", "--devices_per_process=2", "--", *evaluate]
