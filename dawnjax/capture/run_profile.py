@@ -99,7 +99,8 @@ class RunProfile:
             self._say_what_is_missing()
         except Exception as error:
             self._why_none = str(error)
-            self._warn(f"the profile was left out: {error}")
+            if not hooks.why_to_stop():  # what was asked for needs no warning
+                self._warn(f"the profile was left out: {error}")
         if jax.process_index() and not self._options.every_host:
             self.delete()
         elif self.latest is not None:
