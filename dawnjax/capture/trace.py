@@ -25,7 +25,7 @@ from dawnjax.profile.hlo import analyze
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.program import Program
 from dawnjax.profile.utilization import WINDOW_SPAN
-from dawnjax.profile.windows import Capture, Peaks
+from dawnjax.profile.windows import Capture
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import TrainPrograms
 from dawnjax.runs.clock import boot_id
@@ -165,19 +165,15 @@ def _with_peaks(capture: Capture, program: Program, device: Any, measured: bool)
     # A kept peak below what these steps reach was too low.
     flops = max(program.product_flops, capture.model_flops_per_step or 0.0)
 
-    def measure() -> dict[str, Any] | None:
+    def measure() -> Any:
         if leader != capture.process_index or not measured:
             return None
         at_least = flops * devices / capture.step_seconds
-        return measured_peaks(device, capture.executed_dtype, at_least=at_least).to_json()
+        return records.plain(measured_peaks(device, capture.executed_dtype, at_least=at_least))
 
     _, peaks = together(measure, lambda peaks: peaks)
-    found = peaks[leader]
-    return dataclasses.replace(
-        capture,
-        machine_devices=devices,
-        measured_peaks=None if found is None else records.convert(found, Peaks, others=True),
-    )
+    found = peaks[leader] and hardware.MeasuredPeaks(**peaks[leader])
+    return dataclasses.replace(capture, machine_devices=devices, measured_peaks=found)
 
 
 def _model_flops(recipe: Recipe) -> tuple[float | None, str]:

@@ -4,6 +4,7 @@ On a GPU, JAX keeps XLA's search for the fastest kernels (autotuning) in the sam
 """
 
 import contextlib
+import functools
 import os
 import sys
 import uuid
@@ -155,9 +156,7 @@ _watching: list[CacheUse] = []
 @contextmanager
 def watch_cache() -> Iterator[CacheUse]:
     """Find out where the program that a block compiles comes from."""
-    if not _listens:
-        jax.monitoring.register_event_listener(_note)
-        _listens.append(True)
+    _listen()
     use = CacheUse()
     _watching.append(use)
     try:
@@ -166,10 +165,10 @@ def watch_cache() -> Iterator[CacheUse]:
         _watching.remove(use)
 
 
-_listens: list[bool] = []
-
-
-def _note(event: str, **_: object) -> None:
-    if event in _EVENTS:
+@functools.cache
+def _listen() -> None:
+    def note(event: str, **_: object) -> None:
         for use in _watching:
-            use.state = _EVENTS[event]
+            use.state = _EVENTS.get(event, use.state)
+
+    jax.monitoring.register_event_listener(note)

@@ -17,15 +17,14 @@ import re
 from pathlib import Path
 
 from dawnjax import records
+from dawnjax.records.bounds import Amount, Rate
 
 TERA, GIGA = 10**12, 10**9
 GIB = 2**30
 
 STEADY_SPREAD = 0.25
-"""Repetitions of a measured peak that differ by more say that other work ran on the machine."""
-
 MOST_OTHER_WORK = 0.1
-"""Of the cores' time, beside the measurement of a peak: steady other work shows in no spread."""
+"""Above either, other work disturbed a measured peak. Steady other work shows in no spread."""
 
 _DTYPES = ("bfloat16", "float16", "tensorfloat32", "float32", "float8", "float4", "int8")
 
@@ -63,6 +62,38 @@ class Device:
         unsure = [name for name in (dtype, "memory") if name in self.unchecked]
         note = f"; not compared with it: {', '.join(unsure)}" if unsure else ""
         return f"{self.source} ({dtype}){note}"
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredPeaks:
+    """Measured peaks of a CPU.
+
+    Attributes:
+      flops_per_second: The best large matrix product, in the dtype.
+      bytes_per_second: The best large copy in place, reads and writes together.
+      spread: How much longer the median repetition took than the best, as a fraction.
+      other_work: Share of the machine's cores that other work took meanwhile.
+    """
+
+    flops_per_second: Rate
+    bytes_per_second: Rate
+    spread: Amount
+    other_work: Amount = 0.0
+
+    @property
+    def fault(self) -> str:
+        """Why they cannot be believed; empty if no other work seems to have disturbed them."""
+        if self.other_work > MOST_OTHER_WORK:
+            return (
+                f"other work took {self.other_work:.0%} of the cores while the machine's peak was "
+                f"measured, and at most {MOST_OTHER_WORK:.0%} is taken"
+            )
+        if self.spread > STEADY_SPREAD:
+            return (
+                "the machine's measured peak is not steady: half of its repetitions took "
+                f"{self.spread:.0%} longer than the best or more"
+            )
+        return ""
 
 
 @functools.cache

@@ -15,13 +15,13 @@ from typing import Any
 
 import psutil
 
-from dawnjax.machine.device_counters import DeviceCounters, energy_joules
+from dawnjax.machine.device_counters import DeviceCounters
 
 _LOOPBACK = ("lo", "lo0")
 
 
 class HostSampler:
-    """Samples this process and its host, in a thread of its own and at both ends of a run.
+    """Samples this process and its host, once a second in a thread of its own and when asked.
 
     A sample holds:
       cpu_seconds: User and system time of this process since its start, all threads.
@@ -32,8 +32,8 @@ class HostSampler:
         and must not be summed over them. Null where the system does not tell.
       device_memory_peak_bytes: The most device memory in use so far, on the fullest device of this
         process; null where the platform does not tell, as on CPU.
-      device_counters: One row a device of the machine, as `DeviceCounters.read` gives it; absent
-        without a driver that counts.
+      energy_joules: Of all devices of the machine, since the driver was loaded; null where no
+        driver counts it.
     """
 
     def __init__(
@@ -44,11 +44,7 @@ class HostSampler:
         devices: Sequence[Any] = (),
         counters: DeviceCounters | None = None,
     ):
-        """Make a sampler that is not yet running.
-
-        `record` takes each sample, in the thread that took it; `devices` are this process's. `stop`
-        closes the counters.
-        """
+        """Make a sampler that is not yet running; `record` takes each sample in its thread."""
         self._counters = counters
         self._devices = devices
         self._record = record
@@ -81,8 +77,7 @@ class HostSampler:
             self._counters.close()
 
     def sample(self) -> dict[str, Any]:
-        # The thread and a caller may sample at once; records must stay in the order of their
-        # values.
+        # The thread and a caller may sample at once: records stay in the order of their values.
         with self._lock:
             sample = {
                 "cpu_seconds": round(time.process_time(), 6),
@@ -90,9 +85,8 @@ class HostSampler:
                 "cores": visible_cores(),
                 "network_bytes": _network_bytes(),
                 "device_memory_peak_bytes": _device_memory_peak_bytes(self._devices),
+                "energy_joules": self._counters and self._counters.energy_joules(),
             }
-            if self._counters is not None and self._counters.source:
-                sample["device_counters"] = self._counters.read()
             with contextlib.suppress(Exception):  # a full disk costs a sample and not the run
                 self._record(sample)
         return sample
@@ -102,20 +96,15 @@ class HostSampler:
     ) -> dict[str, Any]:
         """Use between two samples; memory and cores are those of the later one.
 
-        Returns:
-          cpu_fraction: CPU time over the time that the visible cores had; 1 is all cores busy.
-          network_bytes: `sent` and `received` in between; `machine_wide` is true.
-          energy_joules: With counters: of all devices of the machine, whichever processes use them;
-          None where no driver counts it, and then `energy_reason` says why.
+        `cpu_fraction` is the CPU time over the time that the visible cores had: 1 is all cores
+        busy. A network or energy that is not counted is None; `energy_reason` says why.
         """
         cpu_seconds = last["cpu_seconds"] - first["cpu_seconds"]
-        network = None
-        if first["network_bytes"] is not None and last["network_bytes"] is not None:
-            network = {
-                # An interface that went away takes its count with it.
-                name: max(0, last["network_bytes"][name] - first["network_bytes"][name])
-                for name in ("sent", "received")
-            } | {"machine_wide": True}
+        before, after, network = first["network_bytes"], last["network_bytes"], None
+        if before is not None and after is not None:
+            # An interface that went away takes its count with it.
+            sent, received = (max(0, after[name] - before[name]) for name in ("sent", "received"))
+            network = {"sent": sent, "received": received, "machine_wide": True}
         return {
             "cpu_fraction": round(cpu_seconds / (seconds * last["cores"]), 6) if seconds else None,
             "memory_bytes": last["memory_bytes"],
@@ -128,18 +117,13 @@ class HostSampler:
     def _energy(self, first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
         if self._counters is None:
             return {}
-        rows = [sample.get("device_counters", []) for sample in (first, last)]
-        energy = energy_joules(*rows)
-        if energy is not None:
-            return {"energy_joules": energy}
-        return {
-            "energy_joules": None,
-            "energy_reason": self._counters.reason or "the driver does not count energy",
-        }
+        before, after = first["energy_joules"], last["energy_joules"]
+        if before is None or after is None:
+            return {"energy_joules": None, "energy_reason": self._counters.reason}
+        return {"energy_joules": round(after - before, 3)}
 
     def _run(self) -> None:
         while not self._stopped.wait(self._period_seconds):
-            # Nor does a probe that fails once, such as of a full process table, end the thread.
             with contextlib.suppress(Exception):
                 self.sample()
 
@@ -197,9 +181,5 @@ def _network_bytes() -> dict[str, Any] | None:
 
 
 def _device_memory_peak_bytes(devices: Sequence[Any]) -> int | None:
-    peaks = []
-    for device in devices:
-        stats = device.memory_stats()
-        if stats and "peak_bytes_in_use" in stats:
-            peaks.append(stats["peak_bytes_in_use"])
-    return max(peaks, default=None)
+    stats = (device.memory_stats() or {} for device in devices)
+    return max((s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s), default=None)

@@ -33,15 +33,9 @@ _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE", "TF_CUDNN
 _SAME_NUMBERS = (
     *("jax_compilation_cache", "jax_enable_compilation_cache", "jax_persistent_cache"),
     *("jax_raise_persistent_cache", "jax_share_binary", "jax_platform", "jax_num_cpu_devices"),
-    *(
-        "jax_cuda_visible",
-        "jax_rocm_visible",
-        "jax_log",
-        "jax_debug_log",
-        "jax_dump",
-        "jax_explain",
-    ),
-    *("jax_trace", "jax_include", "jax_distributed", "jax_transfer_guard", "jax_enable_preemption"),
+    *("jax_cuda_visible", "jax_rocm_visible", "jax_log", "jax_debug_log", "jax_dump"),
+    *("jax_explain", "jax_trace", "jax_include", "jax_distributed", "jax_transfer_guard"),
+    "jax_enable_preemption",
     *("--xla_dump", "--xla_hlo_profile", "--xla_force_host_platform_device_count"),
     *("--xla_gpu_cuda_data_dir", "--xla_gpu_enable_command_buffer", "--xla_gpu_graph"),
     # JAX adds it itself on a TPU VM (`jax/_src/cloud_tpu_init.py`).

@@ -4,7 +4,6 @@ Simulated devices share them. Figures measured without other work beside them ar
 """
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +17,8 @@ import numpy as np
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.machine import jax_settings
-from dawnjax.machine.hardware import MOST_OTHER_WORK, STEADY_SPREAD
+from dawnjax.machine.hardware import MeasuredPeaks
 from dawnjax.machine.hosts import processor_name, visible_cores
-from dawnjax.records.bounds import Amount, Rate
 
 DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
 
@@ -28,34 +26,6 @@ _REPETITIONS = 7
 
 CPU_SIZES = (1536, 2**25)
 """The side of the product's matrices, and the elements of the copy."""
-
-
-@dataclasses.dataclass(frozen=True)
-class MeasuredPeaks:
-    """Measured peaks.
-
-    Attributes:
-      key: Processor, cores, versions, flags and dtype, for which they are valid.
-      flops_per_second: The best large matrix product, in the dtype.
-      bytes_per_second: The best large copy in place, reads and writes together.
-      spread: How much longer the median repetition took than the best, as a fraction.
-      other_work: Share of the machine's cores that other work took meanwhile.
-    """
-
-    key: str
-    flops_per_second: Rate
-    bytes_per_second: Rate
-    spread: Amount
-    measured_unix_seconds: float
-    other_work: Amount
-
-    @property
-    def is_steady(self) -> bool:
-        """True if no other work seems to have run on the machine."""
-        return self.spread <= STEADY_SPREAD and self.other_work <= MOST_OTHER_WORK
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 def measured_peaks(
@@ -75,16 +45,16 @@ def measured_peaks(
         path = records.path_of(cache) if cache else records.in_home(DEFAULT_CACHE)
     kept = read_kept(path)
     old = kept.get(key)
-    if old is not None and old.is_steady and old.flops_per_second >= at_least:
+    if old is not None and not old.fault and old.flops_per_second >= at_least:
         return old
-    new = _measure(device, dtype, key)
+    new = _measure(device, dtype)
     if path is not None:
         with contextlib.suppress(RunError):  # costs a measurement the next time
             records.write_json(path, records.plain({**kept, key: new}), indent=1)
     return new
 
 
-def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
+def _measure(device: Any, dtype: str) -> MeasuredPeaks:
     side, elements = CPU_SIZES
     with jax.default_device(device):
         matrix = jnp.ones((side, side), dtype)
@@ -108,11 +78,9 @@ def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
 
         copy_seconds, copy_spread = _best(copy_in_place)
     return MeasuredPeaks(
-        key=key,
         flops_per_second=round(2 * side**3 / seconds),
         bytes_per_second=round(2 * vector.nbytes / copy_seconds),
         spread=round(max(spread, copy_spread), 4),
-        measured_unix_seconds=round(time.time(), 3),
         other_work=round(max(0.0, other_work), 4),
     )
 

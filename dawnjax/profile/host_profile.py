@@ -12,7 +12,7 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.machine.hardware import MOST_OTHER_WORK, STEADY_SPREAD, find_device
+from dawnjax.machine.hardware import find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.communication import (
     COMMUNICATION_FIELDS,
@@ -24,7 +24,7 @@ from dawnjax.profile.hlo import analyze
 from dawnjax.profile.program import Program
 from dawnjax.profile.straggler import NO_TRACE, Straggler, find_straggler
 from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace
-from dawnjax.profile.windows import PROGRAM_FILE, Capture, Peaks, read_files
+from dawnjax.profile.windows import PROGRAM_FILE, Capture, read_files
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which trace and twin may differ before the profile says so."""
@@ -63,9 +63,10 @@ class HostProfile:
         """
         capture = self.capture
         if capture.platform == "cpu":
-            measured, reason = capture.measured_peaks, _why_no_peak(capture.measured_peaks)
-            if measured is None or reason:
-                return None, None, "", reason
+            measured = capture.measured_peaks
+            fault = "the machine's peak was not measured" if measured is None else measured.fault
+            if measured is None or fault:
+                return None, None, "", f"{fault}{_AGAIN}"
             peaks = measured.flops_per_second, measured.bytes_per_second
             return *peaks, "measured on this machine", ""
         device, reason = find_device(capture.device_kind)
@@ -194,23 +195,6 @@ class HostProfile:
         if abs(traced - ablation) > AGREEMENT_POINTS:
             line += f": they differ by {traced - ablation:+.1f} points; quote both"
         return line
-
-
-def _why_no_peak(measured: Peaks | None) -> str:
-    """Reason why a CPU has no peak; empty if it has."""
-    if measured is None:
-        return f"the machine's peak was not measured{_AGAIN}"
-    if measured.other_work > MOST_OTHER_WORK:
-        return (
-            f"other work took {measured.other_work:.0%} of the cores while the machine's peak was "
-            f"measured, and at most {MOST_OTHER_WORK:.0%} is taken{_AGAIN}"
-        )
-    if measured.spread > STEADY_SPREAD:
-        return (
-            f"the machine's measured peak is not steady: half of its repetitions took "
-            f"{measured.spread:.0%} longer than the best or more{_AGAIN}"
-        )
-    return ""
 
 
 def read_profile(folder: Path) -> HostProfile:

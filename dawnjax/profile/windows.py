@@ -8,23 +8,14 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.records.bounds import Amount, Count, Place, Rate, Seconds, Step, StepSeconds, Text
+from dawnjax.machine.hardware import MeasuredPeaks
+from dawnjax.records.bounds import Amount, Count, Place, Seconds, Step, StepSeconds, Text
 
 PROGRAM_FILE = "train_program.txt.gz"
 CAPTURE_FILE = "capture.json"
 
 _MOST_BYTES = 2**28
 """Of the program's text, which has some MB for ResNet-50, and of `capture.json`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Peaks:
-    """Measured peaks of a CPU; `spread` and `other_work` say how far they can be believed."""
-
-    flops_per_second: Rate
-    bytes_per_second: Rate
-    spread: Seconds
-    other_work: Amount = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +56,7 @@ class Capture:
     model_flops_per_step: Amount | None
     model_flops_reason: Text
     executed_dtype: Text
-    measured_peaks: Peaks | None = None
+    measured_peaks: MeasuredPeaks | None = None
     mesh: dict[str, Count] = dataclasses.field(default_factory=dict)
     stage: dict[str, Any] | None = None
     in_run: bool = False

@@ -30,7 +30,7 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.machine import measured_peaks, prices
+from dawnjax.machine import hardware, measured_peaks, prices
 from dawnjax.models.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
 from dawnjax.profile import host_profile, trace, windows
@@ -284,14 +284,7 @@ def op_changes(path: Path) -> object:
     return changes.op_changes(changed, against)
 
 
-PEAKS = measured_peaks.MeasuredPeaks(
-    key="cpu",
-    flops_per_second=1e12,
-    bytes_per_second=1e11,
-    spread=0.05,
-    measured_unix_seconds=1.8e9,
-    other_work=0.01,
-)
+PEAKS = hardware.MeasuredPeaks(1e12, 1e11, spread=0.05, other_work=0.01)
 
 
 def kept_peaks(path: Path) -> object:
