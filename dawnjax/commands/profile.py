@@ -7,7 +7,7 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.profile import figures, host_profile, tables
+from dawnjax.profile import host_profile, tables
 from dawnjax.profile.windows import windows_of
 from dawnjax.text import escaped
 
@@ -16,8 +16,8 @@ _DESCRIPTION = """Shows for each host communication, utilization and the ops tha
 
 With RUN_DIR it reads a profile that a run left there: the one after the run, or the last window
 inside it, or the one that --window names. With --experiment it makes a few fresh steps, as `dawnjax
-train` would, and profiles them (--run_dir says where to; --profile.seconds how long). CSV and SVG
-are written next to each profile. --experiment=NAME --help lists the experiment's flags.
+train` would, and profiles them (--run_dir says where to; --profile.seconds how long). CSV is
+written next to each profile. --experiment=NAME --help lists the experiment's flags.
 
 --twin times the step against the same step without communication, as a second method beside the
 trace; it compiles one more program, on a copy of the state."""
@@ -90,7 +90,6 @@ def show(run_dir: Path, window: str = "") -> int:
     written = []
     for profile in profiles:
         written += tables.write_csv(profile, profile.folder)
-        written += figures.write_figures(profile, profile.folder)
     print(f"{len(written)} files under {run_dir / 'profile'}")
     print(f"a timeline: pip install xprof; xprof --logdir={profiles[0].folder}")
     return ExitStatus.DONE

@@ -12,7 +12,8 @@ import math
 import re
 from typing import NamedTuple
 
-from dawnjax.profile.attention_calls import ATTENTION_CALL, attention_call_flops
+import numpy as np
+
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
 from dawnjax.profile.device_groups import first_group
 from dawnjax.profile.hlo_text import Computation, Instruction, Module, parse_module, scope_of
@@ -258,21 +259,33 @@ class _Counter:
 
 def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
     """Bytes that a fusion reads and writes; a sliced operand counts as its slices."""
+
+    @functools.cache
+    def sliced_elements(name: str) -> int | None:
+        """Elements of a value that slices take; None where anything else reads it."""
+        value, elements = inner.instructions[name], 0
+        for user in inner.users[name]:
+            if user.opcode in ("slice", "dynamic-slice", "gather"):
+                elements += user.size
+                continue
+            # What lies before a slice is made of the slice alone.
+            is_same = user.opcode in _ELEMENT_WISE and user.size == value.size
+            behind = sliced_elements(user.name) if is_same and user is not inner.root else None
+            if behind is None:
+                return None
+            elements += behind
+        return elements or None
+
     total = 0
     root = inner.root
     results = inner.operands(root) if root.opcode == "tuple" else [root]
     updates = [result for result in results if result.opcode == "dynamic-update-slice"]
     # An update in place neither reads nor writes the rest of its array.
     updated = {update.operands[0] for update in updates if update.operands}
-    known: dict[str, int | None] = {}
-    for instruction in inner.instructions.values():
-        if instruction.opcode != "parameter" or instruction.name in updated:
-            continue
-        sliced = _sliced_elements(inner, instruction, known)
-        if sliced is None or sliced > instruction.size:
-            total += instruction.num_bytes
-        else:
-            total += instruction.num_bytes * sliced // max(1, instruction.size)
+    for value in inner.instructions.values():
+        if value.opcode == "parameter" and value.name not in updated:
+            sliced = min(sliced_elements(value.name) or value.size, value.size)
+            total += value.num_bytes * sliced // max(1, value.size)
     for result in results:
         if result in updates and len(result.operands) > 1:
             update = inner.instructions.get(result.operands[1])
@@ -280,36 +293,6 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
         else:
             total += result.num_bytes
     return total or fusion.num_bytes
-
-
-def _sliced_elements(
-    inner: Computation, value: Instruction, known: dict[str, int | None]
-) -> int | None:
-    """Elements of a value that slices take; None where anything else reads it.
-
-    `known` has those of values that were asked for: a value is asked for once, whatever the graph.
-    """
-    if value.name not in known:
-        known[value.name] = None  # also ends a cycle in a damaged program
-        known[value.name] = _elements_of_slices(inner, value, known)
-    return known[value.name]
-
-
-def _elements_of_slices(
-    inner: Computation, value: Instruction, known: dict[str, int | None]
-) -> int | None:
-    elements = 0
-    for user in inner.users[value.name]:
-        if user.opcode in ("slice", "dynamic-slice", "gather"):
-            elements += user.size
-        elif user.opcode in _ELEMENT_WISE and user.size == value.size and user is not inner.root:
-            behind = _sliced_elements(inner, user, known)
-            if behind is None:
-                return None
-            elements += behind
-        else:
-            return None
-    return elements or None
 
 
 def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) -> _Flops:
@@ -326,14 +309,34 @@ def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) ->
         output = {"forward": result, "input_gradient": lhs, "kernel_gradient": rhs}[role]
         adds = convolution_multiply_adds(instruction, kernel, output)
         return _Flops(2 * adds, 0, lhs.dtype, _passes(instruction, lhs.dtype))
-    if target.startswith(ATTENTION_CALL):
+    if target.startswith("__cudnn$fmha"):
         config, channels = instruction.attributes, lhs.dims[-1]
-        flops = attention_call_flops(config, channels, is_gradient="Backward" in target)
+        flops = _attention_flops(config, channels, is_gradient="Backward" in target)
         return _Flops(flops, 0, lhs.dtype, 1)
     dims = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
     if target.startswith(_MATMUL_CALLS) and dims:
         return _product(instruction, operands, _dims(dims[1]))
     return _Flops()
+
+
+def _attention_flops(config: str, channels: int, *, is_gradient: bool) -> int:
+    """FLOPs of cuDNN's attention: two products, five in the gradient, which recomputes the scores.
+
+    Only the pairs of query and key that a causal mask or window lets through count, although
+    cuDNN computes whole blocks. 0 where the configuration lacks the shape of the scores.
+    """
+    scores = re.search(r'"dimensions":\s*\[([^\]]*)\]', config)
+    if not scores:
+        return 0
+    batch, heads, queries, keys = (int(size.strip(' "')) for size in scores[1].split(","))
+    seen = np.full(queries, keys)
+    if re.search(r'"mask_type":\s*"(?:PADDING_)?CAUSAL"', config):
+        seen = np.minimum(seen, np.arange(queries) + 1)
+    window = re.search(r'"sliding_window_length":\s*"?(\d+)', config)
+    if window and int(window[1]):
+        seen = np.minimum(seen, int(window[1]))
+    products = 5 if is_gradient else 2
+    return 2 * products * batch * heads * int(seen.sum()) * channels
 
 
 def _product(

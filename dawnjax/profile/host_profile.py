@@ -16,13 +16,15 @@ from dawnjax.machine.hardware import find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.communication import (
     COMMUNICATION_FIELDS,
+    NO_TRACE,
     Communication,
+    Straggler,
     device_waits,
+    find_straggler,
     measure_communication,
 )
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.program import Program
-from dawnjax.profile.straggler import NO_TRACE, Straggler, find_straggler
 from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace
 from dawnjax.profile.windows import PROGRAM_FILE, Capture, read_files
 

@@ -45,8 +45,6 @@ class Event(NamedTuple):
       op: Instruction's name in the compiled program; empty where the trace lacks it.
       kernel: GPU kernel's name; elsewhere that of the op.
       kind: Kind of collective; empty for computation.
-      line: Stream, line or thread that it ran on.
-      category: XLA's category of the op, on TPU; empty elsewhere.
       is_async: It was in flight beside the device's ops.
       run: Number of the program's execution; 0 where the trace has none.
     """
@@ -57,8 +55,6 @@ class Event(NamedTuple):
     kernel: str
     kind: str
     program: str
-    line: str
-    category: str = ""
     is_async: bool = False
     run: int = 0
 
@@ -198,7 +194,7 @@ def _cpu_devices(plane: Plane) -> dict[int, list[Event]]:
             if op is None or device is None or _CONTAINERS.match(op):
                 continue
             times, kind = _span_of(line, event), collective_kind(op)
-            traced = Event(*times, op, op, kind, module, line.name, run=run)
+            traced = Event(*times, op, op, kind, module, run=run)
             devices.setdefault(int(device), []).append(traced)
     return {number: sorted(devices[number]) for number in sorted(devices)}
 
@@ -215,7 +211,7 @@ def _gpu_events(plane: Plane) -> Iterator[Event]:
             if not kind and "nccl" in kernel.lower():
                 kind = next((k for name, k in _NCCL_KINDS.items() if name in kernel), "all-to-all")
             module = str(stats.get("hlo_module") or "")
-            yield Event(*_span_of(line, event), op, kernel, kind, module, line.name)
+            yield Event(*_span_of(line, event), op, kernel, kind, module)
 
 
 def _refuse_command_buffers(path: Path, devices: dict[int, list[Event]]) -> None:
@@ -250,7 +246,7 @@ def _tpu_events(plane: Plane) -> Iterator[Event]:
             if is_async and not kind:
                 continue  # a copy in flight is neither computation nor communication
             program, run = modules.at(start)
-            yield Event(start, end, op, op, kind, program, name, category, is_async, run)
+            yield Event(start, end, op, op, kind, program, is_async, run)
 
 
 def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from dawnjax.page.section import Section
 from dawnjax.page.svg import SERIES
 from dawnjax.page.table import Column, Table
 from dawnjax.page.view import view
-from dawnjax.profile.figures import (
+from dawnjax.report.roofline_figures import (
     distribution_points,
     peak_use_figure,
     roofline_figure,

@@ -343,7 +343,7 @@ WITHOUT_JAX = [
     "dawnjax.commands.profile",
     "dawnjax.machine.hardware",
     "dawnjax.page.html",
-    "dawnjax.profile.figures",
+    "dawnjax.report.roofline_figures",
     "dawnjax.profile.tables",
     "dawnjax.profile.host_profile",
 ]

@@ -7,6 +7,7 @@ import pytest
 from traces import CAPTURE, US, gpu_trace, tpu_trace
 
 from dawnjax.profile.communication import (
+    find_straggler,
     measure_communication,
     merge_shortest,
     shortest_runs,
@@ -15,7 +16,6 @@ from dawnjax.profile.device_groups import first_group, mesh_axes
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.host_profile import SIMULATED, HostProfile, build_profile
 from dawnjax.profile.program import Program
-from dawnjax.profile.straggler import find_straggler
 from dawnjax.profile.trace import Event, Trace, read_trace
 from dawnjax.profile.utilization import PARTS, attribute_step
 from dawnjax.profile.windows import Capture, TwinTimes

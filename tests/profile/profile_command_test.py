@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import jax
 import numpy as np
@@ -107,7 +106,7 @@ def test_a_window_inside_a_run_can_be_read_too(profiled_run):
     assert window.attribution is not None and window.attribution.parts["exposed_skew"] > 0
 
 
-def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, capsys):
+def test_the_command_shows_a_run_and_writes_tables(profiled_run, capsys):
     run_dir, _ = profiled_run
     assert main(["profile", str(run_dir)]) == 0
     output = capsys.readouterr().out
@@ -117,12 +116,6 @@ def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, cap
     assert "exposed wire" in output and "loses most" in output
     (folder,) = newest_captures(run_dir)
     assert folder.name == "after_run"
-    for name in ("roofline", "peak_use", "throughput"):
-        root = ElementTree.parse(folder / f"{name}.svg").getroot()
-        assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    before = (folder / "roofline.svg").read_bytes()
-    assert main(["profile", str(run_dir)]) == 0
-    assert (folder / "roofline.svg").read_bytes() == before
     rows = (folder / "ops.csv").read_text().splitlines()
     assert rows[0].startswith("name,kind,seconds") and len(rows) > 20
 

@@ -1,6 +1,6 @@
 """Figures of profiles: roofline of a run's ops, and their distributions over time.
 
-They need only what `roofline_json` keeps in a result, not the trace.
+They are made of the field `roofline` of a result.
 
 Source of the distributions: Coleman et al. 2019, "Analysis of DAWNBench, a time-to-accuracy machine
 learning performance benchmark", figures 7 to 11.
@@ -8,35 +8,13 @@ learning performance benchmark", figures 7 to 11.
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from dawnjax import records
 from dawnjax.page import plots, svg, words
-from dawnjax.page.rows import WIDE
 from dawnjax.page.section import Figure
-from dawnjax.profile.host_profile import HostProfile
 
 _NAMED_OPS = 5
 """Ops of the roofline whose names are written: those that take the longest."""
-
-
-def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
-    """Write reproducible SVG of each figure whose data the profile has; return the paths."""
-    host = profile.capture.process_index
-    ops = {f"host {host}": profile.roofline_json()}
-    figures = (
-        roofline_figure("roofline", "", ops[f"host {host}"]),
-        peak_use_figure(ops),
-        throughput_figure(ops),
-    )
-    written = []
-    for figure in figures:
-        if figure is not None:
-            written.append(folder / f"{figure.name}.svg")
-            text = svg.document(figure.draw(WIDE), figure.title, figure.caption)
-            records.write(written[-1], text)
-    return written
 
 
 def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | None:
