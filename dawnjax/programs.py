@@ -8,22 +8,31 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 from dawnjax.call_queue import CallMetrics
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
-from dawnjax.feed import Arrays, InputShapes, Shapes
+from dawnjax.feed import Arrays, InputShapes, Shapes, input_shapes
 from dawnjax.machine import compilation
-from dawnjax.machine.mesh import batch_sharding, replicated, shardings_of, update_sharding
+from dawnjax.machine.mesh import (
+    batch_sharding,
+    place,
+    replicated,
+    shardings_of,
+    update_sharding,
+)
 from dawnjax.models.execution import Platform
 from dawnjax.models.pure_model import Tree
 from dawnjax.profile.model_flops import inner_jaxprs
-from dawnjax.stops import wishes_shape
+from dawnjax.runs.stages import Span, span_of_last
+from dawnjax.stops import Stops, wishes_shape
 from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]
@@ -209,45 +218,34 @@ def _in_stage(name: str, recipe: Recipe) -> str:
 def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
     """Uncompiled function of one call, as `TrainPrograms.train` says."""
 
-    def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
-        return recipe.train_step(state, batch_of(resident, row), key)
-
-    def metrics_of(losses: jax.Array, state: TrainState, wishes: jax.Array | None) -> CallMetrics:
-        asked = None if wishes is None else wishes.sum(axis=0)
-        return CallMetrics(losses, state.first_nonfinite_step, asked)
-
-    def single(
+    def call(
         state: TrainState,
         resident: Arrays,
         inputs: Arrays,
         num_steps: jax.Array,
         key: jax.Array,
-        wishes: jax.Array | None = None,
-    ) -> Any:
-        del num_steps  # a call always makes its one step
-        state, loss = one_step(state, resident, jax.tree.map(lambda a: a[0], inputs), key)
-        return state, metrics_of(loss[None], state, wishes)
+        *wishes: jax.Array,
+    ) -> tuple[TrainState, CallMetrics]:
+        def one_step(index: Any, state: TrainState) -> tuple[TrainState, jax.Array]:
+            row = jax.tree.map(lambda array: array[index], inputs)
+            return recipe.train_step(state, batch_of(resident, row), key)
 
-    def several(
-        state: TrainState,
-        resident: Arrays,
-        inputs: Arrays,
-        num_steps: jax.Array,
-        key: jax.Array,
-        wishes: jax.Array | None = None,
-    ) -> Any:
         def body(index: jax.Array, carry: tuple[TrainState, jax.Array]) -> Any:
-            state, losses = carry
-            state, loss = one_step(state, resident, jax.tree.map(lambda a: a[index], inputs), key)
-            return state, losses.at[index].set(loss)
+            state, loss = one_step(index, carry[0])
+            return state, carry[1].at[index].set(loss)
 
-        # A loop with a runtime bound: one program makes any number of steps up to the most.
-        each = (2,) if recipe.records_norm else ()
-        losses = jnp.zeros((steps_per_call, *each), jnp.float32)
-        state, losses = jax.lax.fori_loop(0, num_steps, body, (state, losses))
-        return state, metrics_of(losses, state, wishes)
+        if steps_per_call == 1:
+            state, loss = one_step(0, state)
+            losses = loss[None]
+        else:
+            # A loop with a runtime bound: one program makes any number of steps up to the most.
+            each = (2,) if recipe.records_norm else ()
+            losses = jnp.zeros((steps_per_call, *each), jnp.float32)
+            state, losses = jax.lax.fori_loop(0, num_steps, body, (state, losses))
+        asked = wishes[0].sum(axis=0) if wishes else None
+        return state, CallMetrics(losses, state.first_nonfinite_step, asked)
 
-    return single if steps_per_call == 1 else several
+    return call
 
 
 def _choose_call(
@@ -330,3 +328,86 @@ def placed(tree: Any, shardings: Any) -> Any:
 def batches(shapes: Shapes, mesh: Mesh, batch_axis: int) -> Shapes:
     """Add to shapes the sharding of batches, whose examples lie along one axis."""
     return placed(shapes, batch_sharding(mesh, batch_axis))
+
+
+@dataclasses.dataclass(frozen=True)
+class StagePrograms:
+    recipe: Recipe
+    shapes: InputShapes
+    train: TrainPrograms
+    evaluation: EvaluationPrograms
+
+    def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array], stops: Stops) -> None:
+        """Run every program once, on zeros: the first run loads it and sizes its memory."""
+
+        def zeros(shapes: Shapes, sharding: NamedSharding) -> Arrays:
+            return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in shapes.items()}
+
+        shapes, programs = self.shapes, self.train
+        mesh, whole = self.recipe.mesh, replicated(self.recipe.mesh)
+        state = programs.initialize(root_key)
+        if programs.initialize_from_data is not None:
+            examples = zeros(shapes.initialization_examples, whole)
+            state = programs.initialize_from_data(state, examples)
+        inputs = zeros(shapes.train_inputs(programs.steps_per_call), batch_sharding(mesh, 1))
+        resident = zeros(shapes.train_resident, whole)
+        state, _ = programs.train(state, resident, inputs, counts[1], root_key, *stops.row())
+        totals = self.evaluation.add_batch(
+            evaluated_params(self.recipe.experiment, state),
+            state.batch_stats,
+            zeros(shapes.eval_resident, whole),
+            zeros(shapes.eval_inputs, batch_sharding(mesh, 0)),
+            self.evaluation.zero_totals(),
+        )
+        jax.block_until_ready((state, totals))
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledStages:
+    """Stages of a run, in order; most runs have one."""
+
+    stages: tuple[StagePrograms, ...]
+
+    @property
+    def first(self) -> StagePrograms:
+        return self.stages[0]
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(stage.recipe.span for stage in self.stages)
+
+    def of_last(self, step: int) -> StagePrograms:
+        """Stage of the last of `step` steps; the state is evaluated as that stage's."""
+        return self.stages[span_of_last(self.spans, step).index]
+
+
+def compile_stages(
+    recipes: tuple[Recipe, ...], options: RunOptions, record: Record
+) -> CompiledStages:
+    """Compile every stage of a run; refuses a model with other parameters at another image size."""
+    _refuse_other_parameters(recipes)
+    stages: list[StagePrograms] = []
+    for recipe in recipes:
+        shapes = input_shapes(recipe.experiment, recipe.spec, options, recipe.mesh)
+        first = stages[0].train if stages else None
+        # Later stages reuse the first stage's `initialize`: a run makes its state once.
+        train = compile_training(recipe, shapes, options.steps_per_call, record, first)
+        stages.append(
+            StagePrograms(recipe, shapes, train, compile_evaluation(recipe, shapes, record))
+        )
+    return CompiledStages(tuple(stages))
+
+
+def _refuse_other_parameters(recipes: tuple[Recipe, ...]) -> None:
+    wanted, *others = (
+        [leaf.shape for leaf in jax.tree.leaves(recipe.abstract_state)] for recipe in recipes
+    )
+    for recipe, shapes in zip(recipes[1:], others, strict=True):
+        if shapes != wanted:
+            config = recipe.experiment
+            values = config.task.stage_values().items()
+            raise ConfigError(
+                f"model={config.model.TAG} has other parameters with "
+                f"{', '.join(f'{name}={value}' for name, value in values)} than in the run's first "
+                "stage; it cannot change its input (an auxiliary head is as large as what it sees)"
+            )

@@ -22,11 +22,10 @@ from dawnjax.evaluation import EvaluationFeed, InterruptedEvaluation, evaluate
 from dawnjax.feed import TrainFeed
 from dawnjax.generations import Generations, compile_generation, flops_of_generation
 from dawnjax.machine.mesh import place, replicated
-from dawnjax.programs import state_shapes
+from dawnjax.programs import CompiledStages, compile_stages, state_shapes
 from dawnjax.run_record import open_run, report_finished
 from dawnjax.runs.clock import RunClock
 from dawnjax.session import Session, checked, joined
-from dawnjax.staged_programs import CompiledStages, compile_stages
 from dawnjax.stepper import Stepper, calls_in_flight
 from dawnjax.stops import Stops, Wish
 

@@ -73,8 +73,8 @@ def profile_run(
     hooks.meet()
     if step_seconds is None:
         stepper.read_ahead([stepper.step + 1, stepper.step + 2])
-        together(lambda: make_calls(stepper, 1, 1, hooks))  # a program's first call is slower
-        step_seconds, _ = together(lambda: make_calls(stepper, 1, 1, hooks))
+        for _ in range(2):  # a program's first call is slower
+            step_seconds, _ = together(lambda: make_calls(stepper, 1, 1, hooks))
     call_steps, num_calls = choose_calls(
         processes.gather(step_seconds)[0],
         stepper.programs.steps_per_call,

@@ -41,18 +41,13 @@ class Twin:
     program: Any
     _mesh: Mesh
     _resident: Arrays
-    _key: jax.Array
-    _counts: dict[int, jax.Array] = dataclasses.field(default_factory=dict)
+    _more: tuple[jax.Array, ...]
+    """The number of steps in a call, and the key."""
 
-    def call(self, inputs: Arrays, num_steps: int) -> jax.Array:
-        """Make steps of one call on each device; returns the losses [local devices, steps]."""
-        if num_steps not in self._counts:
-            count = np.array(num_steps, np.int32)
-            self._counts[num_steps] = jax.device_put(count, NamedSharding(self._mesh, _WHOLE))
+    def call(self, inputs: Arrays) -> jax.Array:
+        """Make the steps of a call on each device; returns the losses [local devices, steps]."""
         rows = jax.tree.map(lambda array: _local(array, self._mesh, _ROWS), inputs)
-        self.state, losses = self.program(
-            self.state, self._resident, rows, self._counts[num_steps], self._key
-        )
+        self.state, losses = self.program(self.state, self._resident, rows, *self._more)
         return losses
 
 
@@ -88,10 +83,8 @@ def compare(
         calls = range(1, 2 + (STRETCHES + 1) * num_calls)
         stepper.read_ahead([stepper.step + call_steps * call for call in calls])
         inputs = feed.inputs(stepper.step, call_steps)
-        steps_per_call = stepper.programs.steps_per_call
-        return make_twin(
-            stepper.recipe, steps_per_call, stepper.state, feed.resident, inputs
-        ), inputs
+        steps = (stepper.programs.steps_per_call, call_steps)
+        return make_twin(stepper.recipe, *steps, stepper.state, feed.resident, inputs), inputs
 
     (twin, inputs), _ = together(prepare)
 
@@ -100,7 +93,7 @@ def compare(
         for _ in range(num_calls):
             if feed.resident:  # the host works as for a real call
                 feed.inputs(stepper.step, call_steps)
-            losses = twin.call(inputs, call_steps)
+            losses = twin.call(inputs)
             on_call()
         jax.block_until_ready((twin.state, losses))
         return (time.perf_counter() - started) / (num_calls * call_steps)
@@ -120,11 +113,12 @@ def compare(
 def make_twin(
     recipe: Recipe,
     steps_per_call: int,
+    call_steps: int,
     state: TrainState,
     resident: Arrays,
     inputs: Arrays,
 ) -> Twin:
-    """Make and compile the twin, where `why_not` returns nothing."""
+    """Make and compile the twin, where `why_not` returns nothing; it makes `call_steps` a call."""
     mesh = Mesh(np.array(recipe.mesh.local_devices), (_AXIS,))
     device_batch = recipe.experiment.global_batch_size // batch_shards(recipe.mesh)
     device_recipe = dataclasses.replace(
@@ -152,14 +146,14 @@ def make_twin(
     )
     whole = NamedSharding(mesh, _WHOLE)
     key = jax.device_put(jax.random.key(0, impl=PRNG_IMPLEMENTATION), whole)
-    count = jax.device_put(np.array(1, np.int32), whole)
+    count = jax.device_put(np.array(call_steps, np.int32), whole)
     local_resident = jax.tree.map(lambda array: _local(array, mesh, _WHOLE), resident)
     rows = jax.tree.map(lambda array: _local(array, mesh, _ROWS), inputs)
     arguments = (copies, local_resident, rows, count, key)
     program = compile_program(
         "twin", call, arguments, None, (0,), lambda *_: None, xla_options(recipe)
     )
-    return Twin(copies, program, mesh, local_resident, key)
+    return Twin(copies, program, mesh, local_resident, (count, key))
 
 
 def _local(

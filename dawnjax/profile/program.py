@@ -128,11 +128,6 @@ class Program:
         return max(totals, key=lambda dtype: totals[dtype], default="f32")
 
     @property
-    def flops(self) -> int:
-        """All FLOPs of one call."""
-        return sum(op.flops * op.runs for op in self.ops.values())
-
-    @property
     def num_bytes(self) -> int:
         """Bytes that all ops read and write in one call."""
         return sum(op.num_bytes * op.runs for op in self.ops.values())

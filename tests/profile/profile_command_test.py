@@ -277,8 +277,8 @@ def test_the_twin_makes_the_same_step_without_communication():
     feed = TrainFeed(shapes, mesh, recipe.experiment.data.load("train"), 0, 2)
     state, inputs = programs.initialize(key), feed.inputs(0, 2)
     assert twin.why_not(recipe) == ""
-    ablation_twin = twin.make_twin(recipe, 2, state, feed.resident, inputs)
-    alone = np.asarray(ablation_twin.call(inputs, 2))
+    ablation_twin = twin.make_twin(recipe, 2, 2, state, feed.resident, inputs)
+    alone = np.asarray(ablation_twin.call(inputs))
     assert alone.shape == (4, 2) and np.isfinite(alone).all()
     two = place(np.array(2, np.int32), replicated(mesh))
     _, metrics = programs.train(state, feed.resident, inputs, two, key)

@@ -25,6 +25,7 @@ from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation,
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.optim.optimizers import learning_rate
+from dawnjax.programs import compile_stages
 from dawnjax.runs.logged_run import LoggedRun
 from dawnjax.runs.rows import stage_rows
 from dawnjax.runs.stages import (
@@ -35,7 +36,6 @@ from dawnjax.runs.stages import (
     span_of_next,
     step_of_epoch,
 )
-from dawnjax.staged_programs import compile_stages
 from dawnjax.stops import Stops, Wish
 from dawnjax.tasks.classification import Classification, ImageStages
 from dawnjax.train_step import make_recipe
