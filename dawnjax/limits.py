@@ -46,9 +46,7 @@ FractionBelowOne = Annotated[float, Limit(lambda value: 0 <= value < 1, "lie in 
 FractionAboveZero = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in (0, 1]")]
 Counts = Annotated[
     tuple[int, ...],
-    Limit(
-        lambda values: bool(values) and min(values) >= 1, "name one value or more, each 1 or more"
-    ),
+    Limit(lambda values: min(values, default=0) >= 1, "name one value or more, each 1 or more"),
 ]
 NonNegatives = Annotated[
     tuple[float, ...], Limit(lambda values: min(values, default=0) >= 0, "be 0 or more")
@@ -75,13 +73,6 @@ def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str
     require(len(values) == len(others), prefix + field, values, rule)
 
 
-def check_value(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value outside the limits that its type declares."""
-    for limit in getattr(hint, "__metadata__", ()):
-        if isinstance(limit, Limit):
-            require(limit.holds(value), name, value, limit.rule)
-
-
 def check_fields(config: Any, prefix: str = "") -> None:
     """Refuse a config with a field outside its declared limit, also in configs that it holds.
 
@@ -91,7 +82,9 @@ def check_fields(config: Any, prefix: str = "") -> None:
     hints = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        check_value(prefix + field.name, value, hints[field.name])
+        for limit in getattr(hints[field.name], "__metadata__", ()):
+            if isinstance(limit, Limit):
+                require(limit.holds(value), prefix + field.name, value, limit.rule)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_fields(value, f"{prefix}{field.name}.")
     if hasattr(config, "check_together"):

@@ -75,9 +75,9 @@ class SeedResult:
 def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
     """Uncompiled function of a seed's whole run.
 
-    It maps `(root_key, train, evaluation, order, evaluation_order)` to the evaluation's totals, the
-    losses float32 [steps], and the first non-finite step. `order` has int32 [steps, batch] arrays
-    `index` and `epoch`, `evaluation_order` arrays `index` and `mask` [batches, rows].
+    It returns the evaluation's totals, the losses float32 [steps], and the first non-finite step.
+    `order` has int32 [steps, batch] arrays `index` and `epoch`, `evaluation_order` arrays `index`
+    and `mask` [batches, rows].
     """
     experiment = recipe.experiment
 
@@ -206,23 +206,16 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     """
     experiment, options = request.experiment, request.options
     spec = checked(experiment, options)
-    if experiment.task.makes_examples:
-        raise ConfigError(f"record mode needs a dataset, and task={experiment.task.TAG} has none")
-    if experiment.max_seconds:
-        raise ConfigError(
-            f"max_seconds={experiment.max_seconds:g}: a run that is one program cannot stop early"
-        )
-    if experiment.stages.boundary_epochs:
-        raise ConfigError(
-            "record mode is for runs of one stage; --stages.boundary_epochs= leaves one"
-        )
-    if APART in spec.example_shapes("train"):
-        raise ConfigError(f"record mode takes no data whose batches are kept apart by {APART}")
-    for name in ("weight_update_sharding", "gradient_norm"):
-        if getattr(options, name):
-            raise ConfigError(f"record mode does not take {name}")
-    if experiment.initialize_from:
-        raise ConfigError("record mode does not take initialize_from: it times a run from anew")
+    refused = {
+        f"task={experiment.task.TAG}, which has no dataset": experiment.task.makes_examples,
+        f"max_seconds={experiment.max_seconds:g}": experiment.max_seconds,
+        "stages.boundary_epochs: a run has one stage": experiment.stages.boundary_epochs,
+        f"data whose batches are kept apart by {APART}": APART in spec.example_shapes("train"),
+        "initialize_from: it times a run from anew": experiment.initialize_from,
+    }
+    for what, is_asked in refused.items():
+        if is_asked:
+            raise ConfigError(f"record mode does not take {what}")
     # Alone also where there are other processes: each would write the same file.
     session = alone(experiment, spec, options)
     (recipe,) = session.recipes
@@ -231,7 +224,6 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     if shapes.placement != "device":
         raise ConfigError("record mode keeps the data on the device; this dataset is too large")
     runs = RecordRuns(session, shapes)
-    device = mesh.devices.flat[0]
     return runs, {
         "record_type": RECORD_TYPE,
         "schema_version": SCHEMA_VERSION,
@@ -245,7 +237,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         "num_train_examples": spec.num_train_examples,
         "data": declared(experiment.data, spec),
         "num_steps": experiment.num_steps(spec),
-        "device_kind": device.device_kind,
+        "device_kind": mesh.devices.flat[0].device_kind,
         "num_devices": mesh.devices.size,
         "versions": versions.installed(),
         "compile_seconds": runs.compile_seconds,

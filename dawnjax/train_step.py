@@ -148,8 +148,7 @@ class Recipe:
 
     def state_from_data(self, state: TrainState, examples: Arrays) -> TrainState:
         """State with the parameters that look at `InputShapes.initialization_rows`."""
-        task = self.experiment.task
-        params = task.initialize_from_data(state.params, examples, self.setting)
+        params = self.experiment.task.initialize_from_data(state.params, examples, self.setting)
         ema_params = params if self.experiment.ema_decay else {}
         return dataclasses.replace(state, params=params, ema_params=ema_params)
 
@@ -238,7 +237,6 @@ class Recipe:
         the task divides by another count, the gradients are corrected once, in the end.
         """
         rows, task = self.experiment.global_batch_size, self.experiment.task
-
         trained, frozen = self.split_params(state.params)
 
         def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
@@ -439,15 +437,15 @@ def make_recipe(
     with own_code("the model cannot be built"):
         model = make_model(experiment.task, setting)
     parts = ("trained_parts", "frozen_parts")
-    if experiment.ema_decay and any(getattr(experiment.model, name, ()) for name in parts):
-        raise ConfigError(
-            f"ema_decay={experiment.ema_decay} would average frozen parameters; give 0"
+    has_frozen = any(getattr(experiment.model, name, ()) for name in parts)
+    is_narrow = getattr(experiment.model, "trained_dtype", "float32") != "float32"
+    if experiment.ema_decay and (has_frozen or is_narrow):
+        which = (
+            "frozen parameters"
+            if has_frozen
+            else f"parameters of model.param_dtype={experiment.model.param_dtype}"
         )
-    if experiment.ema_decay and getattr(experiment.model, "trained_dtype", "float32") != "float32":
-        raise ConfigError(
-            f"ema_decay={experiment.ema_decay} would average parameters of "
-            f"model.param_dtype={experiment.model.param_dtype}; give 0"
-        )
+        raise ConfigError(f"ema_decay={experiment.ema_decay} would average {which}; give 0")
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None
         optimizer = make_optimizer(experiment, spec, span.step_shift, split_over)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from traces import US, PlaneMaker, new_space, write
 
-from benchmarks.gpu_trace import checks, cut_capture, unknown_product_kernels, without_folders
-from dawnjax.errors import ConfigError
+from benchmarks.gpu_trace import checks, cut_capture, unknown_product_kernels
 from dawnjax.profile.host_profile import HostProfile, read_profile
 from dawnjax.profile.utilization import is_tensor_core_kernel
 from dawnjax.profile.windows import CAPTURE_FILE, PROGRAM_FILE
@@ -87,15 +86,6 @@ def test_a_real_profile_must_hold_what_is_checked(tmp_path):
     # All time but the copy's 1 us of 361 us names an op.
     assert rows["kernels' time that names an op"] and rows["communication, s a step"]
     assert unknown_product_kernels(capture_of(tmp_path)) == []
-
-
-def test_a_trace_of_other_steps_is_not_cut(tmp_path):
-    with pytest.raises(ConfigError, match="does not hold 5 steps"):
-        cut_capture(capture_of(tmp_path, steps=5), tmp_path / "cut", 2)
-
-
-def test_folders_are_not_handed_out():
-    assert without_folders('file "/a/b c/models/resnet.py" line 1') == 'file "resnet.py" line 1'
 
 
 def test_a_real_trace_of_a_gpu_is_read():

@@ -67,34 +67,25 @@ SCATTER = """
 """
 
 
-def test_a_tpu_s_fusion_of_a_sum_and_a_slice_is_a_reduce_scatter():
+@pytest.mark.parametrize("is_sliced", [True, False])
+def test_a_tpu_s_fusion_of_a_sum_and_a_slice_is_a_reduce_scatter(is_sliced):
+    computation, shape = SCATTER, "f32[8,16]"
+    if not is_sliced:
+        last = "  ROOT %twice = f32[8,64]{1,0} add(%all-reduce.1, %all-reduce.1)"
+        computation = re.sub("  ROOT .*dynamic-slice.*", last, SCATTER).replace(shape, "f32[8,64]")
+        shape = "f32[8,64]"
     counted = program(
-        """
-  %x = f32[8,64]{1,0} parameter(0)
-  ROOT %fusion.1 = f32[8,16]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1, \
-metadata={op_name="jit(f)/layer/dot_general"}""",
-        SCATTER,
+        f"""
+  %x = f32[8,64]{{1,0}} parameter(0)
+  ROOT %fusion.1 = {shape}{{1,0}} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1""",
+        computation,
     )
     [collective] = counted.collectives.values()
-    assert (collective.name, collective.kind, collective.num_bytes, collective.group_size) == (
-        *("fusion.1", "reduce-scatter", 8 * 64 * 4),
+    assert collective.kind == ("reduce-scatter" if is_sliced else "all-reduce")
+    assert (collective.name, collective.num_bytes, collective.group_size) == (
+        *("fusion.1", 8 * 64 * 4),
         4,
     )
-
-
-def test_a_fused_sum_without_a_slice_is_an_all_reduce():
-    last = "  ROOT %twice = f32[8,64]{1,0} add(%all-reduce.1, %all-reduce.1)"
-    whole = re.sub("  ROOT .*dynamic-slice.*", last, SCATTER).replace(
-        "-> f32[8,16]", "-> f32[8,64]"
-    )
-    counted = program(
-        """
-  %x = f32[8,64]{1,0} parameter(0)
-  ROOT %fusion.1 = f32[8,64]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1""",
-        whole,
-    )
-    [collective] = counted.collectives.values()
-    assert "slice" not in whole and collective.kind == "all-reduce"
 
 
 CONVOLUTION = """

@@ -15,7 +15,6 @@ from shared_runs import copied_once
 
 from dawnjax.__main__ import main
 from dawnjax.capture import twin
-from dawnjax.capture.traced_steps import choose_calls
 from dawnjax.commands.check import check_run
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
@@ -296,12 +295,6 @@ def test_where_there_is_no_twin_the_reason_is_said():
     assert "one device" in twin.why_not(recipe_of(1))
     assert "sharded" in twin.why_not(recipe_of(4, "--mesh.fsdp=4"))
     assert "span devices" in twin.why_not(recipe_of(4, "--batch_norm_group_size=16"))
-
-
-def test_a_plan_fits_the_step():
-    assert choose_calls(0.001, 32, 1.0, "gpu") == (5, 4)
-    assert choose_calls(0.001, 32, 1.0, "cpu") == (2, 4)
-    assert choose_calls(30.0, 1, 1.0, "tpu") == (1, 2)
 
 
 @pytest.mark.compiles

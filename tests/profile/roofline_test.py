@@ -10,7 +10,6 @@ from dawnjax.profile.roofline import (
     op_times,
     peak_use_cdf,
     throughput_cdf,
-    time_weighted_cdf,
     to_json,
 )
 from dawnjax.profile.trace import read_trace
@@ -51,11 +50,6 @@ def test_without_peaks_there_is_no_roofline(tmp_path):
     all_ops = list(ops(tmp_path).values())
     assert largest_losses(all_ops) == [] and peak_use_cdf(all_ops) == []
     assert throughput_cdf(all_ops)
-
-
-def test_distributions_are_weighted_by_time():
-    assert time_weighted_cdf([(3.0, 1.0), (1.0, 2.0), (3.0, 1.0)]) == [(1.0, 0.5), (3.0, 1.0)]
-    assert time_weighted_cdf([]) == []
 
 
 def test_collectives_are_in_no_distribution_of_computing(tmp_path):
