@@ -62,18 +62,12 @@ class InputShapes:
     def train_inputs(self, steps_per_call: int) -> Shapes:
         """Inputs of one call: arrays [steps, batch, ...]."""
         rows = (steps_per_call, self.experiment.global_batch_size)
-        inputs = {name: jax.ShapeDtypeStruct(rows, np.int32) for name in ("index", "epoch")}
-        return inputs if self.placement == "device" else {**inputs, **self._examples("train", rows)}
+        return self._inputs("train", rows, epoch=np.int32)
 
     @property
     def eval_inputs(self) -> Shapes:
         """Inputs of one evaluation call: arrays [batch, ...]."""
-        rows = (self.eval_batch_size,)
-        inputs = {
-            "index": jax.ShapeDtypeStruct(rows, np.int32),
-            "mask": jax.ShapeDtypeStruct(rows, np.bool_),
-        }
-        return inputs if self.placement == "device" else {**inputs, **self._examples("eval", rows)}
+        return self._inputs("eval", (self.eval_batch_size,), mask=np.bool_)
 
     @property
     def initialization_rows(self) -> np.ndarray:
@@ -99,6 +93,11 @@ class InputShapes:
 
     def _resident(self, split: Split, num_examples: int) -> Shapes:
         return self._examples(split, (num_examples,)) if self.placement == "device" else {}
+
+    def _inputs(self, split: Split, rows: tuple[int, ...], **more: type) -> Shapes:
+        dtypes = {"index": np.int32, **more}
+        inputs = {name: jax.ShapeDtypeStruct(rows, dtype) for name, dtype in dtypes.items()}
+        return inputs if self.placement == "device" else {**inputs, **self._examples(split, rows)}
 
     def _examples(self, split: Split, rows: tuple[int, ...]) -> Shapes:
         return {

@@ -316,13 +316,14 @@ def batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
 
 def placed(tree: Any, shardings: Any) -> Any:
     """Add a sharding to each shape: one for all, or those of a tree of this structure."""
-
-    def place(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
     if isinstance(shardings, jax.sharding.Sharding):
-        return jax.tree.map(lambda leaf: place(leaf, shardings), tree)
-    return jax.tree.map(place, tree, shardings)
+        one = shardings
+        shardings = jax.tree.map(lambda _: one, tree)
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        tree,
+        shardings,
+    )
 
 
 def batches(shapes: Shapes, mesh: Mesh, batch_axis: int) -> Shapes:

@@ -145,9 +145,7 @@ class RunProfile:
         if self.latest is None:
             return None, ""
         straggler, reason = self.latest.straggler()
-        if straggler is None:
-            return None, reason
-        return {**straggler.to_json(), "message": straggler.line()}, ""
+        return straggler and straggler.to_json(), reason
 
     def _empty(self, name: str) -> Path:
         folder = self.folder / name

@@ -278,7 +278,7 @@ class Straggler:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "message": self.line()}
 
 
 def find_straggler(

@@ -124,29 +124,21 @@ class HostProfile:
                 ("memory_bandwidth_fraction", None if is_cpu else program.num_bytes, bandwidth),
             )
         }
-        reasons: dict[str, str] = {}
-        fraction = fields["memory_bandwidth_fraction"]
+        reasons, name = {}, "memory_bandwidth_fraction"
         if is_cpu:
-            reasons["memory_bandwidth_fraction"] = (
-                "most of what a CPU's ops read stays in caches, and no counter tells"
-            )
-        elif fraction is None:
-            reasons["memory_bandwidth_fraction"] = peak_reason
-        elif fraction > 1:
-            fields["memory_bandwidth_fraction"] = None
-            reasons["memory_bandwidth_fraction"] = (
-                "the ops read and write more than the memory can: caches keep part of it"
-            )
+            reasons[name] = "most of what a CPU's ops read stays in caches, and no counter tells"
+        elif fields[name] is None:
+            reasons[name] = peak_reason
+        elif fields[name] > 1:
+            fields[name] = None
+            reasons[name] = "the ops move more than the memory can: caches keep part of it"
         highest = max(fields["mfu"] or 0.0, fields["hfu"] or 0.0)
         if highest > 1:
             peak = fields["mfu"] = fields["hfu"] = None
-            whose = "measured" if is_cpu else "published"
-            peak_reason = f"the step makes {highest:.0%} of the {whose} peak's FLOP/s: "
-            peak_reason += (
-                f"other work ran while that was measured{_AGAIN}"
-                if is_cpu
-                else "one of the figures is wrong"
-            )
+            whose, why = "published", "one of the figures is wrong"
+            if is_cpu:
+                whose, why = "measured", f"other work ran while that was measured{_AGAIN}"
+            peak_reason = f"the step makes {highest:.0%} of the {whose} peak's FLOP/s: {why}"
         if peak is None:
             reasons |= dict.fromkeys(("mfu", "hfu"), peak_reason)
         if capture.model_flops_per_step is None:

@@ -157,7 +157,7 @@ def profiled(**changed) -> HostProfile:
 
     def op(kind, start, end):
         name = f"{kind or 'fusion'}.1"
-        return Event(start * US, end * US, name, name, kind, "jit_train", "stream")
+        return Event(start * US, end * US, name, name, kind, "jit_train")
 
     devices = {
         0: [op("", 0, 70), op("all-reduce", 70, 100), op("", 100, 182), op("all-reduce", 182, 200)],
