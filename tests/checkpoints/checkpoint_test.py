@@ -7,6 +7,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from saved_states import (
@@ -133,11 +134,10 @@ def test_a_save_is_seen_while_it_is_written_and_timed(tmp_path, monkeypatch):
     save(checkpoints, 1)
     checkpoints.wait()
     assert not checkpoints.is_saving
-    finish, may_end = checkpoints._manager.wait_until_finished, threading.Event()
-    monkeypatch.setattr(
-        checkpoints._manager, "wait_until_finished", lambda: (may_end.wait(60), finish())
-    )
-    monkeypatch.setattr(checkpoints._manager, "save", lambda *_, **__: None)
+    orbax, may_end = ocp.CheckpointManager, threading.Event()
+    finish = orbax.wait_until_finished
+    monkeypatch.setattr(orbax, "wait_until_finished", lambda self: (may_end.wait(60), finish(self)))
+    monkeypatch.setattr(orbax, "save", lambda *_, **__: None)
     save(checkpoints, 2)
     assert checkpoints.is_saving
     time.sleep(0.2)
