@@ -279,7 +279,7 @@ def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
 
 
 def is_cloud_tpu_vm() -> bool:
-    """True on a Cloud TPU VM with a libtpu installed; only JAX's import finds out."""
+    """True on a host of Cloud TPUs that JAX can drive."""
     if importlib.util.find_spec("libtpu") is None:
         return False
     import jax  # noqa: F401  Importing it looks for the chips.
