@@ -80,6 +80,11 @@ class Attempt:
             resume_command = shlex.join(["dawnjax", "train", *argv, *new_dir])
             self._resume_command = launched.resume_command(resume_command)
             self._display.begin(run.directory.path, mesh, self._resume_command)
+            line, idle = processes.devices_line()
+            if jax.process_count() > 1 or idle:
+                self._display.note(line)
+            if idle and self._is_first:
+                self.journal.warn(idle)
             for evaluation in run.earlier.evaluations:
                 self._display.remember(evaluation["metrics"])
             watchdog.resume_command = resume_command
@@ -368,7 +373,7 @@ def _fields(point: SavePoint) -> dict[str, Any]:
 
 def _describe(run: OpenRun, mesh: Mesh) -> None:
     log, request = run.log, run.request
-    machines = set(processes.gather(boot_id() or socket.gethostname()))
+    machines = set(processes.machines())
     log.append(
         "attempt_start",
         schema_version=SCHEMA_VERSION,
