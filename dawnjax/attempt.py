@@ -158,8 +158,7 @@ class Attempt:
                     "from step 0, and the time so far counts"
                 )
             return None
-        lost = {"lost_log": True} if self.earlier.lost_log else {}
-        self._run.log.append("restored", **_fields(restored.point), **lost)
+        self._run.log.append("restored", **_fields(restored.point))
         self.journal.step = self.journal.first_step = restored.step
         self._display.note(f"resumed from {restored.point}, {self._gap()}")
         return restored
@@ -189,9 +188,9 @@ class Attempt:
 
     def start_clock(self) -> None:
         """Start or continue the run's clock once all processes are ready."""
+        self._sampler.begin()  # reads the drivers' counters, which must not fall on the clock
         self.meet()
         self.journal.start_clock(self.earlier.clock_seconds)
-        self._sampler.begin()
 
     def spend(self, queue: CallQueue, limit_seconds: float) -> None:
         """Ask for the end of training where the next call would begin after the limit."""
@@ -381,6 +380,8 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         boot_id=boot_id(),
         runs_before=dawnjax.runs_before,
         versions=versions.installed(),
+        # With the start: an attempt that dies before it restores must not hide the loss.
+        lost_log=run.earlier.lost_log,
     )
     log.append(
         "experiment",
