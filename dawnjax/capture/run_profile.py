@@ -104,8 +104,8 @@ class RunProfile:
         if jax.process_index() and not self._options.every_host:
             self.delete()
         elif self.latest is not None:
-            with contextlib.suppress(OSError, RunError):  # a full disk costs the tables alone
-                tables.write_csv(self.latest, self.latest.folder)
+            with contextlib.suppress(OSError, RunError):  # a full disk costs the table alone
+                tables.write_csv(self.latest)
 
     def _say_what_is_missing(self) -> None:
         for first in sorted(self._wanted.keys() - self._taken.keys()):

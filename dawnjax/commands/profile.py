@@ -16,8 +16,8 @@ _DESCRIPTION = """Shows for each host communication, utilization and the ops tha
 
 With RUN_DIR it reads a profile that a run left there: the one after the run, or the last window
 inside it, or the one that --window names. With --experiment it makes a few fresh steps, as `dawnjax
-train` would, and profiles them (--run_dir says where to; --profile.seconds how long). CSV is
-written next to each profile. --experiment=NAME --help lists the experiment's flags.
+train` would, and profiles them (--run_dir says where to; --profile.seconds how long). All ops
+are written next to each profile as CSV. --experiment=NAME --help lists the experiment's flags.
 
 --twin times the step against the same step without communication, as a second method beside the
 trace; it compiles one more program, on a copy of the state."""
@@ -87,10 +87,9 @@ def show(run_dir: Path, window: str = "") -> int:
     verdict = no_straggler if straggler is None else straggler.line()
     if verdict:
         print(escaped(verdict))
-    written = []
     for profile in profiles:
-        written += tables.write_csv(profile, profile.folder)
-    print(f"{len(written)} files under {run_dir / 'profile'}")
+        tables.write_csv(profile)
+        print(f"all ops: {profile.folder / 'ops.csv'}")
     print(f"a timeline: xprof --logdir={profiles[0].folder} (XProf is a package of its own)")
     return ExitStatus.DONE
 

@@ -1,11 +1,10 @@
 """Tables of hosts' profiles for the terminal, and as CSV. Needs no JAX."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from dawnjax import records
-from dawnjax.page.table import Cell, Column, Table, of_words
+from dawnjax.page.table import Column, Table, of_words
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.roofline import OpTime, largest_losses
 from dawnjax.profile.utilization import PARTS
@@ -78,33 +77,15 @@ def _loss_table(profiles: Sequence[HostProfile]) -> Table:
     return of_words(heads, rows, texts=(0, 4))
 
 
-def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
-    """Write parts and ops as CSV; return the files."""
-    written = []
-    for table in _csv_tables(profile):
-        written.append(folder / f"{table.name}.csv")
-        records.write(written[-1], table.to_csv())
-    return written
-
-
-def _csv_tables(profile: HostProfile) -> Iterator[Table]:
-    if profile.attribution is not None:
-        devices = profile.attribution.devices
-        names = ["device", *(f"{name}_seconds" for name in PARTS)]
-        rows = [(number, *(parts[name] for name in PARTS)) for number, parts in devices.items()]
-        yield _csv_table("parts", names, rows)
+def write_csv(profile: HostProfile) -> None:
+    """Write the ops as `ops.csv` beside the profile."""
+    texts = ("name", "kind", "scope", "source_line")
     names = ["name", "kind", "seconds", "product_flops", "flops", "num_bytes", "roofline_seconds"]
     names += ["lost_seconds", "peak_fraction", "scope", "source_line"]
-    ops = [tuple(getattr(op, name) for name in names) for op in profile.ops]
-    yield _csv_table("ops", names, ops)
-
-
-_TEXTS = ("name", "kind", "scope", "source_line")
-
-
-def _csv_table(name: str, heads: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    columns = tuple(Column(head, kind="text" if head in _TEXTS else "number") for head in heads)
-    return Table(name=name, title="", columns=columns, rows=tuple(rows))
+    columns = (Column(name, kind="text" if name in texts else "number") for name in names)
+    rows = (tuple(getattr(op, name) for name in names) for op in profile.ops)
+    table = Table(name="ops", title="", columns=tuple(columns), rows=tuple(rows))
+    records.write(profile.folder / "ops.csv", table.to_csv())
 
 
 def loss_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
