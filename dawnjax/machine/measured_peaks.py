@@ -20,7 +20,7 @@ from dawnjax.machine import jax_settings
 from dawnjax.machine.hardware import MeasuredPeaks
 from dawnjax.machine.hosts import processor_name, visible_cores
 
-DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
+CACHE = "~/.cache/dawnjax/peaks.json"
 
 _REPETITIONS = 7
 
@@ -28,22 +28,18 @@ CPU_SIZES = (1536, 2**25)
 """The side of the product's matrices, and the elements of the copy."""
 
 
-def measured_peaks(
-    device: Any, dtype: str = "float32", cache: str = "", *, at_least: float = 0.0
-) -> MeasuredPeaks:
-    """Measure the peaks of a CPU, or read them from the cache where their key is the same.
+def measured_peaks(device: Any, dtype: str = "float32", *, at_least: float = 0.0) -> MeasuredPeaks:
+    """Measure the peaks of a CPU, or read them from `CACHE` where their key is the same.
 
-    Args:
-      cache: The file; empty takes `DEFAULT_CACHE`.
-      at_least: FLOP/s that a program reached: a kept peak below them was too low.
+    A program reached `at_least` FLOP/s: a kept peak below them was too low.
     """
     flags = str(jax_settings.recorded()["numbers"].get("XLA_FLAGS", ""))
     host = [device.device_kind, processor_name(), str(visible_cores())]
     key = "|".join([*host, jax.__version__, jaxlib.version.__version__, flags, dtype])
     path = None
     with contextlib.suppress(RunError):  # no home directory
-        path = records.path_of(cache) if cache else records.in_home(DEFAULT_CACHE)
-    kept = read_kept(path)
+        path = records.in_home(CACHE)
+    kept = {} if path is None else read_kept(path)
     old = kept.get(key)
     if old is not None and not old.fault and old.flops_per_second >= at_least:
         return old
@@ -106,10 +102,8 @@ def _waited_seconds() -> float:
     return total / 1e9
 
 
-def read_kept(path: Path | None) -> dict[str, MeasuredPeaks]:
+def read_kept(path: Path) -> dict[str, MeasuredPeaks]:
     """Read the cache, by key; empty where it is absent, damaged or of another version."""
-    if path is None:
-        return {}
     try:
         return records.read_json(path, dict[str, MeasuredPeaks])
     except (OSError, ValueError):

@@ -301,9 +301,10 @@ def test_where_there_is_no_twin_the_reason_is_said():
 def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("dawnjax.machine.measured_peaks.CPU_SIZES", (256, 2**20))
     path, device = tmp_path / "deep" / "peaks.json", jax.devices()[0]
+    monkeypatch.setattr("dawnjax.machine.measured_peaks.CACHE", str(path))
 
     def measured(at_least: float = 0.0) -> float:
-        return measured_peaks(device, cache=str(path), at_least=at_least).flops_per_second
+        return measured_peaks(device, at_least=at_least).flops_per_second
 
     assert measured() > 1e8
     ((key, kept),) = json.loads(path.read_text()).items()

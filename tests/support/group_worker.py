@@ -25,7 +25,6 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine import compilation
 from dawnjax.stops import Stops
 
-
 LISTENING = contextlib.ExitStack()
 """Signals are requests as long as this process lives."""
 
