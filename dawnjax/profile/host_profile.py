@@ -196,7 +196,7 @@ def read_profile(folder: Path) -> HostProfile:
     capture, text = read_files(folder)
     try:
         program = analyze(text)
-    except (RunError, *records.FORGED) as error:
+    except (RunError, MemoryError, *records.FORGED) as error:
         why = " ".join(str(error).split())[:200] or type(error).__name__
         raise ConfigError(f"{folder} holds no whole profile: {PROGRAM_FILE}: {why}") from None
     try:
