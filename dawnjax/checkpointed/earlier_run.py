@@ -11,10 +11,10 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
+from dawnjax.config.command_line import value_in
 from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import classes_of_file
-from dawnjax.config.flag_tree import value_in
 from dawnjax.config.own_files import own_code, source_of
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
