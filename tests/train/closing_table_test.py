@@ -108,7 +108,8 @@ def test_the_closing_table_says_why_no_communication_is_known_and_that_no_host_i
     assert rows["slowest host"] == ("-", "no host holds the others up")
     reason = "simulated devices share the cores"
     host["communication"] = {
-        "exposed_fraction": None, "exposed_skew_fraction": None,
+        "exposed_fraction": None,
+        "exposed_skew_fraction": None,
         "reasons": {"exposed_fraction": reason},
     }
     assert shown([*log.events, end])["exposed communication"] == ("-", reason)
