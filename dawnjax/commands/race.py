@@ -25,8 +25,6 @@ whether data are the track's.
            turn, on fresh seeds, each in a sandbox without network or examples to evaluate
   board    shows the entries of a folder, with the verdicts in FOLDER/verdicts
 
-`dawnjax race submit --help` lists the flags of that part, and so on.
-
 `verify` ends with status 0 where the entry is accepted, 6 where it is slower, 7 for a tie or where
 this machine could not judge it, 1 where a rule was broken in a run, 2 where nothing was run.
 """
@@ -53,26 +51,29 @@ def main(argv: list[str]) -> int:
         hint = f"did you mean {near!r}?" if near else f"parts: {', '.join(parts)}"
         raise ConfigError(f"no part {part!r}; {hint}")
     values = flags.FlagValues()
+    shows_all = "--help" in argv
     for name, (owners, text) in _TEXTS.items():
-        if part in owners:
-            flags.DEFINE_string(name, None, text, flag_values=values)
-    if part == "verify":
-        flags.DEFINE_integer("rounds", 0, "Rounds; 0 takes the track's.", 0, flag_values=values)
-        trusts = "Run the entry with all that you may do, where the machine has no sandbox."
+        if part in owners or shows_all:
+            of_part = f"{', '.join(owners)}: {text}"
+            flags.DEFINE_string(name, None, of_part, flag_values=values)
+    if part == "verify" or shows_all:
+        rounds = "verify: rounds; 0 takes the track's."
+        flags.DEFINE_integer("rounds", 0, rounds, 0, flag_values=values)
+        trusts = "verify: run the entry with all that you may do, where there is no sandbox."
         flags.DEFINE_boolean("without_sandbox", False, trusts, flag_values=values)
-        price = "Price of this machine, for the cost."
+        price = "verify: price of this machine, for the cost."
         flags.DEFINE_float("price_per_hour_usd", None, price, 0.0, flag_values=values)
     words = command_line.parse("race", values, argv, USAGE, DESCRIPTION)
     return parts[part](words[1:], values)
 
 
 _TEXTS = {
-    "track": (("submit",), "The track."),
-    "name": (("submit",), "The entry's name."),
-    "against": (("submit",), "Runs of the baseline or the standing record on the same machine."),
-    "out": (("submit", "board"), "The entry's folder, new; of `board`, a folder for the page."),
-    "data_dir": (("tracks", "verify"), "Where the track's data lie, if not in the installation."),
-    "verdicts": (("verify", "board"), "The verdicts' folder; `verdicts` beside the entries."),
+    "track": (("submit",), "the track."),
+    "name": (("submit",), "the entry's name."),
+    "against": (("submit",), "runs of the baseline or the standing record on the same machine."),
+    "out": (("submit", "board"), "the entry's folder, new; of `board`, a folder for the page."),
+    "data_dir": (("tracks", "verify"), "where the track's data lie, if not in the installation."),
+    "verdicts": (("verify", "board"), "the verdicts' folder; `verdicts` beside the entries."),
 }
 """Flags that are texts, with the parts of the command that have them."""
 

@@ -173,11 +173,6 @@ class _TupleParser(flags.ArgumentParser):
         return f"{self._item.__name__},..."
 
 
-class _TupleSerializer(flags.ArgumentSerializer):
-    def serialize(self, value: Any) -> str:
-        return ",".join(map(str, value))
-
-
 def define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.FlagValues) -> None:
     default = None if default is dataclasses.MISSING else default
     optional = [arg for arg in typing.get_args(hint) if arg is not type(None)]
@@ -187,7 +182,7 @@ def define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.Flag
         flags.DEFINE_enum(flag, default, list(typing.get_args(hint)), doc, flag_values=values)
     elif typing.get_origin(hint) is tuple:
         parser = _TupleParser(_item(hint))
-        flags.DEFINE(parser, flag, default, doc, values, _TupleSerializer())
+        flags.DEFINE(parser, flag, default, doc, values, flags.ListSerializer(","))
     else:
         known = {
             bool: flags.DEFINE_boolean,
