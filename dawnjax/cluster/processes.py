@@ -271,14 +271,15 @@ def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
             return Meeting("TPU pod")
         if hosts:
             return None  # a slice of one host, which GKE calls localhost
-        if _is_cloud_tpu_vm():
+        if is_cloud_tpu_vm():
             return Meeting("Cloud TPU VM")
     if environment.keys() >= {"JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}:
         return Meeting("Kubernetes")
     return None
 
 
-def _is_cloud_tpu_vm() -> bool:
+def is_cloud_tpu_vm() -> bool:
+    """True on a host of Cloud TPUs that JAX can drive."""
     if importlib.util.find_spec("libtpu") is None:
         return False
     import jax  # noqa: F401  Importing it looks for the chips.

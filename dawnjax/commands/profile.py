@@ -85,7 +85,7 @@ def show(run_dir: Path, window: str = "") -> int:
         written += tables.write_csv(profile, profile.folder)
         written += figures.write_figures(profile, profile.folder)
     print(f"{len(written)} files under {run_dir / 'profile'}")
-    print(f"a timeline: pip install xprof; xprof --logdir={profiles[0].folder}")
+    print(f"a timeline: xprof --logdir={profiles[0].folder} (XProf is a package of its own)")
     return ExitStatus.DONE
 
 

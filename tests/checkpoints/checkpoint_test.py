@@ -7,6 +7,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from saved_states import (
@@ -129,15 +130,16 @@ def test_states_between_two_steps_are_in_the_order_of_the_run(tmp_path):
 
 
 def test_a_save_is_seen_while_it_is_written_and_timed(tmp_path, monkeypatch):
+    finish, may_end = ocp.CheckpointManager.wait_until_finished, threading.Event()
+
+    def finish_late(manager):
+        if threading.current_thread() is not threading.main_thread():
+            may_end.wait(60)
+        finish(manager)
+
+    monkeypatch.setattr(ocp.CheckpointManager, "wait_until_finished", finish_late)
     checkpoints, _ = open_checkpoints(tmp_path)
-    save(checkpoints, 1)
-    checkpoints.wait()
     assert not checkpoints.is_saving
-    finish, may_end = checkpoints._manager.wait_until_finished, threading.Event()
-    monkeypatch.setattr(
-        checkpoints._manager, "wait_until_finished", lambda: (may_end.wait(60), finish())
-    )
-    monkeypatch.setattr(checkpoints._manager, "save", lambda *_, **__: None)
     save(checkpoints, 2)
     assert checkpoints.is_saving
     time.sleep(0.2)

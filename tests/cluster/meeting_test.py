@@ -68,7 +68,7 @@ TORCHRUN = {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "MASTER_ADDR": "h
     ],
 )
 def test_an_environment_says_whether_there_are_others(environment, flags, meeting, monkeypatch):
-    monkeypatch.setattr(processes, "_is_cloud_tpu_vm", lambda: environment.get("is") == "TPU VM")
+    monkeypatch.setattr(processes, "is_cloud_tpu_vm", lambda: environment.get("is") == "TPU VM")
     assert find_meeting(ProcessOptions(**flags), environment) == meeting
 
 

@@ -330,7 +330,7 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     log.write_bytes(b"".join(lines[: start + 4]))
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
-    assert "or its end was lost" in " ".join(done.stdout.split())
+    assert "the end of an earlier log was lost" in " ".join(done.stdout.split())
     result = result_of(run_dir)
     assert result["interruptions"] == 1 and len(result["first_losses"]) == 10
     last = last_evaluation(events_of_attempt(run_dir, 2))
@@ -344,14 +344,14 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     assert check_run(run_dir)[0] == []
 
     # Then all of it is lost, as on another machine: the last save holds both attempts.
-    shutil.rmtree(run_dir / "log")
+    (run_dir / "log.jsonl").unlink()
     assert run(command(run_dir, compile_cache)).returncode == 3
     again = result_of(run_dir)
     assert again["interruptions"] == 2 and again["steps"] == result["steps"]
     for name in ("evaluations", "first_losses", "best", "compile_seconds_before_run_start"):
         assert again[name] == result[name]
     assert again["train_seconds"] == pytest.approx(result["train_seconds"], abs=1e-5)
-    assert "or its end was lost" in again["warnings"][0]
+    assert "the end of an earlier log was lost" in again["warnings"][0]
     assert check_run(run_dir)[0] == []
 
 
