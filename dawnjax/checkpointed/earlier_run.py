@@ -11,10 +11,10 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
+from dawnjax.config import command_line
 from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import classes_of_file
-from dawnjax.config.flag_tree import value_in
 from dawnjax.config.own_files import own_code, source_of
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
@@ -66,10 +66,11 @@ def add_run_flags(flag_values: flags.FlagValues) -> None:
     text("experiment", "", "The file that defines the run's own classes, if any; it is executed.")
 
 
-def run_argument(argv: Sequence[str]) -> EarlierRun | None:
-    """The run that a command line names, before its flags are known; None where it names none."""
-    data_dir, file = (value_in(argv, name) or "" for name in ("data_dir", "experiment"))
-    for text in argv:
+def run_argument(flag_values: flags.FlagValues, argv: Sequence[str]) -> EarlierRun | None:
+    """The run that a command line names, before all its flags are known; None if it names none."""
+    others = command_line.known(flag_values, argv)
+    data_dir, file = (str(flag_values[name].value) for name in ("data_dir", "experiment"))
+    for text in others:
         if not text.startswith("-") and (Path(text) / "experiment.json").is_file():
             return read_run(Path(text), data_dir, file)
     return None

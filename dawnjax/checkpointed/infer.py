@@ -1,6 +1,8 @@
-"""Latency and cost of a run's model, measured one example at a time."""
+"""A run's model asked one example at a time: its latency and cost, or answers to own inputs."""
 
+import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,24 @@ def infer_run(
         file = records.path_of(draw) / "game.svg"
         records.write(file, drawing.encode())
         print(f"drawn: a game of {outcome}, in {file}")
+
+
+def predict_run(run: EarlierRun, files: Sequence[Path], options: RunOptions) -> None:
+    """Answer the inputs in files with the newest checkpoint; print a line of JSON for each."""
+    with own_code("the task's inputs"):
+        # Before the checkpoint: files of another kind are answered at once.
+        inputs = run.experiment.task.read_inputs(files, run.setting)
+    mesh = alone(run.experiment, run.spec, options, num_devices=1).mesh
+    recipe, restored = restore(run, mesh, options, "predict")
+    data = inputs.data or recipe.setting.data
+    setting = dataclasses.replace(recipe.setting, spec=inputs.spec, data=data)
+    asked = dataclasses.replace(recipe, setting=setting)
+    answering = latency.make_answering(asked, restored.state, inputs.examples)
+    for position, given in enumerate(inputs.given):
+        answer = answering.answer(answering.example(position))
+        with own_code("the task's inputs"):
+            stated = inputs.stated(answer, position)
+        print(records.json_text({**given, "answer": stated}), flush=True)
 
 
 def _draw(folder: Path, kept: Path, shown: Any, answers: list[Any], positions: list[int]) -> None:

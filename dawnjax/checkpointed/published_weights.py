@@ -32,9 +32,6 @@ INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 DTYPES = ("F32", "F16", "BF16")
 
 TABLE, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
-COMPARED_ROWS = 64
-"""Of an output layer: a model with one table leaves it out where these rows are the table's."""
-
 WHOLE_BYTES, SAMPLES, SAMPLE_BYTES = 2**28, 64, 4096
 """A file of up to `WHOLE_BYTES` is hashed whole; of a larger one its header, its size and evenly
 spaced blocks, as of shards of tokens."""
@@ -154,22 +151,11 @@ class PublishedWeights:
                 )
             if there.dtype not in DTYPES:
                 raise self.fault(f"{name} is {there.dtype}; wanted one of {', '.join(DTYPES)}")
-        others = sorted(name for name in set(tensors) - set(wanted) if not self._is_copy(name))
+        # Rates of positions, which older checkpoints hold, follow from the model.
+        named = (name for name in tensors if not name.endswith(".rotary_emb.inv_freq"))
+        others = sorted(set(named) - set(wanted))
         if others:
             raise self.fault(f"{others[0]} is no tensor of the model, with {len(others)} in all")
-
-    def _is_copy(self, name: str) -> bool:
-        """True for a tensor that repeats others: rates of positions, a tied output layer."""
-        if name.endswith(".rotary_emb.inv_freq"):
-            return True
-        both = [self.tensors[each] for each in (name, TABLE) if each in self.tensors]
-        if name != OUTPUT or len(both) < 2 or both[0].shape != both[1].shape:
-            return False
-        rows = []
-        for each, tensor in zip((name, TABLE), both, strict=True):
-            with self.opened(tensor.file) as reader:
-                rows.append(reader.get_slice(each)[:COMPARED_ROWS])
-        return bool(np.array_equal(*rows))
 
     def read(
         self,

@@ -46,14 +46,19 @@ def main(argv: list[str]) -> int:
     add_run_flags(flag_values)
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("name", "", "The name of the other set; without it, that of its file or folder.")
-    _add_match_flags(flag_values)
+    text("against", "", "Another run, whose newest checkpoint this one plays a match against.")
+    is_match = command_line.value_in(argv, "against") is not None
+    if is_match or "--help" in argv:
+        number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
+        number("games", 100, "Games of a match, an even number.", 2)
+        number("simulations", 0, "Simulations of a move in a match; 0 takes self-play's.", 0)
+        number("seed", 0, "Seed of a match.", 0, 2**31 - 1)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
-    run = run_argument(argv)  # the flags depend on its task
+    run = run_argument(flag_values, argv)  # other flags depend on its task
     changes = None
     if run is not None:
         task = run.experiment.task
-        _refuse_other_flags(argv, run)
         for name, help_text in task.other_set_flags.items():
             text(name, "", help_text)
         changes = FlagTree(type(task), task, argv, "task.", only=task.evaluation_fields)
@@ -63,19 +68,18 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"one run directory is needed, {len(paths)} given")
     if run is None:
         run = read_run(Path(paths[0]))  # which says what is wrong with it
-    other = _other_run(run, paths[0], flag_values)
     changed, differences = _changed(run, changes, flag_values)
     given = {name: str(flag_values[name].value) for name in run.experiment.task.other_set_flags}
     other_set = _other_set(changed, given, str(flag_values["name"].value))
-    if other is not None:
+    if is_match:
         if other_set or differences:
             raise ConfigError("--against plays no other set, and with the fields of the run alone")
+        other = _other_run(run, str(flag_values["against"].value), flag_values)
         from dawnjax.checkpointed.match import play_match
 
-        games, simulations, seed = (int(flag_values[name].value) for name in _MATCH_FLAGS)  # pyright: ignore[reportArgumentType]
-        play_match(
-            run, other, options.value(flag_values), games=games, simulations=simulations, seed=seed
-        )
+        names = ("games", "simulations", "seed")
+        numbers: Any = {name: flag_values[name].value for name in names}
+        play_match(run, other, options.value(flag_values), **numbers)
         return ExitStatus.DONE
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.evaluate import evaluate_run
@@ -84,46 +88,17 @@ def main(argv: list[str]) -> int:
     return ExitStatus.DONE
 
 
-_MATCH_FLAGS = ("games", "simulations", "seed")
-
-
-def _add_match_flags(flag_values: flags.FlagValues) -> None:
-    text = "Another run, whose newest checkpoint this one plays a match against."
-    flags.DEFINE_string("against", "", text, flag_values=flag_values)
-    number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
-    number("games", 100, "Games of a match, an even number.", 2)
-    number("simulations", 0, "Simulations of a move in a match; 0 takes those of self-play.", 0)
-    number("seed", 0, "Seed of a match.", 0, 2**31 - 1)
-
-
-def _other_run(run: EarlierRun, path: str, flag_values: flags.FlagValues) -> EarlierRun | None:
-    against = str(flag_values["against"].value)
-    if not against:
-        for name in _MATCH_FLAGS:
-            if flag_values[name].present:
-                raise ConfigError(f"--{name} is for a match: give --against")
-        return None
-    if run.directory.path != Path(path):
-        raise ConfigError("name RUN_DIR before --against")
+def _other_run(run: EarlierRun, path: str, flag_values: flags.FlagValues) -> EarlierRun:
     games = int(flag_values["games"].value)  # pyright: ignore[reportArgumentType]
     if games % 2:
         raise ConfigError(f"--games={games} must be even: each side begins half of them")
     data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
-    other = read_run(Path(against), data_dir, file)
+    other = read_run(Path(path), data_dir, file)
     try:
         run.experiment.task.refuse_match(run.setting, other.setting)
     except ConfigError as error:
-        raise ConfigError(f"--against={against}: {error}") from None
+        raise ConfigError(f"--against={path}: {error}") from None
     return other
-
-
-def _refuse_other_flags(argv: list[str], run: EarlierRun) -> None:
-    takes = run.experiment.task.other_set_flags
-    for text in argv:
-        name = text.lstrip("-").partition("=")[0]
-        if text.startswith("-") and name.split(".")[0] == "data" and name not in takes:
-            how = " and ".join(f"--{flag}" for flag in takes) or "no flag"
-            raise ConfigError(f"--{name}: {run.experiment.name} takes another set by {how}")
 
 
 def _changed(
@@ -139,7 +114,6 @@ def _changed(
         for name in changes.flag_names()
         if flag_values[name].present
     }
-    task.validate_evaluation(differences)
     if experiment == run.experiment:
         differences = {}
     return dataclasses.replace(run, experiment=experiment), differences
@@ -147,9 +121,6 @@ def _changed(
 
 def _other_set(run: EarlierRun, given: dict[str, str], name: str) -> tuple[str, LabelledSet] | None:
     if not any(given.values()):
-        if name:
-            flag = next(iter(given), "data")
-            raise ConfigError(f"--name is for another set, given by --{flag}")
         return None
     path = records.path_of(next(value for value in given.values() if value))
     name = name or path.name.split(".")[0]

@@ -37,14 +37,9 @@ def main(argv: list[str]) -> int:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("out", None, "The JSON Lines file to write.")
     text("csv", None, "The folder for tables.")
-    source, warnings = (
-        "A PATH; may be given several times.",
-        "Print every warning, not only how many.",
-    )
-    flags.DEFINE_multi_string("source", [], source, flag_values=flag_values)
+    warnings = "Print every warning, not only how many."
     flags.DEFINE_bool("warnings", False, warnings, flag_values=flag_values)
-    positional = command_line.parse("import", flag_values, argv, USAGE, DESCRIPTION)
-    given = [*positional, *(flag_values["source"].value or [])]
+    given = command_line.parse("import", flag_values, argv, USAGE, DESCRIPTION)
     if not given:
         raise ConfigError(f"no path given; {USAGE}")
     paths = [records.path_of(path) for path in given]

@@ -81,17 +81,17 @@ def main(argv: list[str]) -> int:
         print(kept)
         return ExitStatus.DONE
     values = _own_flags()
-    if any(re.match(r"--?validate(=|$)", argument) for argument in argv):
+    named = command_line.with_experiment_flag(argv)
+    of_experiment = command_line.known(early := _own_flags(), named)
+    if early["validate"].value:
         return _validate(argv, values)
-    argv = command_line.with_experiment_flag(argv)
-    own = set(values)
     request, positional = parse_request(
-        "plan", argv, only=compiled.OPTIONS, more=values, description=DESCRIPTION
+        "plan", named, only=compiled.OPTIONS, more=values, description=DESCRIPTION
     )
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
     request.options.validate()
-    rows, text = _rows(request, _without(argv, own), values)
+    rows, text = _rows(request, of_experiment, values)
     told = {
         "schema_version": SCHEMA_VERSION,
         "experiment": request.experiment.name,
@@ -116,7 +116,7 @@ _Rows = tuple[list[dict[str, Any]], str]
 
 def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _Rows:
     """Plans that the flags ask for; `argv` has those of the experiment."""
-    names = _listed(values["on"].value)
+    names = values["on"].value
     if not names:
         raise ConfigError("--on is missing: the systems, such as --on=v3:8,v5e:16x16,h100:8")
     systems, lost = _systems_of(names)
@@ -125,7 +125,7 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
     if values["scaling"].value:
         systems = _sizes_of(systems)
     systems = list({t.name: t for t in systems}.values())
-    batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
+    batches = [_whole("batches", text) for text in values["batches"].value or ()]
     batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
     if values["memory"].value and values["search"].value:
         raise ConfigError("give --memory or --search, not both")
@@ -142,7 +142,7 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
 def _predicted(asked: _Asked) -> _Rows:
     """Times and costs on each system, from programs that are compiled for it."""
     request, argv, values = asked.request, asked.argv, asked.values
-    prices = _prices(_listed(values["price_per_device_hour_usd"].value))
+    prices = _prices(values["price_per_device_hour_usd"].value or ())
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
@@ -210,7 +210,7 @@ def _search(asked: _Asked) -> _Rows:
     if "model.remat" in request.overrides:
         raise ConfigError("--search=mesh chooses model.remat: leave out --model.remat")
     spec, _ = compiled.spec_of(experiment.data)
-    prices = _prices(_listed(values["price_per_device_hour_usd"].value))
+    prices = _prices(values["price_per_device_hour_usd"].value or ())
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     found: list[arrangements.Found] = []
     lost = list(asked.lost)
@@ -292,9 +292,10 @@ def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
 def _own_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=values)
+    texts = functools.partial(flags.DEFINE_list, flag_values=values)
     switch = functools.partial(flags.DEFINE_boolean, flag_values=values)
-    text("on", "", "The systems and sizes, with commas.")
-    text("batches", "", "Global batches to plan, with commas.")
+    texts("on", [], "The systems and sizes, with commas.")
+    texts("batches", [], "Global batches to plan, with commas.")
     switch("memory", False, "Say what fills a device, from shapes alone.")
     meshes = "Compare all meshes, from shapes alone."
     flags.DEFINE_enum("search", None, ["mesh"], meshes, flag_values=values)
@@ -302,33 +303,12 @@ def _own_flags() -> flags.FlagValues:
     known = "Epochs to the target, where you know them."
     flags.DEFINE_float("epochs", None, known, flag_values=values)
     text("epochs_from", "", "Runs that say how many epochs reach the target.")
-    text("price_per_device_hour_usd", "", "SYSTEM:USD of one device, with commas.")
+    texts("price_per_device_hour_usd", [], "SYSTEM:USD of one device, with commas.")
     text("calibrate", "", "A run of the experiment on one of the chips.")
     text("out", "", "A file for the plan as JSON.")
     switch("json", False, "Print one JSON object instead.")
     switch("validate", False, "Show predictions beside official results.")
     return values
-
-
-_SWITCHES = ("scaling", "json", "memory", "validate")
-
-
-def _without(argv: Sequence[str], own: set[str]) -> list[str]:
-    left, skips = [], False
-    for argument in argv:
-        if skips:
-            skips = False
-            continue
-        name, equals, _ = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and name.removeprefix("no") in own:
-            skips = not equals and name.removeprefix("no") not in _SWITCHES
-            continue
-        left.append(argument)
-    return left
-
-
-def _listed(text: Any) -> list[str]:
-    return [part.strip() for part in str(text or "").split(",") if part.strip()]
 
 
 def _whole(flag: str, text: str) -> int:

@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
     run = read_run(Path(paths[0]), data_dir, file)
     # Imported here: wrong use is answered before JAX is loaded to compute.
-    from dawnjax.checkpointed.predict import predict_run
+    from dawnjax.checkpointed.infer import predict_run
 
     predict_run(run, files, run_options)
     return ExitStatus.DONE

@@ -2,7 +2,6 @@
 
 import functools
 import sys
-import traceback
 
 from absl import flags
 
@@ -51,9 +50,10 @@ content, it changes nothing.
 
 
 def main(argv: list[str]) -> int:
-    preparation = PREPARATIONS.get(_dataset_in(argv))
+    name = command_line.value_in(argv, "dataset")
+    preparation = PREPARATIONS.get(name or "")
     shown = [preparation] if preparation else list(PREPARATIONS.values())
-    flag_values = _flags(preparation, is_help="--help" in argv or "-h" in argv)
+    flag_values = _flags(preparation)
     usage = "\n".join(
         f"dawnjax prepare --dataset={item.name} {form}".replace("\n", "\n  ")
         for item in shown
@@ -63,14 +63,13 @@ def main(argv: list[str]) -> int:
     if preparation is None:
         parts.append("--dataset=NAME --help shows the dataset's own flags too.")
     description = "\n\n".join(part.strip() for part in parts)
-    if argv and argv[-1].lstrip("-") == "dataset":
-        raise ConfigError(f"--dataset is missing; known: {', '.join(PREPARATIONS)}")
-    rest = command_line.parse("prepare", flag_values, argv, usage, description)
+    rest = command_line.parse(
+        "prepare", flag_values, argv, usage, description, known_only=bool(name and not preparation)
+    )
+    if preparation is None:
+        raise _unknown(name)
     if rest:
         raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
-    if preparation is None:
-        raise _unknown(flag_values["dataset"].value)
-    _refuse_flags_of_others(flag_values, preparation)
     source, out = flag_values["from"].value, flag_values["out"].value
     request = Request(
         source=records.path_of(source) if source else None,
@@ -83,24 +82,14 @@ def main(argv: list[str]) -> int:
         print(preparation.run(request))
     except FlagError as error:
         raise ConfigError(str(error)) from None
-    except KeyboardInterrupt as error:
-        return _interrupted(error)
+    except KeyboardInterrupt:
+        print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
+        return ExitStatus.INTERRUPTED
     return ExitStatus.DONE
 
 
-def _dataset_in(argv: list[str]) -> str:
-    flag_values = flags.FlagValues()
-    flags.DEFINE_string("dataset", "", "", flag_values=flag_values)
-    flag_values.set_gnu_getopt(True)
-    try:
-        flag_values(["prepare", *argv], known_only=True)
-    except flags.Error:
-        return ""  # reported when all flags are parsed
-    return str(flag_values["dataset"].value)
-
-
-def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValues:
-    """Common flags and the dataset's; also those of other datasets, to refuse them by name."""
+def _flags(preparation: Preparation | None) -> flags.FlagValues:
+    """Common flags, and the dataset's."""
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.")
@@ -109,12 +98,9 @@ def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValue
     text("out", None, f"Directory to write to; without it, where the dataset is found: {folders}.")
     overwrite = "Replace other content in the directory, or write beside other files."
     flags.DEFINE_bool("overwrite", False, overwrite, flag_values=flag_values)
-    others = [] if is_help else PREPARATIONS.values()
-    for item in [*([preparation] if preparation else []), *others]:
-        for flag in item.flags:
-            if flag.name not in flag_values:
-                define = flags.DEFINE_integer if flag.kind is int else flags.DEFINE_string
-                define(flag.name, None, flag.text, flag_values=flag_values)
+    for flag in preparation.flags if preparation else ():
+        define = flags.DEFINE_integer if flag.kind is int else flags.DEFINE_string
+        define(flag.name, None, flag.text, flag_values=flag_values)
     return flag_values
 
 
@@ -127,21 +113,3 @@ def _unknown(name: str | None) -> ConfigError:
     near = command_line.closest(name, list(PREPARATIONS))
     hint = f"did you mean {near}?" if near else known
     return ConfigError(f"--dataset={name} is not known; {hint}")
-
-
-def _refuse_flags_of_others(flag_values: flags.FlagValues, preparation: Preparation) -> None:
-    owners: dict[str, list[str]] = {}
-    for item in PREPARATIONS.values():
-        for flag in item.flags:
-            owners.setdefault(flag.name, []).append(item.name)
-    for name, datasets in owners.items():
-        if preparation.name not in datasets and flag_values[name].present:
-            raise ConfigError(f"--{name} is for {' and '.join(datasets)}, not {preparation.name}")
-
-
-def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
-    show, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    traceback.clear_frames(error.__traceback__)  # deletes it, which fails
-    sys.unraisablehook = show
-    print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
-    return ExitStatus.INTERRUPTED

@@ -1,6 +1,5 @@
 """`dawnjax profile`: where the time of a step goes, of an earlier run or a few fresh steps."""
 
-import functools
 from pathlib import Path
 
 from absl import flags
@@ -24,20 +23,14 @@ trace; it compiles one more program, on a copy of the state."""
 
 
 def main(argv: list[str]) -> int:
-    own, rest = [], []
-    for text in argv:
-        is_own = text.lstrip("-").partition("=")[0] in ("twin", "notwin")
-        (own if is_own else rest).append(text)
     flag_values = flags.FlagValues()
-    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
-    twin_help = "Time the step against the same one without communication; with --experiment."
-    flags.DEFINE_boolean("twin", False, twin_help, flag_values=flag_values)
-    text(
-        "window", "", "The window to show, such as steps_20_24; empty takes the last or after_run."
-    )
-    if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
-        command_line.parse("profile", flag_values, own, _USAGE, _DESCRIPTION)
+    text = "Time the step against the same one without communication; with --experiment."
+    flags.DEFINE_boolean("twin", False, text, flag_values=flag_values)
+    if command_line.value_in(argv, "experiment") is not None:
+        rest = command_line.known(flag_values, argv)
         return _fresh(rest, bool(flag_values["twin"].value))
+    text = "The window to show, such as steps_20_24; empty takes the last or after_run."
+    flags.DEFINE_string("window", "", text, flag_values=flag_values)
     paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
         raise ConfigError(f"one run directory, or --experiment, is needed; {len(paths)} given")

@@ -37,52 +37,45 @@ _STATUS = {
     "refused": ExitStatus.FAILED,
 }
 
-_FLAGS = {
-    "tracks": ("data_dir",),
-    "submit": ("track", "name", "against", "out"),
-    "verify": ("data_dir", "rounds", "without_sandbox", "verdicts", "price_per_hour_usd"),
-    "board": ("out", "verdicts"),
-}
-"""Flags of each part of the command."""
-
 
 def main(argv: list[str]) -> int:
-    values = flags.FlagValues()
-    _define(values)
-    words = command_line.parse("race", values, argv, USAGE, DESCRIPTION)
-    part, paths = (words[0], words[1:]) if words else ("tracks", [])
-    if part not in _FLAGS:
-        near = command_line.closest(part, list(_FLAGS))
-        hint = f"did you mean {near!r}?" if near else f"parts: {', '.join(_FLAGS)}"
-        raise ConfigError(f"no part {part!r}; {hint}")
-    for name in {flag for of_part in _FLAGS.values() for flag in of_part}:
-        if values[name].present and name not in _FLAGS[part]:
-            raise ConfigError(f"--{name} is no flag of `race {part}`")
+    part = next((text for text in argv if not text.startswith("-")), "tracks")
     parts: dict[str, Callable[[list[str], flags.FlagValues], int]] = {
         "tracks": _tracks,
         "submit": _submit,
         "verify": _verify,
         "board": _board,
     }
-    return parts[part](paths, values)
+    if part not in parts:
+        near = command_line.closest(part, list(parts))
+        hint = f"did you mean {near!r}?" if near else f"parts: {', '.join(parts)}"
+        raise ConfigError(f"no part {part!r}; {hint}")
+    values = flags.FlagValues()
+    shows_all = "--help" in argv
+    for name, (owners, text) in _TEXTS.items():
+        if part in owners or shows_all:
+            of_part = f"{', '.join(owners)}: {text}"
+            flags.DEFINE_string(name, None, of_part, flag_values=values)
+    if part == "verify" or shows_all:
+        rounds = "verify: rounds; 0 takes the track's."
+        flags.DEFINE_integer("rounds", 0, rounds, 0, flag_values=values)
+        trusts = "verify: run the entry with all that you may do, where there is no sandbox."
+        flags.DEFINE_boolean("without_sandbox", False, trusts, flag_values=values)
+        price = "verify: price of this machine, for the cost."
+        flags.DEFINE_float("price_per_hour_usd", None, price, 0.0, flag_values=values)
+    words = command_line.parse("race", values, argv, USAGE, DESCRIPTION)
+    return parts[part](words[1:], values)
 
 
-def _define(values: flags.FlagValues) -> None:
-    for name, text in (
-        ("track", "submit: the track."),
-        ("name", "submit: the entry's name."),
-        ("against", "submit: runs of the baseline or the standing record on the same machine."),
-        ("out", "submit: the entry's folder, new. board: folder for the page."),
-        ("data_dir", "tracks, verify: where the track's data lie, if not in the installation."),
-        ("verdicts", "verify, board: folder of the verdicts; `verdicts` beside the entries."),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=values)
-    rounds = "verify: rounds; 0 takes the track's."
-    flags.DEFINE_integer("rounds", 0, rounds, 0, flag_values=values)
-    trusts = "verify: run the entry with all that you may do, where the machine has no sandbox."
-    flags.DEFINE_boolean("without_sandbox", False, trusts, flag_values=values)
-    price = "verify: price of this machine, for the cost."
-    flags.DEFINE_float("price_per_hour_usd", None, price, 0.0, flag_values=values)
+_TEXTS = {
+    "track": (("submit",), "the track."),
+    "name": (("submit",), "the entry's name."),
+    "against": (("submit",), "runs of the baseline or the standing record on the same machine."),
+    "out": (("submit", "board"), "the entry's folder, new; of `board`, a folder for the page."),
+    "data_dir": (("tracks", "verify"), "where the track's data lie, if not in the installation."),
+    "verdicts": (("verify", "board"), "the verdicts' folder; `verdicts` beside the entries."),
+}
+"""Flags that are texts, with the parts of the command that have them."""
 
 
 def _tracks(names: list[str], values: flags.FlagValues) -> int:
@@ -104,7 +97,7 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import submit, tracks
     from dawnjax.runs.directory import names_a_file
 
-    given = {name: str(values[name].value or "") for name in _FLAGS["submit"]}
+    given = {name: str(values[name].value or "") for name in ("track", "name", "against", "out")}
     missing = next((name for name, value in given.items() if not value), None)
     if not paths or missing:
         what = f"--{missing} is missing" if paths else "no run is given"

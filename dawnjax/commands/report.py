@@ -10,7 +10,7 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 
-USAGE = "dawnjax report FILE|RUN_DIR... --out=DIR [--source=PATH] [--until=YYYY-MM-DD] [--paper]"
+USAGE = "dawnjax report FILE|RUN_DIR... --out=DIR [--until=YYYY-MM-DD] [--paper]"
 
 DESCRIPTION = """
 Writes one page, DIR/index.html, that needs nothing else to be read, and every table of it as
@@ -29,8 +29,6 @@ def main(argv: list[str]) -> int:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     switch = functools.partial(flags.DEFINE_bool, flag_values=flag_values)
     text("out", None, "Directory to write to.")
-    source = "A source; the same as without a flag, repeatable."
-    flags.DEFINE_multi_string("source", [], source, flag_values=flag_values)
     text("until", None, "Last day, YYYY-MM-DD, of the entries that the leaderboards rank.")
     tables = "Add the tables of arXiv 1806.01427, published beside recomputed, and their errata."
     switch("paper", False, tables)
@@ -39,8 +37,7 @@ def main(argv: list[str]) -> int:
     text("title", "", "Title of the page.")
     hosts = "Keep hosts' names and addresses, paths and e-mail addresses, left out otherwise."
     switch("include_hosts", False, hosts)
-    rest = command_line.parse("report", flag_values, argv, USAGE, DESCRIPTION)
-    sources = [*rest, *(flag_values["source"].value or ())]
+    sources = command_line.parse("report", flag_values, argv, USAGE, DESCRIPTION)
     if not sources:
         raise ConfigError("no source given: a file of entries, a run directory or a folder of them")
     if not flag_values["out"].value:

@@ -1,7 +1,6 @@
 """`dawnjax study`: many trials of an experiment, and their statistics."""
 
 import dataclasses
-import functools
 import shlex
 import sys
 import time
@@ -166,44 +165,34 @@ class _Asked:
 
 
 def _parse(argv: list[str]) -> _Asked:
-    if argv and not is_file(argv[0]):
-        argv = command_line.with_experiment_flag(argv)
-    given, argv = list(argv), list(argv)
-    base = Study()
-    if argv and is_file(argv[0]) and not argv[0].startswith("-"):
-        base = _study_of_file(argv.pop(0))
-    tree = FlagTree(Study, base, argv)
+    if argv and is_file(argv[0]):
+        base, given = _study_of_file(argv[0]), argv[1:]
+    else:
+        base, given = Study(), (argv := command_line.with_experiment_flag(argv))
+    tree = FlagTree(Study, base, given)
     values = flags.FlagValues()
     tree.define(values)
-    texts = functools.partial(flags.DEFINE_multi_string, flag_values=values)
-    number = functools.partial(flags.DEFINE_integer, flag_values=values)
     flags.DEFINE_string("out", "", "The study's folder.", flag_values=values)
     form = "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); may be given several times."
-    texts("axis", [], form)
-    number("trial", None, "Run this trial alone: its place in the order.")
-    flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
-    runners, who = ["", "slurm", "kubernetes"], "Who runs the trials; else this process."
-    flags.DEFINE_enum("runner", "", runners, who, flag_values=values)
-    texts("runner_setting", [], "KEY=VALUE for the runner; docs/studies.md lists them.")
-    beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
-    number("side_by_side", 1, beside, 1)
-    own = [a for a in argv if _name(a) in values or _name(a) in ("help", "h") or a == "-h"]
-    others = [argument for argument in argv if argument not in own]
-    positional = command_line.parse("study", values, own, USAGE, DESCRIPTION)
-    for argument in [*positional, *others]:
+    flags.DEFINE_multi_string("axis", [], form, flag_values=values)
+    place = "Run this trial alone: its place in the order."
+    flags.DEFINE_integer("trial", None, place, flag_values=values)
+    _define_handing_out(values)
+    of_trials = command_line.parse("study", values, given, USAGE, DESCRIPTION, known_only=True)
+    for argument in of_trials:
         if not argument.startswith("--") or "=" not in argument:
             raise ConfigError(f"{argument!r} is no flag; write --name=value")
     process_flags = ()
     if values["trial"].present:
-        process_flags = tuple(a for a in others if a.startswith("--processes."))
-        others = [argument for argument in others if argument not in process_flags]
+        process_flags = tuple(a for a in of_trials if a.startswith("--processes."))
+        of_trials = [argument for argument in of_trials if argument not in process_flags]
     study: Study = tree.value(values)
     axes = tuple(values["axis"].value or ())
     kind = study.kind
     if kind == "seeds" and not values["kind"].present:
         kind = "search" if study.search else "grid" if axes else kind
     study = dataclasses.replace(
-        study, kind=kind, axes=(*study.axes, *axes), flags=(*study.flags, *others)
+        study, kind=kind, axes=(*study.axes, *axes), flags=(*study.flags, *of_trials)
     )
     check_fields(study)
     if not study.experiment:
@@ -217,8 +206,8 @@ def _parse(argv: list[str]) -> _Asked:
         if not (key and equals and value and runner):
             raise ConfigError(f"--runner_setting={setting} must be KEY=VALUE, with a --runner")
         settings[key] = value
-    handing_out = ("runner", "runner_setting", "side_by_side", "json")
-    trial_argv = [a for a in given if _name(a) not in handing_out]
+    handing_out = flags.FlagValues()
+    _define_handing_out(handing_out)
     return _Asked(
         study=study,
         out=Path(out),
@@ -228,13 +217,19 @@ def _parse(argv: list[str]) -> _Asked:
         runner=runner,
         slots=int(values["side_by_side"].value or 1),
         settings=settings,
-        trial_argv=trial_argv,
+        trial_argv=command_line.known(handing_out, argv),
     )
 
 
-def _name(argument: str) -> str:
-    name = argument.lstrip("-").partition("=")[0] if argument.startswith("-") else ""
-    return name.removeprefix("no") if name in ("noscales_batch", "nojson") else name
+def _define_handing_out(values: flags.FlagValues) -> None:
+    """Flags of who runs the trials and what is printed, which a single trial does not have."""
+    flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
+    runners, who = ["", "slurm", "kubernetes"], "Who runs the trials; else this process."
+    flags.DEFINE_enum("runner", "", runners, who, flag_values=values)
+    setting = "KEY=VALUE for the runner; docs/studies.md lists them."
+    flags.DEFINE_multi_string("runner_setting", [], setting, flag_values=values)
+    beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
+    flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
 
 
 def _study_of_file(name: str) -> Study:

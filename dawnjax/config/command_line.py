@@ -1,6 +1,8 @@
 """Flags, help and wrong use, the same for every command."""
 
+import contextlib
 import re
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -12,23 +14,50 @@ class HelpRequested(Exception):
 
 
 def parse(
-    command: str, flag_values: flags.FlagValues, argv: list[str], usage: str, description: str
+    command: str,
+    flag_values: flags.FlagValues,
+    argv: list[str],
+    usage: str,
+    description: str,
+    *,
+    known_only: bool = False,
 ) -> list[str]:
-    """Fill `flag_values` and return the positional arguments; HelpRequested for `--help`."""
+    """Fill `flag_values` and return the positional arguments; HelpRequested for `--help`.
+
+    With `known_only` other flags are returned too.
+    """
     options = argv[: argv.index("--")] if "--" in argv else argv
     if "--help" in options or "-h" in options:
         raise HelpRequested(_help_text(usage, description, flag_values))
     # absl's own message spans two lines and names a Python type; say it in one, in ours.
     try:
-        return flag_values([command, *argv])[1:]
+        return flag_values([command, *argv], known_only=known_only)[1:]
     except flags.UnrecognizedFlagError as error:
-        near = _closest_flag(error.flagname, list(flag_values))
+        near = closest(error.flagname, list(flag_values))
         hint = f"; did you mean --{near}?" if near else "; --help lists the flags"
         raise ConfigError(f"unknown flag --{error.flagname}{hint}") from None
     except flags.Error as error:
         text = " ".join(str(error).split())
         boolean = re.match(r"flag (--\S+): \('Non-boolean argument", text)
         raise ConfigError(f"{boolean[1]} must be true or false" if boolean else text) from None
+
+
+def known(flag_values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+    """Fill the flags that are defined so far, and return all other arguments in order.
+
+    A value that a flag does not take is left for `parse` to refuse.
+    """
+    with contextlib.suppress(flags.Error):
+        return flag_values(["", *argv], known_only=True)[1:]
+    return list(argv)
+
+
+def value_in(argv: Sequence[str], name: str) -> str | None:
+    """The last value of a flag on a command line, before the other flags are known."""
+    values = flags.FlagValues()
+    flags.DEFINE_string(name, None, "", flag_values=values)
+    known(values, argv)
+    return values[name].value
 
 
 def with_experiment_flag(argv: list[str]) -> list[str]:
@@ -50,25 +79,6 @@ def closest(name: str, candidates: list[str]) -> str | None:
     endings = {candidate.rsplit(".", 1)[-1]: candidate for candidate in candidates}
     matches = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(endings), n=1)
     return endings[matches[0]] if matches else None
-
-
-_NAMES_ELSEWHERE = {
-    "run_dir": ("output_dir", "out_dir", "log_dir", "logdir", "work_dir", "workdir", "save_dir"),
-    "optimizer.base_learning_rate": ("lr", "learning_rate", "base_lr"),
-    "compute_dtype": ("dtype", "precision"),
-    "checkpoint.directory": ("ckpt_dir", "checkpoint_dir"),
-    "data.data_dir": ("data_dir", "dataset_dir"),
-    "max_steps": ("train_steps", "num_steps"),
-    "experiment": ("config", "recipe"),
-}
-"""Other trainers' names of some flags, too far from ours to be found by their spelling."""
-
-
-def _closest_flag(name: str, flag_names: list[str]) -> str | None:
-    for flag, elsewhere in _NAMES_ELSEWHERE.items():
-        if name in elsewhere and flag in flag_names:
-            return flag
-    return closest(name, flag_names)
 
 
 def _help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:

@@ -4,9 +4,7 @@ Parsing has two phases: first the experiment and its variants, then the flags th
 """
 
 import dataclasses
-import re
 import typing
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from dawnjax.config.experiment_modules import (
     load_experiment,
     with_own_claims,
 )
-from dawnjax.config.flag_tree import FlagTree, value_in
+from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.own_files import own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
@@ -61,34 +59,16 @@ def parse_request(
       more: Flags of the command's own; their values are set in it.
       description: Purpose of the command, for its help; None for that of training.
     """
-    _refuse_several_seeds(argv)
-    name = value_in(argv, "experiment")
+    early = flags.FlagValues()  # the experiment decides which other flags there are
+    _define_trial(early)
+    command_line.known(early, argv)
+    name, is_tiny = early["experiment"].value, bool(early["tiny"].value)
     flag_values = flags.FlagValues() if more is None else more
-    flags.DEFINE_string(
-        "experiment",
-        None,
-        "The experiment: a name that `dawnjax list` shows, or a path to a .py file.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "seed",
-        0,
-        "The trial's seed: initial parameters, order, augmentation.",
-        lower_bound=0,
-        upper_bound=2**31 - 1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "tiny",
-        False,
-        "Take the experiment's tiny variant: two steps on made-up data, to try a machine.",
-        flag_values=flag_values,
-    )
+    _define_trial(flag_values)
     options = FlagTree(RunOptions, RunOptions(), argv, only=only)
     options.define(flag_values)
-    recipe, experiment, is_tiny = None, None, False
+    recipe, experiment = None, None
     if name is not None:
-        is_tiny = _is_set(argv, "tiny")
         experiment = load_experiment(name, is_tiny=is_tiny)
         try:
             recipe = FlagTree(Experiment, experiment, argv)
@@ -152,25 +132,15 @@ def request_of(
     )
 
 
-def _refuse_several_seeds(argv: Sequence[str]) -> None:
-    seed = value_in(argv, "seed")
-    if seed is not None and re.fullmatch(r"\d+([,:]\d+)+", seed):
-        raise ConfigError(f"--seed={seed}: a run has one seed; `dawnjax study` trains many")
-
-
 _DESCRIPTION = (
     "Trains one trial of an experiment to its target quality and reports how long it took."
 )
 
 
-def _is_set(argv: list[str], name: str) -> bool:
-    is_set = False
-    for argument in argv:
-        if argument == "--":
-            break
-        text = argument.lstrip("-") if argument.startswith("-") else ""
-        if text in (name, f"no{name}"):
-            is_set = text == name
-        elif text.startswith(name + "="):
-            is_set = text[len(name) + 1 :].lower() in ("true", "t", "1")
-    return is_set
+def _define_trial(flag_values: flags.FlagValues) -> None:
+    named = "The experiment: a name that `dawnjax list` shows, or a path to a .py file."
+    flags.DEFINE_string("experiment", None, named, flag_values=flag_values)
+    seed = "The trial's seed: initial parameters, order, augmentation."
+    flags.DEFINE_integer("seed", 0, seed, 0, 2**31 - 1, flag_values=flag_values)
+    tiny = "Take the experiment's tiny variant: two steps on made-up data, to try a machine."
+    flags.DEFINE_boolean("tiny", False, tiny, flag_values=flag_values)

@@ -11,12 +11,13 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from absl import flags
 
 from dawnjax.config.choices import CHOICES, choice_of
+from dawnjax.config.command_line import value_in
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
 
@@ -99,7 +100,10 @@ class FlagTree:
     ) -> type:
         current = str(getattr(value, "TAG", None))
         if value is not None and value is not dataclasses.MISSING:
-            _refuse_ambiguous(flag, type(value), loaders)
+            if current in loaders and loaders[current]() is not type(value):
+                raise ConfigError(
+                    f"{flag}: TAG = {current!r} of {type(value).__name__} is taken; choose another"
+                )
             loaders = {**loaders, current: lambda: type(value)}
         # Read before absl parses: the variant decides which flags there are.
         tag = value_in(argv, flag) or current
@@ -169,11 +173,6 @@ class _TupleParser(flags.ArgumentParser):
         return f"{self._item.__name__},..."
 
 
-class _TupleSerializer(flags.ArgumentSerializer):
-    def serialize(self, value: Any) -> str:
-        return ",".join(map(str, value))
-
-
 def define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.FlagValues) -> None:
     default = None if default is dataclasses.MISSING else default
     optional = [arg for arg in typing.get_args(hint) if arg is not type(None)]
@@ -183,7 +182,7 @@ def define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.Flag
         flags.DEFINE_enum(flag, default, list(typing.get_args(hint)), doc, flag_values=values)
     elif typing.get_origin(hint) is tuple:
         parser = _TupleParser(_item(hint))
-        flags.DEFINE(parser, flag, default, doc, values, _TupleSerializer())
+        flags.DEFINE(parser, flag, default, doc, values, flags.ListSerializer(","))
     else:
         known = {
             bool: flags.DEFINE_boolean,
@@ -217,32 +216,8 @@ def variants_of(hint: Any) -> list[type]:
     return []
 
 
-def _refuse_ambiguous(flag: str, cls: type, loaders: Mapping[str, Callable[[], type]]) -> None:
-    tag = cls.__dict__.get("TAG")
-    is_shipped = tag is not None and tag in loaders and loaders[tag]() is cls
-    if not is_shipped and (not dataclasses.is_dataclass(cls) or tag is None or tag in loaders):
-        raise ConfigError(
-            f"{flag} is a {cls.__name__}, a class of the experiment's own: make it a dataclass "
-            'with a TAG = "..." of its own'
-        )
-
-
 def _item(hint: Any) -> Any:
     return typing.get_args(hint)[0]
-
-
-def value_in(argv: Sequence[str], name: str) -> str | None:
-    """The last value of `--name=value` or `--name value` on a command line."""
-    value = None
-    for index, argument in enumerate(argv):
-        if argument == "--":
-            break
-        text = argument.lstrip("-") if argument.startswith("-") else ""
-        if text.startswith(name + "="):
-            value = text[len(name) + 1 :]
-        elif text == name and index + 1 < len(argv):
-            value = argv[index + 1]
-    return value
 
 
 def attribute_docs(cls: type) -> dict[str, str]:

@@ -4,7 +4,6 @@ The file's folder comes first among those that Python imports from, as with `pyt
 of the file and of what it has loaded from there is part of the experiment.
 """
 
-import ast
 import contextlib
 import dataclasses
 import importlib.util
@@ -13,7 +12,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,6 @@ from dawnjax.runs.directory import hash_of, texts_of
 
 CHOSEN = ("task", "model", "data", "optimizer", "schedule")
 """Fields of an experiment whose classes a file may define."""
-
-MOST_BYTES = 10**6
-"""Of the texts of a file and its modules, which every run keeps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +44,7 @@ class OwnFile:
         return {name: hash_of(text) for name, text in self.texts.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Texts with their hashes, for a run's record; ConfigError if they are too long."""
-        num_bytes = sum(len(text.encode()) for text in self.texts.values())
-        if num_bytes > MOST_BYTES:
-            raise ConfigError(
-                f"the experiment file {self.given} with its modules has {num_bytes:,} bytes; a run "
-                f"keeps at most {MOST_BYTES:,}: move what is large to a file that it reads"
-            )
+        """Texts with their hashes, for a run's record."""
         main, *modules = (
             {"name": name, "sha256": hash_of(text), "text": text}
             for name, text in self.texts.items()
@@ -197,7 +187,7 @@ def source_of(experiment: Any, path: Path | None) -> OwnFile | None:
 def file_of(experiment: Any) -> OwnFile | None:
     """A user's file with the class of a field of the experiment; None if all are this package's.
 
-    Classes of a notebook's cells are as good as a file.
+    Cells of a notebook that define classes are as good as a file.
     """
     classes = [type(getattr(experiment, field)) for field in CHOSEN]
     for cls in classes:
@@ -207,33 +197,14 @@ def file_of(experiment: Any) -> OwnFile | None:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and not _is_installed(file):
             return _own_file(Path(file))
-    in_cells = [cls for cls in classes if cls.__module__ == "__main__"]
-    return _of_cells(in_cells) if in_cells else None
+    return _of_cells() if any(cls.__module__ == "__main__" for cls in classes) else None
 
 
-def _of_cells(classes: Iterable[type]) -> OwnFile | None:
-    """Definitions of classes in a notebook's cells, with what they use there by name.
-
-    `inspect` finds no source of such a class. IPython keeps all cells that ran as `_ih`.
-    """
-    main = vars(sys.modules["__main__"])
-    newest: dict[str, str] = {}
-    for cell in main.get("_ih", ()):
-        with contextlib.suppress(SyntaxError, ValueError):  # IPython keeps what did not run too
-            newest |= {
-                node.name: ast.unparse(node)
-                for node in ast.parse(cell).body
-                if isinstance(node, ast.ClassDef | ast.FunctionDef)
-            }
-    waiting = [cls.__name__ for cls in classes]
-    texts: dict[str, str] = {}
-    for name in waiting:
-        value = main.get(name)
-        is_value = isinstance(value, bool | int | float | str | tuple | None)
-        texts[name] = f"{name} = {value!r}" if is_value else newest.get(name, "")
-        used = dict.fromkeys(re.findall(r"\w+", texts[name]))
-        waiting += [other for other in used if other in main and other not in waiting]
-    text = "\n\n\n".join(filter(None, map(texts.get, sorted(texts))))
+def _of_cells() -> OwnFile | None:
+    """Cells of a notebook that define classes and functions, as IPython keeps them in `_ih`."""
+    cells = vars(sys.modules["__main__"]).get("_ih", ())
+    defining = [cell for cell in cells if re.search(r"^(class|def) ", cell, re.MULTILINE)]
+    text = "\n\n\n".join(dict.fromkeys(defining))
     return OwnFile(Path("notebook"), {"notebook": text}) if text else None
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import psutil
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -146,17 +145,6 @@ def local_rows(sharding: NamedSharding, num_rows: int) -> np.ndarray:
     parts = sharding.addressable_devices_indices_map((num_rows,)).values()
     # Devices along `model` and `context` share their rows.
     return np.unique(np.concatenate([np.arange(num_rows)[index] for index in parts]))
-
-
-def device_memory(mesh: Mesh) -> int | None:
-    """Bytes that each device of this process has; None where that is unknown."""
-    own = [d for d in mesh.devices.flat if d.process_index == jax.process_index()]
-    if own and own[0].platform == "cpu":  # simulated devices share the host's
-        return psutil.virtual_memory().total // len(own)
-    try:
-        return (own[0].memory_stats() or {}).get("bytes_limit") if own else None
-    except (jax.errors.JaxRuntimeError, NotImplementedError):  # a device that is only planned
-        return None
 
 
 def shardings_of(mesh: Mesh, tree: Any, named: Mapping[str, Axes] | None = None) -> Any:

@@ -76,12 +76,12 @@ def places(slots: int) -> list[_Place]:
         _refuse_more(slots, chips, "TPU chips")
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
         return [([], {"TPU_VISIBLE_CHIPS": str(chip), **one_chip}) for chip in range(slots)]
+    taskset = shutil.which("taskset")  # Linux has it where it has `sched_getaffinity`
+    if taskset is None:
+        raise ConfigError("--side_by_side needs taskset (util-linux) to share the cores out")
     cores = sorted(os.sched_getaffinity(0))
     _refuse_more(slots, len(cores), "cores")
     share = len(cores) // slots
-    taskset = shutil.which("taskset")
-    if taskset is None:
-        raise ConfigError("--side_by_side needs taskset (util-linux) to share the cores out")
     return [
         ([taskset, "-c", ",".join(map(str, cores[slot * share : (slot + 1) * share]))], {})
         for slot in range(slots)

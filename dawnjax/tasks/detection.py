@@ -23,13 +23,21 @@ from dawnjax.input_pipeline.reading import own_inputs
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.image_files import decode_upright
 from dawnjax.input_pipeline.reading.objects import Objects
-from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.limits import FractionBelowOne, Limit, within
 from dawnjax.machine.mesh import BATCH_AXES
 from dawnjax.models import boxes as box_geometry
 from dawnjax.models.suppression import greedy_choice
 from dawnjax.tasks import coco_scores
-from dawnjax.tasks.task import Answering, Arrays, Compiled, LabelledSet, OwnInputs, Setting, Task
+from dawnjax.tasks.task import (
+    Answering,
+    Arrays,
+    Compiled,
+    LabelledSet,
+    OwnInputs,
+    Setting,
+    Task,
+    at_places,
+)
 
 _Places = Annotated[int, within(1, 1000)]
 Overlap = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in (0, 1]")]
@@ -99,11 +107,6 @@ class Detection(Task):
     def validate(self, model: Any, spec: Any) -> None:
         coco_scores.require_hotcoco()
 
-    def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuse 0, which no detection at all reaches."""
-        if target.value == 0:
-            raise ConfigError(f"{name}.value=0 must be above 0: every network reaches it")
-
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         return {"image_shape": spec.image_shape, "num_classes": spec.num_classes}
 
@@ -114,10 +117,8 @@ class Detection(Task):
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
         """Each image's answer at its place in the split."""
-        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
-        place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         found = self.answer(module, batch, setting)
-        return {name: totals[name].at[place].set(found[name], mode="drop") for name in totals}
+        return {name: at_places(totals[name], found[name], batch) for name in totals}
 
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
@@ -151,44 +152,24 @@ class Detection(Task):
         """JPEG and PNG images of any size, fitted as the run's are."""
         data, shape = setting.data, setting.spec.image_shape
         names = tuple(data.classes())
-        sizes: dict[int, tuple[int, ...]] = {}
         fits_as = data if isinstance(data, Coco) else Coco(corpus="")
+        sizes = np.array([own_inputs.of_file(f, decode_upright).shape[:2] for f in files])
+        fitted, is_turned = fits_as.fitted(sizes, shape), fits_as.is_turned(sizes)
 
-        def fitted(position: int) -> np.ndarray:
-            return fits_as.fitted(size_of(position), shape)
+        def fit(content: bytes, at: int) -> np.ndarray:
+            image, size = decode_upright(content), fitted[at].tolist()
+            return coco.placed(image, size, shape, is_turned=bool(is_turned[at]))
 
-        def is_turned(position: int) -> np.ndarray:
-            return fits_as.is_turned(size_of(position))
-
-        def fit(content: bytes, position: int) -> np.ndarray:
-            image = decode_upright(content)
-            sizes[position] = image.shape[:2]
-            turns = bool(is_turned(position)[0])
-            return coco.placed(image, fitted(position)[0].tolist(), shape, is_turned=turns)
-
-        images = own_inputs.images(files, shape, fit)
-
-        def size_of(position: int) -> np.ndarray:
-            if position not in sizes:
-                images[np.array([position])]  # decodes it, which says its size
-            return np.array([sizes[position]])
-
-        def covered(position: int) -> np.ndarray:
-            return coco.covered(fitted(position), shape, is_turned(position))[0]
-
-        def on_demand(row_shape: tuple[int, ...], dtype: str, row: Any) -> RowsOnDemand:
-            return RowsOnDemand(len(files), row_shape, dtype, row, num_threads=1)
-
-        examples = {"image": images}
+        examples: dict[str, Any] = {"image": own_inputs.images(files, shape, fit)}
         if setting.spec.mask_side:
-            examples["covered"] = on_demand((2,), "float32", covered)
+            examples["covered"] = coco.covered(fitted, shape, is_turned)
         if setting.spec.turns_tall:
-            examples[APART] = on_demand((), "bool", lambda at: is_turned(at)[0])
+            examples[APART] = is_turned
         return OwnInputs(
             spec=setting.spec,
             examples=examples,
             given=[{"file": str(file)} for file in files],
-            stated=lambda answer, at: self.stated(np.array([sizes[at]]), names, answer),
+            stated=lambda answer, at: self.stated(sizes[at : at + 1], names, answer),
         )
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:

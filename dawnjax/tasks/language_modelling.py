@@ -19,7 +19,7 @@ from dawnjax.models.cross_entropy import plain_losses
 from dawnjax.models.experts import Routing, balance_loss, no_routing
 from dawnjax.models.maxima import maxima
 from dawnjax.tasks.metric import Metric, loss_metric
-from dawnjax.tasks.task import MODEL, Arrays, Moment, OwnInputs, Setting, Task
+from dawnjax.tasks.task import MODEL, Arrays, Moment, OwnInputs, Setting, Task, at_places
 
 BITS_PER_BYTE = Metric(
     name="bits_per_byte", title="bits a byte", unit="1", least=0.0, direction="at_most"
@@ -183,10 +183,8 @@ class LanguageModelling(Task):
         sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
         num_bytes = jnp.asarray(setting.spec.bytes_of_token or [0], jnp.int32)[tokens[:, 1:]]
         chosen = routing._asdict() if routing else {}
-        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
-        place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         return {
-            "loss": totals["loss"].at[place].set(sums, mode="drop"),
+            "loss": at_places(totals["loss"], sums, batch),
             "tokens": totals["tokens"] + is_real.sum(dtype=jnp.int32),
             "bytes": totals["bytes"] + jnp.where(is_real, num_bytes, 0).sum(dtype=jnp.int32),
             **{name: totals[name] + added for name, added in chosen.items()},

@@ -40,23 +40,19 @@ class Metric:
     decimals: int = 4
 
     def __post_init__(self) -> None:
-        """Refuse fields of another kind: a declaration may come from a file or a log."""
-        text, number = "a text is needed, of printable letters", "a number is needed"
-        is_text = {name: _is_text(getattr(self, name)) for name in ("name", "title", "unit")}
-        checks = {
-            "name": (is_text["name"], text),
-            "title": (is_text["title"], text),
-            "unit": (is_text["unit"], f"{text}; '1' is for no unit"),
-            "least": (_is_number(self.least), number),
-            "most": (_is_number(self.most), number),
-            "direction": (self.direction in get_args(Direction), "choose at_least or at_most"),
-            "is_proportion": (isinstance(self.is_proportion, bool), "choose True or False"),
-            "decimals": (type(self.decimals) is int and 0 <= self.decimals <= 20, "choose 0 to 20"),
-        }
-        for field, (is_right, wanted) in checks.items():
-            if not is_right:
-                value = getattr(self, field)
-                raise TypeError(f"Metric {self.name!r} has {field}={value!r}; {wanted}")
+        """Refuse what cannot be shown: a declaration may come from a file or a log."""
+        for field in ("name", "title", "unit"):
+            text = getattr(self, field)
+            if not (isinstance(text, str) and text and text.isprintable()):
+                raise TypeError(
+                    f"Metric has {field}={text!r}; a text is needed, of printable letters"
+                )
+        if self.direction not in get_args(Direction):
+            raise TypeError(
+                f"Metric {self.name!r} has direction={self.direction!r}; choose at_least or at_most"
+            )
+        if type(self.decimals) is not int or not 0 <= self.decimals <= 20:
+            raise TypeError(f"Metric {self.name!r} has decimals={self.decimals!r}; choose 0 to 20")
         if self.is_proportion and self.unit != "fraction":
             raise TypeError(
                 f"Metric {self.name!r} is a proportion and has unit={self.unit!r}; the unit of a "
@@ -85,14 +81,6 @@ class Metric:
             if math.isinf(fields[name]):
                 fields[name] = None
         return fields
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and value.isprintable()
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def metric_from_json(fields: dict[str, Any]) -> Metric:

@@ -20,10 +20,10 @@ import jax.numpy as jnp
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Fraction, Limit, NonNegative, OneOrMore
-from dawnjax.machine.mesh import batch_shards, device_memory
+from dawnjax.machine.mesh import batch_shards
 from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR
-from dawnjax.tasks import game_search, network_match, opponents
+from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.game_answers import Answerer
 from dawnjax.tasks.game_search import GameSearch, from_tree, game_keys, to_tree
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
@@ -101,29 +101,15 @@ class Playing(GeneratingTask):
                 f"task.games={self.games} does not divide among {shards} devices; take a multiple, "
                 f"such as {-(-self.games // shards) * shards}"
             )
-        self._refuse_memory(setting, shards)
-
-    def _refuse_memory(self, setting: Setting, shards: int) -> None:
-        """Refuse a search whose states, beside the window, exceed a device's memory."""
-        has = _memory_of(setting)
-        tree = self.call_bytes(setting, shards)
-        window = _num_bytes(jax.eval_shape(lambda: self._empty_window(setting)))
-        if has is not None and tree + window > has:
-            raise ConfigError(
-                f"task.games={self.games} searches of {self.search.simulations} simulations need "
-                f"{tree / 1e9:.1f} GB on each device and the window {window / 1e9:.1f} GB; a "
-                f"device has {has / 1e9:.1f} GB"
-            )
 
     def call_bytes(self, setting: Setting, shards: int) -> float:
-        return self._tree_bytes(setting, self.games, self.search.simulations) / shards
-
-    def _tree_bytes(self, setting: Setting, games: int, simulations: int) -> int:
+        """Of the trees that a search of all games keeps."""
         rules, actions = setting.data.rules(), setting.spec.num_actions
-        keys = jax.eval_shape(lambda: game_keys(jax.random.key(0), games))
+        keys = jax.eval_shape(lambda: game_keys(jax.random.key(0), self.games))
         states = jax.eval_shape(jax.vmap(rules.init), keys)
         # A node has six numbers for each move, and five of its own.
-        return (_num_bytes(states) + games * 4 * (6 * actions + 5)) * (simulations + 1)
+        nodes = self.search.simulations + 1
+        return (_num_bytes(states) + self.games * 4 * (6 * actions + 5)) * nodes / shards
 
     def _empty_window(self, setting: Setting) -> Arrays:
         spec, rows = setting.spec, self.window_generations * self.made_positions
@@ -283,7 +269,7 @@ class Playing(GeneratingTask):
             return self.evaluator(model.bind(**mover), setting)
 
         rules, games = setting.data.rules(), self.gating_games
-        score = network_match.points(self.search, rules, evaluator, games, key).mean()
+        score = opponents.points(self.search, rules, evaluator, games, key).mean()
         is_better = score >= self.gating_score
         best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), newest, best)
         figures = {**made[FIGURES], "gating_score": score, "is_new": is_better.astype(jnp.int32)}
@@ -358,7 +344,7 @@ class Playing(GeneratingTask):
     # Matches and answers.
 
     def refuse_match(self, setting: Setting, other: Setting) -> None:
-        network_match.refuse_other_game(setting.data, other.data, self.search)
+        opponents.refuse_other_game(setting.data, other.data, self.search)
 
     def match(
         self,
@@ -369,19 +355,12 @@ class Playing(GeneratingTask):
         key: jax.Array,
     ) -> jax.Array:
         config = self.search.with_simulations(simulations or self.search.simulations)
-        has = _memory_of(settings[0])
-        needs = self._tree_bytes(settings[0], games // 2, config.simulations)
-        if has is not None and needs > has:
-            raise ConfigError(
-                f"{games} games of {config.simulations} simulations a move need "
-                f"{needs / 1e9:.1f} GB; a device has {has / 1e9:.1f} GB"
-            )
         first, second = map(self.evaluator, modules, settings)
 
         def evaluator(is_first: jax.Array) -> game_search.Evaluate:
-            return network_match.either(is_first, first, second)
+            return opponents.either(is_first, first, second)
 
-        return network_match.points(config, settings[0].data.rules(), evaluator, games, key)
+        return opponents.points(config, settings[0].data.rules(), evaluator, games, key)
 
     @abc.abstractmethod
     def position(self, arrays: Arrays, setting: Setting) -> Any:
@@ -411,14 +390,6 @@ class Playing(GeneratingTask):
     ) -> dict[str, Any]:
         """Metrics of the moves found in positions; none unless a task defines it."""
         return {}
-
-
-def _memory_of(setting: Setting) -> int | None:
-    """Bytes of a device; None where it is not here, or is only traced for."""
-    mesh = setting.mesh
-    if mesh is None or mesh.devices.flat[0].platform != setting.execution.platform:
-        return None
-    return device_memory(mesh)
 
 
 def _no_figures(has_gating: bool) -> Arrays:

@@ -19,7 +19,7 @@ import numpy as np
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields, within
 from dawnjax.tasks.metric import Metric, fraction
-from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, OwnInputs, Setting, Task
+from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, Setting, Task
 
 CUT = 10
 """Ranks that count: the first ten."""
@@ -78,12 +78,6 @@ class Recommendation(Task):
     ) -> dict[str, Any]:
         ranks = ranks_of_first(np.concatenate(answers), examples["items"])
         return {name: float(values.mean()) for name, values in measures(ranks).items()}
-
-    def read_inputs(self, files: Any, setting: Setting) -> OwnInputs:
-        raise ConfigError(
-            "a recommendation is for users of the ratings, so there are no inputs of one's own; "
-            "`dawnjax evaluate` ranks the held-out items"
-        )
 
     def read_other_set(self, paths: Any, setting: Setting) -> LabelledSet:
         """The same held-out items among other negatives."""

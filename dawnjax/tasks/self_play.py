@@ -13,7 +13,7 @@ from dawnjax.input_pipeline.datasets.pgx_opponent import nested
 from dawnjax.limits import NonNegative
 from dawnjax.models.pure_model import mode_arguments
 from dawnjax.statistics.proportions import score
-from dawnjax.tasks import game_search, network_match, opponents
+from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.metric import fraction
 from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting, make_model
@@ -95,7 +95,7 @@ class SelfPlay(Playing):
             return
         if not hasattr(setting.data, "opponent"):
             raise ConfigError("task.opponent=network is the network of data=pgx_opponent")
-        network_match.refuse_one_game(self.search)
+        opponents.refuse_one_game(self.search)
         found = {name: array.shape for name, array in setting.data.opponent().items()}
         trees = jax.eval_shape(make_model(self, setting).init, jax.random.key(0))
         wanted = {

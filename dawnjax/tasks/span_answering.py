@@ -19,7 +19,17 @@ from dawnjax.models.spans import Tokens
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import span_scores
 from dawnjax.tasks.metric import F1, fraction
-from dawnjax.tasks.task import MODEL, Answering, Arrays, Compiled, Moment, OwnInputs, Setting, Task
+from dawnjax.tasks.task import (
+    MODEL,
+    Answering,
+    Arrays,
+    Compiled,
+    Moment,
+    OwnInputs,
+    Setting,
+    Task,
+    at_places,
+)
 
 EXACT_MATCH = fraction("exact_match", "exact match", is_proportion=True)
 
@@ -55,11 +65,6 @@ class SpanAnswering(Task):
                 f"{spec.vector_width} values; give --model.word_width={spec.vector_width}"
             )
 
-    def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuse 0, which answers of any kind reach."""
-        if target.value == 0:
-            raise ConfigError(f"{name}.value=0 must be above 0: every network reaches it")
-
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         return {"vocabulary_size": spec.vocabulary_size}
 
@@ -80,10 +85,7 @@ class SpanAnswering(Task):
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
         """Each question's span at its place in the split."""
-        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
-        place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
-        spans = self.answer(module, batch, setting)
-        return {"spans": totals["spans"].at[place].set(spans, mode="drop")}
+        return {"spans": at_places(totals["spans"], self.answer(module, batch, setting), batch)}
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Spans int32 [batch, 2], first and last token; -1 where a score is no number."""

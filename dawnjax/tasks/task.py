@@ -236,13 +236,6 @@ class Task(abc.ABC):
         """Refuse fields that do not fit the model or the data, by a ConfigError."""
         del model, spec
 
-    def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
-        """Refuse changes of `evaluation_fields` without effect, by a ConfigError.
-
-        `changed` has those that were set, by dotted name, such as `decoding.num_beams`.
-        """
-        del changed
-
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         """Refuse a target that says nothing on this data; its range is checked already.
 
@@ -417,6 +410,13 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
             f"model={tag} does not fit task={task.TAG}: its build, {error}; {GUIDE}"
         ) from None
     task.validate(model, spec)
+
+
+def at_places(totals: jax.Array, values: jax.Array, batch: Arrays) -> jax.Array:
+    """Totals [split, ...] with each example's value at its place; rows of padding are dropped."""
+    # Behind the last place, so that `mode="drop"` discards it.
+    place = jnp.where(batch["mask"], batch["index"], len(totals))
+    return totals.at[place].set(values, mode="drop")
 
 
 def forward_flops(

@@ -33,6 +33,7 @@ from dawnjax.tasks.task import (
     OwnInputs,
     Setting,
     Task,
+    at_places,
 )
 
 
@@ -98,14 +99,6 @@ class Translation(Task):
                 f"that sums its attention, such as gnmt, and model={model.TAG} does not: give 0"
             )
 
-    def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
-        for name in ("decoding.length_penalty", "decoding.coverage_penalty"):
-            if name in changed and self.decoding.num_beams == 1:
-                raise ConfigError(
-                    f"--task.{name} is for beam search, and this is greedy: give "
-                    "--task.decoding.num_beams too"
-                )
-
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         if target.metric == "bleu" and target.value <= 1:
             raise ConfigError(
@@ -163,12 +156,10 @@ class Translation(Task):
             check_vma=False,
         )
         translations = translate(arrays, source)
-        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
-        place = jnp.where(mask, batch["index"], setting.spec.num_eval_examples)
         return {
             "target_tokens": totals["target_tokens"] + real.sum(dtype=jnp.int32),
             "loss": totals["loss"] + loss,
-            "translations": totals["translations"].at[place].set(translations, mode="drop"),
+            "translations": at_places(totals["translations"], translations, batch),
         }
 
     def translate(self, module: Any, source: jax.Array, setting: Setting) -> Decoded:

@@ -37,20 +37,23 @@ def images(
 
     All files are looked at before one is decoded: a DataError names the one that is no image.
     """
+    for file in files:
+        of_file(file, image_size)
 
-    def of_file(position: int, act: Callable[[bytes], Any]) -> Any:
-        file = files[position]
-        with text_files.named_errors(file):
-            content = records.read_plain(file, LARGEST_BYTES)
-        try:
-            return act(content)
-        except DataError as error:
-            raise DataError(f"{file}: {error}") from None
+    def row(position: int) -> np.ndarray:
+        return of_file(files[position], lambda content: fit(content, position))
 
-    for position in range(len(files)):
-        of_file(position, image_size)
-    row = lambda position: of_file(position, lambda content: fit(content, position))  # noqa: E731
     return RowsOnDemand(len(files), shape, "uint8", row, num_threads=1)
+
+
+def of_file(file: pathlib.Path, read: Callable[[bytes], Any]) -> Any:
+    """What `read` makes of an image's file; its DataError names the file."""
+    with text_files.named_errors(file):
+        content = records.read_plain(file, LARGEST_BYTES)
+    try:
+        return read(content)
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
 
 
 def fitted(content: bytes, shape: tuple[int, int, int]) -> np.ndarray:

@@ -167,7 +167,7 @@ NO_IMAGE, TEXT = b"no image", "w5 w6"
         ("span_answering", b'{"context": "a b"}', "question is missing; wanted a line"),
         ("span_answering", b'{"context": " ", "question": "a"}', "context is empty"),
         ("span_answering", b'{"context": 3, "question": "a"}', "context is 3; it must be text"),
-        ("recommendation", b"1", "there are no inputs of one's own"),
+        ("recommendation", b"1", "reads no inputs of one's own"),
     ],
 )
 def test_files_of_another_kind_are_one_line(name, content, words, run_of, tmp_path, capsys):

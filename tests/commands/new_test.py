@@ -56,10 +56,3 @@ def test_a_wrong_use_is_one_line_and_writes_nothing(arguments, said, tmp_path, m
     assert said in error and error.count("\n") == 1
     assert [path.name for path in Path().iterdir()] == ["there.py"]
     assert Path("there.py").read_text() == "kept"
-
-
-def test_the_command_is_quoted_for_a_shell(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("my work").mkdir()
-    assert main(["new", "my work/mine"]) == 0
-    assert "dawnjax train 'my work/mine.py'" in capsys.readouterr().out

@@ -11,7 +11,6 @@ from dawnjax.config.config_json import from_json, to_json
 from dawnjax.errors import ConfigError
 from dawnjax.limits import FractionBelowOne, Limit, OneOrMore, Positive, check_fields, require
 from dawnjax.models.execution import Execution
-from dawnjax.models.resnet import ResNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,16 +44,6 @@ def test_a_value_outside_its_limit_is_one_line(fields, line):
         check_fields(Shop(**fields), "shop.")
     assert str(caught.value) == line
     assert isinstance(caught.value, ValueError)  # for who builds a model without a command
-
-
-def test_what_declares_nothing_may_hold_anything():
-    @dataclasses.dataclass(frozen=True)
-    class Open:
-        dropout_rate: float = -1.0
-        width: int = 0
-
-    check_fields(Open(), "model.")
-    check_fields(Shop(remark=""), "shop.")
 
 
 def test_declared_fields_are_read_and_written_as_their_types():
@@ -93,12 +82,3 @@ def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
             build()
     else:
         assert nnx.state(build(), nnx.Param)
-
-
-@pytest.mark.compiles
-def test_a_model_built_alone_refuses_the_same_values():
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=1)
-    with pytest.raises(ValueError, match=r"^model.stage_widths=\(8,\) must have as many values"):
-        ResNet(stage_sizes=(1, 1), stage_widths=(8,)).build(
-            image_shape=(8, 8, 3), num_classes=10, execution=execution, rngs=nnx.Rngs(0)
-        )

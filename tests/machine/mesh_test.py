@@ -6,8 +6,6 @@ import math
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from quick_compilation import QUICK
 from torus_worker import PODS, Chip
 
 from dawnjax.errors import ConfigError
-from dawnjax.machine.mesh import arranged, device_memory
+from dawnjax.machine.mesh import arranged
 from dawnjax.machine.mesh_shape import AXES
 
 
@@ -73,18 +71,6 @@ def test_a_host_s_rows_of_a_pod_are_not_adjacent():
 
     assert rows_of_first(4) == [0, 1, 6, 15]
     assert rows_of_first(2) == [0, 2, 4, 6]
-
-
-def test_a_process_asks_its_own_device_for_its_memory():
-    def device(process_index, stats):
-        return SimpleNamespace(process_index=process_index, platform="tpu", memory_stats=stats)
-
-    def refuse():
-        raise AssertionError("a device of another process")
-
-    devices = [device(1, refuse), device(0, lambda: {"bytes_limit": 16})]
-    mesh: Any = SimpleNamespace(devices=np.array(devices))
-    assert device_memory(mesh) == 16
 
 
 @pytest.mark.processes

@@ -168,7 +168,7 @@ def test_the_command_says_what_it_did_not_take(tmp_path, capsys):
     write_entry(tmp_path / "good")
     write_entry(tmp_path / "bad", TABLE.replace("\t1\t", "\tnan\t"))
     out = tmp_path / "out.jsonl"
-    argv = ["import", str(tmp_path / "good"), f"--source={tmp_path / 'bad'}", f"--out={out}"]
+    argv = ["import", str(tmp_path / "good"), str(tmp_path / "bad"), f"--out={out}"]
     assert main(argv) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("rejected: ImageNet/train/x.tsv:3: hours is 'nan'")
@@ -182,7 +182,7 @@ def test_the_command_says_what_it_did_not_take(tmp_path, capsys):
         (["--out=x.jsonl"], "no path given"),
         (["."], "--out is missing"),
         ([".", "--out=."], "is a folder"),
-        ([".", "--source=.", "--out=x.jsonl"], "given twice"),
+        ([".", ".", "--out=x.jsonl"], "given twice"),
         (["no/such/place", "--out=x.jsonl"], "cannot read"),
         ([".", "--outt=x"], "did you mean --out?"),
     ],

@@ -30,7 +30,7 @@ def test_the_tracks_are_listed_and_shown(capsys):
         (["tracks", "digits", "--data_dir=x"], "the data of digits come with the installation"),
         (["submit"], "no run is given; dawnjax race submit RUNS..."),
         (["submit", "runs", "--track=digits"], "--name is missing"),
-        (["board", "entries", "--track=digits"], "--track is no flag of `race board`"),
+        (["board", "entries", "--track=digits"], "unknown flag --track"),
         (["board", "nowhere"], "there is no folder nowhere"),
         (["board"], "one folder of entries is shown, and 0 were given"),
         (["verify", "nowhere"], "there is no folder nowhere"),

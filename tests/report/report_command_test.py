@@ -75,7 +75,7 @@ def test_the_command_writes_inside_out_and_deletes_nothing(tmp_path, capsys):
     outside = tmp_path / "outside.html"
     outside.write_text("outside")
     (out / "index.html").symlink_to(outside)
-    assert run_command("report", [f"--source={source}", f"--out={out}"]) == 0
+    assert run_command("report", [str(source), f"--out={out}"]) == 0
     line = capsys.readouterr().out
     assert line.count("\n") == 1 and "10 entries" in line and str(out) in line
     assert outside.read_text() == "outside" and not (out / "index.html").is_symlink()

@@ -200,7 +200,6 @@ TABLE: dict[str, Row] = {
         num_answered=60,
         shown="F1 score",
         refused=(
-            (("--targets.0.value=0",), "targets.0.value=0 must be above 0"),
             (("--targets.0.value=75",), "must lie in 0 to 1"),
             (("--task.max_answer_tokens=0",), "task.max_answer_tokens=0 must lie in 1 to 10000"),
             (("--data.vocabulary_size=2",), "data.vocabulary_size=2 must be above 2"),
@@ -230,7 +229,6 @@ TABLE: dict[str, Row] = {
         num_answered=13,
         shown="box AP",
         refused=(
-            (("--targets.0.value=0",), "targets.0.value=0 must be above 0"),
             (("--targets.0.value=25",), "must lie in 0 to 1"),
             (("--targets.0.metric=mask_ap",), "known metrics: box_ap"),
             (("--task.search.overlap=0",), "task.search.overlap=0.0 must lie in (0, 1]"),
@@ -298,7 +296,6 @@ TABLE: dict[str, Row] = {
         num_answered=13,
         shown="mask AP",
         refused=(
-            (("--targets.0.value=0",), "targets.0.value=0 must be above 0"),
             (("--data.mask_side=0",), "task=instance_segmentation needs arrays image, covered"),
             (("--data.height=36",), "images of 36x32 must have sides that are multiples of 8"),
             (("--task.regions.overlap=0",), "task.regions.overlap=0.0 must lie in (0, 1]"),

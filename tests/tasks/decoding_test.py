@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from multiply_adds import multiply_adds
 
 from dawnjax.models.execution import Execution
 from dawnjax.models.maxima import maxima
@@ -176,19 +175,3 @@ def test_of_equal_tokens_the_first_is_taken():
     largest, places = jax.jit(maxima)(values)
     np.testing.assert_array_equal(largest, [3.0, 2.0, jnp.nan, -jnp.inf])
     np.testing.assert_array_equal(places, [1, 0, 0, 0])
-
-
-def test_a_position_with_the_cache_is_a_fraction_of_the_sentences_work():
-    module = make(64, width=64, layers=2)
-    source = sources_of(64, [24] * 16)
-    cache = module.start_cache(source, source > 0, 1, 96)
-
-    def sentence(inputs):
-        return module.logits(module(source, source > 0, inputs, jnp.ones_like(inputs)))
-
-    def work_of(function, *arguments):
-        return multiply_adds(jax.make_jaxpr(function)(*arguments).jaxpr)
-
-    position = work_of(module.decode_next, cache, jnp.zeros((16, 1), jnp.int32), jnp.int32(5))
-    # A search without the cache computes the sentence for each of its 96 positions.
-    assert 0 < position < work_of(sentence, jnp.zeros((16, 96), jnp.int32)) / 20

@@ -17,7 +17,6 @@ from dawnjax.config.experiment_flags import load_experiment, parse_request
 from dawnjax.config.run_options import RunOptions
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.official.mlperf_rounds import model as official_model
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 pytestmark = pytest.mark.compiles
@@ -84,12 +83,3 @@ def test_full_sizes_by_shape_evaluation(name, num_params):
     assert loss.shape == () and loss.dtype == np.float32
     same = jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), state, after)
     assert all(jax.tree.leaves(same))
-
-
-def test_the_target_and_the_model_are_the_official_ones():
-    experiment = load_experiment("wmt_gnmt")
-    (target,) = experiment.targets
-    assert (target.metric, target.value) == ("bleu", 21.8)
-    scoring = experiment.task.scoring
-    assert (scoring.is_cased, scoring.tokenizer) == (False, "intl")
-    assert official_model("gnmt") == "GNMT"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 from typing import Any
 
 import jax
@@ -77,15 +76,6 @@ def test_a_large_vocabulary_has_tokens_of_32_bits(tmp_path):
     (tmp_path / "train.bin").write_bytes(body[:4] + b"\1" + body[5:])
     with pytest.raises(DataError, match="byte 4: the version is 1, wanted 7"):
         data.spec()
-
-
-def test_all_rows_at_once_are_the_rows_one_by_one(tmp_path):
-    shards = {"a_train": range(11), "b_train": range(100, 107), "val": range(7)}
-    data = write(tmp_path, **shards)
-    rows, evaluated = data.load("train")["tokens"], data.load("eval")["tokens"]
-    np.testing.assert_array_equal(np.asarray(rows), rows[np.arange(4)])
-    np.testing.assert_array_equal(np.asarray(evaluated), evaluated[np.arange(2)])
-    assert np.asarray(evaluated)[1].tolist() == [4, 5, 6, 256, 256]
 
 
 def test_a_shard_is_of_the_split_whose_word_its_name_has(tmp_path):
@@ -329,25 +319,6 @@ def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
     (tmp_path / "vocabulary.json").write_bytes(words_file(0, [0, *[1] * 8]))
     spec = data.spec()
     assert (spec.vocabulary_size, spec.separator, spec.vocabulary) == (9, 0, "file")
-
-
-def test_bad_texts_are_refused_in_one_line(tmp_path, capsys):
-    source, out = tmp_path / "text.txt", tmp_path / "out"
-    command = ["prepare", "--dataset=token_shards", f"--from={source}", f"--validation={source}"]
-    for content, flags, line in (
-        (b"", [], "is empty"),
-        (b"a\xff", [], "line 1 is not UTF-8"),
-        (b"\x1f\x8bno", [], "a damaged or incomplete .gz"),
-        (b"\n \n\n", ["--documents=blank_lines"], "holds blank lines alone"),
-        (b"a", ["--documents=lines"], "choose none or blank_lines"),
-        (b"a", ["--vocabulary_size=300"], "no vocabulary of 300 tokens can be trained"),
-        (TEXT.encode() * 20 + b"\xe2\x96\x81", ["--vocabulary_size=300"], "character U\\+2581"),
-    ):
-        source.write_bytes(content)
-        assert main([*command, f"--out={out}", *flags]) in (1, 2)
-        error = capsys.readouterr().err
-        assert re.search(line, error) and len(error.splitlines()) == 1, error
-        assert not list(tmp_path.glob("out/*.bin"))
 
 
 FLAGS = [

@@ -19,7 +19,7 @@ from dawnjax.input_pipeline.datasets.go_games import GoGames
 from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.execution import Execution
-from dawnjax.tasks import game_search, network_match, opponents
+from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.generation import CALLS, FIGURES
 from dawnjax.tasks.professional_moves import ProfessionalMoves
@@ -287,10 +287,10 @@ def test_of_two_networks_each_begins_half_of_a_match():
     first, second = network(range(9)), network(range(8, -1, -1))
     config = GameSearch(simulations=1, opening_moves=0)
     play = jax.jit(
-        lambda key: network_match.points(
+        lambda key: opponents.points(
             config,
             TIC_TAC_TOE.rules(),
-            lambda is_first: network_match.either(is_first, first, second),
+            lambda is_first: opponents.either(is_first, first, second),
             4,
             key,
         )
@@ -300,14 +300,14 @@ def test_of_two_networks_each_begins_half_of_a_match():
 
 def test_a_match_of_two_games_or_of_one_game_is_refused():
     search = GameSearch()
-    network_match.refuse_other_game(PgxGame(), PgxGame(examples_per_generation=1), search)
+    opponents.refuse_other_game(PgxGame(), PgxGame(examples_per_generation=1), search)
     with pytest.raises(ConfigError, match="game tic_tac_toe.* and here game connect_four"):
-        network_match.refuse_other_game(PgxGame(), TIC_TAC_TOE, search)
+        opponents.refuse_other_game(PgxGame(), TIC_TAC_TOE, search)
     go = PgxGame(game="go_5x5")
     with pytest.raises(ConfigError, match="komi 0.5"):
-        network_match.refuse_other_game(go, dataclasses.replace(go, komi=0.5), search)
+        opponents.refuse_other_game(go, dataclasses.replace(go, komi=0.5), search)
     with pytest.raises(ConfigError, match="opening_moves=0"):
-        network_match.refuse_other_game(go, go, dataclasses.replace(search, opening_moves=0))
+        opponents.refuse_other_game(go, go, dataclasses.replace(search, opening_moves=0))
 
 
 class KnownMoves(nnx.Module):
@@ -396,7 +396,6 @@ def test_a_fixed_network_must_be_given_and_of_the_same_model(tmp_path, capsys, m
     [
         (("plan", "--on=h100:8", "--epochs=3"), "it takes to make examples: leave out --epochs"),
         (("record",), "record mode needs a dataset"),
-        (("train", "--task.games=1000000"), "GB on each device and the window"),
         (("train", "--task=professional_moves"), "choose data=go_games"),
     ],
 )

@@ -15,26 +15,20 @@ from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import our_entries, our_runs
-from dawnjax.config.experiment_flags import load_experiment
-from dawnjax.config.run_options import RunOptions
 from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.input_pipeline.reading.dataset import Declaration
 from dawnjax.input_pipeline.reading.questions import Lengths
-from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.bidaf import BiDAF
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
 from dawnjax.models.qanet import QANet
 from dawnjax.models.spans import Tokens
-from dawnjax.official.dawnbench import TASKS
 from dawnjax.official.importer import import_results
 from dawnjax.profile.model_flops import product_flops
 from dawnjax.report import boards
 from dawnjax.tasks import span_answering
-from dawnjax.tasks.metric import KNOWN_METRICS
-from dawnjax.tasks.span_answering import F1, SpanAnswering, best_spans
+from dawnjax.tasks.span_answering import SpanAnswering, best_spans
 from dawnjax.tasks.span_scores import exact_match, f1_score, normalize, scores
-from dawnjax.train_step import make_recipe
 
 PLAIN = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 
@@ -105,17 +99,6 @@ def test_the_best_span_is_that_of_all_pairs():
     # A score that is no number gives no answer.
     starts[0, 3] = math.nan
     assert best_spans(jnp.asarray(starts), jnp.asarray(ends), 3)[0].tolist() == [-1, -1]
-
-
-def test_the_target_is_the_official_one():
-    task = TASKS["SQuAD"]
-    assert KNOWN_METRICS[task.metric] == F1
-    for name in ("squad_bidaf", "squad_qanet"):
-        experiment = load_experiment(name)
-        (target,) = experiment.targets
-        assert (target.metric, target.value) == (F1.name, task.threshold)
-        # All questions and passages of the development set, as they are.
-        assert (experiment.data.eval_context_length, experiment.data.eval_articles) == (0, 0)
 
 
 def built(config: Any, vocabulary_size: int = 0) -> Any:
@@ -259,16 +242,6 @@ def test_model_flops_are_those_of_the_products(config):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", ["bidaf", "qanet"])
-def test_full_sizes_by_shape_evaluation(name):
-    experiment = load_experiment(f"squad_{name}")
-    spec = experiment.data.published_spec()
-    assert (spec.num_eval_examples, spec.vector_width) == (10_570, experiment.model.word_width)
-    experiment.validate(spec)
-    make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices())).trace()
-
-
-@pytest.mark.compiles
 def test_it_learns_to_find_the_word_that_is_asked_for():
     flags = ["--optimizer.base_learning_rate=0.01", "--compute_dtype=bfloat16"]
     flags += ["--data.num_train_examples=512", "--num_epochs=25"]
@@ -301,13 +274,6 @@ def test_an_answer_may_be_limited_in_an_evaluation(
     record = json.loads(capsys.readouterr().out.splitlines()[0])
     assert record["evaluation_fields"] == {"max_answer_tokens": 1}
     assert record["f1_score"] != last["f1_score"]
-
-
-def test_heads_that_do_not_divide_the_width_are_refused(capsys):
-    flags = ["--experiment=squad_small", "--data=synthetic_questions", "--model=qanet"]
-    assert main(["train", *flags, "--model.width=12"]) == 2
-    error = capsys.readouterr().err
-    assert "be a multiple of twice the 8 heads" in error and "Traceback" not in error
 
 
 def test_questions_that_no_batch_answered_score_nothing():

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from dawnjax.config.run_options import MeshShape
-from dawnjax.errors import ConfigError
 from dawnjax.evaluation import EvaluationFeed
-from dawnjax.experiments.coco_mask_rcnn_resnet50 import EXPERIMENT, TINY_MODEL, TINY_TASK
+from dawnjax.experiments.coco_mask_rcnn_resnet50 import TINY_MODEL, TINY_TASK
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.machine.mesh import batch_sharding, make_mesh, place
@@ -73,11 +72,3 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
         for arrays in ({**batch, APART: np.zeros(4, bool)}, side)
     ]
     np.testing.assert_array_equal(pictures[0], pictures[1])
-
-
-def test_batches_that_change_their_size_are_refused():
-    spec: Any = types.SimpleNamespace(turns_tall=True)
-    spans = [types.SimpleNamespace(global_batch_size=size) for size in (8, 16)]
-    experiment = types.SimpleNamespace(accumulation_steps=1, spans=lambda spec: spans)
-    with pytest.raises(ConfigError, match="batches of one size in all stages"):
-        EXPERIMENT.task.refuse_setting(experiment, types.SimpleNamespace(spec=spec))
