@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-import forked
 import pytest
 from object_store import ObjectStore, Stored
 
@@ -34,7 +33,7 @@ def store() -> Iterator[ObjectStore]:
 
 def start(store: ObjectStore, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """Starts a command whose clients of Google Cloud Storage ask the store."""
-    return forked.start(
+    return subprocess.Popen(
         [sys.executable, *arguments],
         env={**os.environ, **store.environment(), **environment},
         stdout=subprocess.PIPE,

@@ -17,7 +17,6 @@ import time
 import traceback
 from pathlib import Path
 
-import forked
 import jax
 import pytest
 from etils import epath
@@ -51,7 +50,7 @@ def run_role(role, *arguments, prefix=()):
     path = os.pathsep.join([str(REPOSITORY), str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK}
     command = [*prefix, sys.executable, str(Path(__file__).resolve()), role, *map(str, arguments)]
-    return forked.start(
+    return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 

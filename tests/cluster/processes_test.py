@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import forked
 import pytest
 from ports import free_port
 from quick_compilation import QUICK, flags_with
@@ -55,7 +54,7 @@ class Group:
                 **settings,
             }
             with self._output_file(process_id).open("wb") as output:
-                self.workers[process_id] = forked.start(
+                self.workers[process_id] = subprocess.Popen(
                     [sys.executable, str(WORKER), json.dumps(arguments)],
                     env=environment,
                     stdout=output,
