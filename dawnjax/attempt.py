@@ -80,6 +80,11 @@ class Attempt:
             resume_command = shlex.join(["dawnjax", "train", *argv, *new_dir])
             self._resume_command = launched.resume_command(resume_command)
             self._display.begin(run.directory.path, mesh, self._resume_command)
+            line, idle = processes.devices_line()
+            if jax.process_count() > 1 or idle:
+                self._display.note(line)
+            if idle and self._is_first:
+                self.journal.warn(idle)
             for evaluation in run.earlier.evaluations:
                 self._display.remember(evaluation["metrics"])
             watchdog.resume_command = resume_command
@@ -153,8 +158,7 @@ class Attempt:
                     "from step 0, and the time so far counts"
                 )
             return None
-        lost = {"lost_log": True} if self.earlier.lost_log else {}
-        self._run.log.append("restored", **_fields(restored.point), **lost)
+        self._run.log.append("restored", **_fields(restored.point))
         self.journal.step = self.journal.first_step = restored.step
         self._display.note(f"resumed from {restored.point}, {self._gap()}")
         return restored
@@ -184,9 +188,9 @@ class Attempt:
 
     def start_clock(self) -> None:
         """Start or continue the run's clock once all processes are ready."""
+        self._sampler.begin()  # reads the drivers' counters, which must not fall on the clock
         self.meet()
         self.journal.start_clock(self.earlier.clock_seconds)
-        self._sampler.begin()
 
     def spend(self, queue: CallQueue, limit_seconds: float) -> None:
         """Ask for the end of training where the next call would begin after the limit."""
@@ -368,7 +372,7 @@ def _fields(point: SavePoint) -> dict[str, Any]:
 
 def _describe(run: OpenRun, mesh: Mesh) -> None:
     log, request = run.log, run.request
-    machines = set(processes.gather(boot_id() or socket.gethostname()))
+    machines = set(processes.machines())
     log.append(
         "attempt_start",
         schema_version=SCHEMA_VERSION,
@@ -376,6 +380,8 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         boot_id=boot_id(),
         runs_before=dawnjax.runs_before,
         versions=versions.installed(),
+        # With the start: an attempt that dies before it restores must not hide the loss.
+        lost_log=run.earlier.lost_log,
     )
     log.append(
         "experiment",

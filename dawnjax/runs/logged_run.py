@@ -101,7 +101,7 @@ class LoggedRun:
     @property
     def lost_log(self) -> bool:
         """True if a log was lost, with the last attempt's work after its last save."""
-        return any(event.get("lost_log") for event in events_of(self.events, "restored"))
+        return any(event.get("lost_log") for event in events_of(self.events, "attempt_start"))
 
     def why_no_time(self, moment: Event) -> str:
         """Reason why the run's clock at a moment is unknown; empty if it is known."""

@@ -68,8 +68,7 @@ def test_a_result_holds_the_fraction_and_its_parts():
 
 def test_lost_lines_leave_no_goodput():
     log = interrupted_run()
-    log.events[-3]["lost_log"] = True
-    events = [{**event, "lost_log": event["event"] == "restored"} for event in log.events]
+    events = [{**event, "lost_log": event["event"] == "attempt_start"} for event in log.events]
     assert wall_seconds(LoggedRun.from_events(events))[0] == {}
     result = summarize(events)
     assert result.goodput is None and "lost" in result.reasons["goodput"]

@@ -9,8 +9,11 @@ from made_runs import write_run
 import dawnjax
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
+from dawnjax.config.config_json import identity_of
 from dawnjax.errors import RunError
 from dawnjax.runs.log import log_path
+
+IDENTITY = identity_of({})  # of a run without fields
 
 
 def readers(run_dir, tmp_path):
@@ -23,7 +26,7 @@ def readers(run_dir, tmp_path):
 
 
 def test_a_damaged_line_gives_no_time(tmp_path, capsys):
-    run_dir = write_run(tmp_path / "run")
+    run_dir = write_run(tmp_path / "run", identity=IDENTITY)
     lines = log_path(run_dir).read_bytes().splitlines(keepends=True)
     lines[5] = lines[5][:-9] + b"\n"
     log_path(run_dir).write_bytes(b"".join(lines))
@@ -36,7 +39,9 @@ def test_a_damaged_line_gives_no_time(tmp_path, capsys):
 
 
 def test_the_log_of_another_run_is_refused(tmp_path, capsys):
-    run_dir, other = (write_run(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
+    run_dir, other = (
+        write_run(tmp_path / name, seed=seed, identity=IDENTITY) for seed, name in enumerate("ab")
+    )
     log_path(run_dir).write_bytes(log_path(other).read_bytes())
     for status, *argv in readers(run_dir, tmp_path):
         assert main(argv) == status, argv
@@ -50,7 +55,7 @@ def test_the_log_of_another_run_is_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize("field", ["run_id", "experiment", "seed", "identity", "identity_fields"])
 def test_an_experiment_file_without_a_field_is_one_line(field, tmp_path, capsys):
-    run_dir = write_run(tmp_path / "run")
+    run_dir = write_run(tmp_path / "run", identity=IDENTITY)
     record = json.loads((run_dir / "experiment.json").read_text())
     del record[field]
     for content, why in (
@@ -78,7 +83,7 @@ def edits(value: object, path: tuple = ()) -> Iterator[tuple[tuple, object]]:
 
 
 def test_check_names_every_edited_field_of_a_result(tmp_path):
-    run_dir = write_run(tmp_path / "run")
+    run_dir = write_run(tmp_path / "run", identity=IDENTITY)
     file, result = run_dir / "result.json", dawnjax.load_run(run_dir).to_json()
     file.write_text(json.dumps(result))
     assert check_run(run_dir) == ([], [])

@@ -5,6 +5,7 @@ It joins, runs steps that sum over all processes, and can be told to misbehave. 
 argument. It appends what it does to `EVENTS/PROCESS_ID`, one line each.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -23,6 +24,10 @@ from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine import compilation
 from dawnjax.stops import Stops
+
+
+LISTENING = contextlib.ExitStack()
+"""Signals are requests as long as this process lives."""
 
 
 def main(settings: dict) -> int:
@@ -105,18 +110,18 @@ def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[st
     tell("ready")
     misbehave("before step 1")
     watchdog.report("train", 0)
-    with stops.listening():
-        for step in range(1, settings.get("steps", 10**6) + 1):
-            misbehave(f"step {step}")
-            watchdog.step = step
-            total, *asked = sums(x, *stops.row())
-            if float(total) != rows.sum():
-                raise RunError("the sum is wrong")
-            tell(f"step {step}")
-            if stops.after_call(CallMetrics(total, total, *asked)):
-                tell(f"stopped {step}")
-                return 5
-            time.sleep(0.02)
+    LISTENING.enter_context(stops.listening())
+    for step in range(1, settings.get("steps", 10**6) + 1):
+        misbehave(f"step {step}")
+        watchdog.step = step
+        total, *asked = sums(x, *stops.row())
+        if float(total) != rows.sum():
+            raise RunError("the sum is wrong")
+        tell(f"step {step}")
+        if stops.after_call(CallMetrics(total, total, *asked)):
+            tell(f"stopped {step}")
+            return 5
+        time.sleep(0.02)
     return settings.get("exit_status", 0)
 
 
