@@ -8,8 +8,6 @@ store; this module alone knows where it is.
 import dataclasses
 from typing import Any
 
-from dawnjax.errors import RunError
-
 
 @dataclasses.dataclass(frozen=True)
 class KeyValueStore:
@@ -24,14 +22,6 @@ class KeyValueStore:
 
     def put(self, key: str, value: str) -> None:
         self._client.key_value_set(key, value, allow_overwrite=True)
-
-    def put_first(self, key: str, value: str) -> None:
-        """Leave a note under a key that has none; the first of several processes wins."""
-        try:
-            self._client.key_value_set(key, value, allow_overwrite=False)
-        except Exception as error:
-            if "ALREADY_EXISTS" not in str(error):
-                raise
 
     def read(self, folder: str) -> dict[str, str]:
         """Notes whose keys begin with `folder/`, by the rest of the key."""
@@ -49,14 +39,8 @@ class KeyValueStore:
 
 def store_of_this_process() -> KeyValueStore | None:
     """The store; None for a process alone."""
-    try:
-        from jax._src.distributed import global_state as state
+    from jax._src.distributed import global_state as state
 
-        if state.client is None or state.num_processes == 1:
-            return None
-        return KeyValueStore(int(state.process_id), int(state.num_processes), state.client)
-    except (ImportError, AttributeError) as error:
-        raise RunError(
-            f"this version of JAX keeps its coordination service elsewhere ({error}); install one "
-            "from 0.10 to 0.12"
-        ) from None
+    if state.client is None or state.num_processes == 1:
+        return None
+    return KeyValueStore(int(state.process_id), int(state.num_processes), state.client)
