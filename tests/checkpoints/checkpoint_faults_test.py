@@ -45,11 +45,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
 
 
-def run_role(role, *arguments, prefix=()):
+def run_role(role, *arguments):
     """Starts this file as a program with one simulated device, unless the role makes more."""
     path = os.pathsep.join([str(REPOSITORY), str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK}
-    command = [*prefix, sys.executable, str(Path(__file__).resolve()), role, *map(str, arguments)]
+    command = [sys.executable, str(Path(__file__).resolve()), role, *map(str, arguments)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -100,89 +100,41 @@ def test_killed_while_saving_leaves_a_saved_step_exactly(tmp_path):
     assert last_saved > 0
 
 
-def fill_disk(directory, how):
-    """Saves around failures for want of space; the parent sees the exit status and this output."""
-    directory = Path(directory)
-    ballast = directory / "ballast"
-    checkpoints, warnings = open_checkpoints(directory / "checkpoints")
+def fill_disk(directory):
+    """Saves around failures for want of space; the parent sees the exit status and this output.
+
+    A limit on the size of files stands for a full disk: it needs no mount.
+    """
+    checkpoints, warnings = open_checkpoints(directory)
     save(checkpoints, 1)
-    checkpoints.wait()
-    assert warnings == []
     step = 1
     for room in (0, 4_096, 20_000, 150_000, 250_000):
-        limit_space(ballast, how, room)
+        checkpoints.wait()
+        assert warnings == []
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
         for _ in range(2):
             save(checkpoints, step + 1)
             checkpoints.wait()
-        reason = os.strerror(errno.EFBIG if how == "file_size" else errno.ENOSPC)
         assert len(warnings) == 2
-        assert all(reason in warning for warning in warnings), warnings
+        assert all(os.strerror(errno.EFBIG) in warning for warning in warnings), warnings
         warnings.clear()
-        restored = checkpoints.restore_newest(abstract_state(1))
-        assert_exact(restored, step, 1)
-        assert warnings == []
-        free_space(ballast, how)
+        assert_exact(checkpoints.restore_newest(abstract_state(1)), step, 1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         step += 2
         save(checkpoints, step)
-        checkpoints.wait()
-        assert warnings == []
         assert_exact(checkpoints.restore_newest(abstract_state(1)), step, 1)
         # What the failed saves left is deleted.
-        assert len(folders_of(directory / "checkpoints")) == 2
+        assert len(folders_of(Path(directory))) == 2
     checkpoints.close()
+    assert warnings == []
     print("done")
 
 
-def limit_space(ballast, how, room):
-    """Leaves `room` bytes on the disk, or lets no file grow beyond that."""
-    if how == "file_size":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-        return
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(1024))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
-        size = file.seek(0, os.SEEK_END)
-        file.truncate(max(0, size - room))
-
-
-def free_space(ballast, how):
-    if how == "file_size":
-        no_limit = resource.RLIM_INFINITY
-        resource.setrlimit(resource.RLIMIT_FSIZE, (no_limit, no_limit))
-    else:
-        ballast.unlink()
-
-
-def small_disk(mount_point):
-    """A command prefix that runs a program with a 3 MB disk at `mount_point`, or None."""
-    script = 'mount -t tmpfs -o size=3m tmpfs "$0" && exec "$@"'
-    for namespace in (["unshare", "-rm"], ["unshare", "-m"]):
-        prefix = [*namespace, "sh", "-c", script, str(mount_point)]
-        with_disk = [*prefix, "stat", "--file-system", "--format=%T", str(mount_point)]
-        try:
-            answer = subprocess.run(with_disk, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            return None
-        if answer.stdout.strip() == "tmpfs":
-            return prefix
-    return None
-
-
 @pytest.mark.faults
-@pytest.mark.parametrize("how", ["small_disk", "file_size"])
-def test_a_full_disk_harms_neither_older_nor_later_checkpoints(tmp_path, how):
-    """A disk without room gives ENOSPC; a limit on file sizes, which needs no mount, EFBIG."""
-    prefix = small_disk(tmp_path) if how == "small_disk" else ()
-    if prefix is None:
-        pytest.skip("no disk can be mounted here: neither unshare -rm nor unshare -m is allowed")
-    process = run_role("fill_disk", tmp_path, how, prefix=prefix)
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert output == "done\n"
-    assert errors == "", "a failed save is told once, as a warning"
+def test_a_full_disk_harms_neither_older_nor_later_checkpoints(tmp_path):
+    process = run_role("fill_disk", tmp_path / "checkpoints")
+    # A failed save is told once, as a warning.
+    assert process.communicate(timeout=300) == ("done\n", "")
 
 
 def one_of_two(index, port, directory):
@@ -203,19 +155,8 @@ def one_of_two(index, port, directory):
     assert compiled == []
     assert warnings == []
 
-    # Nothing can be saved where the directory is gone and cannot be made again.
-    if index == "0":
-        shared.rename(Path(directory) / "aside")
-        shared.touch()
-    save(checkpoints, 10, 4)
-    assert len(warnings) == 1 and "step 10 could not be saved" in warnings[0], warnings
-    warnings.clear()
-    if index == "0":
-        shared.unlink()
-        (Path(directory) / "aside").rename(shared)
     save(checkpoints, 11, 4)
     checkpoints.wait()
-
     # A part that one process cannot read is a fault for both.
     if index == "0":
         newest = next(iter(folders(epath.Path(shared)).values()))

@@ -261,3 +261,28 @@ def test_the_clock_counts_all_but_the_gap(
     message = "the run begins again from step 0, and the time so far counts"
     assert [message in line for line in result["warnings"]] == [True] * (not keeps_checkpoints)
     assert_same_end(run_dir, uninterrupted)
+
+
+@pytest.mark.processes
+def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    argv = command(run_dir, compile_cache)
+    stopped_once(lambda: steps_reached(run_dir, 110), argv, run_dir, signal.SIGTERM)
+    before = result_of(run_dir)
+    log = run_dir / "log.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if b'"event":"run_start"' in line)
+    log.write_bytes(b"".join(lines[: start + 4]))
+    done = run(argv)
+    assert done.returncode == 3, done.stderr
+    assert "the end of an earlier log was lost" in " ".join(done.stdout.split())
+    result = result_of(run_dir)
+    assert result["interruptions"] == 1 and len(result["first_losses"]) == 10
+    # The last save was made after the last evaluation of the first attempt.
+    assert result["evaluations"][:2] == before["evaluations"]
+    second = events_of_attempt(run_dir, 2)
+    last = next(event["t"] for event in reversed(second) if event["event"] == "evaluation")
+    at_least = before["evaluations"][-1]["seconds_since_run_start"] + last
+    at_most = at_least + before["total_seconds"] - before["phases"]["compile"]
+    assert at_least < result["evaluations"][-1]["seconds_since_run_start"] < at_most
+    assert check_run(run_dir)[0] == []
