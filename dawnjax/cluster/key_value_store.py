@@ -8,6 +8,9 @@ store; this module alone knows where it is.
 import dataclasses
 from typing import Any
 
+_LONG_MILLISECONDS = 10**9
+"""Longest wait, of days: one that waits for a dead or stuck process is ended by the watchdog."""
+
 
 @dataclasses.dataclass(frozen=True)
 class KeyValueStore:
@@ -29,12 +32,12 @@ class KeyValueStore:
         notes = self._client.key_value_dir_get(prefix)
         return {key.removeprefix(prefix): value for key, value in notes}
 
-    def wait_for(self, key: str, timeout_seconds: float) -> str:
-        return self._client.blocking_key_value_get(key, int(1000 * timeout_seconds))
+    def wait_for(self, key: str) -> str:
+        return self._client.blocking_key_value_get(key, _LONG_MILLISECONDS)
 
-    def wait_for_all(self, name: str, timeout_seconds: float) -> None:
+    def wait_for_all(self, name: str) -> None:
         """Wait until every process waits for the same name; each name serves once."""
-        self._client.wait_at_barrier(name, int(1000 * timeout_seconds))
+        self._client.wait_at_barrier(name, _LONG_MILLISECONDS)
 
 
 def store_of_this_process() -> KeyValueStore | None:

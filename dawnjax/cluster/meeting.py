@@ -66,20 +66,15 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
     """
     if options.mode == "off":
         return None
-    cluster = _find_cluster(environment)
     given = {
         "coordinator_address": options.coordinator_address or None,
         "num_processes": options.num_processes or None,
         "process_id": options.process_id if options.process_id >= 0 else None,
     }
-    missing = [f"--processes.{name}" for name, value in given.items() if value is None]
-    if len(missing) == len(given):
-        return cluster
-    if missing and cluster is None:
-        raise ConfigError(
-            f"{' and '.join(missing)} must be given too: no cluster is recognised here that says it"
-        )
-    return Meeting("flags", **given, cluster=None if missing else "deactivate")
+    num_given = sum(value is not None for value in given.values())
+    if not num_given:
+        return _find_cluster(environment)
+    return Meeting("flags", **given, cluster="deactivate" if num_given == len(given) else None)
 
 
 def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:

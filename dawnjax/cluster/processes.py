@@ -19,9 +19,6 @@ from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.runs.clock import boot_id
 
-_AGREEMENT_SECONDS = 86_400.0
-"""Longest wait for another process's note. A dead or stuck process is the watchdog's matter."""
-
 _watchdog: Watchdog | None = None
 _num_agreements = 0
 
@@ -74,11 +71,10 @@ def gather(value: Any) -> list[Any]:
         return [value]
     store.put(f"{folder}/{store.process_index}", json.dumps(value))
     # A folder that is read before all have written lacks the slow processes.
-    store.wait_for_all(folder, _AGREEMENT_SECONDS)
-    values = store.read(folder)
-    return [
-        records.load_json(values[str(index)], _MOST_MARKS) for index in range(store.num_processes)
-    ]
+    store.wait_for_all(folder)
+    notes = store.read(folder)
+    order = range(store.num_processes)
+    return [records.load_json(notes[str(index)], _MOST_MARKS) for index in order]
 
 
 def same_text(text: str) -> str:
@@ -101,7 +97,7 @@ def from_first(make: Callable[[], Any]) -> Any:
         except errors.OneLineError as error:
             said = [type(error).__name__, *error.args]
         store.put(key, json.dumps(said))
-    text = store.wait_for(key, _AGREEMENT_SECONDS)
+    text = store.wait_for(key)
     kind, value = records.load_json(text, _MOST_MARKS, with_nan=True)  # a metric may be NaN
     if kind:
         raise getattr(errors, kind)(value)

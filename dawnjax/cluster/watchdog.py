@@ -36,8 +36,6 @@ to hear of it."""
 
 _FOLDER = "dawnjax/watchdog"
 
-_FOREVER_SECONDS = 10.0**6
-
 
 class Note(NamedTuple):
     """A process's note on itself.
@@ -164,7 +162,7 @@ class Watchdog:
             if self._reports:
                 self.report("end", self.step)
             try:
-                store.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
+                store.wait_for_all(f"{_FOLDER}/end")
             except Exception as error:
                 self.explain(error)
                 self._end(self._line(f"could not end ({first_line(error)})"))

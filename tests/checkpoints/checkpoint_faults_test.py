@@ -1,19 +1,15 @@
 """Tests of what real faults leave of the checkpoints.
 
-The file is also the program that its tests kill, starve of disk and run twice side by side:
-`python tests/checkpoints/checkpoint_faults_test.py ROLE DIRECTORY ...`.
-
-Many kills instead of a few, about 2 s each:
-`DAWNJAX_KILLS=100 python -m pytest tests/checkpoints/checkpoint_faults_test.py -k killed`
+The file is also the program that its tests starve of disk and run twice side by side:
+`python tests/checkpoints/checkpoint_faults_test.py ROLE DIRECTORY ...`. Runs are killed in
+tests/train/faults_test.py, in their saves too.
 """
 
 import errno
 import os
-import random
 import resource
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
 
@@ -53,51 +49,6 @@ def run_role(role, *arguments):
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-
-
-def save_until_killed(directory):
-    """A run that resumes, then saves each step, with a state that it donates and replaces."""
-    checkpoints, warnings = open_checkpoints(directory)
-    restored = checkpoints.restore_newest(abstract_state(1))
-    step = 0 if restored is None else restored.step
-    if restored is not None:
-        assert_exact(restored, step, 1)
-    print("ready", flush=True)
-    while True:
-        step += 1
-        save(checkpoints, step)
-        checkpoints.wait()
-        assert not warnings
-        print(step, flush=True)
-
-
-@pytest.mark.faults
-def test_killed_while_saving_leaves_a_saved_step_exactly(tmp_path):
-    dice = random.Random(0)
-    last_saved = 0
-    one_save = 0.05
-    for _ in range(int(os.environ.get("DAWNJAX_KILLS", "3"))):
-        process = run_role("save_until_killed", tmp_path)
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == "ready\n", process.stderr.read()
-        # After 0 to 3 saves, somewhere in the next one, which takes about as long as the last.
-        for _ in range(dice.randint(0, 3)):
-            started = time.monotonic()
-            last_saved = int(process.stdout.readline())
-            one_save = time.monotonic() - started
-        time.sleep(dice.uniform(0.0, one_save))
-        process.kill()
-        printed = process.communicate()[0].split()
-        last_saved = int(printed[-1]) if printed else last_saved
-        restored, _ = restore(tmp_path)
-        if restored is None:
-            assert last_saved == 0
-            continue
-        # The step after the last that was announced may have become whole before the kill.
-        assert restored.step in (last_saved, last_saved + 1)
-        assert_exact(restored, restored.step, 1)
-        last_saved = restored.step
-    assert last_saved > 0
 
 
 def fill_disk(directory):
@@ -194,7 +145,7 @@ def test_two_processes_save_together_and_agree(tmp_path):
 
 
 if __name__ == "__main__":
-    roles = {function.__name__: function for function in (save_until_killed, fill_disk, one_of_two)}
+    roles = {function.__name__: function for function in (fill_disk, one_of_two)}
     try:
         roles[sys.argv[1]](*sys.argv[2:])
     except BaseException:

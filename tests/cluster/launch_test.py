@@ -107,17 +107,18 @@ def test_each_process_has_its_own_gpus(tmp_path, capfd):
     ],
 )
 def test_one_that_dies_is_named_and_ends_the_others(end, how, tmp_path, capfd):
-    program = f"print(os.getpid(), flush=True)\n{end} if rank == '1' else time.sleep(1000)\n"
+    program = (
+        "if rank == '0':\n    open(sys.argv[0] + '0', 'w').write(str(os.getpid()))\n"
+        "    time.sleep(1000)\n"
+        f"while not os.path.exists(sys.argv[0] + '0'): time.sleep(0.01)\ntime.sleep(0.2)\n{end}\n"
+    )
     command = ("train", "--run_dir=there")
     assert launched(tmp_path, program, command=command) == 1
-    printed = capfd.readouterr()
-    pid = printed.err.split()[1]
-    assert printed.err.splitlines()[-1] == (
-        f"dawnjax launch: host 1 (pid {pid}) {how}; resume with: dawnjax launch -- train "
-        "--run_dir=there"
-    )
+    line = capfd.readouterr().err
+    assert line.startswith("dawnjax launch: host 1 (pid ") and line.count("\n") == 1
+    assert f") {how}; resume with: dawnjax launch -- train --run_dir=there" in line
     with pytest.raises(ProcessLookupError):
-        os.kill(int(printed.out), 0)
+        os.kill(int((tmp_path / "program.py0").read_text()), 0)
 
 
 @pytest.mark.parametrize(
