@@ -70,7 +70,7 @@ def fill_disk(directory):
         assert all(os.strerror(errno.EFBIG) in warning for warning in warnings), warnings
         warnings.clear()
         assert_exact(checkpoints.restore_newest(abstract_state(1)), step, 1)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         step += 2
         save(checkpoints, step)
         assert_exact(checkpoints.restore_newest(abstract_state(1)), step, 1)
