@@ -352,7 +352,8 @@ def _mute_orbax() -> None:
 
     def show_others(unraisable: Any) -> None:
         # Reads and writes that end after the save or restore that they belong to has failed.
-        if str(unraisable.exc_value) != "Event loop is closed":
+        late = ("Event loop is closed", "Encountered error while reading array index")
+        if not str(unraisable.exc_value).startswith(late):
             show(unraisable)
 
     sys.unraisablehook = show_others
