@@ -23,6 +23,9 @@ ends those that never met it."""
 _SURVIVE_SECONDS = 30.0
 """Time for the watchdog of those that wait for a dead process in a collective to end them."""
 
+_END_SECONDS = 5.0
+"""Time to end after a process whose watchdog told the others; who is left is stopped or stuck."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
@@ -67,7 +70,7 @@ def launch(job: Launch) -> int:
                     if status < 0 or status == ExitStatus.FAILED:
                         print(_line_about(job, hosts[child], child), file=sys.stderr, flush=True)
             if time.monotonic() > ask_at:
-                group.ask(_SURVIVE_SECONDS)
+                group.ask(_END_SECONDS if failed == ExitStatus.FAILED else _SURVIVE_SECONDS)
                 ask_at = float("inf")
     for printer in printers:
         printer.join(timeout=2.0)
