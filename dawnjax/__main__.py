@@ -84,12 +84,13 @@ def run_command(name: str, argv: list[str]) -> int:
     try:
         command = importlib.import_module(f"dawnjax.commands.{COMMANDS[name][0]}")
         status = int(command.main(argv))
-        print(end="", flush=True)
+        if _lost_reader():
+            status = status or ExitStatus.FAILED
     except HelpRequested as help_requested:
         print(help_requested)
         status = ExitStatus.DONE
-    except BrokenPipeError:  # the reader of standard output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would try again at its end
+    except BrokenPipeError:
+        _lost_reader()
         status = ExitStatus.FAILED
     except (ConfigError, MissingDataError) as error:
         line, status = str(error), ExitStatus.WRONG_USE
@@ -112,6 +113,23 @@ def run_command(name: str, argv: list[str]) -> int:
     # A command that joined other processes parts from them last, with its status known.
     processes = sys.modules.get("dawnjax.cluster.processes")
     return status if processes is None else processes.leave(status)
+
+
+def _lost_reader() -> bool:
+    """True if an output has no reader any more: `head` has seen enough, a terminal is lost.
+
+    What is still to be printed is dropped then, or Python would try again at its end.
+    """
+    is_lost = False
+    for number, stream in enumerate((sys.stdout, sys.stderr), 1):
+        try:
+            stream.flush()
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            is_lost = True
+    return is_lost
 
 
 def _fault_of_others(error: BaseException) -> str:

@@ -36,44 +36,38 @@ def folder_at(directory: str) -> "epath.Path":
 def refuse_unwritable(directory: str) -> None:
     """Make a directory, or refuse by a ConfigError one in which no checkpoint could be saved."""
     try:
-        try_to_write(folder_at(directory))
+        write_mark(folder_at(directory)).unlink()
     except Exception as error:  # Of whichever package asks the store.
+        store, _, rest = directory.partition("://")
+        reason = one_line(error)
+        if isinstance(error, ImportError):
+            extra = " (pip install -e '.[gcs]')" if store == "gs" else ""
+            reason = f"{store}:// needs the package {_PACKAGES.get(store, 'of that store')}{extra}"
+        elif rest and isinstance(error, FileNotFoundError):
+            reason = f"there is no bucket {rest.partition('/')[0]}"
         raise ConfigError(
-            f"checkpoints cannot be written to {directory}: {_reason(error, directory)}; choose "
-            "another --checkpoint.directory"
+            f"checkpoints cannot be written to {directory}: {reason}; choose another "
+            "--checkpoint.directory"
         ) from None
 
 
-def try_to_write(folder: "epath.Path") -> None:
-    """Make a directory, and write in it for a moment."""
+def write_mark(folder: "epath.Path") -> "epath.Path":
+    """Make a directory, and an empty file in it with a name that no other process has."""
     folder.mkdir(parents=True, exist_ok=True)
-    # A drawn name: several processes may try at once.
-    file = folder / f".writable-{secrets.token_hex(8)}"
-    file.write_bytes(b"")
-    file.unlink()
+    mark = folder / f".mark-{secrets.token_hex(8)}"
+    mark.write_bytes(b"")
+    return mark
 
 
 def check_shared(folder: "epath.Path") -> None:
     """Refuse, by a CheckpointError, a directory that not all processes see; all must call it."""
-
-    def put_mark() -> str:
-        mark = folder / f".shared-{secrets.token_hex(8)}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            mark.write_bytes(b"")
-        except Exception as error:  # Of whichever package asks the store.
-            raise CheckpointError(f"cannot write in {folder}: {one_line(error)}") from None
-        return mark.name
-
-    mark = folder / processes.from_first(put_mark)
-    try:
-        deadline = time.monotonic() + VISIBLE_WITHIN_SECONDS
-        while not (seen := mark.exists()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        blind = [index for index, sees in enumerate(processes.gather(seen)) if not sees]
-    finally:
-        if jax.process_index() == 0:
-            mark.unlink(missing_ok=True)
+    mark = folder / processes.from_first(lambda: write_mark(folder).name)
+    deadline = time.monotonic() + VISIBLE_WITHIN_SECONDS
+    while not (seen := mark.exists()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    blind = [index for index, sees in enumerate(processes.gather(seen)) if not sees]
+    if jax.process_index() == 0:
+        mark.unlink()
     if blind:
         raise CheckpointError(
             "checkpoints need a directory that all processes share, such as gs://BUCKET/PATH or a "
@@ -89,16 +83,6 @@ def one_line(error: BaseException) -> str:
         return os.strerror(int(code[1]))
     said = str(error).partition(" [http_response_")[0]  # TensorStore appends the whole answer.
     return " ".join(said.split())[:300] or type(error).__name__
-
-
-def _reason(error: Exception, directory: str) -> str:
-    store, _, rest = directory.partition("://")
-    if isinstance(error, ImportError):
-        extra = " (pip install -e '.[gcs]')" if store == "gs" else ""
-        return f"{store}:// needs the package {_PACKAGES.get(store, 'of that store')}{extra}"
-    if rest and isinstance(error, FileNotFoundError):
-        return f"there is no bucket {rest.partition('/')[0]}"
-    return one_line(error)
 
 
 @functools.cache

@@ -12,7 +12,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dawnjax import records
-from dawnjax.checkpoints.location import folder_at
+from dawnjax.checkpoints.location import folder_at, one_line
+from dawnjax.errors import CheckpointError
 
 if TYPE_CHECKING:
     from etils import epath
@@ -61,9 +62,12 @@ def folders(directory: "epath.Path") -> dict[int, "epath.Path"]:
     """Folders of the saves that were committed, by number, the newest first."""
     import orbax.checkpoint as ocp
 
-    if not directory.exists():  # A bucket has no folder without an object.
-        return {}
-    found = ocp.path.step.standard_name_format(step_prefix=PREFIX).find_all(directory)
+    try:
+        if not directory.exists():  # A bucket has no folder without an object.
+            return {}
+        found = list(ocp.path.step.standard_name_format(step_prefix=PREFIX).find_all(directory))
+    except Exception as error:  # Of the disk, or of who asks the store.
+        raise CheckpointError(f"cannot read {directory}: {one_line(error)}") from error
     return {save.step: save.path for save in sorted(found, key=lambda s: s.step, reverse=True)}
 
 

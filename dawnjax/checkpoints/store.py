@@ -16,30 +16,16 @@ import math
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
 from absl import logging as absl_logging
 
-from dawnjax.checkpoints.arrays import (
-    by_path,
-    check_same_structure,
-    from_signature,
-    signature,
-)
-from dawnjax.checkpoints.location import check_shared, folder_at, one_line, try_to_write
-from dawnjax.checkpoints.saved import (
-    LOG,
-    METADATA,
-    PREFIX,
-    VERSION,
-    Content,
-    SavePoint,
-    content_of,
-    folders,
-)
+from dawnjax.checkpoints import saved
+from dawnjax.checkpoints.arrays import by_path, check_same_structure, from_signature, signature
+from dawnjax.checkpoints.location import check_shared, folder_at, one_line, write_mark
+from dawnjax.checkpoints.saved import Content, SavePoint
 from dawnjax.cluster import processes
 from dawnjax.errors import CheckpointError
 
@@ -116,7 +102,9 @@ class Checkpoints:
 
         arrays = by_path(state)
         signatures = {name: signature(array) for name, array in arrays.items()}
-        content = Content(version=VERSION, **point._asdict(), metadata=metadata, arrays=signatures)
+        content = Content(
+            version=saved.VERSION, **point._asdict(), metadata=metadata, arrays=signatures
+        )
         # It copies, because the caller may change its metadata afterwards.
         plain = dataclasses.asdict(content)
         self.wait()
@@ -239,11 +227,11 @@ class Checkpoints:
     ) -> Restored | None:
         self.wait()
         skipped: list[str] = []
-        for number in processes.from_first(self._numbers):
-            folder = self._directory / f"{PREFIX}_{number}"
+        for number in processes.from_first(lambda: list(saved.folders(self._directory))):
+            folder = self._directory / f"{saved.PREFIX}_{number}"
             restored, fault = None, ""
             try:
-                content = content_of(folder)
+                content = saved.content_of(folder)
                 arrays = _read(folder / "state", choose(content), progress)
                 restored = Restored(content.step, arrays, content.metadata, content.calls)
             except CheckpointError as error:
@@ -264,21 +252,15 @@ class Checkpoints:
             )
         return None
 
-    def _numbers(self) -> list[int]:
-        try:
-            return list(folders(self._directory))
-        except Exception as error:  # Of the disk, or of who asks the store.
-            raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
-
     def _clear_way(self, point: SavePoint) -> tuple[int, str]:
         """Number of the next save, or 0 and the reason if there is one against it."""
         if point in self._held:
             return 0, ""
         try:
             # Orbax's threads would wait for a folder that never comes.
-            try_to_write(self._directory)
-            self._number = max([self._number, *folders(self._directory)]) + 1
-        except Exception as error:  # As in `_numbers`.
+            write_mark(self._directory).unlink()
+            self._number = max([self._number, *saved.folders(self._directory)]) + 1
+        except Exception as error:  # Of the disk, or of who asks the store.
             return 0, one_line(error)
         return self._number, ""
 
@@ -313,12 +295,10 @@ def _handler() -> Any:
 def _processes() -> Any:
     import orbax.checkpoint as ocp
 
-    count = jax.process_count()
-    if count == 1:
-        return ocp.options.MultiprocessingOptions()
     # Named, they meet at the coordination service instead of on their devices.
+    everyone = set(range(jax.process_count()))
     return ocp.options.MultiprocessingOptions(
-        active_processes=set(range(count)), barrier_sync_key_prefix="dawnjax"
+        active_processes=everyone, barrier_sync_key_prefix="dawnjax"
     )
 
 
@@ -327,7 +307,7 @@ def _open_manager(directory: "epath.Path", keep: int) -> Any:
 
     options = ocp.CheckpointManagerOptions(
         max_to_keep=keep,
-        step_prefix=PREFIX,
+        step_prefix=saved.PREFIX,
         create=False,
         save_root_metadata=False,
         cleanup_tmp_directories=True,  # what a killed or failed save left
@@ -335,8 +315,8 @@ def _open_manager(directory: "epath.Path", keep: int) -> Any:
     )
     registry = ocp.handlers.create_default_handler_registry(
         state=_handler(),
-        metadata=ocp.JsonCheckpointHandler(METADATA),
-        log=ocp.JsonCheckpointHandler(LOG),
+        metadata=ocp.JsonCheckpointHandler(saved.METADATA),
+        log=ocp.JsonCheckpointHandler(saved.LOG),
     )
     return ocp.CheckpointManager(directory, options=options, handler_registry=registry)
 
@@ -347,9 +327,14 @@ def _read(
     """Arrays of a save, as Orbax's handler reads them: it waits for no other process."""
     import orbax.checkpoint as ocp
 
-    handler = _handler()
+    handler, waiting = _handler(), dict(wanted)
     read: dict[str, Any] = {}
-    for part in _chunks(wanted):
+    while waiting:
+        part, size = {}, 0
+        while waiting and size < CHUNK_BYTES * jax.process_count():  # the same part on all
+            name = next(iter(waiting))
+            part[name] = waiting.pop(name)
+            size += math.prod(part[name].shape) * part[name].dtype.itemsize
         restore_args = ocp.checkpoint_utils.construct_restore_args(part)
         # What else was saved stays there.
         args = ocp.args.PyTreeRestore(item=part, restore_args=restore_args, partial_restore=True)
@@ -358,31 +343,17 @@ def _read(
     return read
 
 
-def _chunks(wanted: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Parts of some bytes for each process, the same on all."""
-    part: dict[str, Any] = {}
-    size, most = 0, CHUNK_BYTES * jax.process_count()
-    for name, leaf in wanted.items():
-        size += math.prod(leaf.shape) * leaf.dtype.itemsize
-        part[name] = leaf
-        if size >= most:
-            yield part
-            part, size = {}, 0
-    if part:
-        yield part
-
-
 @functools.cache
 def _mute_orbax() -> None:
-    """Keep the terminal free of tracebacks after a failed save, whose error is raised anyway."""
+    """Keep the terminal free of tracebacks after a failure, which is raised anyway."""
     absl_logging.get_absl_logger().addFilter(lambda record: "/orbax/" not in record.pathname)
     logging.getLogger("asyncio").addFilter(lambda record: "orbax" not in record.getMessage())
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     show = sys.unraisablehook
 
     def show_others(unraisable: Any) -> None:
-        # Writes that end after the save that they belong to has failed.
-        if str(unraisable.exc_value) != "Event loop is closed":
+        # Reads and writes that end after the save or restore that they belong to has failed.
+        late = ("Event loop is closed", "Encountered error while reading array index")
+        if not str(unraisable.exc_value).startswith(late):
             show(unraisable)
 
     sys.unraisablehook = show_others

@@ -8,7 +8,8 @@ store; this module alone knows where it is.
 import dataclasses
 from typing import Any
 
-from dawnjax.errors import RunError
+_LONG_MILLISECONDS = 10**9
+"""Longest wait, of days: one that waits for a dead or stuck process is ended by the watchdog."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,38 +26,24 @@ class KeyValueStore:
     def put(self, key: str, value: str) -> None:
         self._client.key_value_set(key, value, allow_overwrite=True)
 
-    def put_first(self, key: str, value: str) -> None:
-        """Leave a note under a key that has none; the first of several processes wins."""
-        try:
-            self._client.key_value_set(key, value, allow_overwrite=False)
-        except Exception as error:
-            if "ALREADY_EXISTS" not in str(error):
-                raise
-
     def read(self, folder: str) -> dict[str, str]:
         """Notes whose keys begin with `folder/`, by the rest of the key."""
         prefix = folder + "/"
         notes = self._client.key_value_dir_get(prefix)
         return {key.removeprefix(prefix): value for key, value in notes}
 
-    def wait_for(self, key: str, timeout_seconds: float) -> str:
-        return self._client.blocking_key_value_get(key, int(1000 * timeout_seconds))
+    def wait_for(self, key: str) -> str:
+        return self._client.blocking_key_value_get(key, _LONG_MILLISECONDS)
 
-    def wait_for_all(self, name: str, timeout_seconds: float) -> None:
+    def wait_for_all(self, name: str) -> None:
         """Wait until every process waits for the same name; each name serves once."""
-        self._client.wait_at_barrier(name, int(1000 * timeout_seconds))
+        self._client.wait_at_barrier(name, _LONG_MILLISECONDS)
 
 
 def store_of_this_process() -> KeyValueStore | None:
     """The store; None for a process alone."""
-    try:
-        from jax._src.distributed import global_state as state
+    from jax._src.distributed import global_state as state
 
-        if state.client is None or state.num_processes == 1:
-            return None
-        return KeyValueStore(int(state.process_id), int(state.num_processes), state.client)
-    except (ImportError, AttributeError) as error:
-        raise RunError(
-            f"this version of JAX keeps its coordination service elsewhere ({error}); install one "
-            "from 0.10 to 0.12"
-        ) from None
+    if state.client is None or state.num_processes == 1:
+        return None
+    return KeyValueStore(int(state.process_id), int(state.num_processes), state.client)

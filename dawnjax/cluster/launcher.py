@@ -23,7 +23,8 @@ ends those that never met it."""
 _SURVIVE_SECONDS = 30.0
 """Time for the watchdog of those that wait for a dead process in a collective to end them."""
 
-_SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
+_END_SECONDS = 5.0
+"""Time to end after a process whose watchdog told the others; who is left is stopped or stuck."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +47,17 @@ class Launch:
 
 def launch(job: Launch) -> int:
     """Run the processes to their end, leaving none; returns `joint_status`, or 5 after a signal."""
-    port, statuses, failed = _free_port(), [], 0
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    statuses, failed, ask_at = [], 0, float("inf")
     hosts: dict[Child, int] = {}
     printers = []
-    ask_at = float("inf")
     with Children(job.stop_seconds) as group:
         for number in range(job.num_processes):
-            child = _start(job, group, number, port)
+            # The others write through a pipe: their number stands before each of their lines.
+            out, err = (subprocess.PIPE, subprocess.STDOUT) if number else (None, None)
+            command, environment = [*job.program, *job.command], _environment(job, number, port)
+            child = group.start(command, err, stdout=out, env=environment)
             hosts[child] = number
             if child.stdout is not None:
                 printers.append(_print_with_number(child.stdout, number))
@@ -65,7 +70,7 @@ def launch(job: Launch) -> int:
                     if status < 0 or status == ExitStatus.FAILED:
                         print(_line_about(job, hosts[child], child), file=sys.stderr, flush=True)
             if time.monotonic() > ask_at:
-                group.ask(_SURVIVE_SECONDS)
+                group.ask(_END_SECONDS if failed == ExitStatus.FAILED else _SURVIVE_SECONDS)
                 ask_at = float("inf")
     for printer in printers:
         printer.join(timeout=2.0)
@@ -95,17 +100,6 @@ def _line_about(job: Launch, number: int, child: Child) -> str:
     return line
 
 
-def _start(job: Launch, group: Children, number: int, port: int) -> Child:
-    # The others write through a pipe: their number stands before each of their lines.
-    is_first = number == 0
-    return group.start(
-        [*job.program, *job.command],
-        None if is_first else subprocess.STDOUT,
-        stdout=None if is_first else subprocess.PIPE,
-        env=_environment(job, number, port),
-    )
-
-
 def _environment(job: Launch, number: int, port: int) -> dict[str, str]:
     address = f"127.0.0.1:{port}"
     environment = dict(os.environ) | {
@@ -120,9 +114,9 @@ def _environment(job: Launch, number: int, port: int) -> dict[str, str]:
         environment["no_grpc_proxy"] = "127.0.0.1"
     count = job.devices_per_process
     if job.platform == "cpu":
-        given = environment.get("XLA_FLAGS", "").split()
-        xla_flags = [flag for flag in given if not flag.startswith(_SIMULATED_DEVICES_FLAG)]
-        xla_flags.append(f"{_SIMULATED_DEVICES_FLAG}={count}")
+        name, given = "--xla_force_host_platform_device_count", environment.get("XLA_FLAGS", "")
+        xla_flags = [flag for flag in given.split() if not flag.startswith(name)]
+        xla_flags.append(f"{name}={count}")
         environment |= {"XLA_FLAGS": " ".join(xla_flags), "JAX_PLATFORMS": "cpu"}
         # With fewer threads than devices a collective waits for a device that cannot run.
         environment.setdefault("NPROC", str(max(16, 2 * count)))
@@ -143,8 +137,3 @@ def _print_with_number(stream: IO[bytes], number: int) -> threading.Thread:
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()
     return thread
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]

@@ -28,15 +28,10 @@ def given_gpus(environment: Mapping[str, str], root: Path = ROOT) -> list[str]:
     names = environment.get("CUDA_VISIBLE_DEVICES")
     if names is None or not is_open:
         return is_open
-    given: list[str] = []
-    for name in map(str.strip, names.split(",")):
-        if name.isdecimal() and int(name) < len(is_open):
-            given.append(is_open[int(name)])
-        elif name.startswith(("GPU-", "MIG-")):
-            given.append(name)
-        else:
-            break  # CUDA sees no device after a wrong name, such as -1
-    return given
+    # Numbers count the open files; -1 is no device.
+    given = [name for name in map(str.strip, names.split(",")) if name and name[0] != "-"]
+    files = {str(number): file for number, file in enumerate(is_open)}
+    return [files.get(name, name) for name in given]
 
 
 def shared_out(places: Sequence[Sequence[object]], index: int) -> list[int] | None:

@@ -36,8 +36,6 @@ to hear of it."""
 
 _FOLDER = "dawnjax/watchdog"
 
-_FOREVER_SECONDS = 10.0**6
-
 
 class Note(NamedTuple):
     """A process's note on itself.
@@ -74,20 +72,18 @@ def judge(
     heard: Sequence[Heard], now: float, silence_seconds: float, deadline_seconds: float
 ) -> tuple[int, str] | None:
     """The process at fault and what it did; None while the run can continue."""
-    quietest = min(range(len(heard)), key=lambda index: heard[index].heard_at)
-    silence = now - heard[quietest].heard_at
+    heard_at = [each.heard_at for each in heard]
+    silence = now - min(heard_at)
     if silence > silence_seconds:
+        quietest = heard_at.index(min(heard_at))
         return quietest, f"gave no sign of life for {silence:.0f} s (killed, stopped or cut off)"
     # A command that reports no progress at all is under no deadline.
     has_deadline = deadline_seconds > 0 and any(each.note.reports for each in heard)
     if not has_deadline or now - max(each.moved_at for each in heard) <= deadline_seconds:
         return None
 
-    def progress(index: int) -> tuple[int, int, float]:
-        each = heard[index]
-        return each.note.step, each.note.reports, each.moved_at
-
-    behind = min(range(len(heard)), key=progress)
+    progress = [(each.note.step, each.note.reports, each.moved_at) for each in heard]
+    behind = progress.index(min(progress))
     return behind, f"made no progress for {now - heard[behind].moved_at:.0f} s"
 
 
@@ -115,7 +111,6 @@ class Watchdog:
         self.process_index = 0 if store is None else store.process_index
         self.num_processes = 1 if store is None else store.num_processes
         self.step = -1
-        self.calls = 0
         self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
         silence = SILENCE_FRACTION * heartbeat_timeout_seconds
         self._silence_seconds = float("inf") if store is None else silence
@@ -151,15 +146,7 @@ class Watchdog:
         if self.store is None or not is_broken_connection(error):
             return
         time.sleep(self._heartbeat_timeout_seconds + 2 * BEAT_SECONDS)
-        self.end(f"lost another host ({first_line(error)})", ExitStatus.FAILED)
-
-    def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
-        """End the run on every host, now, with this one named as the cause.
-
-        `what` ends a sentence that begins with the host. `announce` prints the line here.
-        """
-        line = self._line(self.process_index, self._note(), what)
-        self._end(line, exit_status, announce=announce)
+        self._end(self._line(f"lost another host ({first_line(error)})"))
 
     def leave(self, exit_status: int) -> int:
         """End the watch, and this process's part in the run; returns the exit status.
@@ -170,14 +157,15 @@ class Watchdog:
         store = self.store
         if store is not None:
             if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
-                self.end(f"failed ({self._failure})", exit_status, announce=False)
+                line = self._line(f"failed ({self._failure})")
+                self._end(line, exit_status, announce=False)
             if self._reports:
                 self.report("end", self.step)
             try:
-                store.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
+                store.wait_for_all(f"{_FOLDER}/end")
             except Exception as error:
                 self.explain(error)
-                self.end(f"could not end ({first_line(error)})", ExitStatus.FAILED)
+                self._end(self._line(f"could not end ({first_line(error)})"))
         self._has_left.set()
         self._thread.join(timeout=2 * BEAT_SECONDS)
         if store is not None:
@@ -200,7 +188,7 @@ class Watchdog:
             limits = self._silence_seconds, self._deadline_seconds
             if found := judge(self._heard, time.monotonic(), *limits):
                 index, what = found
-                self._end(self._line(index, self._heard[index].note, what))
+                self._end(self._line(what, index, self._heard[index].note))
 
     def _exchange(self) -> None:
         store, note = self.store, self._note()
@@ -221,7 +209,8 @@ class Watchdog:
     def _note(self) -> Note:
         return Note(self._hostname, self._beat, self.step, self._phase, self._reports)
 
-    def _line(self, index: int, note: Note, what: str) -> str:
+    def _line(self, what: str, index: int | None = None, note: Note | None = None) -> str:
+        index, note = self.process_index if index is None else index, note or self._note()
         if note.step < 0 <= self.step:  # it died before its first note of a step: name this one's
             note = note._replace(step=self.step, phase=self._phase)
         at = f"step {note.step} ({note.phase})" if note.step >= 0 else "the start"
@@ -235,11 +224,14 @@ class Watchdog:
         store, on_death = self.store, self.on_death
         if store is not None:
             verdict = json.dumps([line, int(exit_status)])
-            _within(BEAT_SECONDS, lambda: store.put_first(f"{_FOLDER}/group/verdict", verdict))
+            _within(BEAT_SECONDS, lambda: store.put(f"{_FOLDER}/group/verdict", verdict))
         if command := launched.resume_command(self.resume_command):
             line = f"{line}; resume with: {command}"
         if announce:
-            _write_line(f"dawnjax: {line}")
+            # A live display hides the cursor of a terminal and leaves it on the display's line.
+            before = "\x1b[?25h\n" if os.isatty(2) else ""
+            with contextlib.suppress(OSError):  # its terminal may be gone
+                os.write(2, f"{before}dawnjax: {line}\n".encode())
         if on_death is not None:
             _within(2.0, lambda: on_death(line))  # its disk may hang
         if store is not None and self.process_index == 0:
@@ -264,14 +256,6 @@ def first_line(error: BaseException) -> str:
     """First line of an error's message, at most 200 characters of it."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:197] + "..."
-
-
-def _write_line(line: str) -> None:
-    """Write to standard error past Python's buffer, whose lock a stuck thread may hold."""
-    # A live display hides the cursor of a terminal and leaves it on the display's line.
-    before = "\x1b[?25h\n" if os.isatty(2) else ""
-    with contextlib.suppress(OSError):  # its terminal may be gone
-        os.write(2, f"{before}{line}\n".encode())
 
 
 def _within(seconds: float, function: Callable[[], object]) -> None:

@@ -1,6 +1,7 @@
 """Answers to inputs of one's own: those of the evaluation, from files; other files in one line."""
 
 import json
+import shutil
 
 import cv2
 import jax.numpy as jnp
@@ -11,8 +12,6 @@ from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.checkpointed.earlier_run import read_run
-from dawnjax.commands.predict import files_of
-from dawnjax.errors import ConfigError
 from dawnjax.models.execution import Execution
 from dawnjax.tasks import bleu, span_scores
 from dawnjax.tasks.language_modelling import MOST_NEW_TOKENS, LanguageModelling
@@ -52,10 +51,12 @@ def test_images_of_the_split_have_the_accuracy_of_the_run(run_of, tmp_path, caps
     assert accuracy == pytest.approx(result_of(run)["evaluations"][-1]["top_1_accuracy"])
     shares = [each["probability"] for each in lines[0]["answer"]]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1 + 1e-5
-    # A photograph of any size, and files named one by one.
+    # A photograph of any size beside a pattern, in the order of names; hidden files stay out.
     large = tmp_path / "large.jpg"
     cv2.imwrite(str(large), np.full((70, 90, 3), 128, np.uint8))
-    assert len(predicted(capsys, run, "--from", large, folder / "000.png")) == 2
+    (folder / ".hidden.png").write_text("")
+    lines = predicted(capsys, run, "--from", large, folder / "00*.png")
+    assert [line["file"][-7:] for line in lines[:3]] == ["rge.jpg", "000.png", "001.png"]
 
 
 @pytest.mark.parametrize("name", ["translation", "gnmt"])
@@ -94,8 +95,6 @@ def test_questions_have_the_score_of_the_run(run_of, tmp_path, capsys):
 
 
 def test_objects_are_those_that_infer_finds(run_of, tmp_path, capsys):
-    import shutil
-
     run = shutil.copytree(run_of("object_detection"), tmp_path / "run")
     images = read_run(run).experiment.data.load("eval")["image"]
     folder = write_images(tmp_path / "images", images)
@@ -194,12 +193,3 @@ def test_wrong_use_is_one_line(run_of, tmp_path, capsys):
         assert main(["predict", *argv]) == 2
         error = capsys.readouterr().err
         assert words in error and error.count("\n") == 1
-
-
-def test_patterns_and_folders_name_files_in_order(tmp_path):
-    for name in ("b.png", "a.png", ".hidden", "c.txt"):
-        (tmp_path / name).write_text("")
-    assert [p.name for p in files_of([str(tmp_path / "*.png")])] == ["a.png", "b.png"]
-    assert [p.name for p in files_of([str(tmp_path)])] == ["a.png", "b.png", "c.txt"]
-    with pytest.raises(ConfigError, match="no such file"):
-        files_of([str(tmp_path / "d.png")])

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.waits]
 PARENT = """
 import sys, tempfile
 from dawnjax.cluster.children import Children
-with tempfile.TemporaryFile() as errors, Children(STOP_SECONDS) as children:
+with tempfile.TemporaryFile() as errors, Children(60.0) as children:
     for _ in range(2):
         children.start([sys.executable, "-c", CHILD], errors)
     children.wait_for_one()
@@ -33,51 +33,38 @@ while not heard:
     time.sleep(0.01)
 pathlib.Path(f"saved_{grandchild.pid}").write_text(signal.Signals(heard[0]).name)
 """
-DEAF = SAVES.replace("while not heard", "while True")
-STOP_SECONDS = {SAVES: 60.0, DEAF: 1.0}
 
 
-def parent_of(child: str, folder: Path) -> tuple[subprocess.Popen, list[psutil.Process]]:
+@pytest.fixture
+def family(tmp_path):
     """A parent with two children, and these with one each, once all have begun."""
     root = Path(__file__).parents[2]
-    program = PARENT.replace("CHILD", repr(child))
-    program = program.replace("STOP_SECONDS", str(STOP_SECONDS[child]))
     parent = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=folder,
+        [sys.executable, "-c", PARENT.replace("CHILD", repr(SAVES))],
+        cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(root)},
     )
-    wait_for(lambda: len(list(folder.glob("started_*"))) == 2)
-    return parent, psutil.Process(parent.pid).children(recursive=True)
-
-
-def nobody_is_left(family: list[psutil.Process]) -> bool:
-    return not psutil.wait_procs(family, timeout=20)[1]
+    wait_for(lambda: len(list(tmp_path.glob("started_*"))) == 2)
+    family = psutil.Process(parent.pid).children(recursive=True)
+    yield parent, family
+    for process in family:  # the children's own are not bound to the parent
+        if process.is_running():
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_children_are_asked_to_save_and_leave_nobody(number, tmp_path):
-    parent, family = parent_of(SAVES, tmp_path)
-    assert len(family) >= 4
+def test_children_are_asked_to_save_and_leave_nobody(number, family, tmp_path):
+    parent, others = family
+    assert len(others) >= 4
     parent.send_signal(number)
     assert parent.wait(timeout=60) == 11
     assert [file.read_text() for file in tmp_path.glob("saved_*")] == ["SIGTERM"] * 2
-    assert nobody_is_left(family)
+    assert not psutil.wait_procs(others, timeout=20)[1]
 
 
-def test_a_child_that_does_not_hear_is_killed(tmp_path):
-    parent, family = parent_of(DEAF, tmp_path)
-    parent.send_signal(signal.SIGTERM)
-    assert parent.wait(timeout=30) == 11
-    assert nobody_is_left(family)
-
-
-def test_children_die_with_a_parent_that_is_killed(tmp_path):
-    parent, family = parent_of(SAVES, tmp_path)
-    children = [process for process in family if process.ppid() == parent.pid]
+def test_children_die_with_a_parent_that_is_killed(family):
+    parent, others = family
+    children = [process for process in others if process.ppid() == parent.pid]
     parent.kill()
     parent.wait()
-    assert nobody_is_left(children)
-    for process in family:
-        if process.is_running():
-            process.kill()  # what is no child of ours is not bound to it
+    assert not psutil.wait_procs(children, timeout=20)[1]

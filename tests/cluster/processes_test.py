@@ -1,6 +1,8 @@
-"""Groups of processes: how they meet, agree and part, and how one that dies or hangs ends all."""
+"""Groups of processes: how they agree and part, and how one that dies or hangs ends all.
 
-import contextlib
+That a run names a process that was killed or stopped is in tests/train/launch_faults_test.py.
+"""
+
 import json
 import os
 import re
@@ -9,243 +11,143 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import forked
 import pytest
+from fault_runs import wait_for
 from ports import free_port
 from quick_compilation import QUICK, flags_with
 
-pytestmark = pytest.mark.waits
-
+pytestmark = [pytest.mark.waits, pytest.mark.faults]
 
 ROOT = Path(__file__).parents[2]
-WORKER = ROOT / "tests" / "support" / "group_worker.py"
-HEARTBEAT_SECONDS = 5  # where a test waits for it; 300 elsewhere, which no busy machine misses
+HEARTBEAT_SECONDS = 5
 DEADLINE_SECONDS = 6.0
 # An idle machine takes a second or two; this one may be busy with other tests.
 STOP_SECONDS = 20.0
-END_SECONDS = HEARTBEAT_SECONDS + STOP_SECONDS
-RESUME = "resume with: dawnjax train --run_dir=there"
 
 
 class Group:
-    """Worker processes, and what they wrote; with `num_processes=0`, one that knows no others."""
+    """Two workers, or one of them, and what they wrote."""
 
     def __init__(
-        self, directory: Path, num_processes: int = 2, only: int | None = None, **settings
+        self, folder: Path, only: tuple[int, ...], steps: int, faults: dict, options: dict
     ):
-        self.directory = directory
+        self.folder = folder
+        address = f"127.0.0.1:{free_port()}"
+        bind = {"JAX_COORDINATOR_BIND_ADDRESS": address, "XLA_FLAGS": flags_with(QUICK, "", 1)}
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | bind
+        settings = {"events": str(folder), "steps": steps, "faults": faults}
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
-        self.port = free_port()
-        address = f"127.0.0.1:{self.port}"
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": flags_with(QUICK, "", 1),
-            "JAX_COORDINATOR_BIND_ADDRESS": address,
-        }
-        for process_id in range(max(1, num_processes)) if only is None else [only]:
-            arguments = {
-                "process_id": process_id if num_processes else -1,
-                "num_processes": num_processes,
-                "coordinator_address": address if num_processes else "",
-                "events": str(directory),
-                "heartbeat_timeout_seconds": 300,
-                **settings,
-            }
-            with self._output_file(process_id).open("wb") as output:
-                self.workers[process_id] = forked.start(
-                    [sys.executable, str(WORKER), json.dumps(arguments)],
+        for index in only:
+            meeting = {"coordinator_address": address, "num_processes": 2, "process_id": index}
+            given = json.dumps({**settings, "options": meeting | options})
+            with (folder / f"output_{index}").open("wb") as output:
+                self.workers[index] = subprocess.Popen(
+                    [sys.executable, str(ROOT / "tests/support/group_worker.py"), given],
                     env=environment,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                 )
 
-    def _output_file(self, process_id: int) -> Path:
-        return self.directory / f"output_{process_id}"
+    def output(self, index: int) -> str:
+        return (self.folder / f"output_{index}").read_text()
 
-    def output(self, process_id: int) -> str:
-        return self._output_file(process_id).read_text()
-
-    def events(self, process_id: int) -> list[str]:
-        file = self.directory / str(process_id)
+    def events(self, index: int) -> list[str]:
+        file = self.folder / str(index)
         return file.read_text().splitlines() if file.exists() else []
 
-    def wait_for_event(self, process_id: int, event: str) -> None:
-        wait_until(lambda: event in self.events(process_id), 120.0, lambda: self.output(process_id))
-
-    def signal(self, process_id: int, number: signal.Signals) -> None:
-        self.workers[process_id].send_signal(number)
-
-    def statuses(self, *process_ids: int, within: float) -> list[int]:
-        """Exit statuses of processes that must end within a time."""
-        end = time.monotonic() + within
-        ended = []
-        for process_id in process_ids:
-            try:
-                ended.append(self.workers[process_id].wait(max(0.1, end - time.monotonic())))
-            except subprocess.TimeoutExpired:
-                pytest.fail(f"process {process_id} still runs: {self.output(process_id)}")
-        return ended
-
-    def lines(self, process_id: int) -> list[str]:
-        """Lines that a process says to its user."""
-        output = self.output(process_id).splitlines()
-        return [line for line in output if line.startswith("dawnjax: ")]
-
-
-def wait_until(holds, seconds: float, explain=lambda: "") -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            pytest.fail(f"not within {seconds} s: {explain()}")
-        time.sleep(0.02)
+    def line(self, index: int) -> str:
+        """The line that a process says to its user."""
+        (line,) = [x for x in self.output(index).splitlines() if x.startswith("dawnjax: ")]
+        return line.removeprefix("dawnjax: ")
 
 
 @pytest.fixture
-def group(tmp_path) -> Iterator:
-    """Starts groups; ends whatever is left of them."""
+def group(tmp_path) -> Iterator[Callable[..., Group]]:
+    """Starts a group; ends whatever is left of it."""
     groups = []
 
-    def start(name: str = "", **settings) -> Group:
-        directory = tmp_path / name
-        directory.mkdir(exist_ok=True)
-        groups.append(Group(directory, **settings))
+    def start(only: tuple[int, ...] = (0, 1), steps: int = 0, faults=None, **options) -> Group:
+        options = {"heartbeat_timeout_seconds": 300, "progress_deadline_seconds": 0.0} | options
+        folder = tmp_path / str(len(groups))
+        folder.mkdir()
+        groups.append(Group(folder, only, steps, faults or {}, options))
         return groups[-1]
 
     yield start
     for started in groups:
         for worker in started.workers.values():
-            with contextlib.suppress(ProcessLookupError):
-                worker.kill()
+            worker.kill()
             worker.wait()
 
 
-@pytest.mark.faults
 def test_a_group_agrees_and_parts_together(group):
-    pair = group(gathers=True, steps=5, exit_status=3)
-    assert pair.statuses(0, 1, within=120.0) == [3, 3]
-    for process_id in (0, 1):
-        events = pair.events(process_id)
+    pair = group(steps=5)
+    assert [worker.wait(120) for worker in pair.workers.values()] == [3, 3]
+    for index in (0, 1):
+        events = pair.events(index)
         assert 'gathered [{"process": 0}, {"process": 1}]' in events
         assert "cache cold" in events
         assert {"same from 0", "from first 0", "failed on 0"} <= set(events)
         # Two processes of one machine are one host.
         assert {"machines 1", "devices host 0 of 1 uses 2 CPU devices; warning ''"} <= set(events)
-        assert events[-1] == "step 5"
-        assert pair.lines(process_id) == []
+        assert events[-1] == "step 4" and "dawnjax: " not in pair.output(index)
 
 
-@pytest.mark.faults
 def test_a_host_that_waits_in_vain_says_so(group):
     # Process 1 never comes; in the other group it is process 0, the one that they meet at.
-    first = group("first", only=0, initialization_timeout_seconds=2)
-    second = group("second", only=1, initialization_timeout_seconds=2)
-    for process_id, alone in ((0, first), (1, second)):
-        assert alone.statuses(process_id, within=120.0) == [1]
-        (line,) = alone.lines(process_id)
-        assert line.startswith(
-            "dawnjax: cannot join the other processes (flags): not all of them came within 2 s; "
-        )
+    groups = [group(only=(index,), initialization_timeout_seconds=2) for index in (0, 1)]
+    for index, alone in enumerate(groups):
+        assert alone.workers[index].wait(120) == 1
+        line = alone.line(index)
+        reason = "(flags): not all of them came within 2 s; "
+        assert line.startswith(f"cannot join the other processes {reason}")
         assert line.endswith("or run alone with --processes.mode=off")
 
 
-# How they die.
+HEARTBEAT = {"heartbeat_timeout_seconds": HEARTBEAT_SECONDS}
+DEADLINE = {"progress_deadline_seconds": DEADLINE_SECONDS}
+SILENT = r"gave no sign of life for \d+ s \(killed, stopped or cut off\) at step \d+ \(train\)"
 
 
-@pytest.mark.faults
-def test_a_killed_host_ends_the_others_within_the_heartbeat(group):
-    trio = group(num_processes=3, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-    trio.wait_for_event(2, "step 5")
-    trio.signal(2, signal.SIGKILL)
-    assert trio.statuses(0, 1, within=END_SECONDS) == [1, 1]
-    for survivor in (0, 1):
-        (line,) = trio.lines(survivor)
-        host = f"host 2 ({socket.gethostname()})"
-        assert line.startswith(f"dawnjax: {host} gave no sign of life")
-        assert " at step " in line
-        assert line.endswith(RESUME)
-        assert f"on_death {line.removeprefix('dawnjax: ')}" in trio.events(survivor)
-
-
-@pytest.mark.faults
-def test_the_end_of_process_0_ends_the_others(group):
-    pair = group(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-    pair.wait_for_event(1, "step 5")
-    pair.signal(0, signal.SIGKILL)
-    # JAX aborts those that lose its service, with a page of its own.
-    assert pair.statuses(1, within=END_SECONDS) == [-signal.SIGABRT]
-    assert "This most likely indicates that another task died" in pair.output(1)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
-    pair = group(f"stopped_{stopped}", heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-    pair.wait_for_event(0, "step 5")
-    pair.signal(stopped, signal.SIGSTOP)
-    assert pair.statuses(1 - stopped, within=END_SECONDS) == [1]
-    (line,) = pair.lines(1 - stopped)
-    assert line.startswith(f"dawnjax: host {stopped} (")
-    assert " gave no sign of life for " in line
-    assert " s (killed, stopped or cut off) at step " in line
-    # Should the stopped one go on, it finds that the others are gone.
-    pair.signal(stopped, signal.SIGCONT)
-    assert pair.statuses(stopped, within=END_SECONDS)[0] in (1, -signal.SIGABRT)
-
-
-@pytest.mark.faults
-def test_a_stuck_host_is_found_and_named(group):
-    cases = [(1, "before step 1", "ready"), (0, "step 5", "step 4")]
-    pairs = [
-        group(
-            moment,
-            progress_deadline_seconds=DEADLINE_SECONDS,
-            faults={f"{stuck} {moment}": "hang"},
-        )
-        for stuck, moment, _ in cases
-    ]
-    for (stuck, _, event), pair in zip(cases, pairs, strict=True):
-        pair.wait_for_event(stuck, event)
-    end = time.monotonic() + DEADLINE_SECONDS + STOP_SECONDS
-    for (stuck, moment, _), pair in zip(cases, pairs, strict=True):
-        assert pair.statuses(0, 1, within=end - time.monotonic()) == [1, 1]
-        step = {"before step 1": "step 0 (compile)", "step 5": "step 4 (train)"}[moment]
-        for process_id in (0, 1):
-            (line,) = pair.lines(process_id)
-            assert line.startswith(f"dawnjax: host {stuck} (")
-            assert line.endswith(f"at {step}; {RESUME}")
-
-
-@pytest.mark.faults
-def test_a_process_alone_that_is_stuck_ends(group):
-    alone = group(
-        num_processes=0,
-        progress_deadline_seconds=DEADLINE_SECONDS,
-        faults={"0 step 3": "hang"},
-    )
-    assert alone.statuses(0, within=120.0) == [1]
-    (line,) = alone.lines(0)
-    told = re.search(r"made no progress for (\d+) s at", line)
-    assert told is not None and int(told[1]) >= DEADLINE_SECONDS
-    assert line.endswith(f"at step 2 (train); {RESUME}")
-
-
-@pytest.mark.faults
 @pytest.mark.parametrize(
-    ("failing", "fault", "printed", "reason"),
+    ("at_fault", "fault", "options", "line"),
     [
-        (0, "run_error", "dawnjax: the disk is full", "failed (its own output says why)"),
-        (1, "bug", "KeyError: 'bug'", "failed (KeyError: 'bug')"),
+        (0, signal.SIGSTOP, HEARTBEAT, SILENT),
+        (0, "hang at step 5", DEADLINE, r"made no progress for \d+ s at step 4 \(train\)"),
+        (1, "hang at before step 1", DEADLINE, r"made no progress for \d+ s at step 0 \(compile\)"),
+        (0, "run_error at step 5", {}, r"failed \(its own output says why\) at step 4 \(train\)"),
+        (1, "bug at step 5", {}, r"failed \(KeyError: 'bug'\) at step 4 \(train\)"),
     ],
 )
-def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, printed, reason):
-    pair = group(faults={f"{failing} step 5": fault})
-    pair.wait_for_event(failing, "step 4")
-    survivor = 1 - failing
-    failed, survived = pair.statuses(failing, survivor, within=STOP_SECONDS)
-    assert (failed, survived) == (1, 1)
-    assert printed in pair.output(failing).splitlines()
-    (line,) = pair.lines(survivor)
-    assert line.startswith(f"dawnjax: host {failing} ({socket.gethostname()}) {reason} at step 4")
+def test_the_host_at_fault_is_named_and_ends_the_other(at_fault, fault, options, line, group):
+    survivor = 1 - at_fault
+    if isinstance(fault, str):
+        kind, _, moment = fault.partition(" at ")
+        pair = group(faults={f"{at_fault} {moment}": kind}, **options)
+    else:
+        pair = group(**options)
+        wait_for(lambda: "step 5" in pair.events(survivor))
+        pair.workers[at_fault].send_signal(fault)
+    assert pair.workers[survivor].wait(120) == 1
+    said = pair.line(survivor)
+    host = re.escape(f"host {at_fault} ({socket.gethostname()})")
+    resume = "resume with: dawnjax train --run_dir=there"
+    assert re.fullmatch(f"{host} {line}; {resume}", said)
+    assert f"on_death {said}" in pair.events(survivor)
+    # One that was stopped finds, should it go on, that the other is gone.
+    pair.workers[at_fault].send_signal(signal.SIGCONT)
+    assert pair.workers[at_fault].wait(HEARTBEAT_SECONDS + STOP_SECONDS) in (1, -signal.SIGABRT)
+
+
+def test_the_end_of_process_0_ends_the_other_by_jax(group):
+    pair = group(**HEARTBEAT)
+    wait_for(lambda: "step 5" in pair.events(1))
+    pair.workers[0].kill()
+    killed = time.monotonic()
+    # JAX aborts those that lose its service, with a page of its own.
+    assert pair.workers[1].wait(120) == -signal.SIGABRT
+    assert time.monotonic() - killed < HEARTBEAT_SECONDS + STOP_SECONDS
+    assert "This most likely indicates that another task died" in pair.output(1)

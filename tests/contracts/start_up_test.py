@@ -153,6 +153,7 @@ def test_programs_are_kept_in_a_bucket(compile_cache):
             "checkpoint.directory='foo://x' must be a local path or begin with one of gs://, "
             "s3://, az://, hf://",
         ),
+        ("--run_dir=gs://x", "run_dir='gs://x' must be a local path"),
         ("--compute_dtype=int8", "flag --compute_dtype=int8: value should be one of "),
         ("--evaluation.every_epochs=0", "evaluation.every_epochs=0.0 must be above 0"),
         ("--seed=-1", "flag --seed=-1: -1 is not an integer in the range [0, 2147483647]"),

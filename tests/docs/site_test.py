@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import fault_runs
-import forked
 import pytest
 
 pytestmark = pytest.mark.processes
@@ -42,7 +41,9 @@ def test_the_notebooks_cells_run(tmp_path):
     program = tmp_path / "notebook.py"
     program.write_text("\n".join([EASIER, *cells]))
     command = [sys.executable, str(program)]
-    done = forked.run(command, cwd=tmp_path, env=fault_runs.environment())
+    done = subprocess.run(
+        command, cwd=tmp_path, env=fault_runs.environment(), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
     assert re.match(r"0 reached \d+\.\d+", lines[0]), lines[0]

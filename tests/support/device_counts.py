@@ -5,11 +5,11 @@ The process of `first_losses` runs this file as a script: a request as JSON, and
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import forked
 from quick_compilation import QUICK
 
 from dawnjax.machine import compilation
@@ -19,7 +19,7 @@ def first_losses(cases: Mapping[str, Sequence[Any]], steps: int) -> dict[str, li
     """Losses of the first steps of each case: a number of devices, and flags of training."""
     request = {"cases": cases, "steps": steps, "cache": str(compilation.directory or "none")}
     command = [sys.executable, __file__, json.dumps(request)]
-    done = forked.run(command)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -1,17 +1,17 @@
 """Runs that tests kill, stop and starve: how they begin, and how their ends compare."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import forked
 import numpy as np
+import pytest
 from quick_compilation import REPEATED
 from trained import evaluations_of, final_state_of, result_of
 
@@ -51,9 +51,15 @@ def command(run_dir: Path, compile_cache: str, *flags: str) -> list[str]:
     ]
 
 
-def run(argv: list[str], timeout: float = 300, **kwargs) -> subprocess.CompletedProcess:
+def run(argv: list[str], timeout: float = 300, **kwargs) -> subprocess.CompletedProcess[str]:
     kwargs.setdefault("env", environment())
-    return forked.run(argv, timeout=timeout, **kwargs)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, **kwargs)
+
+
+def start(argv: list[str], env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start a process, of whose output the errors can be read."""
+    out, err = subprocess.DEVNULL, subprocess.PIPE
+    return subprocess.Popen(argv, env=env or environment(), stdout=out, stderr=err, text=True)
 
 
 def events_of(run_dir: Path) -> list[dict]:
@@ -81,19 +87,19 @@ def stopped_once(
     argv: list[str],
     run_dir: Path,
     number: signal.Signals = signal.SIGKILL,
-    **options: Any,
+    env: dict[str, str] | None = None,
 ) -> int:
     """Start a run and send it a signal once something holds; returns its exit status.
 
     It begins anew where a busy machine let it end before this process saw the moment.
     """
-    options.setdefault("env", environment())
     for _ in range(10):
-        process = forked.start(argv, **options)
+        process = start(argv, env)
         wait_for(lambda process=process: ready() or process.poll() is not None)
         process.send_signal(number)
-        if (status := process.wait()) != ExitStatus.BUDGET_SPENT:
-            return status
+        process.communicate()
+        if process.returncode != ExitStatus.BUDGET_SPENT:
+            return process.returncode
         shutil.rmtree(run_dir)
     raise AssertionError("it ended each time before it could be stopped")
 
@@ -131,23 +137,9 @@ def seconds_to_end(process: subprocess.Popen, within: float) -> tuple[float, str
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
-def is_before_the_program(pid: int) -> bool:
-    """True while a process loads Python or the command line, which a signal may end unheard.
-
-    Its status is the signal's then, or 1 where an interrupt comes while Python loads `site`.
-    DawnJAX catches SIGTERM with the other signals, and Python alone does not.
-    """
-    try:
-        return not catches(pid, signal.SIGTERM)
-    except FileNotFoundError:  # it has ended, and this process knows how
-        return False
-
-
-def catches(pid: int, number: signal.Signals) -> bool:
-    """True if a process has a handler of a signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+def is_death_by(number: signal.Signals, status: int, stderr: str) -> bool:
+    """True if a process without a handler ended by a signal; Python's own start has status 1."""
+    return status == -number or (status == 1 and "KeyboardInterrupt" in stderr)
 
 
 def launch(run_dir: Path, compile_cache: str, *flags: str, layout: str = "2x2") -> list[str]:
@@ -157,3 +149,17 @@ def launch(run_dir: Path, compile_cache: str, *flags: str, layout: str = "2x2") 
         *(f"--devices_per_process={devices}", "--", "train", *SMALL, NEVER),
         *(compile_cache, f"--run_dir={run_dir}", *flags),
     ]
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Callable[[], object]]:
+    """A file system of some KiB at a folder; gives what makes it a large one."""
+    folder.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here, so no disk can be filled")
+    grow = ["mount", "-o", "remount,size=64m", str(folder)]
+    try:
+        yield lambda: subprocess.run(grow, check=True, capture_output=True)
+    finally:
+        subprocess.run(["umount", str(folder)], check=False, capture_output=True)

@@ -1,11 +1,11 @@
 """A server of the Google Cloud Storage JSON API on this machine, with its objects in memory.
 
-It answers what gcsfs, google-cloud-storage and TensorStore ask: objects written whole, in parts
-and resumably, read whole and in ranges, listed in pages, copied, deleted alone and in batches, with
-preconditions on their generation. Buckets are given at the start; one can be set to refuse.
+It answers what gcsfs, google-cloud-storage and TensorStore ask for a small run: objects written
+whole, read whole and in ranges, listed, deleted alone and in batches, with preconditions on their
+generation. Buckets are given at the start; one can be set to refuse.
 
-Source: Cloud Storage, "JSON API reference": Objects, Buckets, "Batch requests", "Resumable
-uploads"; "Request preconditions".
+Source: Cloud Storage, "JSON API reference": Objects, Buckets, "Batch requests"; "Request
+preconditions".
 """
 
 import base64
@@ -50,21 +50,17 @@ class ObjectStore:
     Attributes:
       buckets: By name, each with its objects by name.
       refuses: Buckets whose requests are answered with this status instead.
-      requests: Method and path of each request, in order.
-      page: Most entries of a page of a listing: small, so that every listing has several.
       url: Where the server listens, while it does.
     """
 
     buckets: dict[str, dict[str, Stored]]
     refuses: dict[str, int] = field(default_factory=dict)
-    requests: list[str] = field(default_factory=list)
-    page: int = 3
     url: str = ""
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
         self._generations = itertools.count(int(time.time() * 1e6))
-        self._uploads: dict[str, tuple[str, dict[str, Any], bytearray]] = {}
+        self._uploads: dict[str, dict[str, Any]] = {}
 
     def environment(self) -> dict[str, str]:
         """The variables that send gcsfs, google-cloud-storage and TensorStore here."""
@@ -99,7 +95,6 @@ class ObjectStore:
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         path = re.sub("^/(upload/|download/)?", "/", parts.path)
         with self._lock:
-            self.requests.append(f"{method} {parts.path}")
             if parts.path.startswith("/batch"):
                 return self._batch(headers, body)
             pieces = path.removeprefix("/storage/v1/b").strip("/").split("/")
@@ -111,7 +106,7 @@ class ObjectStore:
             if bucket not in self.buckets:
                 raise RefusalError(404, "The specified bucket does not exist.")
             if parts.path.startswith("/upload/"):
-                return self._upload(method, bucket, query, headers, body)
+                return self._upload(bucket, query, headers, body)
             if not rest:
                 return json_answer({"kind": "storage#bucket", "name": bucket, "id": bucket})
             if rest == ["o"]:
@@ -121,8 +116,6 @@ class ObjectStore:
                 return json_answer({"kind": "storage#storageLayout", "bucket": bucket, **flat})
             if rest[0] == "o" and len(rest) == 2:
                 return self._object(method, bucket, rest[1], query, headers)
-            if rest[0] == "o" and len(rest) == 7 and rest[2] in ("rewriteTo", "copyTo"):
-                return self._copy(bucket, rest, query)
             raise RefusalError(404, f"Not Found: {method} {path}")
 
     def _object(
@@ -161,55 +154,25 @@ class ObjectStore:
                 entries[prefix + head + found] = None
             else:
                 entries[name] = _description(bucket, name, stored)
-        after = query.get("pageToken", "")
-        names = sorted(name for name in entries if name > after)
-        shown = names[: min(self.page, int(query.get("maxResults") or self.page))]
-        listing: dict[str, Any] = {
+        return {
             "kind": "storage#objects",
-            "items": [entries[name] for name in shown if entries[name]],
-            "prefixes": [name for name in shown if not entries[name]],
+            "items": [entry for entry in entries.values() if entry],
+            "prefixes": [name for name, entry in entries.items() if not entry],
         }
-        if len(shown) < len(names):
-            listing["nextPageToken"] = shown[-1]
-        return listing
 
-    def _upload(
-        self, method: str, bucket: str, query: dict[str, str], headers: Any, body: bytes
-    ) -> "Answer":
-        kind = query.get("uploadType")
-        if kind == "resumable":
-            if "upload_id" not in query:
-                return self._begin_upload(bucket, query, body)
-            return self._continue_upload(query["upload_id"], headers, body)
+    def _upload(self, bucket: str, query: dict[str, str], headers: Any, body: bytes) -> "Answer":
         about: dict[str, Any] = {"contentType": headers.get("Content-Type", "")}
-        if kind == "multipart":
+        if query.get("uploadType") == "resumable" and "upload_id" not in query:
+            # Its whole content comes next, to the address that this answer gives.
+            upload = str(next(self._generations))
+            self._uploads[upload] = {**query, **json.loads(body or b"{}")}
+            location = f"{self.url}/upload/storage/v1/b/{bucket}/o?upload_id={upload}"
+            return Answer(200, headers={"Location": location})
+        if "upload_id" in query:
+            about = self._uploads.pop(query["upload_id"])
+        elif query.get("uploadType") == "multipart":
             about, body = _parts_of_upload(headers["Content-Type"], body)
-        name = str(about.get("name") or query.get("name", ""))
-        return self._write(bucket, {**query, **about, "name": name}, body)
-
-    def _begin_upload(self, bucket: str, query: dict[str, str], body: bytes) -> "Answer":
-        upload_id = f"upload{next(self._generations)}"
-        self._uploads[upload_id] = (bucket, {**query, **json.loads(body or b"{}")}, bytearray())
-        location = f"{self.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable"
-        return Answer(200, headers={"Location": f"{location}&upload_id={upload_id}"})
-
-    def _continue_upload(self, upload_id: str, headers: Any, body: bytes) -> "Answer":
-        bucket, about, received = self._uploads[upload_id]
-        span = re.fullmatch(
-            r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", headers.get("Content-Range", "bytes */*")
-        )
-        if span is None or int(span[1] or 0) > len(received):
-            raise RefusalError(400, "Invalid Content-Range")
-        if span[1]:
-            received[int(span[1]) :] = body
-        elif "Content-Range" not in headers:
-            received[:] = body
-        is_last = "Content-Range" not in headers or span[2] == str(len(received))
-        if not is_last:
-            sent = {"Range": f"bytes=0-{len(received) - 1}"} if received else {}
-            return Answer(308, headers=sent)
-        del self._uploads[upload_id]
-        return self._write(bucket, about, bytes(received))
+        return self._write(bucket, {"name": "", **query, **about}, body)
 
     def _write(self, bucket: str, about: dict[str, Any], data: bytes) -> "Answer":
         name = str(about["name"])
@@ -218,20 +181,6 @@ class ObjectStore:
         stored = Stored(data, next(self._generations), kind)
         self.buckets[bucket][name] = stored
         return json_answer(_description(bucket, name, stored))
-
-    def _copy(self, bucket: str, rest: list[str], query: dict[str, str]) -> "Answer":
-        _, name, action, _, to_bucket, _, to_name = rest
-        source = self.buckets[bucket].get(name)
-        if source is None or to_bucket not in self.buckets:
-            raise RefusalError(404, f"No such object: {bucket}/{name}")
-        about = {**query, "name": to_name, "contentType": source.content_type}
-        written = self._write(to_bucket, about, source.data)
-        if action == "copyTo":
-            return written
-        size = str(len(source.data))
-        resource = json.loads(written.body)
-        done = {"done": True, "objectSize": size, "totalBytesRewritten": size}
-        return json_answer({"kind": "storage#rewriteResponse", "resource": resource, **done})
 
     def _batch(self, headers: Any, body: bytes) -> "Answer":
         """Several requests in one, as the parts of a message, and the answers likewise."""

@@ -1,7 +1,6 @@
 """States of random bits that a step decides, and checkpoints of them, for the tests."""
 
 import contextlib
-import random
 
 import jax
 import jax.numpy as jnp
@@ -146,13 +145,6 @@ def folders_of(directory):
 def truncate(path):
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
-
-
-def flip_a_bit(path):
-    data = bytearray(path.read_bytes())
-    place = random.Random(path.name).randrange(len(data) * 8)
-    data[place // 8] ^= 1 << place % 8
-    path.write_bytes(data)
 
 
 def delete(path):
