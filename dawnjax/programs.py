@@ -242,7 +242,12 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
             each = (2,) if recipe.records_norm else ()
             losses = jnp.zeros((steps_per_call, *each), jnp.float32)
             state, losses = jax.lax.fori_loop(0, num_steps, body, (state, losses))
-        asked = wishes[0].sum(axis=0) if wishes else None
+        asked = None
+        if wishes:
+            # After the steps' own collectives: XLA's CPU runs those that need nothing of each other
+            # in any order, which Gloo takes for another collective.
+            nothing = state.first_nonfinite_step < 0  # never
+            asked = jnp.where(nothing, 0.0, wishes[0]).sum(axis=0)
         return state, CallMetrics(losses, state.first_nonfinite_step, asked)
 
     return call

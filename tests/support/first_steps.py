@@ -19,6 +19,7 @@ from dawnjax.programs import (
     compile_training,
     state_shapes,
 )
+from dawnjax.stops import Stops
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
 SEED = 3
@@ -86,11 +87,12 @@ def train_steps(num_devices: int, *flags: str, steps: int = 6) -> tuple[TrainSta
     feed.start([(step, 1) for step in range(steps)])
     state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
     generations = Generations(recipe, generating(num_devices, *flags), state.made)
-    losses = []
+    losses, stops = [], Stops(mesh)
     for step in range(steps):
         while generations.next_phase(step):
             state = generations.advance(state, key)
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
+        inputs = feed.inputs(step, 1)
+        state, metrics = programs.train(state, feed.resident, inputs, one_step, key, *stops.row())
         losses.append(float(metrics.losses[0]))
     feed.close()
     return state, losses
