@@ -46,7 +46,6 @@ KEPT: dict[str, list[Edits]] = {
         [("replaced", b"ENTRY ", b"")],
         [("replaced", b"%x = f32", b"%x = " + b"a" * 100_000)],
         [("replaced", b"%x = f32", b"%x = " + b"f[" * 50_000)],
-        [("replaced", b"size=3x3", b"size=3x999999999")],
         [("replaced", b'"2","4","8","8"', b'"2","4","99999999999","8"')],
         [("replaced", b"[1,2]<=[2]", b"[99999999,99999999]<=[9999999800000001]")],
         [("replaced", b"constant(4)", b"copy(%four)")],
