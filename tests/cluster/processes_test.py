@@ -109,7 +109,7 @@ def test_a_host_that_waits_in_vain_says_so(group):
 
 HEARTBEAT = {"heartbeat_timeout_seconds": HEARTBEAT_SECONDS}
 DEADLINE = {"progress_deadline_seconds": DEADLINE_SECONDS}
-SILENT = r"gave no sign of life for \d+ s \(killed, stopped or cut off\) at step \d+ \(train\)"
+SILENT = r"gave no sign of life for \d+ s \(killed, stopped or cut off\) at step \d+ \(\w+\)"
 
 
 @pytest.mark.parametrize(
