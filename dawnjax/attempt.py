@@ -50,6 +50,7 @@ class Attempt:
 
     Attributes:
       earlier: What earlier attempts logged.
+      ended: The status that training has ended with; empty before. An error after it is a warning.
       save_at: When to save next, by `time.perf_counter`; infinite on all processes but 0.
     """
 
@@ -62,7 +63,7 @@ class Attempt:
         self.earlier = run.earlier
         self._is_first = jax.process_index() == 0
         self._stops: Stops | None = None
-        self._ended = ""  # the status, once training has ended
+        self.ended = ""
         self.save_at = math.inf
         with contextlib.ExitStack() as opened:
             opened.callback(log.close)
@@ -116,11 +117,14 @@ class Attempt:
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
+    ) -> bool:
         with self._opened:
-            if error is not None:
-                self.watchdog.explain(error)  # ends the process here if another host is at fault
-                self._fail(error)
+            if error is None:
+                return False
+            self.watchdog.explain(error)  # ends the process here if another host is at fault
+            self._fail(error)
+            # Of several processes, those that have not failed wait for this one.
+            return bool(self.ended) and isinstance(error, Exception) and jax.process_count() == 1
 
     def listen(self, stops: Stops) -> None:
         """Take signals as requests from now on: there is a state to save."""
@@ -276,7 +280,7 @@ class Attempt:
 
     def keep_result(self, status: str, step: int) -> None:
         """Write the result before the profile is taken, which may fill the disk."""
-        self._ended = status
+        self.ended = status
         self._run.log.append("trained", durable=True, status=status, step=step)
         self._write_result()
 
@@ -306,15 +310,9 @@ class Attempt:
             self.journal.warn(message)
         self._record_hosts(host)
         self._sampler.stop()
-        self._ended = status
-        result = self._end(status, step)
-        if result is not None:
-            self.journal.summarize(result)
-            self._display.closing_table(result, self._run.directory.path)
-            if status == "interrupted":
-                self._display.note(
-                    f"interrupted at step {step}; resume with: {self._resume_command}"
-                )
+        self._end(status, step)
+        if status == "interrupted" and self._is_first:
+            self._display.note(f"interrupted at step {step}; resume with: {self._resume_command}")
 
     def _record_hosts(self, host: dict[str, Any]) -> None:
         """Log what every process has measured and warned of; all of them call it alike."""
@@ -331,17 +329,12 @@ class Attempt:
             no_straggler=no_straggler,
         )
 
-    def _end(self, status: str, step: int) -> RunResult | None:
-        """Log the end; on a full disk in place of the profile."""
-        try:
-            self._run.log.append("attempt_end", durable=True, status=status, step=step)
-            return self._write_result()
-        except RunError as error:
-            if not self.profile.delete():
-                raise
-            self.journal.warn(f"the profile was deleted to make room: {error}")
-            self._run.log.append("attempt_end", durable=True, status=status, step=step)
-            return self._write_result()
+    def _end(self, status: str, step: int) -> None:
+        self._run.log.append("attempt_end", durable=True, status=status, step=step)
+        result = self._write_result()
+        if result is not None:
+            self.journal.summarize(result)
+            self._display.closing_table(result, self._run.directory.path)
 
     def _write_result(self) -> RunResult | None:
         directory = self._run.directory
@@ -352,13 +345,17 @@ class Attempt:
     def _fail(self, error: BaseException) -> None:
         if jax.process_count() == 1:
             self.checkpoints.wait()  # another run in this process would take it for a killed save
+        message, log = f"{type(error).__name__}: {error}", self._run.log
         with contextlib.suppress(RunError):
-            self._run.log.append("warning", message=f"{type(error).__name__}: {error}")
             self._sampler.stop()
-            # A run that has trained to its end has its result, whatever failed since.
-            status = self._ended or "failed"
-            self._run.log.append("attempt_end", status=status, step=self.journal.step)
-            self._write_result()
+            if self.ended:
+                self.profile.delete()  # it may have filled the disk
+                self.journal.warn(message)
+                self._end(self.ended, self.journal.step)
+            else:
+                log.append("warning", message=message)
+                log.append("attempt_end", status="failed", step=self.journal.step)
+                self._write_result()
 
     def _record_phase(self, name: Phase) -> None:
         self._report(name)

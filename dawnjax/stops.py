@@ -62,7 +62,7 @@ class Stops:
     def __init__(self, mesh: Mesh, calls_back: int = 1):
         """`calls_back` is the number of calls after which a wish is read, the same on all."""
         self.wish = Wish.NONE
-        self._asked_at = 0.0
+        self._asked_at, self._is_alone = 0.0, jax.process_count() == 1
         self._calls_back = calls_back
         self._sums: collections.deque[jax.Array] = collections.deque()
         self._rows = {wish: _row(mesh, wish) for wish in Wish}
@@ -81,20 +81,20 @@ class Stops:
 
     def after_call(self, metrics: CallMetrics) -> Wish:
         """What all processes do after the call with these results."""
-        if metrics.wishes is None:
+        if self._is_alone:
             return self.wish
         self._sums.append(metrics.wishes)
         return self._oldest() if len(self._sums) > self._calls_back else Wish.NONE
 
     def when_drained(self) -> Wish:
         """What all processes do now that every call has ended."""
-        if not self._sums:
+        if self._is_alone:
             return self.wish
-        return max(self._oldest() for _ in range(len(self._sums)))
+        return max((self._oldest() for _ in range(len(self._sums))), default=Wish.NONE)
 
     def seconds_ahead(self, queue: CallQueue) -> float:
         """Seconds from a wish of this process until all follow it; 0 for a process alone."""
-        if not self.row() or not queue.steps_done:
+        if self._is_alone or not queue.steps_done:
             return 0.0
         return self._calls_back * queue.total_seconds / len(queue.seen_steps or [1])
 

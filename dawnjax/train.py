@@ -70,6 +70,7 @@ def train_to_target(
         return EXIT_STATUSES[report_finished(run, shows=shows)]
     with Attempt(run, session.mesh, watchdog, argv, shows=shows) as attempt:
         return EXIT_STATUSES[_train(session, request.seed, attempt)]
+    return EXIT_STATUSES[attempt.ended]  # what followed the training failed, and was a warning
 
 
 def _train(session: Session, seed: int, attempt: Attempt) -> str:

@@ -38,12 +38,16 @@ def test_a_process_alone_follows_its_own_wish_and_the_greater_wins(stops):
     assert stops.after_call(alone) == Wish.INTERRUPT
 
 
-def test_several_follow_the_sum_of_the_call_before_the_last_two(stops):
+def test_several_follow_the_sum_of_the_call_before_the_last_two(monkeypatch):
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    stops = Stops(mesh, calls_back=2)
     stops.ask(Wish.INTERRUPT)  # its own wish counts by the sum alone
     sums = [(0, 0, 0), (4, 0, 2), (0, 0, 0), (0, 1, 0)]
     assert [stops.after_call(results(*each)) for each in sums] == [0, 0, 0, Wish.INTERRUPT]
     # Once drained, the calls that nobody has looked at count too.
     assert stops.when_drained() == Wish.BUDGET
+    assert stops.when_drained() == Wish.NONE  # whatever this process alone wishes
 
 
 PROGRAM = """

@@ -96,6 +96,20 @@ def test_from_flag_to_result(train, tmp_path, capsys):
 
 
 @pytest.mark.compiles
+def test_what_follows_the_target_cannot_fail_the_run(train, tmp_path, monkeypatch, capsys):
+    def full(*_: object) -> None:
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(Attempt, "finish", full)
+    status, result = train("--targets.0.value=0.3")
+    assert status == 0 and result["status"] == "reached"
+    assert result["time_to_accuracy_seconds"] > 0
+    assert result["warnings"][-1] == "RunError: the disk is full"
+    assert "the disk is full" in capsys.readouterr().err
+    assert check_run(tmp_path / "run") == ([], [])
+
+
+@pytest.mark.compiles
 def test_a_spent_budget_is_a_result(train):
     status, result = train(UNREACHABLE, "--num_epochs=1")
     assert status == 3
