@@ -115,6 +115,14 @@ def run_command(name: str, argv: list[str]) -> int:
     return status if processes is None else processes.leave(status)
 
 
+def main_of_process() -> int:
+    """`main` with this process's arguments, whose end no signal changes."""
+    status = main()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    return status
+
+
 def _lost_reader() -> bool:
     """True if an output has no reader any more: `head` has seen enough, a terminal is lost.
 
@@ -176,4 +184,4 @@ def _usage() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of_process())

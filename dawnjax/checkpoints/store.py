@@ -163,7 +163,7 @@ class Checkpoints:
         if max(self._failed, default=SavePoint(-1)) <= newest:
             return ""
         kept = f"the newest checkpoint is of {newest}" if newest.step >= 0 else "no state was saved"
-        return f"{len(self._failed)} saves failed, and with them the newest state: {kept}"
+        return f"saves failed ({len(self._failed)}), and with them the newest state: {kept}"
 
     def restore_newest(
         self, like: Any, progress: Callable[[], object] = lambda: None

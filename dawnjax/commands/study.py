@@ -165,7 +165,7 @@ class _Asked:
 
 
 def _parse(argv: list[str]) -> _Asked:
-    if argv and is_file(argv[0]):
+    if argv and not argv[0].startswith("-") and is_file(argv[0]):
         base, given = _study_of_file(argv[0]), argv[1:]
     else:
         base, given = Study(), (argv := command_line.with_experiment_flag(argv))

@@ -255,7 +255,7 @@ def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):
     assert len(warnings) == 3
     assert f"step 2 could not be saved in {directory}: File exists; the run goes on" in warnings[0]
     assert checkpoints.shortfall() == (
-        "3 saves failed, and with them the newest state: the newest checkpoint is of step 1"
+        "saves failed (3), and with them the newest state: the newest checkpoint is of step 1"
     )
     directory.unlink()
     aside.rename(directory)

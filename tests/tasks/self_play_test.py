@@ -395,7 +395,7 @@ def test_a_fixed_network_must_be_given_and_of_the_same_model(tmp_path, capsys, m
     ("argv", "line"),
     [
         (("plan", "--on=h100:8", "--epochs=3"), "it takes to make examples: leave out --epochs"),
-        (("record",), "record mode needs a dataset"),
+        (("record",), "record mode does not take task=self_play"),
         (("train", "--task=professional_moves"), "choose data=go_games"),
     ],
 )

@@ -90,7 +90,7 @@ def test_a_sharded_update_gathers_the_new_parameters_alone():
     gathers = collectives(text, "all-gather")
     assert sum(elements for _, elements, _ in gathers) == num_elements(split)
     # None comes from a layer: they are of the sum of a parameter and its update.
-    assert all(re.fullmatch(r"jit\(single\)/\w+", source) for _, _, source in gathers), gathers
+    assert all(re.fullmatch(r"jit\(call\)/\w+", source) for _, _, source in gathers), gathers
     params = num_elements(state.params)
     reduced = sum(elements for _, elements, _ in collectives(text, "all-reduce"))
     assert reduced == params + num_elements(state.batch_stats) + 1
