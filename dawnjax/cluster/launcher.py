@@ -20,8 +20,9 @@ _HEAR_SECONDS = 3.0
 """Time for the others to hear by themselves that one has failed. Then they are asked to end, which
 ends those that never met it."""
 
-_SURVIVE_SECONDS = 30.0
-"""Time for the watchdog of those that wait for a dead process in a collective to end them."""
+_SURVIVE_SECONDS = 12.0
+"""Time for the watchdog of those that wait for a dead process in a collective to end them: with the
+time to hear more than its silence."""
 
 _END_SECONDS = 5.0
 """Time to end after a process whose watchdog told the others; who is left is stopped or stuck."""
