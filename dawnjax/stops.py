@@ -81,7 +81,7 @@ class Stops:
 
     def after_call(self, metrics: CallMetrics) -> Wish:
         """What all processes do after the call with these results."""
-        if self._is_alone:
+        if metrics.wishes is None:  # a process alone
             return self.wish
         self._sums.append(metrics.wishes)
         return self._oldest() if len(self._sums) > self._calls_back else Wish.NONE
