@@ -129,7 +129,7 @@ def test_the_host_at_fault_is_named_and_ends_the_other(at_fault, fault, options,
         pair = group(faults={f"{at_fault} {moment}": kind}, **options)
     else:
         pair = group(**options)
-        wait_for(lambda: "step 5" in pair.events(survivor))
+        wait_for(lambda: "step 60" in pair.events(survivor))  # after two notes
         pair.workers[at_fault].send_signal(fault)
     assert pair.workers[survivor].wait(120) == 1
     said = pair.line(survivor)
