@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks import harness, machine_load
 from dawnjax import records
-from dawnjax.results.trial_summary import coefficient_of_variation, deviation
 from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.trials.trial_summary import coefficient_of_variation, deviation
 
 
 def main() -> int:

@@ -8,11 +8,11 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page import words
 from dawnjax.page.table import Table, of_words
-from dawnjax.results.entries import reaches
 from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.task import find_metric
+from dawnjax.trials.group import reaches
 
 RATES = ("games", "positions", "simulations")
 """Figures of a generation that are counts of work."""

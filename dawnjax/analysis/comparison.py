@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Iterable
 
 from dawnjax.page.table import Column, Table
-from dawnjax.results.entries import Entry
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.statistics.verdict import Verdict, judge
+from dawnjax.trials.group import Entry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from datetime import date
 
 from dawnjax.machine.prices import ON_DEMAND, PRICES, Price, parse_date
 from dawnjax.page.table import Column, Table, row_of
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 
 @dataclasses.dataclass(frozen=True)

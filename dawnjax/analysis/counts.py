@@ -11,7 +11,7 @@ from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.official.naming import framework_family
 from dawnjax.page.table import Column, Table
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 UNKNOWN = "not known"
 

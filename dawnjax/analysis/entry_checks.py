@@ -10,7 +10,7 @@ from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.official import mlperf_rounds
 from dawnjax.official.outcome import Imported, Refused, printable
-from dawnjax.results.entries import MAX_SCALING_FACTOR, SUITES, Entry, Trial, summary_of
+from dawnjax.trials.group import MAX_SCALING_FACTOR, SUITES, Entry, Trial, summary_of
 
 _CHOICES = {
     "suite": SUITES,

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.page.words import NOT_REACHED
-from dawnjax.results.entries import Entry
-from dawnjax.results.trial_summary import Summary
 from dawnjax.statistics.interval import FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.statistics.stability import stability_of
+from dawnjax.trials.group import Entry
+from dawnjax.trials.trial_summary import Summary
 
 WHAT = (
     Column("suite", "suite"),

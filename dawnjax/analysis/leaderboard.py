@@ -13,10 +13,10 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
 from dawnjax.page.table import Column, Table, row_of
 from dawnjax.page.words import NOT_REACHED
-from dawnjax.results.entries import Entry, EntryTarget, reaches
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
 from dawnjax.statistics.verdict import holm, p_different
+from dawnjax.trials.group import Entry, EntryTarget, reaches
 
 ORDERS = ("time", "cost")
 

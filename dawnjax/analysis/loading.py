@@ -14,8 +14,8 @@ from dawnjax.analysis import our_entries, our_run, our_runs
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
-from dawnjax.results.entries import Entry, Scalar, read_entries, set_apart, write_entries
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
+from dawnjax.trials.group import Entry, Scalar, read_entries, set_apart, write_entries
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]

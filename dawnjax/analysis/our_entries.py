@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from dawnjax.analysis.leaderboard import target_words
 from dawnjax.analysis.our_run import OurRun
-from dawnjax.results.entries import (
+from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.runs.summary import RunResult
+from dawnjax.tasks.metric import declared_metrics
+from dawnjax.trials.group import (
     Entry,
     EntryTarget,
     FurtherTarget,
@@ -17,10 +20,7 @@ from dawnjax.results.entries import (
     set_apart,
     summary_of,
 )
-from dawnjax.results.origin import Made
-from dawnjax.runs.logged_run import FINAL_STATUSES
-from dawnjax.runs.summary import RunResult
-from dawnjax.tasks.metric import declared_metrics
+from dawnjax.trials.origin import Made
 
 _PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 

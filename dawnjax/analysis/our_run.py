@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax.official.exported_run import begins_by_the_rules
-from dawnjax.results.entries import day_of
-from dawnjax.results.origin import (
+from dawnjax.runs import summary
+from dawnjax.runs.directory import flatten
+from dawnjax.runs.logged_run import chooses
+from dawnjax.runs.loss_curve import averaged, loss_curve
+from dawnjax.runs.spent import Spent, spent
+from dawnjax.runs.summary import RunResult
+from dawnjax.trials.group import day_of
+from dawnjax.trials.origin import (
     Made,
     Origin,
     System,
@@ -16,12 +22,6 @@ from dawnjax.results.origin import (
     options_of,
     timed_options,
 )
-from dawnjax.runs import summary
-from dawnjax.runs.directory import flatten
-from dawnjax.runs.logged_run import chooses
-from dawnjax.runs.loss_curve import averaged, loss_curve
-from dawnjax.runs.spent import Spent, spent
-from dawnjax.runs.summary import RunResult
 
 MOST_LOSSES = 120
 """Points of a run's training loss that a page draws."""

@@ -21,7 +21,7 @@ from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.counts import Counts, ListedEntry, count, count_listed
 from dawnjax.analysis.leaderboard import up_to
 from dawnjax.page.table import Column, Table
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 AGREES = "agrees"
 DISAGREES = "does not agree"

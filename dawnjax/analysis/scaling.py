@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
 from dawnjax.page.table import Column, Table, row_of
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.page.table import Column, Table
 from dawnjax.page.words import NOT_REACHED
-from dawnjax.results.entries import Entry, Trial, reaches
+from dawnjax.trials.group import Entry, Trial, reaches
 
 NO_TIME = "time not known"
 

@@ -14,8 +14,8 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable
 from dawnjax.page.table import Column, Table, of_words
-from dawnjax.results.entries import write_entries
 from dawnjax.text import escaped
+from dawnjax.trials.group import write_entries
 
 USAGE = "dawnjax import PATH... --out=FILE.jsonl [--csv=DIR]"
 

@@ -30,10 +30,10 @@ from dawnjax.study.design import (
 )
 
 if TYPE_CHECKING:
-    from dawnjax.results.origin import Origin
     from dawnjax.study.figures import ArmFigures
     from dawnjax.study.search import SearchFigures
     from dawnjax.study.trials import Ran, TrialRunner
+    from dawnjax.trials.origin import Origin
 
 SCHEMA_VERSION = 1
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dawnjax.official import naming, text
 from dawnjax.official.outcome import Refused, quoted
-from dawnjax.results.entries import (
+from dawnjax.trials.group import (
     Entry,
     EntryTarget,
     Inference,

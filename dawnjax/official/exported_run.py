@@ -14,13 +14,13 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
-from dawnjax.results.origin import Made, made_of
 from dawnjax.runs import summary
 from dawnjax.runs.directory import read_events_of, read_existing
 from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import FINAL_STATUSES, chooses, events_of
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric, declared_metrics
+from dawnjax.trials.origin import Made, made_of
 
 
 @dataclasses.dataclass(frozen=True)

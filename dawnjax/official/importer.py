@@ -11,7 +11,7 @@ from dawnjax.official import dawnbench, mlperf, mlperf_rounds, sources, text
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
 from dawnjax.official.outcome import Imported, Refused, SourceRefused, printable
 from dawnjax.official.sources import SourceFile
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 _DAWNBENCH_FOLDERS = ("train", "inference")
 _DESCRIPTIONS = ("entry.json", "submission.json")

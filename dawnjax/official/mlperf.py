@@ -18,7 +18,7 @@ from dawnjax.official import mlperf_rounds, naming
 from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, finite, load_object, words
-from dawnjax.results.entries import (
+from dawnjax.trials.group import (
     MAX_SCALING_FACTOR,
     Entry,
     EntryTarget,

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from dawnjax.official.mlperf_log import Record
 from dawnjax.official.mlperf_rounds import EpochRule
 from dawnjax.official.text import count, finite
-from dawnjax.results.entries import TimedEvaluation
+from dawnjax.trials.group import TimedEvaluation
 
 NONE = "none"
 

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from dawnjax import records
-from dawnjax.results.entries import EntryTarget, FurtherTarget
+from dawnjax.trials.group import EntryTarget, FurtherTarget
 
 _ALIASES = {"mask": "maskrcnn"}
 """Names of a benchmark in some logs. Google's of v0.6 say `mask`, as MLPerf's summarizer knows."""

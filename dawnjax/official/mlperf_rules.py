@@ -22,7 +22,7 @@ from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.mlperf_trial import TrialLog, read_trial, values_of
 from dawnjax.official.outcome import Refused, SourceRefused, quoted
 from dawnjax.official.text import finite
-from dawnjax.results.entries import EntryTarget, FurtherTarget, reaches
+from dawnjax.trials.group import EntryTarget, FurtherTarget, reaches
 
 ONCE = ("submission_benchmark", "submission_division", "init_stop", "run_start", "run_stop")
 ONCE_SINCE_V07 = ("train_samples", "eval_samples")

@@ -15,7 +15,7 @@ from dawnjax.official.mlperf_epochs import Evaluated
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, finite, number_of, words
-from dawnjax.results.entries import TimedEvaluation
+from dawnjax.trials.group import TimedEvaluation
 
 _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 
 class Refused(Exception):

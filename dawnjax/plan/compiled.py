@@ -275,7 +275,7 @@ def hash_of(value: Any) -> str:
 OPTIONS = ("mesh", "weight_update_sharding", "context_keys")
 """Options of a run that change its programs."""
 
-_NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "results", "runs", "study"}
+_NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "runs", "trials", "study"}
 """Folders whose code makes no part of a program."""
 
 _OF_PLAN = ("assigned.py", "compilers.py", "extract.py", "gpus.csv", "systems.py", "worker.py")

@@ -20,7 +20,7 @@ from dawnjax.plan.interval import DEVIATIONS
 from dawnjax.plan.observations import TARGETS, convergence_points, official_points
 
 if TYPE_CHECKING:
-    from dawnjax.results.entries import Entry
+    from dawnjax.trials.group import Entry
 
 GIVEN, RUNS = "given", "given runs"
 TRIALS, OFFICIAL = "trials of the experiment", "official results"

@@ -11,8 +11,8 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
 from dawnjax.page.view import CellView, HeadView, Reasons, TableView, interval, number_cell, view
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, hardware, label
-from dawnjax.results.entries import Entry, EntryTarget, FurtherTarget
 from dawnjax.tasks.metric import KNOWN_METRICS
+from dawnjax.trials.group import Entry, EntryTarget, FurtherTarget
 
 SUITE_NAMES = {"dawnbench": "DAWNBench", "mlperf_training": "MLPerf Training", "dawnjax": "DawnJAX"}
 

@@ -19,8 +19,8 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.view import CellView, HeadView, TableView, number_cell
 from dawnjax.report.boards import scope, with_target
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, label, labels_apart
-from dawnjax.results.entries import Entry, EntryTarget, Trial, reaches
 from dawnjax.tasks.metric import KNOWN_METRICS
+from dawnjax.trials.group import Entry, EntryTarget, Trial, reaches
 
 MOST_NAMED = 6
 """Named lines in one figure: one for each colour."""

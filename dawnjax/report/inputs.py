@@ -11,7 +11,6 @@ from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.report.privacy import LEFT_OUT_PATH, Redactor
-from dawnjax.results.entries import Entry
 from dawnjax.runs import kept_pictures
 from dawnjax.runs.kept_pictures import KeptPicture
 from dawnjax.study.design import Study, trials_of
@@ -19,6 +18,7 @@ from dawnjax.study.figures import ArmFigures, figures
 from dawnjax.study.looks import cost_of_looks
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.study.search import SearchFigures, search_figures
+from dawnjax.trials.group import Entry
 
 MOST_WITH_PICTURES = 6
 """Experiments; a page that is sent to a colleague stays small."""

@@ -8,7 +8,7 @@ from dawnjax.analysis.entry_tables import COMPILATION, WHAT, compile_seconds, me
 from dawnjax.page import words
 from dawnjax.page.table import Table
 from dawnjax.page.view import CellView, HeadView, Naming, Record, TableView, number_cell, view
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 KEY = ("suite", "benchmark", "source")
 """The columns of `key_of`."""

@@ -11,9 +11,9 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.page.view import CellView, Naming, view
 from dawnjax.report.curves import quality
-from dawnjax.results.origin import Made
 from dawnjax.runs.clock import GENERATION_PHASES, PHASES
 from dawnjax.runs.goodput import PARTS, share
+from dawnjax.trials.origin import Made
 
 MOST_BARS = 30
 

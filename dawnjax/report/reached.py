@@ -9,8 +9,8 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
 from dawnjax.report.curves import MOST_NAMED, groups_of, placed_along
 from dawnjax.report.labels import label, labels_apart
-from dawnjax.results.entries import Entry
 from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.trials.group import Entry
 
 LEAD = (
     "The fraction of all trials that had reached the target by each moment; a trial that never "

@@ -15,7 +15,7 @@ from dawnjax.report.boards import SUITE_NAMES, Board
 from dawnjax.report.inputs import Inputs
 from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, entry_view, hardware, label
 from dawnjax.report.systems import pairs_of
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 MOST_ENTRIES_NAMED = 3
 

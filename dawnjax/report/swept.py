@@ -8,7 +8,7 @@ from typing import Any
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.page.table import Column, Table
 from dawnjax.report.labels import KEY, key_of
-from dawnjax.results.entries import Entry, Scalar
+from dawnjax.trials.group import Entry, Scalar
 
 
 def with_config(table: Table, entries: Sequence[Entry], runs: Sequence[OurRun]) -> Table:

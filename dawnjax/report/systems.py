@@ -11,7 +11,7 @@ from dawnjax.page.table import Table
 from dawnjax.page.view import CellView, HeadView, Record, TableView, number_cell, view
 from dawnjax.report.boards import scope
 from dawnjax.report.labels import key_of, label
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 MOST_NUMBERED = 30
 

@@ -14,9 +14,9 @@ from dawnjax.page.table import Table
 from dawnjax.page.view import CellView, HeadView, Reasons, TableView, interval, shown
 from dawnjax.report.boards import scope
 from dawnjax.report.labels import by_key, entry_view, key_of, label, labels_by_key
-from dawnjax.results.entries import Entry
-from dawnjax.results.trial_summary import Summary
 from dawnjax.statistics.interval import FEWEST_TRIALS
+from dawnjax.trials.group import Entry
+from dawnjax.trials.trial_summary import Summary
 
 MOST_ROWS = 44
 """Rows of a figure: the entries with the largest variation."""

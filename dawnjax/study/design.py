@@ -19,9 +19,9 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore, check_fields, within
-from dawnjax.results.origin import Origin
 from dawnjax.statistics.looks import looks_of
 from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
+from dawnjax.trials.origin import Origin
 
 MOST_TRIALS = 10_000
 

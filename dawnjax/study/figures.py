@@ -8,12 +8,12 @@ from typing import Any
 
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import words
-from dawnjax.results.entries import reaches
-from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult
 from dawnjax.statistics.sample import Sample, time_interval
 from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Row, Rows
+from dawnjax.trials.group import reaches
+from dawnjax.trials.trial_summary import summarize_trials
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
-from dawnjax.results.origin import Origin
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import OlderFormatError, PlannedTrial, StudyFolder, StudyRecord
 from dawnjax.study.looks import Row
+from dawnjax.trials.origin import Origin
 
 
 def read_trial(trial: PlannedTrial, out: Path) -> OurRun | None:

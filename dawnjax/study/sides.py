@@ -8,10 +8,10 @@ from dawnjax import records
 from dawnjax.analysis import loading, our_runs
 from dawnjax.analysis.comparison import shared_trials
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.results.entries import Entry
 from dawnjax.runs.summary import RunResult
 from dawnjax.statistics.sample import Sample
 from dawnjax.study.reading import read_study
+from dawnjax.trials.group import Entry
 
 CHOICE = "#"
 """Between a path and the source of one of its entries."""

@@ -16,12 +16,12 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.results.origin import Origin, origin_of, timed_options, timed_settings
 from dawnjax.runs.directory import RunDirectory, different_fields, read_record
 from dawnjax.study import devices
 from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Rows
 from dawnjax.study.reading import is_over, read_trial, refuse_strangers, row_of
+from dawnjax.trials.origin import Origin, origin_of, timed_options, timed_settings
 
 NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling

@@ -19,7 +19,7 @@ from dawnjax.analysis.leaderboard import (
 )
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.prices import PRICES, Price, parse_date, read_prices
-from dawnjax.results.entries import Entry, EntryTarget, Inference
+from dawnjax.trials.group import Entry, EntryTarget, Inference
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
 

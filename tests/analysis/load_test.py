@@ -22,8 +22,8 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.page.table import Column, Table, of_words
 from dawnjax.report import writing
 from dawnjax.report.contents import Report
-from dawnjax.results.entries import Entry, read_entries
 from dawnjax.text import escaped
+from dawnjax.trials.group import Entry, read_entries
 
 
 def test_everything_comes_as_one_list(tmp_path):

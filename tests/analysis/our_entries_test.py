@@ -8,7 +8,7 @@ from made_runs import write_run
 from dawnjax.analysis import our_entries, our_runs
 from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.errors import ConfigError
-from dawnjax.results.entries import FurtherTarget
+from dawnjax.trials.group import FurtherTarget
 
 
 def test_a_run_that_diverges_in_its_first_steps_is_a_trial(tmp_path):

@@ -7,7 +7,7 @@ from made_entries import entry_of, make_entry, make_trial, official_entries, off
 from official_figures import SSD_8
 
 from dawnjax.analysis import paper
-from dawnjax.results.entries import EntryTarget
+from dawnjax.trials.group import EntryTarget
 
 
 def by_cell(tables):

@@ -14,7 +14,7 @@ from dawnjax.analysis.scaling import (
     seconds_of,
     series,
 )
-from dawnjax.results.entries import EntryTarget
+from dawnjax.trials.group import EntryTarget
 
 
 def test_scaling_by_hand():

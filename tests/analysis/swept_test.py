@@ -11,7 +11,7 @@ from dawnjax import analysis
 from dawnjax.__main__ import main
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_entries import entries_of
-from dawnjax.results.entries import Trial
+from dawnjax.trials.group import Trial
 
 
 @pytest.fixture

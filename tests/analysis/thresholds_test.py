@@ -15,7 +15,7 @@ from dawnjax.analysis.thresholds import (
     threshold_table,
     time_to_threshold,
 )
-from dawnjax.results.entries import EntryTarget, reaches
+from dawnjax.trials.group import EntryTarget, reaches
 
 CURVE = ((1, 10.0, 50.0), (2, 20.0, 80.0), (3, 30.0, 70.0), (4, 40.0, 94.0))
 

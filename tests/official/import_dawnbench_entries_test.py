@@ -11,7 +11,7 @@ from retold_runs import only_entry
 from dawnjax.__main__ import main
 from dawnjax.official.importer import import_results
 from dawnjax.official.naming import framework_family, machine_counts, processor_class
-from dawnjax.results.entries import Entry, read_entries
+from dawnjax.trials.group import Entry, read_entries
 
 # ---------------------------------------------------------------------------------------------
 # Entries made here.

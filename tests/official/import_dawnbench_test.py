@@ -9,7 +9,7 @@ from official_figures import dawnbench_rows
 
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 HOURS = 1e-6
 USD = 0.005

@@ -16,7 +16,7 @@ from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf import target_of
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
 from dawnjax.report.boards import boards
-from dawnjax.results.entries import FurtherTarget
+from dawnjax.trials.group import FurtherTarget
 
 NONE = None
 

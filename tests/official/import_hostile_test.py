@@ -19,7 +19,7 @@ from dawnjax.official import dawnbench, importer, mlperf_log, sources
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-from dawnjax.results.entries import Entry, read_entries
+from dawnjax.trials.group import Entry, read_entries
 
 # Of this process, on any machine; what these inputs are made for would take minutes.
 SECONDS = 10

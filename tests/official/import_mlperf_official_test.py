@@ -7,7 +7,7 @@ import pytest
 from official_figures import mlperf_rows
 
 from dawnjax.official.importer import import_results
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 SECONDS = 0.01
 PERCENT = 0.01

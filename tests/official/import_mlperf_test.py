@@ -11,7 +11,7 @@ from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_rounds import round_in, target
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 # ---------------------------------------------------------------------------------------------
 # Logs made here, one trap each.

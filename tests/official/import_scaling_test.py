@@ -17,7 +17,7 @@ from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.errors import RunError
 from dawnjax.official.importer import import_results
 from dawnjax.report.boards import boards
-from dawnjax.results.entries import Entry, read_entries
+from dawnjax.trials.group import Entry, read_entries
 
 # run_start to run_stop of the three logs of v5.0, Nebius,
 # nebius_soperator_8xH200_n64_ngc25.01_nemo/llama31_405b; MLPerf's summarizer gives 14675.66 s.

@@ -15,7 +15,7 @@ from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
 from dawnjax.report import boards
-from dawnjax.results.entries import read_entries, write_entries
+from dawnjax.trials.group import read_entries, write_entries
 
 
 def test_archives_in_a_folder_are_sources_of_their_own(tmp_path, capsys):

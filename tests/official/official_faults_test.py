@@ -22,8 +22,8 @@ from dawnjax.official import export_dawnbench, export_mlperf
 from dawnjax.official.exported_run import read_run
 from dawnjax.official.importer import import_results
 from dawnjax.report import boards, own
-from dawnjax.results.entries import Entry, read_entries, write_entries
 from dawnjax.runs.log import encode_line, read_events
+from dawnjax.trials.group import Entry, read_entries, write_entries
 
 V05 = b"""\
 :::MLPv0.5.0 resnet 1541720000.000000000 (train.py:1) run_start

@@ -17,7 +17,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan import compiled, compilers, epoch_sources, worker
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.systems import parse_system
-from dawnjax.results.entries import write_entries
+from dawnjax.trials.group import write_entries
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dawnjax.page.section import Figure
 from dawnjax.page.view import TableView
 from dawnjax.report import boards, contents, curves, inputs
 from dawnjax.report.labels import labels_apart
-from dawnjax.results.entries import Entry, EntryTarget, FurtherTarget, write_entries
+from dawnjax.trials.group import Entry, EntryTarget, FurtherTarget, write_entries
 
 
 def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):

@@ -19,7 +19,7 @@ from dawnjax.analysis.entry_tables import WARM
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page import words
 from dawnjax.report import contents, inputs, writing
-from dawnjax.results.entries import write_entries
+from dawnjax.trials.group import write_entries
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from dawnjax.page.section import Figure
 from dawnjax.page.view import MOST_ROWS, TableView
 from dawnjax.report import contents, curves, inputs, own, trials, writing
 from dawnjax.report.privacy import Redactor
-from dawnjax.results.entries import TimedEvaluation
+from dawnjax.trials.group import TimedEvaluation
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from scipy import stats
 
 from dawnjax.analysis import entry_tables
 from dawnjax.page import words
-from dawnjax.results.trial_summary import (
+from dawnjax.statistics import interval, proportions
+from dawnjax.statistics.stability import stability_of
+from dawnjax.trials.trial_summary import (
     coefficient_of_variation,
     mlperf_score,
     summarize_trials,
 )
-from dawnjax.statistics import interval, proportions
-from dawnjax.statistics.stability import stability_of
 
 # MLPerf v0.5, NVIDIA, SSD on 8 DGX-1; the paper prints a CV of 6.7 % (Table 3b).
 SSD_SECONDS = [391.562, 389.450, 388.163, 430.850, 348.114]

@@ -21,7 +21,6 @@ from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment, load_techniques
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.results.origin import Origin
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, log_path
 from dawnjax.runs.summary import summarize
@@ -29,6 +28,7 @@ from dawnjax.study import devices, side_by_side, trials
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import read_study, trials_over
+from dawnjax.trials.origin import Origin
 
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
 

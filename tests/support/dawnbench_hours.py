@@ -1,6 +1,6 @@
 """Hours of an imported entry."""
 
-from dawnjax.results.entries import Entry
+from dawnjax.trials.group import Entry
 
 
 def hours_of(entry: Entry) -> float | None:

@@ -36,8 +36,6 @@ from dawnjax.official import export_dawnbench, exported_run, importer
 from dawnjax.profile import host_profile, trace, windows
 from dawnjax.race.entry import Beside, Entry, Trial, read_entry
 from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict
-from dawnjax.results.entries import write_entries
-from dawnjax.results.origin import Origin
 from dawnjax.runs import directory, kept_pictures
 from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
 from dawnjax.runs.summary import summarize_log
@@ -45,6 +43,8 @@ from dawnjax.study import changes
 from dawnjax.study.design import Arm, Look, Study, StudyFolder
 from dawnjax.study.reading import read_study
 from dawnjax.study.sides import read_side
+from dawnjax.trials.group import write_entries
+from dawnjax.trials.origin import Origin
 
 # Studies, races and results.
 

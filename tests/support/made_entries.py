@@ -8,8 +8,8 @@ from typing import Any
 from dawnjax.analysis.counts import ListedEntry, read_entry_list
 from dawnjax.analysis.loading import Entries
 from dawnjax.official import importer
-from dawnjax.results.entries import Entry, EntryTarget, TimedEvaluation, Trial
-from dawnjax.results.trial_summary import summarize_trials
+from dawnjax.trials.group import Entry, EntryTarget, TimedEvaluation, Trial
+from dawnjax.trials.trial_summary import summarize_trials
 
 
 def make_trial(

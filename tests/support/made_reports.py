@@ -4,8 +4,8 @@ import dataclasses
 import html.parser
 
 from dawnjax.report import contents, inputs
-from dawnjax.results.entries import Entry, EntryTarget, Inference, TimedEvaluation, Trial
-from dawnjax.results.trial_summary import summarize_trials
+from dawnjax.trials.group import Entry, EntryTarget, Inference, TimedEvaluation, Trial
+from dawnjax.trials.trial_summary import summarize_trials
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dawnjax.__main__ import main
 from dawnjax.official.importer import import_results
-from dawnjax.results.entries import Entry
 from dawnjax.runs.log import Event, encode_line, log_path, read_events
 from dawnjax.runs.summary import summarize
+from dawnjax.trials.group import Entry
 
 
 def retold(

@@ -17,8 +17,8 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import RunError
-from dawnjax.results.trial_summary import Summary, summarize_trials
 from dawnjax.statistics.sample import Sample
+from dawnjax.trials.trial_summary import Summary, summarize_trials
 
 SCHEMA_VERSION = 3
 
