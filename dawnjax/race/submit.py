@@ -19,9 +19,9 @@ from dawnjax.race.entry import (
     files_of,
     hashes_of,
 )
-from dawnjax.report.privacy import Redactor
 from dawnjax.runs.directory import RunDirectory, texts_of
 from dawnjax.runs.log import encode_line, log_path, read_events
+from dawnjax.runs.privacy import Redactor
 
 _VERBATIM = ("source", "identity_fields", "identity", "run_id")
 """Parts of a record that its hashes are of."""

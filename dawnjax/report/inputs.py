@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
-from dawnjax.report.privacy import LEFT_OUT_PATH, Redactor
 from dawnjax.runs import kept_pictures
 from dawnjax.runs.kept_pictures import KeptPicture
+from dawnjax.runs.privacy import LEFT_OUT_PATH, Redactor
 from dawnjax.study.design import Study, trials_of
 from dawnjax.study.figures import ArmFigures, figures
 from dawnjax.study.looks import cost_of_looks

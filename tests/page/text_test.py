@@ -16,9 +16,9 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.page.words import rounded
 from dawnjax.report import contents, inputs, writing
-from dawnjax.report.privacy import Redactor
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog
+from dawnjax.runs.privacy import Redactor
 from dawnjax.text import escaped, spreadsheet_cell, without_secrets
 
 SECRET, PATH, HOST = "[secret left out]", "[path left out]", "[host left out]"

@@ -16,7 +16,7 @@ from made_runs import write_run
 from dawnjax.page.section import Figure
 from dawnjax.page.view import MOST_ROWS, TableView
 from dawnjax.report import contents, curves, inputs, own, trials, writing
-from dawnjax.report.privacy import Redactor
+from dawnjax.runs.privacy import Redactor
 from dawnjax.trials.group import TimedEvaluation
 
 
