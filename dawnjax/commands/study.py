@@ -77,7 +77,14 @@ def _study(argv: list[str]) -> int:
     from dawnjax.study.looks import Looks
     from dawnjax.study.reading import trials_over
     from dawnjax.study.search import optuna
-    from dawnjax.study.trials import leave_out_since, origins_of, request_of, run_all, run_trial
+    from dawnjax.study.trials import (
+        OVER,
+        leave_out_since,
+        origins_of,
+        request_of,
+        run_all,
+        run_trial,
+    )
 
     trials = trials_of(asked.study, arms)
     Looks(asked.study)
@@ -111,7 +118,9 @@ def _study(argv: list[str]) -> int:
     if asked.trial is not None:
         flags = (*asked.study.flags, *asked.process_flags)
         study = dataclasses.replace(asked.study, flags=flags)
-        return run_trial(study, trials[asked.trial], asked.out)
+        status = run_trial(study, trials[asked.trial], asked.out)
+        # A scheduler would repeat a trial that spent its budget or diverged, which is a result.
+        return ExitStatus.DONE if status in OVER else status
     if asked.slots > 1:
         _run_side_by_side(asked, [trial for trial in trials if trial not in over])
     with folder.locked():
@@ -139,14 +148,10 @@ def _run_side_by_side(asked: "_Asked", left: list[PlannedTrial]) -> None:
 
 
 def _hand_out(asked: "_Asked", trials: int) -> int:
-    from dawnjax.study import runners
+    from dawnjax.study.runners import submit_to_slurm
 
-    if asked.runner == "slurm":
-        job = runners.submit_to_slurm(asked.trial_argv, trials, asked.out, asked.settings)
-        print(f"submitted array job {job} with {trials} trials; squeue --job={job} shows it")
-    else:
-        path = runners.write_manifest(asked.trial_argv, trials, asked.out, asked.settings)
-        print(f"{trials} trials in {path}; start them with: kubectl apply -f {path}")
+    job = submit_to_slurm(asked.trial_argv, trials, asked.out, asked.settings)
+    print(f"submitted array job {job} with {trials} trials; squeue --job={job} shows it")
     print("when they are over, the same command without --runner makes the result")
     return ExitStatus.DONE
 
@@ -224,9 +229,9 @@ def _parse(argv: list[str]) -> _Asked:
 def _define_handing_out(values: flags.FlagValues) -> None:
     """Flags of who runs the trials and what is printed, which a single trial does not have."""
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
-    runners, who = ["", "slurm", "kubernetes"], "Who runs the trials; else this process."
-    flags.DEFINE_enum("runner", "", runners, who, flag_values=values)
-    setting = "KEY=VALUE for the runner; docs/studies.md lists them."
+    who = "Who runs the trials; else this process."
+    flags.DEFINE_enum("runner", "", ["", "slurm"], who, flag_values=values)
+    setting = "KEY=VALUE for the runner: a parameter of submitit, such as slurm_partition=gpu."
     flags.DEFINE_multi_string("runner_setting", [], setting, flag_values=values)
     beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
     flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
@@ -293,13 +298,12 @@ def _run(
     """Run trials, with a line and a new result after each; return the exit status."""
     from rich.console import Console
 
-    from dawnjax.study import tracking
     from dawnjax.study.figures import figures
     from dawnjax.study.looks import Looks, cost_of_looks, looks_made
     from dawnjax.study.reading import is_over
     from dawnjax.study.search import search_figures
     from dawnjax.study.shown import estimate_of, line_of, text_of
-    from dawnjax.study.trials import TrialRunner, request_of
+    from dawnjax.study.trials import TrialRunner
 
     console = Console(stderr=True, highlight=False)
     started, begun, failed = time.monotonic(), 0, []
@@ -338,16 +342,8 @@ def _run(
         print(records.json_text(result, indent=1))
     else:
         print(text_of(asked.study, rows, cost, found))
-    if runs:
-        first = min(runs, key=lambda trial: trial.number)
-        options = request_of(asked.study, first, asked.out).options
-        tracking.send(asked.study, rows, asked.out, runs[first].result.run_id, options, _warn)
     print(f"result: {asked.out / 'result.json'}", file=sys.stderr)
     return ExitStatus.FAILED if failed else ExitStatus.DONE
-
-
-def _warn(message: str) -> None:
-    print(f"dawnjax study: warning: {message}", file=sys.stderr)
 
 
 def _write_result(

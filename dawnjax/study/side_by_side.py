@@ -20,8 +20,6 @@ from dawnjax.study.design import PlannedTrial
 STOP_SECONDS = 60.0
 """Time for the trials to save and end once the study is asked to stop."""
 
-_OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
-
 _Place = tuple[list[str], dict[str, str]]
 
 
@@ -59,7 +57,7 @@ def run(
                 free.append(place)
                 with stderr:
                     said = last_line(stderr) or f"status {child.returncode}"
-                is_over = child.returncode in _OVER
+                is_over = child.returncode == ExitStatus.DONE
                 tell(f"{trial.arm.name}, seed {trial.seed}: {'over' if is_over else said}")
         if children.asked:
             raise KeyboardInterrupt

@@ -27,6 +27,9 @@ NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
 study keeps it, for the share of communication."""
 
+OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
+"""Exit statuses of a trial that is a result."""
+
 STOP_SECONDS = 75.0
 """Time for a launched trial to save and end: `dawnjax launch` gives its processes 60 s of it."""
 
