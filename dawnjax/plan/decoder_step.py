@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from dawnjax import records
 from dawnjax.config.experiment import Experiment
@@ -27,7 +28,6 @@ from dawnjax.plan.decoder_terms import RECOMPUTED, TERMS, Arrangement, parameter
 from dawnjax.plan.efficiency import Efficiency, octaves_outside
 from dawnjax.plan.epochs import NORMAL_90
 from dawnjax.plan.interval import Interval, around
-from dawnjax.plan.least_squares import nonnegative
 from dawnjax.plan.systems import Accelerator, System, parse_system
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def fit(accelerator: Accelerator, rows: Sequence[PublishedStep]) -> Factors:
         at_rates = _published_terms()[row.name]
         matrix.append([at_rates[term] * weight for term in TERMS])
         wanted.append(row.seconds * weight)
-    found = nonnegative(np.array(matrix), np.array(wanted))
+    found, _ = nnls(np.array(matrix), np.array(wanted))
     return Factors(
         of=dict(zip(TERMS, found.tolist(), strict=True)),
         spread=ERRORS[bool(own)] / NORMAL_90,

@@ -19,11 +19,11 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from dawnjax.errors import RunError
 from dawnjax.machine.hardware import Device
 from dawnjax.plan.extract import Extract
-from dawnjax.plan.least_squares import within
 
 _PRIORS = {
     "tpu": ((0.6, 0.4), (0.7, 0.4), (1e-6, 0.7), (3e-4, 1.0)),
@@ -210,7 +210,7 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
         )
 
     bounds = (np.log([0.05, 0.05, 1e-7, 1e-6]), np.log([1.0, 1.0, 1e-4, 1e-1]))
-    found = within(weighed, centres, *bounds)
+    found = least_squares(weighed, centres, bounds=bounds).x
     if not measured:
         return of(found, math.log(2))  # a factor of two: nothing was measured
     errors = residuals(found)

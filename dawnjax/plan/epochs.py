@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 
 from dawnjax.plan.efficiency import octaves_outside
 from dawnjax.plan.interval import Interval, around
-from dawnjax.plan.least_squares import nonnegative
 from dawnjax.statistics.interval import t_quantile
 
 SAME_TARGET, OTHER_TARGET = 0.06, 0.3
@@ -165,7 +165,7 @@ def fit(points: Sequence[Point], target: float) -> Curve | None:
     rows = np.stack([np.ones_like(sizes), sizes / scale], axis=1) / wanted[:, None]
     if len(set(sizes)) == 1:  # which determine no slope
         rows = rows[:, :1] * (1 + 1 / CRITICAL_OF_ONE_BATCH)
-    found = nonnegative(rows / np.array(deviations)[:, None], 1 / np.array(deviations))
+    found, _ = nnls(rows / np.array(deviations)[:, None], 1 / np.array(deviations))
     small, large = (*found, found[0] / CRITICAL_OF_ONE_BATCH)[:2]
     curve = Curve(
         small_batch_epochs=float(small),

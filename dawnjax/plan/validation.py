@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from scipy.optimize import nnls
 
 from dawnjax.plan import decoder_validation, efficiency, epochs
 from dawnjax.plan.checks import (
@@ -30,7 +31,6 @@ from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.epochs import Curve, Point
 from dawnjax.plan.interval import around
-from dawnjax.plan.least_squares import nonnegative
 from dawnjax.plan.observations import (
     TARGETS,
     PublishedResult,
@@ -273,5 +273,5 @@ def _shared_by_hosts(hosts: Sequence[int], seconds: Sequence[float], wanted: int
     """Seconds at a number of hosts: a fitted constant plus a part that hosts share."""
     # Nonnegative least squares: few systems could else fit a negative time.
     terms = np.array([[1.0, 1.0 / count] for count in hosts])
-    constant, shared = nonnegative(terms, np.maximum(seconds, 0.0))
+    (constant, shared), _ = nnls(terms, np.maximum(seconds, 0.0))
     return float(constant + shared / wanted)
