@@ -4,7 +4,6 @@
 whole or not at all.
 """
 
-from dawnjax.records.members import json_members
 from dawnjax.records.paths import in_home, path_of
 from dawnjax.records.reading import (
     MOST_MARKS,
@@ -19,7 +18,7 @@ from dawnjax.records.reading import (
     open_plain,
     read_plain,
 )
-from dawnjax.records.typed import FORGED, FieldError, convert, decode, plain, read_json
+from dawnjax.records.typed import FORGED, FieldError, convert, decode, in_words, plain, read_json
 from dawnjax.records.writing import (
     json_text,
     open_append,

@@ -164,7 +164,7 @@ def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool
     check_json(data, most_marks)
     try:
         # Not by msgspec: names of files may hold lone surrogates, which it takes for a text's end.
-        value = (LENIENT_DECODER if with_nan else _STRICT).decode(data.decode())
+        value = (_LENIENT if with_nan else _STRICT).decode(data.decode())
     except RecursionError:
         raise BoundError(f"is nested more than {DEEPEST} deep") from None
     # Fewer brackets cannot be too deep, so that most files skip the walk.
@@ -205,4 +205,4 @@ def _no_constant(name: str) -> Any:
 
 
 _STRICT = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_constant)
-LENIENT_DECODER = json.JSONDecoder(parse_int=_whole)
+_LENIENT = json.JSONDecoder(parse_int=_whole)

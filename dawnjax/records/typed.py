@@ -1,9 +1,6 @@
 """Typed decoding: plain JSON values as dataclasses, and one line for a wrong field."""
 
-import contextlib
 import os
-import re
-import typing
 from typing import Any, TypeVar
 
 import msgspec
@@ -45,7 +42,7 @@ def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False)
     try:
         made = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise FieldError(_in_words(error, value, kind, at)) from None
+        raise FieldError(in_words(error, at)) from None
     except UnicodeEncodeError:  # a name or a choice with half of a surrogate pair
         raise FieldError(f"{at or 'a field'} has a text that is no UTF-8") from None
     # msgspec drops what a dataclass does not know, such as the misspelt name of an optional field.
@@ -57,36 +54,11 @@ def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False)
     return made
 
 
-_WORDS = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-}
-
-
-def _in_words(error: msgspec.ValidationError, value: Any, kind: Any, at: str) -> str:
+def in_words(error: Exception, at: str = "") -> str:
+    """Reason of an error of msgspec in one line, the field's path first."""
     reason, _, within = str(error).replace("`", "").partition(" - at $")
     path = (at + within).removeprefix(".")
-    if missing := re.fullmatch(r"Object missing required field (\w+)", reason):
-        return f"{path}.{missing[1]} is missing".removeprefix(".")
-    wanted = re.fullmatch(r"Expected (.*), got \w+|Invalid enum value .*", reason)
-    if wanted is None or "[...]" in within:  # msgspec does not name the key of a dict
-        return f"{path}: {reason}" if path else reason
-    steps = re.findall(r"([^.\[\]]+)|\[(\d+)\]", within)
-    for name, index in steps:
-        value = value[int(index) if index else name]
-    shown = f"{path or 'it'} is {repr(value)[:60]}"
-    if wanted[1] is not None:
-        kinds = " or ".join(_WORDS.get(word, word) for word in wanted[1].split(" | "))
-        return f"{shown}; it must be {kinds}"
-    with contextlib.suppress(LookupError, TypeError):  # a union, whose part msgspec does not name
-        for name, index in steps:
-            kind = typing.get_args(kind)[0] if index else typing.get_type_hints(kind)[name]
-        return f"{shown}; choose {' or '.join(map(str, typing.get_args(kind)))}"
-    return f"{path}: {reason}"
+    return f"{path}: {reason}" if path else reason
 
 
 def plain(value: Any) -> Any:

@@ -2,17 +2,19 @@
 
     inference/<PLATFORM>-step<STEP>[-<N>of<M>]/<EXAMPLE>.jpg
 
-A run directory may come from a stranger: only plain files of few bytes are read, and a page shows
-them as images alone.
+A run directory may come from a stranger: only plain files of few bytes are read, and what a JPEG
+holds beside its pixels is not kept.
 """
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from dawnjax import records
 
-MOST_PICTURES_OF_A_RUN, MOST_PICTURE_BYTES = 4, 256 * 2**10
+MOST_PICTURES_OF_A_RUN, MOST_PICTURE_BYTES, MOST_SIDE = 4, 256 * 2**10, 4096
 _MOST_NAMES = 10_000
 
 _FOLDER = re.compile(r"[a-z]{1,20}-step(\d{1,18})(?:-\d{1,18}of\d{1,18})?", re.ASCII)
@@ -45,14 +47,29 @@ def read(run_directory: Path) -> tuple[list[KeptPicture], list[str]]:
             if path.is_symlink():
                 raise ValueError("is a link")
             content = records.read_plain(path, MOST_PICTURE_BYTES)
-            if not content.startswith(b"\xff\xd8"):
-                raise ValueError("is no JPEG")
+            content = _encoded_anew(content)
         except (OSError, ValueError) as error:
             name = "/".join((run_directory.name, *path.parts[-3:]))
             problems.append(f"{name}: {error}")
         else:
             pictures.append(KeptPicture(example, step, content))
     return pictures, problems
+
+
+def _encoded_anew(content: bytes) -> bytes:
+    """JPEG of the pixels alone: Exif data, thumbnails and what follows the image are dropped."""
+    import cv2  # takes a tenth of a second, and few runs have pictures
+
+    if not content.startswith(b"\xff\xd8"):
+        raise ValueError("is no JPEG")
+    data = np.frombuffer(content, np.uint8)
+    # An eighth of the sides first: a header of a few bytes may claim 4 billion pixels.
+    small = cv2.imdecode(data, cv2.IMREAD_REDUCED_GRAYSCALE_8)
+    if small is None:
+        raise ValueError("is a damaged JPEG")
+    if max(small.shape) > MOST_SIDE // 8:
+        raise ValueError(f"has more than {MOST_SIDE:,} pixels on a side")
+    return cv2.imencode(".jpg", cv2.imdecode(data, cv2.IMREAD_COLOR))[1].tobytes()
 
 
 def _inside(folder: Path) -> list[Path]:

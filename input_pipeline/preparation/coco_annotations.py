@@ -11,12 +11,11 @@ Source: cocodataset.org, "Data format".
 """
 
 import dataclasses
-import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from dawnjax import records
@@ -28,7 +27,12 @@ from dawnjax.input_pipeline.reading.image_files import LARGEST_PIXELS
 from dawnjax.input_pipeline.reading.objects import Objects, PackedMasks
 
 MOST_BYTES = 2**30
-_MOST_MARKS = 400_000_000
+_MOST_MARKS = 160_000_000
+"""A file of outlines of `MOST_BYTES` has as many; each costs at most 40 bytes of memory."""
+
+_MOST_MASK_BYTES = 2**24
+"""Of the text of one annotation's segmentation, which takes up to 30 times as much in memory."""
+
 _MOST_SIDE = 2**16
 _LARGEST = 1e6
 """Of a coordinate, in pixels."""
@@ -37,35 +41,39 @@ _LONGEST = 1e6
 """Of a polygon's outline, in pixels: filling it takes memory for each of them."""
 
 
-@dataclasses.dataclass(slots=True)
-class Image:
+class Image(msgspec.Struct):
     id: int
     file_name: str
     height: int
     width: int
 
 
-@dataclasses.dataclass(slots=True)
-class Category:
+class Category(msgspec.Struct):
     id: int
     name: str
 
 
-@dataclasses.dataclass(slots=True)
-class _Counted:
-    id: int
-    image_id: int
+class Annotation(msgspec.Struct):
+    """An annotated object; its segmentation stays text until its mask is wanted."""
 
-
-@dataclasses.dataclass(slots=True)
-class Annotation:
     id: int
     image_id: int
     category_id: int
     bbox: tuple[float, float, float, float]
     area: float | None = None
     iscrowd: int = 0
-    segmentation: Any = None
+    segmentation: msgspec.Raw = msgspec.Raw()
+
+
+class _Runs(msgspec.Struct):
+    size: tuple[int, int]
+    counts: str | list[Annotated[int, msgspec.Meta(ge=0, lt=run_lengths.MOST_PIXELS)]]
+
+
+class _File(msgspec.Struct):
+    images: list[Image]
+    categories: list[Category]
+    annotations: list[Annotation] = []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,16 +96,15 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
 
     A DataError names file, image and annotation.
     """
-    # Twice through each file: annotations may come before the images that they are of.
-    listed = [(name, *_listed(name, content)) for name, content in files]
-    first_name, _, categories = listed[0]
-    for name, _, others in listed[1:]:
-        if others != categories:
+    listed = [(name, _decoded(name, content)) for name, content in files]
+    first_name, categories = listed[0][0], _categories(*listed[0])
+    for name, file in listed[1:]:
+        if _categories(name, file) != categories:
             raise DataError(f"{name}: its categories are not those of {first_name}")
     images: dict[int, tuple[Image, str]] = {}
     paths: dict[str, int] = {}
-    for name, of_file, _ in listed:
-        for image in of_file:
+    for name, file in listed:
+        for image in file.images:
             _check_image(name, image)
             for is_there in (image.id in images, image.file_name in paths):
                 if is_there:
@@ -107,11 +114,9 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
         raise DataError(f"{first_name}: holds no images")
     objects: dict[int, list[tuple[Annotation, bytes]]] = {number: [] for number in images}
     numbers = {category.id: place for place, category in enumerate(categories, 1)}
-    for name, content in files:
+    for name, file in listed:
         seen: set[int] = set()
-        for _, annotation in _elements(name, content, {"annotations": Annotation}):
-            if annotation is None:
-                continue
+        for annotation in file.annotations:
             where = f"{name}: annotation {annotation.id}"
             if annotation.id in seen:
                 raise DataError(f"{where} is there twice")
@@ -124,7 +129,6 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
                 raise DataError(f"{where} is of category {annotation.category_id}, which is none")
             _check_box(where, annotation, image)
             mask = _mask(where, annotation, image) if with_masks else b""
-            annotation.segmentation = None  # of millions of numbers in all
             objects[image.id].append((annotation, mask))
             if len(objects[image.id]) > MOST_OBJECTS:  # of several files together
                 raise DataError(f"{where}: the image has more than {MOST_OBJECTS:,} objects")
@@ -182,56 +186,21 @@ def _area(annotation: Annotation, mask: bytes) -> float:
     return annotation.bbox[2] * annotation.bbox[3]
 
 
-def _listed(name: str, content: bytes) -> tuple[list[Image], tuple[Category, ...]]:
-    """Images and categories of a file, the categories checked and by number.
-
-    A million objects of one image are refused before all are read.
-    """
-    found: dict[str, list] = {}
-    counts: Counter[int] = Counter()
-    kinds = {"images": Image, "categories": Category, "annotations": _Counted}
-    for part, element in _elements(name, content, kinds):
-        if not isinstance(element, _Counted):
-            found.setdefault(part, []).extend([] if element is None else [element])
-            continue
-        counts[element.image_id] += 1
-        if counts[element.image_id] > MOST_OBJECTS:
-            images = {image.id: image for image in found.get("images", ())}
-            image = images.get(element.image_id)
-            file = f" ({short_name(image)})" if image else ""
-            raise DataError(
-                f"{name}: annotation {element.id} of image {element.image_id}{file}: the image "
-                f"has more than {MOST_OBJECTS:,} objects"
-            )
-    for part in ("images", "categories"):
-        if part not in found:
-            raise DataError(f"{name}: {part} is missing")
-    return found["images"], _categories(name, found["categories"])
-
-
-def _elements(name: str, content: bytes, kinds: dict[str, type]) -> Iterator[tuple[str, Any]]:
-    """List and value of each element of the named lists; None for a list without any."""
+def _decoded(name: str, content: bytes) -> _File:
     if not content or content.isspace():
         raise DataError(f"{name}: is empty")
     try:
-        for part, place, value in records.json_members(content, _MOST_MARKS):
-            kind = kinds.get(part)
-            if kind is not None and place is not None:
-                at = f"{part}[{place}]"
-                yield part, records.convert(value, kind, at=at, others=True)
-            elif kind is not None:
-                records.convert(value, list[kind], at=part)  # is none, or has no elements
-                yield part, None
-    except UnicodeDecodeError:
-        raise DataError(f"{name}: is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{name}:{error.lineno}: no JSON ({error.msg})") from None
-    except (records.BoundError, records.FieldError) as error:
+        records.check_json(content, _MOST_MARKS)
+        return msgspec.json.decode(content, type=_File)
+    except records.BoundError as error:
         raise DataError(f"{name}: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DataError(f"{name}: {records.in_words(error)}") from None
 
 
-def _categories(name: str, listed: list[Category]) -> tuple[Category, ...]:
-    categories = tuple(sorted(listed, key=lambda category: category.id))
+def _categories(name: str, file: _File) -> tuple[Category, ...]:
+    """Categories of a file by number, checked."""
+    categories = tuple(sorted(file.categories, key=lambda category: category.id))
     if not 0 < len(categories) <= 10_000:
         raise DataError(f"{name}: has {len(categories):,} categories; 1 to 10,000 are read")
     for kind in ("id", "name"):
@@ -258,8 +227,8 @@ def _check_box(where: str, annotation: Annotation, image: Image) -> None:
     left, top, width, height = annotation.bbox
     values = [*annotation.bbox, 0.0 if annotation.area is None else annotation.area]
     shown = [float(f"{value:.6g}") for value in annotation.bbox]
-    if not all(math.isfinite(value) and abs(value) < _LARGEST**2 for value in values):
-        raise DataError(f"{where}: bbox {shown} and area {annotation.area} must be finite numbers")
+    if max(map(abs, values)) >= _LARGEST**2:
+        raise DataError(f"{where}: bbox {shown} or area {annotation.area} is too large")
     if width < 0 or height < 0 or values[4] < 0:
         raise DataError(f"{where}: bbox {shown} or its area is of negative size")
     outside = left > image.width or top > image.height or left + width < 0 or top + height < 0
@@ -270,28 +239,30 @@ def _check_box(where: str, annotation: Annotation, image: Image) -> None:
 
 def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
     """Packed run lengths of an annotation's mask."""
-    height, width, given = image.height, image.width, annotation.segmentation
-    if isinstance(given, dict):
+    height, width, text = image.height, image.width, annotation.segmentation
+    if len(text) > _MOST_MASK_BYTES:
+        raise DataError(f"{where}: its segmentation has more than {_MOST_MASK_BYTES:,} bytes")
+    try:
+        given = msgspec.json.decode(text or b"null", type=list[list[float]] | _Runs | None)
+    except msgspec.DecodeError as error:
+        raise DataError(f"{where}: {records.in_words(error, 'segmentation')}") from None
+    if isinstance(given, _Runs):
         try:
             return _run_lengths(given, height, width)
         except ValueError as error:
             raise DataError(f"{where}: {error}") from None
-    if not isinstance(given, list) or not given:
+    if not given:
         raise DataError(f"{where}: has no segmentation; give --masks=false if no mask is wanted")
     for polygon in given:
-        is_list = isinstance(polygon, list)
-        if not is_list or not all(isinstance(v, int | float) for v in polygon):
-            raise DataError(f"{where}: a polygon is no list of numbers")
         if len(polygon) < 6 or len(polygon) % 2:
             raise DataError(f"{where}: a polygon has {len(polygon)} numbers; 3 points have 6")
-        if not all(math.isfinite(value) and abs(value) < _LARGEST for value in polygon):
+        if max(map(abs, polygon)) >= _LARGEST:
             raise DataError(f"{where}: a polygon has a coordinate that is no number of pixels")
         # Few numbers of this size need no sum.
         if len(polygon) * max(map(abs, polygon)) > _LONGEST and _outline(polygon) > _LONGEST:
             raise DataError(f"{where}: a polygon's outline is longer than {_LONGEST:,.0f} pixels")
     masks = _hotcoco().mask
-    parts = masks.frPyObjects([[float(v) for v in polygon] for polygon in given], height, width)
-    counts = masks.merge(parts)["counts"]
+    counts = masks.merge(masks.frPyObjects(given, height, width))["counts"]
     return counts if isinstance(counts, bytes) else counts.encode()
 
 
@@ -300,18 +271,13 @@ def _outline(polygon: list[float]) -> float:
     return float(np.abs(points - np.roll(points, 1, axis=0)).max(axis=1).sum())
 
 
-def _run_lengths(given: dict[str, Any], height: int, width: int) -> bytes:
-    if given.get("size") != [height, width]:
-        raise ValueError(f"the mask's size {given.get('size')!r} is not [{height}, {width}]")
-    counts = given.get("counts")
-    if isinstance(counts, str):
-        values = run_lengths.counts_of(counts.encode())
-    elif isinstance(counts, list) and all(
-        type(v) is int and 0 <= v < run_lengths.MOST_PIXELS for v in counts
-    ):
-        values = np.array(counts, np.int64)
+def _run_lengths(given: _Runs, height: int, width: int) -> bytes:
+    if given.size != (height, width):
+        raise ValueError(f"the mask's size {list(given.size)} is not [{height}, {width}]")
+    if isinstance(given.counts, str):
+        values = run_lengths.counts_of(given.counts.encode())
     else:
-        raise ValueError("the mask's counts are no run lengths")
+        values = np.array(given.counts, np.int64)
     run_lengths.check_sum(values, height, width)
     return run_lengths.packed_counts(values)
 

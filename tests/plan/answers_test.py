@@ -106,7 +106,7 @@ def test_a_process_that_has_loaded_jax_asks_nothing(data, monkeypatch):
     ("forged", "says"),
     [
         (b"[", "Expecting value"),
-        (json.dumps({"made_of": {}}).encode(), "text is missing"),
+        (json.dumps({"made_of": {}}).encode(), "required field text"),
         (None, "a screen would obey it"),
     ],
 )

@@ -115,11 +115,11 @@ def _without_what_made_it(file: Path) -> None:
         (_folder, "directory"),
         (_loop, "symbolic links"),
         (_of_another_system, "it was made of another system"),
-        (_without_what_made_it, "made_of is missing"),
+        (_without_what_made_it, "required field made_of"),
         (lambda file: file.write_text("[" * 100_000), "nested"),
         (lambda file: file.write_bytes(b"\xff{}"), "decode"),
         (lambda file: file.write_text(""), "Expecting value"),
-        (lambda file: file.write_text("[1, 2]"), "must be an object"),
+        (lambda file: file.write_text("[1, 2]"), "Expected object"),
     ],
 )
 def test_a_damaged_entry_gets_one_line_and_is_compiled_anew(cache, capsys, damage, says):
