@@ -65,11 +65,12 @@ def _encoded_anew(content: bytes) -> bytes:
     data = np.frombuffer(content, np.uint8)
     # An eighth of the sides first: a header of a few bytes may claim 4 billion pixels.
     small = cv2.imdecode(data, cv2.IMREAD_REDUCED_GRAYSCALE_8)
-    if small is None:
-        raise ValueError("is a damaged JPEG")
-    if max(small.shape) > MOST_SIDE // 8:
+    if small is not None and max(small.shape) > MOST_SIDE // 8:
         raise ValueError(f"has more than {MOST_SIDE:,} pixels on a side")
-    return cv2.imencode(".jpg", cv2.imdecode(data, cv2.IMREAD_COLOR))[1].tobytes()
+    image = None if small is None else cv2.imdecode(data, cv2.IMREAD_COLOR)
+    if image is None:
+        raise ValueError("is a damaged JPEG")
+    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 75])[1].tobytes()
 
 
 def _inside(folder: Path) -> list[Path]:

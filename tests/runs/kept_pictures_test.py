@@ -9,9 +9,8 @@ import pytest
 from dawnjax.runs import kept_pictures
 from dawnjax.runs.kept_pictures import MOST_PICTURE_BYTES, MOST_PICTURES_OF_A_RUN
 
-IMAGE = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
-
-
+IMAGE = cv2.resize(np.random.default_rng(0).integers(0, 256, (3, 5, 3), np.uint8), (50, 30))
+SECRET = b"Exif\0\0 taken at home"
 JPEG = cv2.imencode(".jpg", IMAGE)[1].tobytes()
 
 
@@ -39,6 +38,12 @@ def test_the_first_of_the_newest_step(folder):
     "content,why",
     [
         (b"<svg onload='alert(1)'/>", "is no JPEG"),
+        (JPEG[:2] + b"nothing", "is a damaged JPEG"),
+        (JPEG.replace(b"\0\x1e\0\x32", b"\xff\xf0\xff\xf0"), "is a damaged JPEG"),  # 4e9 pixels
+        (
+            cv2.imencode(".jpg", np.zeros((8, 4200), np.uint8))[1].tobytes(),
+            "more than 4,096 pixels",
+        ),
         (JPEG + bytes(MOST_PICTURE_BYTES), "has 26"),
     ],
 )
@@ -48,6 +53,17 @@ def test_what_is_no_picture_is_refused_by_name(folder, content, why):
     [line] = refused
     assert not pictures
     assert line.startswith("run/inference/cpu-step20/000001.jpg: ") and why in line
+
+
+def test_what_is_hidden_in_a_picture_is_dropped(folder):
+    exif = b"\xff\xe1" + (2 + len(SECRET)).to_bytes(2, "big") + SECRET
+    (folder / "000001.jpg").write_bytes(JPEG[:2] + exif + JPEG[2:] + SECRET)
+    [picture], refused = kept_pictures.read(folder.parents[1])
+    assert not refused and SECRET not in picture.content
+    shown = cv2.imdecode(np.frombuffer(picture.content, np.uint8), cv2.IMREAD_COLOR)
+    given = cv2.imdecode(np.frombuffer(JPEG, np.uint8), cv2.IMREAD_COLOR)
+    assert shown is not None and given is not None
+    assert np.abs(shown.astype(int) - given).mean() < 10  # of 255, at a lower quality
 
 
 def test_links_lead_nowhere(folder, tmp_path):
