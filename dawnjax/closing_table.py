@@ -67,13 +67,12 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         "throughput",
         "examples_per_second",
         None if rate is None else rate_text(rate, experiment, spec),
-        f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
-        f"{result.epochs:.2f} epochs",
+        _steps_note(result),
     )
     value = None if result.goodput is None else f"{100 * result.goodput:.1f} %"
     add("goodput", "goodput", value, _goodput_note(result.wall_seconds))
     for host in result.hosts:
-        rows += _profile_rows(host, len(result.hosts) > 1)
+        rows += _profile_rows(host, result)
     if "straggler" in result.reasons:
         add("slowest host", "straggler", None, "")
     cost = result.cost_usd
@@ -109,6 +108,13 @@ def _made_note(result: RunResult, phase: str) -> str:
     return f"{len(result.generations)} generations: {', '.join(made)}"
 
 
+def _steps_note(result: RunResult) -> str:
+    """Steps that the throughput counts; a killed attempt's are made again."""
+    made = f"{result.steps_made} steps of {result.global_batch_size or 'changing batches'}"
+    again = "" if result.steps_made == result.steps else f" made to reach step {result.steps}"
+    return f"{made}{again}, {result.epochs:.2f} epochs"
+
+
 def _goodput_note(seconds: Mapping[str, float]) -> str:
     counted = ("steps", *GENERATION_PHASES)
     others = sorted((n for n in seconds if n not in counted), key=lambda name: -seconds[name])
@@ -125,11 +131,11 @@ def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
     return f"{text} {experiment.task.example_unit}/s{more}"
 
 
-def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str, str]]:
+def _profile_rows(host: dict[str, Any], result: RunResult) -> list[tuple[str, str, str]]:
     communication, used = host.get("communication"), host.get("utilization")
     if not communication or not used or "window" not in used:
         return []
-    which = f", host {host['process_index']}" if name_host else ""
+    which = f", host {host['process_index']}" if len(result.hosts) > 1 else ""
     exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
     name = f"exposed communication{which}"
     if exposed is None:
@@ -138,11 +144,27 @@ def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str,
         note = f"of a step, hidden by no computation: {100 * (exposed - skew):.1f} % on the wire, "
         note += f"{100 * skew:.1f} % waiting for the slowest device"
         rows = [(name, f"{100 * exposed:.1f} %", note)]
-    mfu, hfu = used["mfu"], used["hfu"]
-    executed = "" if hfu is None else f"{100 * hfu:.1f} % counting executed FLOPs; "
-    note = used["reasons"].get("mfu") or f"measured on profiled steps; peak: {used['peak_source']}"
-    value = "-" if mfu is None else f"{100 * mfu:.1f} %"
-    return [*rows, (f"model FLOP utilization{which}", value, executed + note)]
+    value, note = _flops_row(used, result)
+    return [*rows, (f"FLOP utilization{which}", value, note)]
+
+
+def _flops_row(used: dict[str, Any], result: RunResult) -> tuple[str, str]:
+    """Utilization by the FLOPs that were executed, where an algorithm saves some of the model's."""
+    mfu, hfu, why = used["mfu"], used["hfu"], used["reasons"].get("mfu")
+    if hfu is not None and (mfu is None or hfu < mfu):
+        shown, note = hfu, "executed FLOPs; "
+        note += f"{100 * mfu:.1f} % counting the model's, some of which are skipped" if mfu else why
+    elif mfu is not None:
+        shown, note = mfu, "model FLOPs"
+        note += "" if hfu is None else f"; {100 * hfu:.1f} % counting all executed"
+    else:
+        return "-", why
+    note += "; measured on profiled steps"
+    if result.examples_per_second and result.global_batch_size:
+        steps_per_second = result.examples_per_second / result.global_batch_size
+        own = shown * used["step_seconds"] * steps_per_second
+        note += f", {100 * own:.1f} % over all train steps"
+    return f"{100 * shown:.1f} %", f"{note}; peak: {used['peak_source']}"
 
 
 def _processes_note(result: RunResult) -> str:

@@ -78,6 +78,8 @@ class RunResult:
       first_losses: The losses of the first `FIRST_LOSSES` steps; NaN and infinities as text.
       epochs: Epochs that the newest state was trained.
       steps: Steps of the newest state; fewer than an attempt made before, if it lost some.
+      steps_made: Train steps of all attempts, those made again included: what
+        `examples_per_second` is of.
       diverged_step: The first step with a NaN or infinite loss.
       examples_per_second: Examples of all train steps made, over `train_seconds`.
       global_batch_size: Examples a step; None where it changes in the run.
@@ -137,6 +139,7 @@ class RunResult:
     first_losses: list[float | str]
     epochs: float
     steps: int
+    steps_made: int
     diverged_step: int | None
     examples_per_second: float | None
     global_batch_size: int | None
@@ -300,6 +303,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         first_losses=_first_losses(events),
         epochs=round(examples_before(spans, steps) / record["num_train_examples"], 6),
         steps=steps,
+        steps_made=sum(row["steps_made"] for row in stages),
         diverged_step=None if diverged is None else diverged["step"],
         examples_per_second=known(
             "examples_per_second", rate, "the log has no train step with its time"

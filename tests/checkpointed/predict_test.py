@@ -163,9 +163,13 @@ NO_IMAGE, TEXT = b"no image", "w5 w6"
         ("translation", b"a\0b", "holds a zero byte"),
         ("translation", b"w5 " * 2000, "a line at most 4,096"),
         ("span_answering", b"w5 w6", 'wanted a line such as {"context"'),
-        ("span_answering", b'{"context": "a b"}', "question is missing; wanted a line"),
+        (
+            "span_answering",
+            b'{"context": "a b"}',
+            "Object missing required field question; wanted a line",
+        ),
         ("span_answering", b'{"context": " ", "question": "a"}', "context is empty"),
-        ("span_answering", b'{"context": 3, "question": "a"}', "context is 3; it must be text"),
+        ("span_answering", b'{"context": 3, "question": "a"}', "context: Expected str, got int"),
         ("recommendation", b"1", "reads no inputs of one's own"),
     ],
 )

@@ -59,8 +59,8 @@ def test_an_experiment_file_without_a_field_is_one_line(field, tmp_path, capsys)
     record = json.loads((run_dir / "experiment.json").read_text())
     del record[field]
     for content, why in (
-        (record, f"{field} is missing"),
-        ({**record, field: None}, f"{field} is None; it must be "),
+        (record, f"Object missing required field {field}"),
+        ({**record, field: None}, f"{field}: Expected "),
     ):
         (run_dir / "experiment.json").write_text(json.dumps(content))
         for _, *argv in (*readers(run_dir, tmp_path), (2, "evaluate", str(run_dir))):

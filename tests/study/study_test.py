@@ -280,7 +280,7 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
         '{"schema_version": 2, "study": {"kind": "seeds"}, "arms": [{"name": 3}]}'
     )
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
-    assert "is damaged: arms[0].name is 3; it must be text" in capsys.readouterr().err
+    assert "is damaged: arms[0].name: Expected str, got int" in capsys.readouterr().err
 
 
 def test_a_study_of_an_earlier_format_is_named(tmp_path, capsys):

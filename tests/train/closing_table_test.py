@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from dataset_specs import SMALL_IMAGES
 from made_logs import one_attempt, recompiling_run
 from rich.console import Console
@@ -74,26 +75,50 @@ def test_the_closing_table_has_the_reason_where_there_is_no_time():
         assert rows[name] == ("-", "no evaluation reached the target")
 
 
-def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
-    def row(mfu, hfu, reasons):
-        used = {"mfu": mfu, "hfu": hfu, "peak_source": "measured", "reasons": reasons}
-        used["window"] = "after_run"
-        communication = {"exposed_fraction": 0.0, "exposed_skew_fraction": 0.0}
-        host = {"process_index": 0, "communication": communication, "utilization": used}
-        log = one_attempt()
-        end = log.events.pop()
-        log.add("host_summary", 13.5, hosts=[host]).events.append(end)
-        return shown(log.events)["model FLOP utilization"]
+def test_the_throughput_counts_the_steps_that_were_made_again():
+    log = one_attempt()
+    del log.events[-4:]  # killed after 20 steps, of which a save held 10
+    log.begin(1000.0).add("restored", 2.0, step=10).add("phase", 3.0, name="train")
+    log.add("train", 5.0, step=30, epoch=3.0, loss=1.0, steps=20, input_wait_seconds=0.0)
+    log.add("phase", 5.0, name="eval").evaluate(6.0, 30, 0.95)
+    rows = shown(log.add("attempt_end", 7.0, status="reached", step=30).events)
+    # 40 steps of 10 in 1.5, 1 and 2 s.
+    assert rows["throughput"] == (
+        "88.89 examples/s",
+        "40 steps of 10 made to reach step 30, 3.00 epochs",
+    )
 
-    assert row(0.532, 0.204, {}) == (
-        "53.2 %",
-        "20.4 % counting executed FLOPs; measured on profiled steps; peak: measured",
+
+@pytest.mark.parametrize(
+    ("mfu", "hfu", "value", "note"),
+    [
+        (
+            0.5,
+            0.2,
+            "20.0 %",
+            "executed FLOPs; 50.0 % counting the model's, some of which are skipped",
+        ),
+        (0.5, 0.6, "50.0 %", "model FLOPs; 60.0 % counting all executed"),
+        (0.5, None, "50.0 %", "model FLOPs"),
+        (None, 0.2, "20.0 %", "executed FLOPs; not counted"),
+        (None, None, "-", "not counted"),
+    ],
+)
+def test_the_executed_flops_come_first_where_an_algorithm_saves_some(mfu, hfu, value, note):
+    reasons = {} if mfu else {"mfu": "not counted"}
+    used = {"mfu": mfu, "hfu": hfu, "peak_source": "measured", "reasons": reasons}
+    used |= {"window": "after_run", "step_seconds": 0.05}
+    communication = {"exposed_fraction": 0.0, "exposed_skew_fraction": 0.0}
+    host = {"process_index": 0, "communication": communication, "utilization": used}
+    log = one_attempt()
+    end = log.events.pop()
+    log.add("host_summary", 13.5, hosts=[host]).events.append(end)
+    # The run's own 20 steps took 0.15 s each.
+    own = {"20.0 %": "6.7 %", "50.0 %": "16.7 %"}.get(value)
+    more = (
+        f"; measured on profiled steps, {own} over all train steps; peak: measured" if own else ""
     )
-    assert row(0.532, None, {}) == ("53.2 %", "measured on profiled steps; peak: measured")
-    assert row(None, 0.2, {"mfu": "not counted"}) == (
-        "-",
-        "20.0 % counting executed FLOPs; not counted",
-    )
+    assert shown(log.events)["FLOP utilization"] == (value, note + more)
 
 
 def test_the_closing_table_says_why_no_communication_is_known_and_that_no_host_is_slow():
