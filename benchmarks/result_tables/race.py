@@ -20,17 +20,13 @@ def race_records(_: list[tuple[str, Record]]) -> Rows:
             if verdict is None or verdict.baseline is None:
                 continue
             sides = [verdict.sides[name] for name in (entry.name, "the baseline")]
-            reached = [sum(trial.reached for trial in side.trials) for side in sides]
-            counts = [
-                f"{count} of {len(side.trials)}" for count, side in zip(reached, sides, strict=True)
-            ]
             rows.append(
                 [
                     f"`{track}`",
                     f"`{entry.name}`",
                     verdict.word,
                     verdict.baseline.text(),
-                    f"{counts[0]}; baseline {counts[1]}",
+                    f"{sides[0].reached}; baseline {sides[1].reached}",
                     ", ".join(words.rounded(side.mean_seconds) for side in sides),
                     f"{verdict.hardware}, jax {verdict.versions['jax']}",
                     verdict.date,

@@ -35,7 +35,15 @@ def main(argv: list[str]) -> int:
     )
     if len(names) != 1:
         raise ConfigError(f"one name is needed, and {len(names)} were given: dawnjax new NAME")
-    path = Path(names[0]).with_suffix(".py")
+    template = resources.files("dawnjax.config.templates") / f"{flag_values['kind'].value}.py"
+    path = write_new(Path(names[0]), template.read_text())
+    print(f"wrote {path}; train it with\n\n    dawnjax train {shlex.quote(str(path))}")
+    return ExitStatus.DONE
+
+
+def write_new(path: Path, template: str) -> Path:
+    """Write a file of an experiment that is named for it; `ConfigError` if it cannot be."""
+    path = path.with_suffix(".py")
     if path.exists():
         raise ConfigError(f"{path} exists already; choose another name")
     if not path.parent.is_dir():
@@ -45,7 +53,5 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"{name!r} cannot name an experiment: take letters, digits and '_'")
     if name in experiment_names() or name in sys.stdlib_module_names:
         raise ConfigError(f"{name!r} is an experiment here or a module of Python; choose another")
-    template = resources.files("dawnjax.config.templates") / f"{flag_values['kind'].value}.py"
-    records.write(path, re.sub(r'(?m)^    name="\w+"', f'    name="{name}"', template.read_text()))
-    print(f"wrote {path}; train it with\n\n    dawnjax train {shlex.quote(str(path))}")
-    return ExitStatus.DONE
+    records.write(path, re.sub(r'(?m)^    name="\w+"', f'    name="{name}"', template))
+    return path

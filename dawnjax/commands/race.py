@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from absl import flags
 
@@ -11,29 +12,29 @@ from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.text import escaped
 
 USAGE = """dawnjax race [tracks [TRACK [--data_dir=FOLDER]]]
-       dawnjax race submit RUNS... --track=TRACK --name=NAME --against=RUNS --out=FOLDER
+       dawnjax race new NAME --track=TRACK
+       dawnjax race submit FILE --track=TRACK [--out=FOLDER]
        dawnjax race verify ENTRY [--data_dir=FOLDER]
-       dawnjax race board FOLDER [--out=FOLDER]"""
+       dawnjax race board FOLDER"""
 
 DESCRIPTION = """
 Without arguments it lists the tracks; `tracks TRACK` shows the rules of one, and with --data_dir
 whether data are the track's.
 
-  submit   makes an entry of your runs: source, logs, environment. They must be faster, at p < 0.01,
-           than --against: runs of the baseline or the standing record on the same machine
+  new      writes NAME.py: the track's baseline, as a recipe to change
+  submit   makes an entry of a recipe's file and the modules that it imports
   verify   judges an entry: static rules, then rounds of entry, baseline and standing record in
            turn, on fresh seeds, each in a sandbox without network or examples to evaluate
   board    shows the entries of a folder, with the verdicts in FOLDER/verdicts
 
-`verify` ends with status 0 where the entry is accepted, 6 where it is slower, 7 for a tie or where
-this machine could not judge it, 1 where a rule was broken in a run, 2 where nothing was run.
+`verify` ends with status 0 where the entry is accepted, 6 where it is slower, 7 for a tie, 1 where
+a rule was broken in a run, 2 where nothing was run.
 """
 
 _STATUS = {
     "accepted": ExitStatus.DONE,
     "slower": ExitStatus.SLOWER,
     "tie": ExitStatus.UNDECIDED,
-    "not_judged": ExitStatus.UNDECIDED,
     "refused": ExitStatus.FAILED,
 }
 
@@ -42,6 +43,7 @@ def main(argv: list[str]) -> int:
     part = next((text for text in argv if not text.startswith("-")), "tracks")
     parts: dict[str, Callable[[list[str], flags.FlagValues], int]] = {
         "tracks": _tracks,
+        "new": _new,
         "submit": _submit,
         "verify": _verify,
         "board": _board,
@@ -57,35 +59,44 @@ def main(argv: list[str]) -> int:
             of_part = f"{', '.join(owners)}: {text}"
             flags.DEFINE_string(name, None, of_part, flag_values=values)
     if part == "verify" or shows_all:
-        rounds = "verify: rounds; 0 takes the track's."
+        rounds = "verify: rounds, at least the track's; 0 takes those."
         flags.DEFINE_integer("rounds", 0, rounds, 0, flag_values=values)
-        trusts = "verify: run the entry with all that you may do, where there is no sandbox."
-        flags.DEFINE_boolean("without_sandbox", False, trusts, flag_values=values)
-        price = "verify: price of this machine, for the cost."
-        flags.DEFINE_float("price_per_hour_usd", None, price, 0.0, flag_values=values)
     words = command_line.parse("race", values, argv, USAGE, DESCRIPTION)
     return parts[part](words[1:], values)
 
 
 _TEXTS = {
-    "track": (("submit",), "the track."),
-    "name": (("submit",), "the entry's name."),
-    "against": (("submit",), "runs of the baseline or the standing record on the same machine."),
-    "out": (("submit", "board"), "the entry's folder, new; of `board`, a folder for the page."),
+    "track": (("new", "submit"), "the track."),
+    "out": (("submit",), "the entry's folder, new; entries/NAME."),
     "data_dir": (("tracks", "verify"), "where the track's data lie, if not in the installation."),
     "verdicts": (("verify", "board"), "the verdicts' folder; `verdicts` beside the entries."),
 }
 """Flags that are texts, with the parts of the command that have them."""
 
 
+def _path(values: flags.FlagValues, name: str) -> Path | None:
+    text = values[name].value
+    return records.path_of(text) if text else None
+
+
+def _one(names: list[str], what: str) -> Path:
+    if len(names) != 1:
+        raise ConfigError(f"one {what} is needed, and {len(names)} were given")
+    return records.path_of(names[0])
+
+
+def _needed(values: flags.FlagValues, name: str) -> str:
+    if not values[name].value:
+        raise ConfigError(f"--{name} is missing: dawnjax race --help")
+    return str(values[name].value)
+
+
 def _tracks(names: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import tracks
 
-    data_dir = values["data_dir"].value
-    if data_dir:
-        if len(names) != 1:
-            raise ConfigError(f"--data_dir is for one track, and {len(names)} were given")
-        print(escaped(tracks.data_text(tracks.read_track(names[0]), records.path_of(data_dir))))
+    if data_dir := _path(values, "data_dir"):
+        track = tracks.read_track(str(_one(names, "track")))
+        print(escaped(tracks.data_text(track, data_dir)))
     elif names:
         print("\n\n".join(tracks.track_text(tracks.read_track(name)) for name in names))
     else:
@@ -93,69 +104,48 @@ def _tracks(names: list[str], values: flags.FlagValues) -> int:
     return ExitStatus.DONE
 
 
-def _submit(paths: list[str], values: flags.FlagValues) -> int:
-    from dawnjax.race import submit, tracks
-    from dawnjax.runs.directory import names_a_file
+def _new(names: list[str], values: flags.FlagValues) -> int:
+    from dawnjax.commands.new import write_new
+    from dawnjax.race import tracks
 
-    given = {name: str(values[name].value or "") for name in ("track", "name", "against", "out")}
-    missing = next((name for name, value in given.items() if not value), None)
-    if not paths or missing:
-        what = f"--{missing} is missing" if paths else "no run is given"
-        raise ConfigError(f"{what}; {USAGE.splitlines()[1].strip()}")
-    tracks.read_track(given["track"])
-    if not names_a_file(given["name"]):
-        raise ConfigError(
-            f"--name={given['name']!r} must be up to 80 letters, digits, '_', '.' and '-': it "
-            "names files"
-        )
-    out = records.path_of(given["out"])
-    entry = submit.submit(
-        [records.path_of(path) for path in paths],
-        records.path_of(given["against"]),
-        track=given["track"],
-        name=given["name"],
-        out=out,
-    )
-    print(escaped(f"{out}: beside {entry.rival}: {entry.claim.text()}"))
-    print(f"next: dawnjax race verify {out}")
+    track = tracks.read_track(_needed(values, "track"))
+    path = write_new(_one(names, "name"), tracks.recipe_text(track))
+    print(f"wrote {path}; change it, then\n\n    dawnjax race submit {path} --track={track.name}")
+    return ExitStatus.DONE
+
+
+def _submit(paths: list[str], values: flags.FlagValues) -> int:
+    from dawnjax.race import submit
+
+    file, track = _one(paths, "recipe's file"), _needed(values, "track")
+    folder = _path(values, "out") or Path("entries") / file.stem
+    submit.submit(file, track=track, out=folder)
+    print(escaped(f"wrote {folder}; next: dawnjax race verify {folder}"))
     return ExitStatus.DONE
 
 
 def _verify(paths: list[str], values: flags.FlagValues) -> int:
-    if len(paths) != 1:
-        raise ConfigError(f"one entry is verified, and {len(paths)} were given")
-    folder = records.path_of(paths[0])
+    folder = _one(paths, "entry")
     if not folder.is_dir() or folder.is_symlink():
         raise ConfigError(f"there is no folder {folder}")
     from dawnjax.race import judge
 
-    data_dir, verdicts = values["data_dir"].value, values["verdicts"].value
-    price = values["price_per_hour_usd"].value
     verdict, is_earlier = judge.verify(
         folder,
-        data_dir=records.path_of(data_dir) if data_dir else None,
+        data_dir=_path(values, "data_dir"),
         rounds=int(values["rounds"].value or 0),
-        without_sandbox=bool(values["without_sandbox"].value),
-        verdicts=records.path_of(verdicts) if verdicts else None,
-        price_per_hour_usd=None if price is None else float(price),
+        verdicts=_path(values, "verdicts"),
         tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
     )
     print(escaped(verdict.text()))
     if is_earlier:
-        print(f"judged on {verdict.date}: one state of entry and project is verified once")
+        print(f"judged on {verdict.date}: a recipe is judged once")
     return _STATUS[verdict.word]
 
 
 def _board(paths: list[str], values: flags.FlagValues) -> int:
-    if len(paths) != 1:
-        raise ConfigError(f"one folder of entries is shown, and {len(paths)} were given")
     from dawnjax.race import board
 
-    verdicts, out = values["verdicts"].value, values["out"].value
-    boards = board.read_board(
-        records.path_of(paths[0]), records.path_of(verdicts) if verdicts else None
-    )
-    print(escaped("\n\n".join(table.to_text() for table in board.tables_of(boards))))
-    if out:
-        print(f"page: {board.write_page(boards, records.path_of(out))}")
+    boards = board.read_board(_one(paths, "folder of entries"), _path(values, "verdicts"))
+    print(escaped(board.board_text(boards)))
     return ExitStatus.DONE

@@ -12,16 +12,15 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import dawnjax
 from dawnjax import records
-from dawnjax.config.config_json import identity_of
 from dawnjax.errors import GUIDE, ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.runs.directory import hash_of, texts_of
+from dawnjax.runs.directory import hash_of
 
 CHOSEN = ("task", "model", "data", "optimizer", "schedule")
 """Fields of an experiment whose classes a file may define."""
@@ -154,25 +153,6 @@ def modules_not_in(names: Collection[str]) -> list[str]:
     folder = next(reversed(_folders), "")
     loaded = {os.path.relpath(file, folder) for _, file in _loaded(folder)} if folder else set()
     return sorted(loaded - set(names))
-
-
-def record_faults(record: Mapping[str, Any]) -> list[str]:
-    """Parts of a run's `experiment.json` that contradict each other: identity, hashes, texts."""
-    faults = []
-    if identity_of(record["identity_fields"]) != record["identity"]:
-        faults.append(
-            "experiment.json: the hash of identity_fields is not its identity; one was changed"
-        )
-    texts = texts_of(record.get("source"))
-    for name, item in texts.items():
-        if hash_of(item["text"]) != item["sha256"]:
-            faults.append(
-                f"experiment.json: the text of {name} has not its sha256; one was changed"
-            )
-    code = record["identity_fields"].get("code")
-    if code is not None and code != {name: item["sha256"] for name, item in texts.items()}:
-        faults.append("experiment.json: the kept texts are not the code of identity_fields.code")
-    return faults
 
 
 def source_of(experiment: Any, path: Path | None) -> OwnFile | None:

@@ -1,8 +1,8 @@
 """A run of an entry or of the baseline, inside the sandbox: `python -m dawnjax.race.contestant`.
 
-It tells the judge by one pipe when it wants its data and when its weights are saved, and waits at
-another for the data. All that happens here may be the work of a stranger: the judge believes the
-moments at which it heard of it, and the weights.
+It hears its task, asks for its data, hears that they are there, and says that its weights are
+saved. All that happens here may be the work of a stranger: the judge believes the moments at which
+it heard of it, and the weights.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import Any
 from dawnjax import records
 from dawnjax.race import handover
 
-READY, GO, DONE = b"r", b"g", b"d"
+READY, GO, DONE = b"ready", b"go", b"done"
 """Asks for the data; hands them over; the weights are saved."""
 
 
@@ -25,23 +25,20 @@ class Task:
     Attributes:
       experiment: Plain JSON values of the experiment.
       source: File with its own classes; empty for none.
-      options: Run options that are not the judge's.
       data, run_dir: Folders of the data and for the run.
-      say, hear: Pipes to and from the judge.
     """
 
     experiment: dict[str, Any]
     source: str
-    options: dict[str, Any]
     seed: int
     data: str
     run_dir: str
-    say: int
-    hear: int
 
 
-def main(argv: list[str]) -> int:
-    task = records.read_json(Path(argv[0]), Task)
+def main() -> int:
+    judge, say = sys.stdin.buffer, os.dup(1)
+    os.dup2(2, 1)  # what a recipe prints is no word to the judge
+    task = records.decode(judge.readline(), Task)
     from dawnjax import api
     from dawnjax.config.config_json import from_json
     from dawnjax.config.experiment import Experiment
@@ -53,8 +50,8 @@ def main(argv: list[str]) -> int:
     experiment = from_json(Experiment, task.experiment, classes)
 
     def wait() -> None:
-        os.write(task.say, READY)
-        if os.read(task.hear, 1) != GO:
+        os.write(say, READY + b"\n")
+        if judge.readline() != GO + b"\n":
             raise SystemExit("the judge has ended")
 
     data = handover.withheld(experiment.data, Path(task.data), wait)
@@ -65,7 +62,6 @@ def main(argv: list[str]) -> int:
         # One save, at the end: it is what the judge measures.
         checkpoint=CheckpointOptions(every_seconds=0.0, keep=1),
         profile=ProfileOptions(after_run=False),
-        **task.options,
     )
     request = Request(
         experiment=dataclasses.replace(experiment, data=data),
@@ -75,9 +71,9 @@ def main(argv: list[str]) -> int:
         experiment_file=Path(task.source) if task.source else None,
     )
     status = api.train_in_process(request, [], shows=False)
-    os.write(task.say, DONE)
+    os.write(say, DONE + b"\n")
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

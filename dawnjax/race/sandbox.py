@@ -1,241 +1,315 @@
 """Walls around a stranger's process: no network, its own files, read-only installation, bounds.
 
-Namespaces of the kernel make them, by bubblewrap where it is installed and else by `unshare`. A
-process sees the Python installation, this package and what the judge binds, nothing else: no home,
-no other data. It has no capabilities, so it cannot undo a mount.
+Bubblewrap makes them. A process sees the Python installation, this package and what the judge
+binds: no home, no other data. What it writes lies in memory, within bounds, and is gone with it.
 
-Source: bwrap(1), unshare(1), user_namespaces(7): mounts of a more privileged namespace are locked.
+Source: bwrap(1); pid_namespaces(7): when the first process of a namespace is killed the kernel
+kills all others, and only then is the end of the first one seen.
 """
 
+import contextlib
 import dataclasses
+import json
 import os
-import shlex
+import select
 import shutil
+import signal
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 import dawnjax
-from dawnjax.errors import ConfigError
+from dawnjax.cluster.children import last_line
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.study import devices
-
-NONE, BUBBLEWRAP, UNSHARE = "none", "bubblewrap", "unshare"
 
 INSIDE = Path("/race")
 """Folder of the judge's files inside."""
 
+SAVED = INSIDE / "run"
+"""Folder in memory that a process may fill, and that the judge can keep."""
+
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys/devices/system")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/passwd", "/etc/nsswitch.conf", "/etc/localtime")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
-_NEEDED = ("unshare", "mount", "chroot", "setpriv", "prlimit", "sh")
+
+_PACKAGES = tuple(f"{lib}python3*/*-packages/" for lib in ("", "lib*/", "local/lib*/")) + ("",)
+"""Folders of packages within those that a process sees."""
 
 _PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-"""Of each process, inside or not: this one's may lack the folders of administrators."""
-
-_LARGEST_FILE = 8 * 2**30
 
 _MEMORY_FILES = 2**30
-"""Bytes in each folder that lies in memory; a bubblewrap that cannot bound it is not used."""
+"""Bytes in each of /tmp and /dev/shm."""
 
-_FORGET = """
-import ctypes, os, platform, sys
-number = {"x86_64": 250, "aarch64": 219}.get(platform.machine(), -1)
-ctypes.CDLL(None).syscall(number, 1, None)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-"""First steps inside: a keyring of its own, for keys in the session's would last to the next run.
+_MOST_THREADS = 2048
+_MOST_SAID = 2**20
+"""Bytes of a line."""
 
-Source: keyctl(2), KEYCTL_JOIN_SESSION_KEYRING = 1; no namespace parts that keyring.
-"""
+_MOST_SAVED = 20_000
+"""Files and folders."""
 
-_THREADS = 64
-"""Of one process; the kernel's limit counts threads."""
+_KILL_SECONDS = 60.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bind:
-    """A file or folder of this machine at a place inside."""
-
-    outside: Path
-    inside: Path
-    writable: bool = False
+class LimitError(Exception):
+    """The process broke a limit, or ended before its word; one line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Box:
+class Limits:
+    """Bounds of a process.
+
+    Attributes:
+      seconds: By the judge's clock, imports and compilation included.
+      memory_gib: Of each of its processes.
+      disk_gib: Of all that it saves.
+    """
+
+    seconds: float
+    memory_gib: float
+    disk_gib: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Walls:
     """What a process may see and use.
 
     Attributes:
-      kind: `BUBBLEWRAP`, `UNSHARE` or `NONE`.
-      binds: The judge's files.
-      hidden: Folders within site-packages that are empty inside.
+      binds: Files and folders of the judge, by their names below `INSIDE`; read-only.
+      hidden: Folders within installed packages that are empty inside.
       platform: `cpu` or `gpu`; a GPU's devices are bound.
-      cpu_seconds: Of each process.
-      processes: Of all, about: the kernel counts threads.
     """
 
-    kind: str
-    binds: tuple[Bind, ...] = ()
-    hidden: tuple[str, ...] = ()
+    limits: Limits
+    binds: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    hidden: Sequence[str] = ()
     platform: str = "cpu"
-    cpu_seconds: int
-    processes: int
 
-    def command(self, inner: Sequence[str], root: Path) -> list[str]:
-        """Command that runs another inside; `root` is an empty folder to build its root in."""
-        limits = [
-            "prlimit",
-            f"--cpu={self.cpu_seconds}",
-            f"--nproc={self.processes * _THREADS}",
-            f"--fsize={_LARGEST_FILE}",
-            "--core=0",
-            "--",
-        ]
-        if self.kind == NONE:
-            return [*limits, *inner] if _place_of("prlimit") else [*inner]
-        inner = [sys.executable, "-I", "-S", "-c", _FORGET, *inner]
-        if self.kind == BUBBLEWRAP:
-            return [_place_of("bwrap") or "bwrap", *self._bubblewrap(), "--", *limits, *inner]
-        apart = "unshare --user --map-root-user --net --pid --mount --ipc --uts --fork --kill-child"
-        powerless = "setpriv --bounding-set=-all --inh-caps=-all --no-new-privs --"
-        return [
-            *(*apart.split(), "--", "sh", "-c", self._script(root), "sh"),
-            *powerless.split(),
-            *limits,
-            *inner,
-        ]
-
-    def _bubblewrap(self) -> Iterator[str]:
+    def arguments(self) -> Iterator[str]:
+        """Arguments of bubblewrap, up to the command that it runs."""
         yield from ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
         yield from ("--proc", "/proc", "--dev", "/dev")
-        for place in ("/dev/shm", "/tmp"):
-            yield from ("--size", str(_MEMORY_FILES), "--tmpfs", place)
-        for bind in self._all_binds():
-            how = "--bind" if bind.writable else "--ro-bind"
-            yield from (how, str(bind.outside), str(bind.inside))
-        for device in self._gpu_devices():
-            yield from ("--dev-bind", str(device), str(device))
-        for folder in self._hidden():
-            yield from ("--tmpfs", str(folder))
+        sizes = {"/dev/shm": _MEMORY_FILES, "/tmp": _MEMORY_FILES, str(SAVED): self._saved_bytes}
+        for place, size in sizes.items():
+            yield from ("--size", str(size), "--tmpfs", place)
+        shown = installation()
+        for path in [*shown, *filter(Path.is_file, map(Path, _SYSTEM_FILES))]:
+            yield from ("--ro-bind", str(path), str(path))
+        for name, outside in self.binds.items():
+            yield from ("--ro-bind", str(outside.resolve()), str(INSIDE / name))
+        if self.platform == "gpu":
+            yield from ("--ro-bind-try", "/sys/module", "/sys/module")
+            for device in sorted(Path("/dev").glob("nvidia*[0-9l]")):
+                yield from ("--dev-bind", str(device), str(device))
+        # Also the packages of a Python that is not this one.
+        places = [f"{folder}{name}" for folder in _PACKAGES for name in self.hidden]
+        for path in {path for root in shown for place in places for path in root.glob(place)}:
+            yield from ("--tmpfs", str(path))
         yield from ("--remount-ro", "/", "--chdir", "/tmp")
 
-    def _script(self, root: Path) -> str:
-        """Shell script that builds a root of mounts, and becomes the rest of its arguments there.
+    def bounds(self) -> list[str]:
+        """Arguments of prlimit."""
+        return [
+            f"--data={int(self.limits.memory_gib * 2**30)}",
+            f"--fsize={self._saved_bytes}",  # also of what it writes to standard error
+            f"--nproc={_MOST_THREADS}",
+            "--core=0",
+        ]
 
-        A mount keeps flags that the namespace above locked, so each set that it may ask for is
-        tried; without one that makes the mount read-only the script fails.
+    @property
+    def _saved_bytes(self) -> int:
+        return int(self.limits.disk_gib * 2**30)
+
+    def environment(self) -> dict[str, str]:
+        """Variables inside: none of this process's, which may hold secrets or settings."""
+        first = devices.gpus()[:1] if self.platform == "gpu" else []
+        return {
+            **({"CUDA_VISIBLE_DEVICES": first[0]} if first else {}),
+            "PYTHONPATH": str(_package().parent),  # a clone need not be installed
+            "PATH": _PATH,
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "JAX_PLATFORMS": "cpu" if self.platform == "cpu" else "cuda",
+        }
+
+
+def installation() -> list[Path]:
+    """Folders that Python, its packages and this package lie in, none within another.
+
+    Of a clone the folders of the package alone, and of an environment no others beside it: there
+    may lie data.
+    """
+    prefixes = [Path(sys.prefix), Path(sys.base_prefix)]
+    parts = [prefix / part for prefix in prefixes for part in ("bin", "lib", "lib64", "pyvenv.cfg")]
+    packages = [Path(path) for path in sys.path if path.endswith("-packages")]
+    linked = [path.resolve() for path in _package().iterdir() if path.is_symlink()]
+    python = Path(sys.executable).resolve().parent
+    wanted = [*map(Path, _SYSTEM), *parts, *packages, python, _package(), *linked]
+    found: list[Path] = []
+    for path in sorted({path for path in wanted if path.exists()}, key=lambda p: len(p.parts)):
+        if not any(path.is_relative_to(other) for other in found):
+            found.append(path)
+    return found
+
+
+def _package() -> Path:
+    return Path(dawnjax.__file__).resolve().parent
+
+
+class Boxed:
+    """A Python inside walls, in a block; none of what it started is left after the block.
+
+    Both sides talk in lines over its standard input and output.
+
+    Attributes:
+      began: Moment of its start, by this process's clock.
+    """
+
+    def __init__(self, walls: Walls, arguments: Sequence[str]):
+        """`arguments` are those of Python."""
+        self._limits = walls.limits
+        with contextlib.ExitStack() as stack:
+            self._stderr = stack.enter_context(tempfile.TemporaryFile())
+            info, child_info = os.pipe()
+            command = [
+                *(_bubblewrap(), "--info-fd", str(child_info), *walls.arguments(), "--"),
+                *("prlimit", *walls.bounds(), "--", sys.executable, *arguments),
+            ]
+            self.began = time.monotonic()
+            self._process = subprocess.Popen[bytes](
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=walls.environment(),
+                pass_fds=(child_info,),
+                process_group=0,  # Ctrl-C is for this process
+            )
+            stack.enter_context(self._process)  # closes the pipes
+            os.close(child_info)
+            with open(info, "rb") as file:
+                told = file.read(_MOST_SAID)
+            # The first process of the namespace; none where bubblewrap failed.
+            self._first = json.loads(told)["child-pid"] if told else None
+            self._handle = os.pidfd_open(self._first) if self._first else None
+            if self._handle is not None:
+                stack.callback(os.close, self._handle)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> "Boxed":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.end()
+        self._stack.close()
+
+    def tell(self, line: bytes) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):  # it has ended; the next `hear` says so
+            self._process.stdin.write(line + b"\n")
+            self._process.stdin.flush()
+
+    def hear(self) -> bytes:
+        """Wait for the next line that it says, without its end; `LimitError` if none comes."""
+        assert self._process.stdout
+        line = b""
+        while not line.endswith(b"\n"):
+            left = self.began + self._limits.seconds - time.monotonic()
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, left))
+            if not ready:
+                raise LimitError(f"it took more than {self._limits.seconds:g} s")
+            part = os.read(self._process.stdout.fileno(), _MOST_SAID)
+            if not part or len(line) > _MOST_SAID:
+                raise LimitError(self._last_words() if not part else "it said too much")
+            line += part
+        return line[:-1]
+
+    def expect(self, line: bytes) -> float:
+        """Wait until it says a line; returns the moment. `LimitError` if it says another."""
+        said = self.hear()
+        moment = time.monotonic()
+        if said != line:
+            raise LimitError("it spoke out of turn")
+        return moment
+
+    def end(self) -> None:
+        """Kill all processes inside; returns when none is left."""
+        if self._handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            if not select.select([self._handle], [], [], _KILL_SECONDS)[0]:
+                raise RunError(f"process {self._first} cannot be killed")
+        self._process.kill()
+        self._process.wait()
+
+    def end_and_keep(self, part: str, folder: Path) -> None:
+        """Kill all processes inside, then copy a part of what was saved; `LimitError` if it cannot.
+
+        The folder in memory is held while the processes end: nothing can be written after.
         """
-        quoted = shlex.quote(str(root))
-        lines = [
-            "set -eu",
-            f"R={quoted}",
-            "ro() { for o in ro ro,nosuid ro,nosuid,nodev ro,nosuid,nodev,noatime "
-            'ro,nosuid,nodev,noexec ro,nosuid,nodev,relatime; do mount -o "remount,bind,$o" "$1" '
-            '2>/dev/null && return 0; done; echo "cannot make $1 read-only" >&2; exit 1; }',
-            'folder() { mkdir -p "$R$2"; mount --bind "$1" "$R$2"; }',
-            'file() { mkdir -p "$(dirname "$R$2")"; : > "$R$2"; mount --bind "$1" "$R$2"; }',
-            'mount -t tmpfs -o mode=755,size=16m tmpfs "$R"',
-            'mkdir -p "$R/proc" "$R/dev/shm" "$R/tmp"',
-            'mount -t proc proc "$R/proc"',
-            *(
-                f'mount -t tmpfs -o size={_MEMORY_FILES} tmpfs "$R/{place}"'
-                for place in ("tmp", "dev/shm")
-            ),
-            *(f"file /dev/{name} /dev/{name}" for name in _DEVICES),
-            *(f"file {device} {device}" for device in map(str, self._gpu_devices())),
-        ]
-        for bind in self._all_binds():
-            how = "file" if bind.outside.is_file() else "folder"
-            inside = shlex.quote(str(bind.inside))
-            lines.append(f"{how} {shlex.quote(str(bind.outside))} {inside}")
-            lines += [] if bind.writable else [f'ro "$R"{inside}']
-        lines += [
-            f'mount -t tmpfs -o ro,size=4k tmpfs "$R"{shlex.quote(str(folder))}'
-            for folder in self._hidden()
-        ]
-        # The places of mounts are made; nothing else may be written beside them.
-        lines += ['ro "$R"', 'cd "$R"']
-        return "\n".join([*lines, 'exec chroot . sh -c \'cd /tmp; exec "$@"\' sh "$@"'])
+        try:
+            held = os.open(f"/proc/{self._first}/root{SAVED}", os.O_PATH | os.O_DIRECTORY)
+        except OSError:
+            raise LimitError(self._last_words()) from None
+        try:
+            self.end()
+            source, size = Path(f"/proc/self/fd/{held}") / part, 0
+            for number, path in enumerate(source.rglob("*"), 1):
+                status = path.lstat()
+                size += status.st_size  # a file may have holes
+                is_plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+                if not is_plain or number > _MOST_SAVED or size > self._limits.disk_gib * 2**30:
+                    raise LimitError(
+                        f"it saved a file that is not plain, more than {_MOST_SAVED:,} files or "
+                        f"more than {self._limits.disk_gib:g} GiB"
+                    )
+            if source.is_dir():
+                shutil.copytree(source, folder)
+        except (OSError, RecursionError) as error:
+            raise LimitError(f"what it saved cannot be read: {type(error).__name__}") from None
+        finally:
+            os.close(held)
 
-    def _all_binds(self) -> Iterator[Bind]:
-        for path in _installation():
-            yield Bind(outside=path, inside=path)
-        for name in _SYSTEM_FILES:
-            if Path(name).is_file():
-                yield Bind(outside=Path(name), inside=Path(name))
-        if self.platform == "gpu" and Path("/sys").is_dir():
-            yield Bind(outside=Path("/sys/module"), inside=Path("/sys/module"))
-        yield from self.binds
-
-    def _gpu_devices(self) -> list[Path]:
-        return sorted(Path("/dev").glob("nvidia*[0-9l]")) if self.platform == "gpu" else []
-
-    def _hidden(self) -> list[Path]:
-        # Also packages that this Python does not import, and what conda keeps.
-        roots = [Path("/usr"), Path("/usr/local"), Path(sys.prefix), Path(sys.base_prefix)]
-        places = "lib*/python3*/*-packages", "envs/*/lib/python3*/site-packages"
-        others = [path for root in roots for place in places for path in root.glob(place)]
-        folders = [path / name for path in (*_packages(), *others) for name in self.hidden]
-        if self.hidden:
-            folders += [root / "pkgs" for root in roots]
-        return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its pipe may have ended before it
+            self._process.wait(timeout=2.0)
+        line = last_line(self._stderr)
+        return f"it ended: {line or f'status {self._process.returncode}'}"[:400]
 
 
-def _place_of(program: str) -> str | None:
-    # Bubblewrap is called by its place, so it may be where this process alone looks.
-    more = f":{os.environ.get('PATH', '')}" if program == "bwrap" else ""
-    return shutil.which(program, path=_PATH + more)
-
-
-def environment(platform: str) -> dict[str, str]:
-    """Variables of a process inside: none of this one's, which may hold secrets or settings."""
-    package = Path(dawnjax.__file__).resolve().parent
-    first = devices.gpus()[:1] if platform == "gpu" else []
-    return {
-        **({"CUDA_VISIBLE_DEVICES": first[0]} if first else {}),
-        "PYTHONPATH": str(package.parent),  # a clone need not be installed
-        "PATH": _PATH,
-        "HOME": "/tmp",
-        "LANG": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "JAX_PLATFORMS": "cpu" if platform == "cpu" else "cuda",
-    }
-
-
-def choose(root: Path) -> str:
-    """Kind of sandbox that works here, tried with a process that does nothing.
+def check() -> None:
+    """Try a process that does nothing.
 
     Raises:
-      ConfigError: None does; says why, and how to go on.
+      ConfigError: Bubblewrap is missing or makes no sandbox here; says what to do.
     """
-    reasons = []
-    for kind, programs in ((BUBBLEWRAP, ("bwrap", "prlimit")), (UNSHARE, _NEEDED)):
-        missing = [name for name in programs if _place_of(name) is None]
-        if missing:
-            reasons.append(f"{kind}: no {missing[0]}")
-            continue
-        box = Box(kind=kind, cpu_seconds=10, processes=64)
-        try:
-            tried = subprocess.run(
-                box.command([sys.executable, "-I", "-S", "-c", ""], root),
-                env=environment("cpu"),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=20,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            reasons.append(f"{kind}: {error}")
-            continue
-        if tried.returncode == 0:
-            return kind
-        reasons.append(f"{kind}: {(tried.stderr.strip().splitlines() or ['it failed'])[-1]}")
-    raise ConfigError(
-        f"this machine cannot run a stranger's code apart ({'; '.join(reasons)}); allow user "
-        "namespaces or install bubblewrap, or trust this entry with all that you may do: "
-        "--without_sandbox"
-    )
+    try:
+        limits = Limits(seconds=20.0, memory_gib=1.0, disk_gib=0.01)
+        with Boxed(Walls(limits=limits), ["-I", "-S", "-c", "print('ok')"]) as process:
+            process.expect(b"ok")
+    except LimitError as error:
+        raise ConfigError(
+            f"bubblewrap makes no sandbox here: {error}. It must be 0.7 or newer, and a program "
+            "must be allowed to make namespaces; on Ubuntu: sudo sysctl -w "
+            "kernel.apparmor_restrict_unprivileged_userns=0"
+        ) from None
+
+
+def _bubblewrap() -> str:
+    place = shutil.which("bwrap", path=f"{_PATH}:{os.environ.get('PATH', '')}")
+    if place is None:
+        raise ConfigError(
+            "there is no bubblewrap, in which a judge runs a stranger's code: install it, for "
+            "example by `apt-get install bubblewrap`"
+        )
+    return place
 
 
 def refuse_shown(data_dir: Path) -> None:
@@ -245,7 +319,7 @@ def refuse_shown(data_dir: Path) -> None:
       ConfigError: Names the folder or the link.
     """
     place = data_dir.resolve()
-    shown = next((path for path in _installation() if place.is_relative_to(path)), None)
+    shown = next((path for path in installation() if place.is_relative_to(path)), None)
     if shown is not None:
         raise ConfigError(
             f"{data_dir} lies in {shown}, which a run sees, with the examples to evaluate: move it"
@@ -253,28 +327,3 @@ def refuse_shown(data_dir: Path) -> None:
     link = next((path for path in sorted(place.iterdir()) if path.is_symlink()), None)
     if link is not None:
         raise ConfigError(f"{link} is a link, which leads nowhere inside a sandbox: copy the file")
-
-
-def _packages() -> list[Path]:
-    """Folders of installed packages that this Python imports from."""
-    names = {"site-packages", "dist-packages"}
-    found = [Path(path) for path in sys.path if Path(path).name in names and Path(path).is_dir()]
-    return list(dict.fromkeys(path.resolve() for path in found))
-
-
-def _installation() -> list[Path]:
-    """Folders that Python, its packages and this package lie in, none within another.
-
-    Of a clone the four folders of the package alone: beside them may lie data.
-    """
-    package = Path(dawnjax.__file__).resolve().parent
-    linked = [path.resolve() for path in package.iterdir() if path.is_symlink()]
-    prefixes = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent]
-    wanted = [*map(Path, _SYSTEM), *prefixes, *_packages(), package, *linked]
-    found: list[Path] = []
-    for path in sorted({path for path in wanted if path.is_dir()}, key=lambda p: len(p.parts)):
-        if path == Path("/"):
-            raise ConfigError(f"Python is installed in {path}, which a sandbox would show whole")
-        if not any(path.is_relative_to(other) for other in found):
-            found.append(path)
-    return found

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from dawnjax import records
 from dawnjax.config import command_line
-from dawnjax.config.choices import CHOICES
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError
 from dawnjax.page.table import Table, of_words
+from dawnjax.race.sandbox import Limits
 from dawnjax.runs.directory import flatten
 
 _FOLDER = Path(__file__).parent
@@ -39,30 +39,6 @@ class TrackTarget:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds of an entry.
-
-    Attributes:
-      seconds: Of one run by the judge's clock, imports and compilation included.
-      memory_gib: Of all its processes together.
-      disk_gib: Of all that it saves.
-      processes: Of a run; each may have 64 threads.
-      source_bytes: Of its Python files together.
-      packed_bytes: Of files and fields once compressed: trained weights must not hide in them.
-      preparation_ratio: Time before the data over that of the baseline, above which an entry is
-        refused.
-    """
-
-    seconds: float
-    memory_gib: float
-    disk_gib: float
-    processes: int = 16
-    source_bytes: int = 60_000
-    packed_bytes: int = 10_000
-    preparation_ratio: float = 1.5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Track:
     """What an entry races for.
 
@@ -74,7 +50,7 @@ class Track:
         where it is not known yet.
       data_benchmark: Published set that the data must be recognized as.
       hidden: Folders of installed packages that hold examples to evaluate; a run does not see them.
-      rounds: Rounds of a verification.
+      rounds: Rounds of a verification, at least.
       rules: For people.
     """
 
@@ -102,7 +78,7 @@ class Track:
 
         Both are plain JSON values of an experiment.
         """
-        given, wanted = _flat(fields), _flat(baseline)
+        given, wanted = flatten(dict(fields)), flatten(dict(baseline))
         names = sorted(name for name in given.keys() | wanted.keys() if self._is_fixed(name))
         return [
             f"{name} is {given.get(name, 'absent')!r}, and the track {self.name} has "
@@ -191,19 +167,26 @@ def baseline_fields(track: Track) -> dict[str, Any]:
     return to_json(baseline_request(track).experiment)
 
 
-def own_choices(fields: Mapping[str, Any]) -> list[str]:
-    """Parts of an experiment that must be the project's, and are classes of the entry's own.
+def recipe_text(track: Track) -> str:
+    """A recipe's file that can enter as it stands: the baseline, evaluated once."""
+    fields = [flag.removeprefix("--evaluation.").split("=") for flag in track.flags]
+    evaluation = ", ".join(f"{name}={value}" for name, value in fields)
+    return f'''"""An entry of the race's track {track.name}: {target_words(track)}.
 
-    The judge measures the weights in a process without any code of the entry. It can do so only if
-    task, model and data are classes that it has.
-    """
-    found = []
-    for part, known in CHOICES.items():
-        value = fields.get(part)
-        tag = value.get("tag") if isinstance(value, dict) else None
-        if tag not in known:
-            found.append(f"{part}={tag}")
-    return found
+Model, optimizer, schedule, length and batch may change; task, data, target and evaluation may not.
+"""
+
+import dataclasses
+
+from dawnjax.experiments import {track.experiment} as baseline
+
+EXPERIMENT = dataclasses.replace(
+    baseline.EXPERIMENT,
+    name="{track.experiment}",
+    # The only evaluation is the last.
+    evaluation=dataclasses.replace(baseline.EXPERIMENT.evaluation, {evaluation}),
+)
+'''
 
 
 def tracks_table() -> Table:
@@ -225,8 +208,8 @@ def track_text(track: Track) -> str:
             f"data: {track.data_note}",
             *(f"rule: {rule}" for rule in track.rules),
             f"fixed: {', '.join(FIXED)}",
-            f"limits: {limits.seconds:g} s and {limits.memory_gib:g} GiB a run, "
-            f"{limits.source_bytes:,} bytes of source, {limits.packed_bytes:,} compressed",
+            f"limits: {limits.seconds:g} s a run, {limits.memory_gib:g} GiB a process, "
+            f"{limits.disk_gib:g} GiB saved",
             f"judged by {track.rounds} rounds on fresh seeds",
         ]
     )
@@ -239,7 +222,3 @@ def target_words(track: Track) -> str:
 
 def _device(track: Track) -> str:
     return "any CPU" if track.platform == "cpu" else "one GPU"
-
-
-def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return flatten(dict(fields))

@@ -1,34 +1,108 @@
-"""The judge's verdicts: one file for each entry, bound to the code that it was made with."""
+"""The judge's verdicts: one file for each entry, on the recipe that it was made of."""
 
 import dataclasses
-import hashlib
-import math
-import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import dawnjax
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
-from dawnjax.race.entry import Beside, Trial, content_hash
 from dawnjax.runs.directory import names_a_file
+from dawnjax.statistics.sample import Sample
+from dawnjax.statistics.verdict import judge, p_different
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-Word = Literal["accepted", "tie", "slower", "refused", "not_judged"]
+LEVEL = 0.01
+"""Chance that an entry as fast as the standing record is found faster or slower."""
+
+Word = Literal["accepted", "tie", "slower", "refused"]
 
 BASELINE = "the baseline"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A trial by the judge's clock and evaluation; `quality` is the target's metric."""
+
+    seed: int
+    reached: bool
+    seconds: float
+    quality: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SideResult:
-    """Trials of one side, in the order of the rounds, by the judge's clock and evaluation."""
+    """Trials of one side, in the order of the rounds.
+
+    Attributes:
+      preparation_seconds: Before a trial asks for its data, on average.
+    """
 
     trials: tuple[Trial, ...]
-    mean_seconds: float
     preparation_seconds: float
+
+    @property
+    def mean_seconds(self) -> float:
+        return sum(trial.seconds for trial in self.trials) / len(self.trials)
+
+    @property
+    def reached(self) -> str:
+        return f"{sum(trial.reached for trial in self.trials)} of {len(self.trials)}"
+
+    def sample(self) -> Sample:
+        """The trials as pairs of another side's: the judge ran both in turn."""
+        seconds = [trial.seconds for trial in self.trials]
+        times = [trial.seconds if trial.reached else None for trial in self.trials]
+        sample = Sample.of(times, seconds, [trial.seed for trial in self.trials])
+        assert sample is not None  # every trial has a time
+        return dataclasses.replace(sample, in_turn=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Trials beside those of a rival, by the project's judge of samples.
+
+    Attributes:
+      word: Verdict at the race's level.
+      ratio: Expected time over that of the rival, with the ends of the interval.
+      p_value: Probability of such a difference between equal sides.
+    """
+
+    word: str
+    why: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    ends: str
+    p_value: float
+    is_paired: bool
+
+    def text(self) -> str:
+        if self.ratio is None:
+            return self.why
+        has_ends = self.low is not None and self.high is not None
+        ends = f" ({self.ends}: {self.low:.3f} to {self.high:.3f})" if has_ends else ""
+        return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
+
+
+def compared(own: SideResult, other: SideResult) -> Beside:
+    """Trials beside those of a rival, at the race's level."""
+    first, second = other.sample(), own.sample()
+    # Equal within a margin is no verdict here: a record may be small, if it is significant.
+    verdict = judge(first, second, alpha=LEVEL, may_be_equivalent=False)
+    ratio = verdict.ratio
+    return Beside(
+        word=verdict.word,
+        why=verdict.why.removesuffix(", and is wider than the margin"),  # the race has none
+        ratio=ratio and ratio.value,
+        low=ratio and ratio.low,
+        high=ratio and ratio.high,
+        ends=ratio.ends if ratio else "",
+        p_value=p_different(first, second),
+        is_paired=verdict.is_paired,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,128 +110,88 @@ class JudgedEntry:
     """Verdict on an entry.
 
     Attributes:
-      state: Hash of the entry, the project and its libraries: one verification for each.
-      entry_hash: Of the entry alone.
+      recipe: Hash of what was judged (`Entry.recipe`).
       word: `accepted`, where it is faster than the standing record.
       rule: Rule that it broke; empty for none.
       rival: The standing record's name, or the baseline.
-      rival_hash: `entry_hash` of the standing record; empty for the baseline.
+      records_before: Records that stood one after the other before this one; 0 where the baseline
+        was the rival. Of accepted entries the one with the most stands.
       baseline, record: The entry beside both; `record` is None where the baseline is the rival.
-      sandbox: `none` where the entry ran with all that the judge may do.
-      gpu_seconds, cost_usd: Of one trial, on average; None where there is no GPU or no price.
+      sandbox: What it ran in.
     """
 
     schema_version: int = SCHEMA_VERSION
     name: str
     track: str
-    state: str
-    entry_hash: str
+    recipe: str
     date: str
     word: Word
     rule: str = ""
     why: str = ""
     rival: str = BASELINE
-    rival_hash: str = ""
+    records_before: int = 0
     baseline: Beside | None = None
     record: Beside | None = None
     sides: dict[str, SideResult] = dataclasses.field(default_factory=dict)
-    sandbox: str = ""
+    sandbox: str = "bubblewrap"
     hardware: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
-    gpu_seconds: float | None = None
-    cost_usd: float | None = None
 
     def text(self) -> str:
         """Verdict in words: a line, and what belongs to it."""
         own = self.sides.get(self.name)
-        lines = [f"{self.word.replace('_', ' ')}: {self._because()}"]
+        lines = [f"{self.word}: {self._because()}"]
         if own is not None:
-            reached = sum(trial.reached for trial in own.trials)
             lines.append(
-                f"{reached} of {len(own.trials)} trials on fresh seeds reached the target, "
+                f"{own.reached} trials on fresh seeds reached the target, "
                 f"{words.rounded(own.mean_seconds)} s a trial on average"
             )
         if self.baseline is not None:
             lines.append(f"beside {BASELINE}: {self.baseline.text()}")
         if self.record is not None:
             lines.append(f"beside {self.rival}: {self.record.text()}")
-        if self.gpu_seconds is not None:
-            cost = "" if self.cost_usd is None else f", {words.usd(self.cost_usd)}"
-            lines.append(f"{words.rounded(self.gpu_seconds)} GPU-seconds a trial{cost}")
-        if self.sandbox == "none":
-            lines.append("it ran without a sandbox: the verdict holds only if its code is honest")
         return "\n".join(lines)
 
     def _because(self) -> str:
         if self.word == "refused":
             return f"{self.rule}: {self.why}"
-        if self.word == "not_judged":
-            return self.why
         how = {"accepted": "faster than", "slower": "slower than"}.get(self.word, "a tie with")
         return f"{self.name} is {how} {self.rival}" + (f" ({self.why})" if self.why else "")
 
+    @property
+    def standing(self) -> tuple[int, float]:
+        """Place among accepted entries of a track: the least stands first.
 
-def standing(verdict: JudgedEntry, accepted: Mapping[str, JudgedEntry]) -> tuple[float, int]:
-    """Place of an accepted entry among those of its track, by name: the least stands first.
-
-    The least ratio to the baseline counts, its own or that of a record that it beat. Two ratios to
-    the baseline are of different days; beside the record it ran in turn.
-    """
-    ratios: dict[str, float] = {}
-    beaten: JudgedEntry | None = verdict
-    while beaten is not None and beaten.name not in ratios:
-        ratio = beaten.baseline.ratio if beaten.baseline else None
-        ratios[beaten.name] = math.inf if ratio is None else ratio
-        before = accepted.get(beaten.rival)
-        is_same = before is not None and before.entry_hash == beaten.rival_hash
-        beaten = before if is_same else None
-    return min(ratios.values()), -len(ratios)
+        Beside a record an entry ran in turn; two ratios to the baseline are of different days.
+        """
+        ratio = self.baseline.ratio if self.baseline else None
+        return -self.records_before, float("inf") if ratio is None else ratio
 
 
 def verdict_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.json"
 
 
-def read_verdict(folder: Path, name: str) -> JudgedEntry | None:
-    """Read the verdict on an entry; None where there is none, `ConfigError` if it is damaged."""
+def read_verdict(folder: Path, name: str, recipe: str) -> JudgedEntry | None:
+    """Read the verdict on a recipe; None where there is none, `ConfigError` if it is damaged."""
     file = verdict_file(folder, name)
     try:
         verdict = records.read_json(file, JudgedEntry)
         if verdict.schema_version != SCHEMA_VERSION or verdict.name != name:
             raise ValueError("it is of another entry or version")
-        return verdict
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} is no verdict ({error}); remove it") from None
+    return verdict if verdict.recipe == recipe else None
 
 
-def write_verdict(folder: Path, verdict: JudgedEntry) -> Path:
+def write_verdict(folder: Path, verdict: JudgedEntry) -> None:
     assert names_a_file(verdict.name)
-    file = verdict_file(folder, verdict.name)
-    records.write_json(file, records.plain(verdict), durable=True)
-    return file
+    records.write_json(verdict_file(folder, verdict.name), records.plain(verdict), durable=True)
 
 
-def state_of(entry_hash: str, versions: dict[str, str]) -> str:
-    """Hash of all that a verdict depends on but the machine and chance.
-
-    The commit is none of it: committing a verdict would make it one of another state.
-    """
-    named = sorted((name, version) for name, version in versions.items() if name != "commit")
-    libraries = "".join(f"{name} {version}\n" for name, version in named)
-    return hashlib.sha256(f"{entry_hash}\n{_project()}\n{libraries}".encode()).hexdigest()
-
-
-def _project() -> str:
-    """Hash of the package's code and tables."""
-    package = Path(dawnjax.__file__).resolve().parent
-    hashes = {}
-    for folder, folders, names in os.walk(package, followlinks=True):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        for name in names:
-            if name.endswith((".py", ".toml", ".csv", ".json")):
-                path = Path(folder, name)
-                data = records.read_plain(path)
-                hashes[path.relative_to(package).as_posix()] = hashlib.sha256(data).hexdigest()
-    return content_hash(hashes)
+def first_of(verdicts: Sequence[JudgedEntry]) -> JudgedEntry | None:
+    """The standing record among verdicts on a track's entries; None where it is the baseline."""
+    accepted = [verdict for verdict in verdicts if verdict.word == "accepted"]
+    return min(accepted, key=lambda verdict: (verdict.standing, verdict.name), default=None)

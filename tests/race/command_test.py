@@ -26,23 +26,18 @@ def test_the_tracks_are_listed_and_shown(capsys):
     [
         (["submitt"], "no part 'submitt'; did you mean 'submit'?"),
         (["tracks", "digit"], "no track 'digit'; did you mean 'digits'?"),
-        (["tracks", "--data_dir=x"], "--data_dir is for one track, and 0 were given"),
+        (["tracks", "--data_dir=x"], "one track is needed, and 0 were given"),
+        (["new", "mine"], "--track is missing"),
+        (["new", "digits", "--track=digits"], "is an experiment here"),
         (["tracks", "digits", "--data_dir=x"], "the data of digits come with the installation"),
-        (["submit"], "no run is given; dawnjax race submit RUNS..."),
-        (["submit", "runs", "--track=digits"], "--name is missing"),
+        (["submit"], "one recipe's file is needed, and 0 were given"),
+        (["submit", "mine.py"], "--track is missing"),
+        (["submit", "mine.py", "--track=digits"], "there is no file mine.py"),
         (["board", "entries", "--track=digits"], "unknown flag --track"),
         (["board", "nowhere"], "there is no folder nowhere"),
-        (["board"], "one folder of entries is shown, and 0 were given"),
+        (["board"], "one folder of entries is needed, and 0 were given"),
         (["verify", "nowhere"], "there is no folder nowhere"),
-        (["verify"], "one entry is verified, and 0 were given"),
-        (
-            ["submit", "a", "--track=digits", "--name=x/y", "--against=b", "--out=c"],
-            "--name='x/y' must be up to 80 letters",
-        ),
-        (
-            ["submit", "a", "--track=digits", "--name=x", "--against=b", "--out=c"],
-            "there is no folder a",
-        ),
+        (["verify"], "one entry is needed, and 0 were given"),
     ],
 )
 def test_wrong_use_is_one_line(argv, line, capsys, tmp_path, monkeypatch):
@@ -50,6 +45,16 @@ def test_wrong_use_is_one_line(argv, line, capsys, tmp_path, monkeypatch):
     assert main(["race", *argv]) == 2
     said = capsys.readouterr().err
     assert line in said and said.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_a_new_recipe_is_submitted_and_shown(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["race", "new", "mine", "--track=digits"]) == 0
+    assert "dawnjax race submit mine.py --track=digits" in capsys.readouterr().out
+    assert main(["race", "submit", "mine.py", "--track=digits"]) == 0
+    assert "next: dawnjax race verify entries/mine" in capsys.readouterr().out
+    assert main(["race", "board", "entries"]) == 0
+    assert "not yet judged" in capsys.readouterr().out
 
 
 def test_data_are_compared_with_those_of_a_track(tmp_path, capsys):

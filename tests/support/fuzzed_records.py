@@ -34,8 +34,8 @@ from dawnjax.machine import hardware, measured_peaks, prices
 from dawnjax.models.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
 from dawnjax.profile import host_profile, trace, windows
-from dawnjax.race.entry import Beside, Entry, Trial, read_entry
-from dawnjax.race.verdicts import JudgedEntry, SideResult, read_verdict
+from dawnjax.race.entry import Entry, read_entry
+from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, Trial, read_verdict
 from dawnjax.runs import directory, kept_pictures
 from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
 from dawnjax.runs.summary import summarize_log
@@ -70,37 +70,27 @@ BESIDE = Beside(
     is_paired=True,
 )
 ENTRY = Entry(
-    schema_version=1,
     name="mine",
     track="digits",
     date="2026-01-02",
     experiment={"name": "digits", "num_epochs": 2.0},
-    options={"steps_per_call": 2},
     source="mine.py",
-    environment={"jax": "0.10.2", "cores": 2, "price": None},
-    trials=(TRIAL,),
-    rivals=(TRIAL, TRIAL),
-    rival="the baseline",
-    claim=BESIDE,
-    files={"source/mine.py": "0" * 64},
+    files={},
 )
 VERDICT = JudgedEntry(
     name="mine",
     track="digits",
-    state="state",
-    entry_hash="0" * 64,
+    recipe="0" * 64,
     date="2026-01-02",
     word="accepted",
     baseline=BESIDE,
-    sides={"mine": SideResult(trials=(TRIAL,), mean_seconds=6.0, preparation_seconds=5.0)},
+    sides={"mine": SideResult(trials=(TRIAL,), preparation_seconds=5.0)},
     versions={"jax": "0.10.2"},
-    gpu_seconds=6.0,
-    cost_usd=0.01,
 )
 
 
 def verdict(path: Path) -> object:
-    read = read_verdict(path.parent, "mine")
+    read = read_verdict(path.parent, "mine", VERDICT.recipe)
     if read is not None:
         in_lines(read.text().split("\n"))
     return read
