@@ -35,8 +35,10 @@ def first_fault(folder: Path, entry: Entry, track: Track) -> Fault | None:
         return Fault("data", f"no entry of {track.name} can be judged: {track.lacks}")
     differences = track.differences(entry.experiment, baseline_fields(track))
     if differences:
-        new = f"dawnjax race new NAME --track={track.name}"
-        return Fault("track", f"{differences[0]}; begin with: {new}")
+        return Fault(
+            "track",
+            f"{differences[0]}; begin with: dawnjax race new NAME --track={track.name}",
+        )
     own = own_choices(entry.experiment)
     if own:
         return Fault(

@@ -192,8 +192,10 @@ class Boxed:
             )
             stack.enter_context(self._process)  # closes the pipes
             os.close(child_info)
-            with open(info, "rb") as file:
-                told = file.read(_MOST_SAID)
+            told = b""
+            while part := os.read(info, _MOST_SAID):
+                told += part
+            os.close(info)
             # The first process of the namespace; none where bubblewrap failed.
             self._first = json.loads(told)["child-pid"] if told else None
             self._handle = os.pidfd_open(self._first) if self._first else None

@@ -258,6 +258,7 @@ PAST_RECORDS = {
     ("dawnjax.page.svg", "read_text"): OURS,
     ("dawnjax.plan.assigned", "read_text"): "of this process's compiler, in a new folder",
     ("dawnjax.plan.compiled", "read_bytes"): OURS,
+    ("dawnjax.race.sandbox", "open"): "a folder of a process, held while that ends",
     ("dawnjax.runs.clock", "read_text"): PROC,
     ("dawnjax.runs.log", "read_bytes"): "the log, which this process has locked",
     ("dawnjax.runs.log", "read_text"): "the log, which this process has locked",
