@@ -9,7 +9,6 @@ kills all others, and only then is the end of the first one seen.
 
 import contextlib
 import dataclasses
-import json
 import os
 import select
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 import dawnjax
+from dawnjax import records
 from dawnjax.cluster.children import last_line
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.study import devices
@@ -197,7 +197,7 @@ class Boxed:
                 told += part
             os.close(info)
             # The first process of the namespace; none where bubblewrap failed.
-            self._first = json.loads(told)["child-pid"] if told else None
+            self._first = records.load_json(told)["child-pid"] if told else None
             self._handle = os.pidfd_open(self._first) if self._first else None
             if self._handle is not None:
                 stack.callback(os.close, self._handle)

@@ -259,6 +259,7 @@ PAST_RECORDS = {
     ("dawnjax.plan.assigned", "read_text"): "of this process's compiler, in a new folder",
     ("dawnjax.plan.compiled", "read_bytes"): OURS,
     ("dawnjax.race.sandbox", "open"): "a folder of a process, held while that ends",
+    ("dawnjax.race.sandbox", "copytree"): "plain files of dead processes, to a new folder",
     ("dawnjax.runs.clock", "read_text"): PROC,
     ("dawnjax.runs.log", "read_bytes"): "the log, which this process has locked",
     ("dawnjax.runs.log", "read_text"): "the log, which this process has locked",
