@@ -4,11 +4,7 @@ Source of the speedups: arXiv 1806.01427, Table 7.
 """
 
 import dataclasses
-from collections.abc import Iterable
 
-from dawnjax.page.table import Column, Table
-from dawnjax.statistics.interval import FEWEST_TRIALS
-from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.statistics.verdict import Verdict, judge
 from dawnjax.trials.group import Entry
 
@@ -66,50 +62,6 @@ def speedup(small: Entry, large: Entry) -> Speedup:
     )
 
 
-def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    """Table of the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
-    rows = []
-    for small, large in pairs:
-        value = speedup(small, large)
-        rows.append(
-            (
-                small.benchmark,
-                value.small,
-                value.large,
-                small.num_accelerators,
-                large.num_accelerators,
-                small.global_batch_size,
-                large.global_batch_size,
-                small.summary and small.summary.epochs_mean,
-                large.summary and large.summary.epochs_mean,
-                value.throughput,
-                value.tta,
-            )
-        )
-    return Table(
-        name="speedups",
-        title="Throughput speedup against time-to-accuracy speedup",
-        columns=(
-            Column("benchmark", "benchmark"),
-            Column("small", "small system"),
-            Column("large", "large system"),
-            Column("small_accelerators", "accelerators, small", kind="integer"),
-            Column("large_accelerators", "accelerators, large", kind="integer"),
-            Column("small_batch_size", "batch size, small", kind="integer"),
-            Column("large_batch_size", "batch size, large", kind="integer"),
-            Column("small_epochs", "epochs, small", kind="number"),
-            Column("large_epochs", "epochs, large", kind="number"),
-            Column("throughput_speedup", "throughput speedup", "x", "number"),
-            Column("tta_speedup", "time-to-accuracy speedup", "x", "number"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Throughput speedup: ratio of the mean times per epoch. Time-to-accuracy speedup: "
-            "ratio of the MLPerf scores, unscaled. Their gap is what more epochs cost.",
-        ),
-    )
-
-
 def compare(first: Entry, second: Entry) -> Comparison:
     """Compare the expected times of two entries, as `dawnjax compare` does."""
     samples = first.sample, second.sample
@@ -137,62 +89,6 @@ def shared_trials(first: Entry, second: Entry) -> list[str]:
     """Names of the second's trials that are, by their run's id, trials of the first too."""
     run_ids = {trial.run_id for trial in first.trials} - {""}
     return [trial.file for trial in second.trials if trial.run_id in run_ids]
-
-
-def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    rows = []
-    for first, second in pairs:
-        value = compare(first, second)
-        verdict = value.verdict
-        ratio = verdict and verdict.ratio
-        rows.append(
-            (
-                first.benchmark,
-                value.first,
-                value.second,
-                *(_reached(entry) for entry in (first, second)),
-                ratio and ratio.value,
-                ratio and ratio.low,
-                ratio and ratio.high,
-                ratio and ratio.ends,
-                verdict.word if verdict else "not known",
-                verdict and verdict.why,
-                verdict.advice.text() if verdict and verdict.advice else "",
-                value.caution,
-            )
-        )
-    return Table(
-        name="comparisons",
-        title="Comparisons",
-        columns=(
-            Column("benchmark", "benchmark"),
-            Column("first", "first"),
-            Column("second", "second"),
-            Column("first_reached", "reached, first"),
-            Column("second_reached", "reached, second"),
-            Column("ratio", "ratio of expected times", "x", "number"),
-            Column("ratio_low", "from", "x", "number"),
-            Column("ratio_high", "to", "x", "number"),
-            Column("ratio_ends", "the ends are"),
-            Column("verdict", "second beside first"),
-            Column("why", "why"),
-            Column("advice", "further trials"),
-            Column("caution", "caution"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Expected time of the second over that of the first: below 1 the second is faster.",
-            f"With fewer than {FEWEST_TRIALS} trials of either ({FEWEST_WITH_FAILURES} where some "
-            "did not reach) there is no interval and no verdict; the range is that of the ratios "
-            "of single trials.",
-            "Each verdict stands for itself: of pairs of equal systems, 5 in 100 are found to "
-            "differ.",
-        ),
-    )
-
-
-def _reached(entry: Entry) -> str:
-    return f"{sum(trial.reached for trial in entry.trials)}/{len(entry.trials)}"
 
 
 def _over(numerator: float | None, denominator: float | None) -> float | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import date
 
 from dawnjax.machine.prices import ON_DEMAND, PRICES, Price, parse_date
-from dawnjax.page.table import Column, Table, row_of
 from dawnjax.trials.group import Entry
 
 
@@ -85,22 +84,3 @@ def _names(name: str, text: str) -> bool:
     """True if a text names an item as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
     # A dot may follow the name, as at the end of a sentence, but not precede it.
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
-
-
-def price_table() -> Table:
-    columns = (
-        Column("name", "name"),
-        Column("usd_per_hour", "price", "USD/h", "number"),
-        Column("unit", "of one"),
-        Column("terms", "terms"),
-        Column("seller", "seller"),
-        Column("date", "from"),
-        Column("source", "source"),
-    )
-    return Table(
-        name="prices",
-        title="Prices",
-        columns=columns,
-        rows=tuple(row_of(columns, price) for price in PRICES),
-        notes=("An entry's own price is taken before any of these.",),
-    )

@@ -10,7 +10,6 @@ from pathlib import Path
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.official.naming import framework_family
-from dawnjax.page.table import Column, Table
 from dawnjax.trials.group import Entry
 
 UNKNOWN = "not known"
@@ -69,34 +68,6 @@ def count_listed(entries: Iterable[ListedEntry]) -> Counts:
         if e.status != "research"
     }
     return _counts((e.processor, framework_family(e.framework)) for e in distinct.values())
-
-
-def counts_table(entries: Iterable[Entry]) -> Table:
-    """Table of counts by suite, round, benchmark, processor class and framework."""
-    numbers = Counter(
-        (
-            f"{entry.suite} {entry.round}".strip(),
-            entry.kind,
-            entry.benchmark,
-            entry.processor_class or UNKNOWN,
-            entry.framework_family or UNKNOWN,
-        )
-        for entry in entries
-    )
-    return Table(
-        name="counts",
-        title="Entries by hardware and framework",
-        columns=(
-            Column("suite", "suite"),
-            Column("kind", "kind"),
-            Column("benchmark", "benchmark"),
-            Column("processor_class", "processor"),
-            Column("framework_family", "framework"),
-            Column("entries", "entries", kind="integer"),
-        ),
-        rows=tuple((*key, number) for key, number in sorted(numbers.items())),
-        notes=("tensorpack counts as TensorFlow, fast.ai as PyTorch, Intel's Caffe as Caffe.",),
-    )
 
 
 def _counts(pairs: Iterable[tuple[str, str]]) -> Counts:

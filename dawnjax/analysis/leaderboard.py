@@ -8,10 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dawnjax.analysis.cost import training_cost
-from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
-from dawnjax.page.table import Column, Table, row_of
 from dawnjax.page.words import NOT_REACHED
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
@@ -32,6 +30,8 @@ RULE = (
     "did not reach) have no interval, only their range, and an MLPerf score has none."
 )
 """When ranks are certain, and which intervals there are."""
+
+Span = tuple[int | None, int | None]
 
 
 class _Row(NamedTuple):
@@ -91,27 +91,57 @@ def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     return None, f"{summary.reached} of {summary.trials} trials reached; time of the others unknown"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """An entry on a leaderboard.
+
+    Attributes:
+      seconds: Time to accuracy, or latency of inference; None if unknown.
+      rank: By time; None for an entry that is not ranked.
+      span: First and last rank that the entry might have; None where ranks are not compared.
+      why: Why it has no rank by time; empty if it has one.
+      cost_usd: Expected cost of training, or cost of 10,000 examples of inference.
+      price_source: Where the price comes from, or why there is none.
+      why_no_cost: Why it has no rank by cost; empty if it has one.
+    """
+
+    entry: Entry
+    seconds: float | None
+    interval: Interval | None
+    rank: int | None
+    span: Span
+    why: str
+    cost_usd: float | None
+    price_source: str
+    cost_rank: int | None
+    cost_span: Span
+    why_no_cost: str
+
+
+class Leaderboard(NamedTuple):
+    """Entries by time, those without a rank last, and what a reader must know about the ranks."""
+
+    rows: list[Ranked]
+    notes: list[str]
+
+
 def leaderboard(
     entries: Iterable[Entry],
     benchmark: str,
     *,
-    by: str = "time",
     until: str | None = None,
     kind: str = "training",
     target: EntryTarget | None = None,
     prices: Sequence[Price] = PRICES,
-) -> Table:
-    """Rank a benchmark's entries; those that cannot be ranked stand at the end.
+) -> Leaderboard:
+    """Rank a benchmark's entries by time and by cost.
 
     Args:
-      by: `time` (time to accuracy, or latency of inference) or `cost`.
       until: The last day, `YYYY-MM-DD`; entries without a date are then left out.
       kind: `training` or `inference`.
       target: Only entries with this target; needed where the entries have several.
       prices: For entries that give no price.
     """
-    if by not in ORDERS:
-        raise ConfigError(f"a leaderboard is by {' or '.join(ORDERS)}, not by {by!r}")
     if kind not in ("training", "inference"):
         raise ConfigError(f"a leaderboard is of training or inference, not of {kind!r}")
     chosen = [
@@ -133,67 +163,65 @@ def leaderboard(
         _training_row(entry, prices) if kind == "training" else _inference_row(entry)
         for entry in chosen
     ]
-    key = (lambda row: row.seconds) if by == "time" else (lambda row: row.cost)
-    ranked = [row for row in rows if not row.why_unranked and key(row) is not None]
-    ranked.sort(key=lambda row: (key(row), row.entry.source))
-    unranked = [row for row in rows if row.why_unranked or key(row) is None]
-    unranked.sort(key=lambda row: row.entry.source)
-    spans = _spans([_amounts(row, by) for row in ranked if kind == "training"])
-    ranks = [*enumerate(ranked, start=1), *((None, row) for row in unranked)]
+    by_time, by_cost = (_places(rows, by, kind) for by in ORDERS)
     notes = []
-    if kind == "training":
-        notes.append(RULE)
-        if (None, None) in spans:
-            notes.append(
-                f"More than {MOST_COMPARED} entries are too many to be compared each with each: no "
-                "rank has a range."
-            )
+    if kind == "training" and len(by_time) > MOST_COMPARED:
+        notes.append(
+            f"More than {MOST_COMPARED} entries are too many to be compared each with each: no "
+            "rank has a range."
+        )
     if until is not None:
         notes.append(f"Entries dated up to {until}.")
         if undated:
             notes.append(f"{undated} entries without a date are left out.")
-    if unranked:
-        notes.append(f"{len(unranked)} entries at the end are not ranked; the remark says why.")
-    cost = "expected cost"
-    if kind == "training":
-        notes.append(
-            "Expected cost: what all trials cost over the number that reached; of MLPerf entries "
-            "the cost of the score."
-        )
-    else:
-        cost = "cost of 10,000"
-    quantity = "time to accuracy" if kind == "training" else "latency"
-    columns = (
-        Column("rank", "rank", kind="integer"),
-        Column("rank_from", "rank, from", kind="integer"),
-        Column("rank_to", "rank, to", kind="integer"),
-        Column("source", "entry"),
-        Column("submitter", "submitter"),
-        Column("model", "model"),
-        Column("hardware", "hardware"),
-        Column("framework", "framework"),
-        Column("date", "date"),
-        Column("target", "target"),
-        Column("trials", "trials", kind="integer"),
-        Column("seconds", quantity, "s", "number"),
-        Column("seconds_low", f"{quantity}, from", "s", "number"),
-        Column("seconds_high", f"{quantity}, to", "s", "number"),
-        Column("seconds_ends", f"{quantity}, the ends are"),
-        COMPILATION,
-        Column("cost_usd", cost, "USD", "number"),
-        Column("price_source", "price"),
-        Column("remark", "remark"),
+    ranked = [
+        _ranked(row, by_time.get(place), by_cost.get(place)) for place, row in enumerate(rows)
+    ]
+    ranked.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.source))
+    return Leaderboard(ranked, notes)
+
+
+def _places(rows: Sequence[_Row], by: str, kind: str) -> dict[int, tuple[int, Span]]:
+    """Rank by `time` or `cost`, and its span, by a row's place; without rows that have none."""
+    values = [row.seconds if by == "time" else row.cost for row in rows]
+    ranked = [
+        (value, row.entry.source, place)
+        for place, (row, value) in enumerate(zip(rows, values, strict=True))
+        if not row.why_unranked and value is not None
+    ]
+    order = [place for *_, place in sorted(ranked)]
+    training = kind == "training"
+    spans = _spans([_amounts(rows[place], by) if training else None for place in order])
+    return {
+        place: (rank, span if training else (None, None))
+        for rank, (place, span) in enumerate(zip(order, spans, strict=True), start=1)
+    }
+
+
+def _ranked(
+    row: _Row, by_time: tuple[int, Span] | None, by_cost: tuple[int, Span] | None
+) -> Ranked:
+    rank, span = by_time or (None, (None, None))
+    cost_rank, cost_span = by_cost or (None, (None, None))
+    unknown = row.price_source if row.cost is None else "time not known"
+    return Ranked(
+        entry=row.entry,
+        seconds=row.seconds,
+        interval=row.interval,
+        rank=rank,
+        span=span,
+        why="" if by_time else row.why_unranked or "time not known",
+        cost_usd=row.cost,
+        price_source=row.price_source,
+        cost_rank=cost_rank,
+        cost_span=cost_span,
+        why_no_cost="" if by_cost else row.why_unranked or unknown,
     )
-    return Table(
-        name=f"leaderboard_{kind}_{by}",
-        title=f"{benchmark}: {kind} by {quantity if by == 'time' else 'cost'}",
-        columns=columns,
-        rows=tuple(
-            _cells(columns, row, spans[rank - 1] if rank and spans else (None, None), rank)
-            for rank, row in ranks
-        ),
-        notes=tuple(notes),
-    )
+
+
+def remark(entry: Entry) -> str:
+    """What a reader must know of an entry's times; empty for most."""
+    return "; ".join(filter(None, [scaled_score(entry), _inferred(entry)]))
 
 
 def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
@@ -242,7 +270,7 @@ def _amounts(row: _Row, by: str) -> Sample | None:
     return sample
 
 
-def _spans(samples: Sequence[Sample | None]) -> list[tuple[int | None, int | None]]:
+def _spans(samples: Sequence[Sample | None]) -> list[Span]:
     """First and last possible rank of each ranked entry; None where too many are ranked."""
     if len(samples) > MOST_COMPARED:
         return [(None, None)] * len(samples)
@@ -278,31 +306,4 @@ def _inference_row(entry: Entry) -> _Row:
         measured.cost_usd,
         "given by the entry, for 10,000 examples" if measured.cost_usd is not None else "not given",
         why,
-    )
-
-
-def _cells(
-    columns: Sequence[Column], row: _Row, span: tuple[int | None, int | None], rank: int | None
-) -> tuple[str | int | float | None, ...]:
-    entry = row.entry
-    remark = row.why_unranked
-    if rank is None and not remark:
-        remark = row.price_source if row.cost is None else "time not known"
-    remark = "; ".join(filter(None, [remark, scaled_score(entry), _inferred(entry)]))
-    return row_of(
-        columns,
-        row,
-        entry,
-        rank=rank,
-        rank_from=span[0],
-        rank_to=span[1],
-        seconds_low=row.interval and row.interval.low,
-        seconds_high=row.interval and row.interval.high,
-        seconds_ends=row.interval.ends or None if row.interval else None,
-        hardware=entry.hardware or entry.system,
-        target=target_words(entry.target),
-        trials=len(entry.trials) if entry.kind == "training" else None,
-        compile_seconds=mean_compile_seconds(entry),
-        cost_usd=row.cost,
-        remark=remark,
     )

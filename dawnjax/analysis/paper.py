@@ -41,12 +41,12 @@ COLUMNS = (
     Column("row", "row"),
     Column("cell", "cell"),
     Column("published", "published"),
-    Column("recomputed", "recomputed", kind="number"),
+    Column("recomputed", "recomputed", kind="number", digits=5),
     Column("unit", "unit"),
-    Column("tolerance", "tolerance", kind="number"),
+    Column("tolerance", "tolerance", kind="number", filed=True),
     Column("verdict", "verdict"),
     Column("remark", "remark"),
-    Column("source", "entry"),
+    Column("source", "entry", filed=True),
 )
 
 

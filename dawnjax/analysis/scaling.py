@@ -2,11 +2,9 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dawnjax.analysis.comparison import speedup
-from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
-from dawnjax.page.table import Column, Table, row_of
 from dawnjax.trials.group import Entry
 
 
@@ -115,52 +113,3 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
         for _, group in sorted(groups.items())
         if len({entry.num_accelerators for entry in group}) > 1
     ]
-
-
-def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
-    columns = (
-        Column("series", "series"),
-        Column("system", "system"),
-        Column("source", "entry"),
-        Column("num_accelerators", "accelerators", kind="integer"),
-        Column("global_batch_size", "batch size", kind="integer"),
-        Column("seconds", "time to accuracy", "s", "number"),
-        COMPILATION,
-        Column("speedup", "speedup", "x", "number"),
-        Column("efficiency", "efficiency", "", "fraction"),
-        Column("gap_from_linear", "gap from linear", "x", "number"),
-        Column("throughput_efficiency", "efficiency of throughput", "", "fraction"),
-        Column("epochs_ratio", "ratio of epochs", "x", "number"),
-    )
-    rows, recipes = [], []
-    for number, group in enumerate(groups, start=1):
-        points = scaling(group)
-        variants = sorted({point.entry.variant or "as it is" for point in points})
-        if len(variants) > 1:
-            recipes.append(f"Series {number} joins several recipes: {'; '.join(variants)}.")
-        for point in points:
-            entry = point.entry
-            rows.append(
-                row_of(
-                    columns,
-                    point,
-                    entry,
-                    series=f"{number}: {entry.submitter} {entry.benchmark}".strip(),
-                    system=entry.system or entry.hardware,
-                    compile_seconds=mean_compile_seconds(entry),
-                )
-            )
-    return Table(
-        name="scaling",
-        title="Scaling",
-        columns=columns,
-        rows=tuple(rows),
-        notes=(
-            "Against the smallest system of the series. Efficiency: speedup over ratio of "
-            "accelerators; gap from linear: that ratio minus the speedup.",
-            "Time: the MLPerf score of the trials, unscaled, which leaves out the fastest and the "
-            "slowest; of fewer than three trials the mean.",
-            "Recipes may differ between sizes: the ratio of epochs and the batch size tell.",
-            *recipes,
-        ),
-    )

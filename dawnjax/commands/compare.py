@@ -100,7 +100,7 @@ def _gate(judged: "Verdict") -> ExitStatus:
 
 
 def _side_json(side: "Side") -> dict[str, Any]:
-    from dawnjax.report.labels import label
+    from dawnjax.trials.labels import label
 
     entry = side.entry
     return {

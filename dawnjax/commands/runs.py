@@ -17,12 +17,11 @@ from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.page import words
 from dawnjax.page.boxes import boxed
-from dawnjax.page.table import Column, Table, row_of
-from dawnjax.report.curves import quality, target_label
-from dawnjax.report.swept import with_config
+from dawnjax.page.table import Column, Table, row_of, with_fields
 from dawnjax.runs.log import log_path
 from dawnjax.runs.logged_run import HEARTBEAT_SECONDS
 from dawnjax.text import escaped
+from dawnjax.trials.labels import quality, target_label
 
 SILENT_SECONDS = 30 * HEARTBEAT_SECONDS
 """A log without an end that nothing was added to for so long has no process any more."""
@@ -82,7 +81,7 @@ def main(argv: list[str]) -> int:
     table = Table(name="runs", title="", columns=_COLUMNS, rows=tuple(map(_row, listed)))
     if flag_values["json"].value:
         swept = with_swept([one.run._replace(name=one.path) for one in listed])
-        for record in with_config(table, (), swept).records():
+        for record in with_fields(table, [run.fields for run in swept]).records():
             print(records.json_text(record))
     elif sys.stdout.isatty():
         Console(highlight=False).print(boxed(_narrow(table)))

@@ -34,9 +34,8 @@ def draw_heat(
       names: Of the rows' axis and of the columns'.
       text: From a value to its words.
     """
-    narrow = width < 600
     longest = max(map(svg.text_width, rows))
-    left = min(longest + 16, (0.22 if narrow else 0.3) * width)
+    left = min(longest + 16, 0.3 * width)
     top, each = 66.0, (width - left - 2) / len(columns)
     canvas = svg.Canvas(width, top + _ROW * len(rows) + 6)
     letters = int(width / svg.text_width("x"))
@@ -61,7 +60,7 @@ def draw_heat(
             if svg.text_width(shown) < each - 6:
                 canvas.text(x + each / 2, y + _ROW / 2, shown, anchor="middle")
             if svg.text_width(cell.note, 11) < each - 6:
-                canvas.text(x + each / 2, y + _ROW / 2 + 14, cell.note, "tick", anchor="middle")
+                canvas.text(x + each / 2, y + _ROW / 2 + 14, cell.note, "pointed", anchor="middle")
             if cell.value == least and frame is None and values:
                 frame = x + 1, y + 1
     if frame is not None:

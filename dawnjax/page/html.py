@@ -1,13 +1,12 @@
-"""One HTML file: sections in their order, each figure drawn for two widths.
+"""One HTML file: sections in their order, with figures first.
 
-A section begins with its figures. Tables with many rows and later figures are folded.
+Tables with many rows and later figures are folded.
 """
 
 import base64
 import dataclasses
 import hashlib
 import math
-import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
@@ -16,13 +15,14 @@ import jinja2
 import markupsafe
 
 from dawnjax.page import words
-from dawnjax.page.rows import HALF, NARROW, WIDE
+from dawnjax.page.html_table import files, to_html
+from dawnjax.page.rows import HALF, WIDE
 from dawnjax.page.section import Figure, Picture, Section
-from dawnjax.page.view import MOST_REASONS, TableView
+from dawnjax.page.table import Table
 from dawnjax.text import escaped
 
 MOST_OPEN_ROWS = 6
-"""The tables of a section are folded if they have more rows than this in all."""
+"""Rows of a section's tables that are shown; the tables after them are folded."""
 
 MOST_OPEN_FIGURES = 4
 """Figures of a section that are shown; further ones are folded."""
@@ -49,9 +49,9 @@ def render(
 
     Facts are (number, noun) and stand at the top; definitions are (term, meaning) and stand last.
     """
-    files = resources.files("dawnjax.page") / "templates"
-    style = "".join((files / f"{n}.css").read_text(encoding="utf-8") for n in ("figure", "page"))
-    script = (files / "page.js").read_text(encoding="utf-8")
+    folder = resources.files("dawnjax.page") / "templates"
+    style = "".join((folder / f"{n}.css").read_text(encoding="utf-8") for n in ("figure", "page"))
+    script = (folder / "page.js").read_text(encoding="utf-8")
     # Nothing is fetched and only these two run: not even a fault in the escaping could run more.
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -65,8 +65,7 @@ def render(
         keep_trailing_newline=True,
         finalize=_printable,
     )
-    environment.filters["breakable"] = _breakable
-    template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
+    template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     return template.render(
         title=title,
         facts=facts,
@@ -81,63 +80,59 @@ def render(
     )
 
 
-def _fields(record: Figure | Picture | Section | TableView) -> dict[str, Any]:
+def _fields(record: Figure | Picture | Section) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
 def _drawn_section(section: Section) -> dict[str, Any]:
     figures = [block for block in section.blocks if isinstance(block, Figure)]
-    tables = [block for block in section.blocks if isinstance(block, TableView)]
+    tables = [block for block in section.blocks if isinstance(block, Table)]
     wide = WIDE if len(figures) == 1 else HALF
     drawn = [_drawn_figure(figure, wide) for figure in figures]
-    is_open = sum(len(table.rows) for table in tables) <= MOST_OPEN_ROWS
-    folded = (*(() if is_open else tables), *section.folded)
+    rows = [len(table.rows) for table in tables]
+    number_open = sum(sum(rows[: place + 1]) <= MOST_OPEN_ROWS for place in range(len(rows)))
+    folded = (*tables[number_open:], *section.folded)
     more = drawn[MOST_OPEN_FIGURES:]
+    titles = _fold_titles([table.title for table in folded])
+    name = section.name
     return {
         **_fields(section),
         "figures": drawn[:MOST_OPEN_FIGURES],
         "more_figures": more,
         "more_title": next(iter(_fold_titles([figure["title"] for figure in more])), ""),
         "pictures": [_shown_picture(picture) for picture in section.pictures],
-        "open_tables": [_shown_table(table) for table in (tables if is_open else ())],
+        "open_tables": [
+            to_html(table, f"table-{name}-{number}")
+            for number, table in enumerate(tables[:number_open], start=1)
+        ],
         "folded": [
-            {**_shown_table(table), "fold_title": title, "is_cut": title != table.caption}
-            for table, title in zip(folded, _fold_titles([t.caption for t in folded]), strict=True)
+            {
+                "title": title,
+                "is_cut": title != table.title,
+                "rows": words.count(len(table.rows), "row"),
+                "table": to_html(table, f"folded-{name}-{number}"),
+            }
+            for number, (table, title) in enumerate(zip(folded, titles, strict=True), start=1)
         ],
     }
 
 
 def _drawn_figure(figure: Figure, wide: float) -> dict[str, Any]:
-    drawings = []
-    for size, width in (("wide", wide), ("narrow", NARROW)):
-        canvas = figure.draw(width)
-        drawings.append(
-            {
-                "size": size,
-                "width": math.ceil(canvas.width),
-                "height": math.ceil(canvas.height),
-                # Every text in it went through `Canvas.text`, which escapes.
-                "body": markupsafe.Markup(canvas.body()),
-            }
-        )
+    canvas = figure.draw(wide)
     reasons: dict[str, list[str]] = {}
     for name, reason in figure.left_out:
         reasons.setdefault(reason, []).append(name)
     left_out = [(reason, ", ".join(names)) for reason, names in reasons.items()]
     return {
         **_fields(figure),
-        "drawings": drawings,
+        "width": math.ceil(canvas.width),
+        "height": math.ceil(canvas.height),
+        # Every text in it went through `Canvas.text`, which escapes.
+        "body": markupsafe.Markup(canvas.body()),
         "left_out": left_out,
         "number_left_out": len(figure.left_out),
         "fold_left_out": len(figure.left_out) > MOST_LEFT_OUT,
-    }
-
-
-def _shown_table(table: TableView) -> dict[str, Any]:
-    return {
-        **_fields(table),
-        "more_reasons": len(table.reasons) >= MOST_REASONS,
-        "rows_in_words": words.count(len(table.rows), "row"),
+        "files": files(*figure.tables),
     }
 
 
@@ -151,12 +146,6 @@ def _fold_titles(titles: Sequence[str]) -> list[str]:
     if len(set(short)) < len(set(titles)):  # what parts them stands behind the cut
         return words.squeezed_apart(titles, LONGEST_FOLD_TITLE)
     return short
-
-
-def _breakable(text: str) -> str:
-    """Text that may break behind a dot or an underscore, as in a field's name."""
-    places = re.sub(r"(?<=\w[._])(?=[a-z])", "<wbr>", str(markupsafe.escape(escaped(text))))
-    return markupsafe.Markup(places)
 
 
 def _printable(value: Any) -> Any:

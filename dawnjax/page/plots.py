@@ -46,8 +46,8 @@ class Point(NamedTuple):
     """A point of a colour and marker (`series`, from 0), with a radius in CSS pixels.
 
     Attributes:
-      label: Written beside it where it fits, and in the key if it is numbered.
-      number: Written in its place where the figure has a key; 0 for none.
+      label: Written beside it where it fits.
+      number: Written in its place where the label does not fit; 0 for none.
       name: First line of its title, before `more`; the label if empty.
     """
 
@@ -72,10 +72,10 @@ class _Frame(NamedTuple):
         """Left, top, right and bottom, in CSS pixels."""
         return self.to_x.start, self.to_y.end, self.to_x.end, self.to_y.start
 
-    def draw(self, canvas: svg.Canvas, narrow: bool) -> None:
+    def draw(self, canvas: svg.Canvas) -> None:
         left, top, right, bottom = self.edges
         svg.draw_y_axis(canvas, self.y, self.to_y, left, right)
-        svg.draw_x_axis(canvas, self.x, self.to_x, top, bottom, 4 if narrow else 7)
+        svg.draw_x_axis(canvas, self.x, self.to_x, top, bottom, 7)
 
     def place(self, point: Sequence[float]) -> tuple[float, float]:
         return self.to_x(point[0]), self.to_y(point[1])
@@ -110,13 +110,12 @@ def draw_lines(
     `reference` is (value, name) of a horizontal line, such as a target; nothing below `least_y` is
     drawn.
     """
-    narrow = width < 600
     named = [line for line in lines if line.label]
     longest = max((svg.text_width(words.squeezed(line.label, 32)) for line in named), default=0)
-    right = width - (8 if narrow or not named else min(longest + 30, 0.34 * width))
+    right = width - (8 if not named else min(longest + 30, 0.34 * width))
     top = 30.0
-    bottom = top + (240.0 if narrow else 330.0)
-    canvas = svg.Canvas(width, bottom + _BELOW + (18.0 * len(named) + 10 if narrow else 0.0))
+    bottom = top + 0.4 * width
+    canvas = svg.Canvas(width, bottom + _BELOW)
     points = [point for line in lines for point in line.every]
     ys = [value for point in points for value in point[1:]]
     if reference is not None:
@@ -126,21 +125,14 @@ def draw_lines(
     to_y = y.scale(ys, bottom, top)
     left = max(52.0, _room(y, to_y))
     frame = _Frame(x, y, x.scale([point[0] for point in points], left, right), to_y)
-    frame.draw(canvas, narrow)
+    frame.draw(canvas)
     if reference is not None:
         _draw_reference(canvas, frame, *reference)
     for line in lines:
         if not line.label:
             _draw_behind(canvas, frame, line)
     ends = [_draw_named(canvas, frame, line, number) for number, line in enumerate(named)]
-    if narrow:
-        shorts = words.squeezed_apart([end.label for end in ends], 48)
-        for number, (end, short) in enumerate(zip(ends, shorts, strict=True)):
-            at = bottom + 60 + 18 * number
-            canvas.marker(12, at - 4, 4.5, end.style, end.shape)
-            canvas.text(24, at, short, "keyed")
-    else:
-        _label_ends(canvas, ends, right, top, bottom)
+    _label_ends(canvas, ends, right, top, bottom)
     return canvas
 
 
@@ -197,10 +189,8 @@ def draw_points(
     *,
     diagonal: str = "",
     bound: Line | None = None,
-    key: bool = False,
     series_names: Sequence[str] = (),
     joined: bool = False,
-    floors: tuple[float | None, float | None] = (None, None),
 ) -> svg.Canvas:
     """Draw points, in CSS pixels; their names stand beside them where there is room.
 
@@ -208,27 +198,21 @@ def draw_points(
       points: In the order of their numbers.
       diagonal: Name of the line of equal values; empty for none.
       bound: A line that no point should pass.
-      key: Name numbered points below the figure.
       joined: Join the points of a series by a line.
-      floors: A value that each axis must show, if any.
     """
-    narrow = width < 600
     keyed = svg.in_rows(series_names, 34, width)
     top = 30.0 + (18.0 * (keyed[-1][1] + 1) if keyed else 0)
-    bottom = top + (270.0 if narrow else 380.0)
-    numbered = [point for point in points if point.number] if key else []
-    columns = 1 if narrow or len(numbered) < 4 else 2
-    rows = -(-len(numbered) // columns)
-    canvas = svg.Canvas(width, bottom + _BELOW + (18.0 * rows + 8 if rows else 0))
+    bottom = top + 0.43 * width
+    canvas = svg.Canvas(width, bottom + _BELOW)
     corners = bound.points if bound else ()
-    xs = [p.x for p in points] + [v for v in floors[:1] if v is not None] + [p[0] for p in corners]
-    ys = [p.y for p in points] + [v for v in floors[1:] if v is not None] + [p[1] for p in corners]
+    xs = [p.x for p in points] + [p[0] for p in corners]
+    ys = [p.y for p in points] + [p[1] for p in corners]
     to_y = y.scale(ys, bottom, top)
     frame = _Frame(x, y, x.scale(xs, max(58.0, _room(y, to_y)), width - 14), to_y)
     for index, (name, (at, row)) in enumerate(zip(series_names, keyed, strict=True)):
         canvas.marker(at + 7, 8 + 18 * row, 4.5, *_series_style(index))
         canvas.text(at + 17, 12 + 18 * row, name, "keyed")
-    frame.draw(canvas, narrow)
+    frame.draw(canvas)
     taken = _draw_diagonal(canvas, frame.to_x, frame.to_y, diagonal) if diagonal else []
     if joined:
         _join(canvas, frame, points)
@@ -242,13 +226,7 @@ def draw_points(
         canvas.marker(
             *place, point.size, style if shape == "cross" else f"{style} dot", shape, title
         )
-    _label_points(canvas, frame, points, taken, key)
-    for index, point in enumerate(numbered):
-        column, row = divmod(index, rows)
-        text = f"{point.number}  {point.label}"
-        room = int((width / columns - 20) / svg.text_width("x"))
-        corner = column * width / columns + 4, bottom + 60 + 18 * row
-        canvas.text(*corner, words.squeezed(text, room), "keyed")
+    _label_points(canvas, frame, points, taken)
     return canvas
 
 
@@ -279,9 +257,7 @@ def _join(canvas: svg.Canvas, frame: _Frame, points: Sequence[Point]) -> None:
         canvas.path(path, f"{_series_style(index)[0]} line")
 
 
-def _label_points(
-    canvas: svg.Canvas, frame: _Frame, points: Sequence[Point], taken: list, key: bool
-) -> None:
+def _label_points(canvas: svg.Canvas, frame: _Frame, points: Sequence[Point], taken: list) -> None:
     """Write names or numbers beside points, where they hide no point and no text in `taken`."""
     left, top, right, bottom = frame.edges
     places = [frame.place((point.x, point.y)) for point in points]
@@ -289,7 +265,7 @@ def _label_points(
     shorts = words.squeezed_apart([point.label for point in points], 30)
     for point, (px, py), short in zip(points, places, shorts, strict=True):
         number = str(point.number) if point.number else ""
-        for text in filter(None, [number] if key else [short, number]):
+        for text in filter(None, [short, number]):
             placed = _place(px, py, svg.text_width(text), taken, (left, top - 4, right, bottom))
             if placed is not None:
                 at, anchor, box = placed

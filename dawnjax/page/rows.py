@@ -1,7 +1,4 @@
-"""Figures with one row for each entry or run: dots of trials, stacked bars, pairs of dots.
-
-In a narrow figure, such as on a phone, the labels stand above their rows.
-"""
+"""Figures with one row for each entry or run: dots of trials, stacked bars."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,11 +7,9 @@ from dawnjax.page import svg, words
 
 WIDE = 880.0
 HALF = 640.0
-NARROW = 350.0
-"""Widths in CSS pixels: of a figure alone, of one beside another, and on a phone."""
+"""Widths in CSS pixels: of a figure alone, and of one beside another. A phone scrolls them."""
 
 ROW = 24.0
-NARROW_ROW = 40.0
 HEADING = 30.0
 
 
@@ -22,7 +17,7 @@ class Row(NamedTuple):
     """One row of a figure; rows of one group stand under its name.
 
     Attributes:
-      values: A dot each, a part of a bar each, or a pair.
+      values: A dot each, or a part of a bar each.
       note: Short numbers for the row's right end.
       low: Lower end of the interval of the values' mean; None without one.
       titles: Title of each value's mark; empty for the value alone.
@@ -49,7 +44,6 @@ class _Layout(NamedTuple):
     top: float
     height: float
     places: list[float]
-    narrow: bool
 
     @property
     def bottom(self) -> float:
@@ -62,7 +56,7 @@ def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas
     canvas = svg.Canvas(width, layout.height)
     every = [value for row in rows for value in (*row.values, row.low, row.high, row.mean)]
     scale = axis.scale([v for v in every if v is not None], layout.left, layout.right)
-    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 8)
+    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 8)
     words_of = axis.exact or axis.text
     for row, y in _labelled(canvas, rows, layout):
         if row.low is not None and row.high is not None:
@@ -96,7 +90,7 @@ def draw_bars(
         _key(canvas, x, row, parts[index], index + 1)
     longest = max(sum(row.values) for row in rows)
     scale = axis.scale([0, longest], layout.left, layout.right)
-    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 7)
+    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 7)
     for row, y in _labelled(canvas, rows, layout):
         at, whole = 0.0, sum(row.values)
         for index in used:
@@ -130,65 +124,33 @@ def _key(canvas: svg.Canvas, x: float, row: int, name: str, number: int) -> None
     canvas.text(x + 17, 14 + 18 * row, name, "keyed")
 
 
-def draw_pairs(
-    rows: Sequence[Row], names: tuple[str, str], axis: svg.Axis, width: float
-) -> svg.Canvas:
-    """Draw a circle and a square in each row, and the line between them."""
-    layout = _layout(rows, width, note_width=96, above=22)
-    canvas = svg.Canvas(width, layout.height)
-    marks = (("s1", "circle"), ("s2", "square"))
-    at = layout.left if not layout.narrow else 4.0
-    for (style, shape), name in zip(marks, names, strict=True):
-        canvas.marker(at + 6, 9, 5, style, shape)
-        canvas.text(at + 16, 13, name, "keyed")
-        at += 34 + svg.text_width(name)
-    values = [value for row in rows for value in row.values]
-    scale = axis.scale([0, *values], layout.left, layout.right)
-    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 8)
-    for row, y in _labelled(canvas, rows, layout):
-        first, second = map(scale, row.values)
-        canvas.line(first, y, second, y, "link")
-        for place in (1, 0):  # the circle lies above the square
-            style, shape = marks[place]
-            title = (row.name, f"{names[place]}: {axis.text(row.values[place])}")
-            canvas.marker((first, second)[place], y, 5, style, shape, title)
-    return canvas
-
-
 def _layout(rows: Sequence[Row], width: float, note_width: float, above: float = 0.0) -> _Layout:
-    narrow = width < 600
     longest = max(svg.text_width(words.squeezed(row.label, 40)) for row in rows)
-    left = 6.0 if narrow else min(longest + 16, 0.36 * width)
-    right = width - (8.0 if narrow else note_width)
+    left = min(longest + 16, 0.36 * width)
+    right = width - note_width
     places = []
     y, group = above + 4.0, ""
     for row in rows:
         if row.group != group:
             group = row.group
             y += HEADING if places else HEADING - 8
-        places.append(y + (NARROW_ROW - 12 if narrow else ROW / 2))
-        y += NARROW_ROW if narrow else ROW
-    return _Layout(left, right, above + 4, y + 4 + 46, places, narrow)
+        places.append(y + ROW / 2)
+        y += ROW
+    return _Layout(left, right, above + 4, y + 4 + 46, places)
 
 
 def _labelled(
     canvas: svg.Canvas, rows: Sequence[Row], layout: _Layout
 ) -> Iterator[tuple[Row, float]]:
     group = ""
-    above = NARROW_ROW - 12 if layout.narrow else ROW / 2
-    longest_note = max(svg.text_width(row.note) for row in rows)
-    wide = canvas.width - longest_note - 16 if layout.narrow else layout.left - 12
-    labels = words.squeezed_apart([row.label for row in rows], int(wide / svg.text_width("x")))
+    room = int((layout.left - 12) / svg.text_width("x"))
+    labels = words.squeezed_apart([row.label for row in rows], room)
     for row, y, label in zip(rows, layout.places, labels, strict=True):
         if row.group != group:
             group = row.group
             room = int(canvas.width / svg.text_width("x"))
             heading = words.shortened(words.squeezed(group, room), room)
-            canvas.text(2, y - above - 6, heading, "heading")
-        if layout.narrow:
-            canvas.text(2, y - 14, label)
-            canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")
-        else:
-            canvas.text(layout.left - 10, y + 4, label, anchor="end")
-            canvas.text(canvas.width - 2, y + 4, row.note, "note", anchor="end")
+            canvas.text(2, y - ROW / 2 - 6, heading, "heading")
+        canvas.text(layout.left - 10, y + 4, label, anchor="end")
+        canvas.text(canvas.width - 2, y + 4, row.note, "note", anchor="end")
         yield row, y

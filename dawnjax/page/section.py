@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from dawnjax.page.svg import Canvas
 from dawnjax.page.table import Table
-from dawnjax.page.view import TableView
 
 Draw = Callable[[float], Canvas]
 """From a width in CSS pixels to the drawing."""
@@ -39,17 +38,27 @@ class Picture:
     text: str
 
 
-Block = Figure | TableView
+Block = Figure | Table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page, `name` in its address; `folded` tables open on request."""
+    """A part of the page, `name` in its address.
+
+    Attributes:
+      folded: Tables that open on request.
+      tables: Further tables, that only files have.
+    """
 
     name: str
     title: str
     lead: tuple[str, ...] = ()
     blocks: tuple[Block, ...] = ()
-    folded: tuple[TableView, ...] = ()
+    folded: tuple[Table, ...] = ()
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
+
+    @property
+    def every_table(self) -> list[Table]:
+        shown = [block for block in self.blocks if isinstance(block, Table)]
+        return [*shown, *self.folded, *self.tables]

@@ -1,6 +1,7 @@
-"""Table for text, Markdown, CSV and JSON: named columns, rows of plain values.
+"""A table: named columns that know how to show themselves, rows of plain values, five printers.
 
-`view.view` makes its HTML.
+Text, Markdown and HTML (`html_table`) are for people: numbers in words, and no columns that only
+files have. CSV and JSON are for programs: every column, exact numbers.
 """
 
 import csv
@@ -8,7 +9,7 @@ import dataclasses
 import io
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dawnjax.page import words
@@ -18,7 +19,7 @@ SCHEMA_VERSION = 1
 
 Cell = str | int | float | bool | None
 
-KINDS = ("text", "integer", "number", "fraction", "flag")
+KINDS = ("text", "date", "integer", "number", "fraction", "flag", "rank")
 
 _COLUMN = ("name", "label", "unit", "kind")
 
@@ -26,16 +27,36 @@ UNITS_IN_CELLS = ("", "s", "h", "x", "USD", "USD/h", "bytes")
 """Units that `in_words` writes into each cell."""
 
 
+class Missing(str):
+    """Reason for a cell without a value: a footnote on the page, null in JSON, empty in CSV.
+
+    `word` stands in the cell, such as `not ranked`.
+    """
+
+    word: str
+
+    def __new__(cls, reason: str, word: str = words.NOT_KNOWN) -> "Missing":
+        made = super().__new__(cls, reason)
+        made.word = word
+        return made
+
+
 @dataclasses.dataclass(frozen=True)
 class Column:
     """One column.
+
+    `NAME_low`, `NAME_high` and `NAME_ends` are the interval of the column `NAME`: the page writes
+    them below its cells.
 
     Attributes:
       name: Its key in JSON and its head in CSV, such as `mean_seconds`.
       label: Its head for people, such as `mean`; the name where it is empty.
       unit: Such as `s`, `h`, `USD`; empty for none.
-      kind: One of `KINDS`; a `fraction` is 0 to 1, shown in percent.
+      kind: One of `KINDS`; a `fraction` is 0 to 1, shown in percent. The page renumbers a `rank`
+        when it is cut at a day.
       digits: Significant digits in words.
+      under: Column below whose cells the page writes this one's, in small letters.
+      filed: True if only files have it.
     """
 
     name: str
@@ -43,6 +64,8 @@ class Column:
     unit: str = ""
     kind: str = "text"
     digits: int = 3
+    under: str = ""
+    filed: bool = False
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -51,7 +74,7 @@ class Column:
     @property
     def is_text(self) -> bool:
         """True if its cells stand to the left."""
-        return self.kind in ("text", "flag")
+        return self.kind in ("text", "date", "flag")
 
     @property
     def head(self) -> str:
@@ -70,6 +93,7 @@ class Table:
     Attributes:
       name: Of its files, such as `stability`.
       notes: For readers of the numbers.
+      sortable: The page shows all rows, sorts them by any column and filters them.
     """
 
     name: str
@@ -77,6 +101,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+    sortable: bool = False
 
     def __post_init__(self):
         names = [column.name for column in self.columns]
@@ -101,11 +126,20 @@ class Table:
         if name not in names:
             raise KeyError(f"table {self.name!r} has no column {name!r}; it has {names}")
         index = names.index(name)
-        return [row[index] for row in self.rows]
+        return [_plain(row[index]) for row in self.rows]
 
     def records(self) -> list[dict[str, Any]]:
         names = [column.name for column in self.columns]
-        return [dict(zip(names, row, strict=True)) for row in self.rows]
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in self.rows]
+
+    def narrowed(self, is_kept: Callable[[Column], bool]) -> "Table":
+        """This table with the columns that are kept."""
+        places = [place for place, column in enumerate(self.columns) if is_kept(column)]
+        return dataclasses.replace(
+            self,
+            columns=tuple(self.columns[place] for place in places),
+            rows=tuple(tuple(row[place] for place in places) for row in self.rows),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, the rows as objects by column name."""
@@ -132,12 +166,13 @@ class Table:
 
     def to_text(self) -> str:
         """Aligned columns for a terminal, notes below."""
-        heads, rows = self._in_words()
+        columns, rows = self._in_words()
+        heads = [column.head.strip() for column in columns]
         widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
         lines = [
             "  ".join(
                 cell.ljust(width) if column.is_text else cell.rjust(width)
-                for cell, width, column in zip(row, widths, self.columns, strict=True)
+                for cell, width, column in zip(row, widths, columns, strict=True)
             ).rstrip()
             for row in [heads, *rows]
         ]
@@ -146,20 +181,47 @@ class Table:
 
     def to_markdown(self) -> str:
         """Markdown without the title; notes follow as a paragraph."""
-        heads, rows = self._in_words()
+        columns, rows = self._in_words()
+        heads = [column.head.strip() for column in columns]
         lines = [f"| {' | '.join(row)} |" for row in [heads, *rows]]
         lines.insert(1, "|" + "---|" * len(heads))
         return "\n".join([*lines, *(["", " ".join(self.notes)] if self.notes else [])])
 
-    def _in_words(self) -> tuple[list[str], list[list[str]]]:
+    def _in_words(self) -> tuple[tuple[Column, ...], list[list[str]]]:
+        shown = self.narrowed(lambda column: not column.filed)
         rows = [
             [
                 re.sub(r"\s*[\n\t]\s*", " ", in_words(cell, column))
-                for cell, column in zip(row, self.columns, strict=True)
+                for cell, column in zip(row, shown.columns, strict=True)
             ]
-            for row in self.rows
+            for row in shown.rows
         ]
-        return [column.head.strip() for column in self.columns], rows
+        return shown.columns, rows
+
+
+def with_fields(table: Table, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table with a column `config.FIELD`, in its files, for each field of its rows.
+
+    A column has numbers only if the field is a number in all rows.
+    """
+    columns = []
+    for field in sorted({name for row in rows for name in row}):
+        kinds = {type(row[field]) for row in rows if row.get(field) is not None}
+        kind = "number" if kinds and kinds <= {int, float} else "text"
+        columns.append(Column(f"config.{field}", field, kind=kind, filed=True))
+
+    def cell(row: Mapping[str, Any], column: Column) -> Cell:
+        value = row.get(column.label)
+        return value if value is None or column.kind == "number" else str(value)
+
+    return dataclasses.replace(
+        table,
+        columns=(*table.columns, *columns),
+        rows=tuple(
+            (*cells, *(cell(row, column) for column in columns))
+            for cells, row in zip(table.rows, rows, strict=True)
+        ),
+    )
 
 
 def of_words(
@@ -185,6 +247,8 @@ def in_words(cell: Cell, column: Column) -> str:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
+    if isinstance(cell, Missing):
+        return "-" if cell.word == words.NOT_KNOWN else cell.word
     if isinstance(cell, str):
         return escaped(cell)
     if column.kind == "fraction":
@@ -211,8 +275,12 @@ def row_of(columns: Sequence[Column], *records: object, **cells: Cell) -> tuple[
     )
 
 
+def _plain(cell: Cell) -> Cell:
+    return None if isinstance(cell, Missing) else cell
+
+
 def _csv_cell(cell: Cell) -> str | int | float:
-    if cell is None:
+    if cell is None or isinstance(cell, Missing):
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"

@@ -1,20 +1,19 @@
 """The leaderboards: each benchmark by time and by cost, and cost against time."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
-from dawnjax.analysis.cost import price_table
+from dawnjax.analysis.leaderboard import Leaderboard, Ranked
 from dawnjax.analysis.our_entries import FINE_TUNED
+from dawnjax.machine.prices import PRICES
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Column, Table
-from dawnjax.page.view import CellView, HeadView, Reasons, TableView, interval, number_cell, view
-from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, hardware, label
+from dawnjax.page.table import Cell, Column, Missing, Table, row_of
+from dawnjax.report.tables import COMPILATION, mean_compile_seconds, scope
 from dawnjax.tasks.metric import KNOWN_METRICS
 from dawnjax.trials.group import Entry, EntryTarget, FurtherTarget
-
-SUITE_NAMES = {"dawnbench": "DAWNBench", "mlperf_training": "MLPerf Training", "dawnjax": "DawnJAX"}
+from dawnjax.trials.labels import hardware, label, labels_apart
 
 LEAST_SORTED = 4
 """A leaderboard of so many rows or more can be sorted and filtered."""
@@ -27,24 +26,29 @@ class Board:
     Attributes:
       title: Suite, round and benchmark; the data for our entries; the target if there are several.
       kind: `training` or `inference`.
-      entries: Entries by their source.
     """
 
     title: str
     kind: str
-    by_time: Table
-    by_cost: Table
-    entries: dict[str, Entry]
+    ranking: Leaderboard
 
-    def best(self, by: str) -> dict | None:
-        """Row ranked first by `time` or `cost`; None where nothing is ranked."""
-        rows = (self.by_time if by == "time" else self.by_cost).records()
-        return rows[0] if rows and rows[0]["rank"] is not None else None
+    @property
+    def rows(self) -> list[Ranked]:
+        return self.ranking.rows
 
+    @property
+    def is_ours(self) -> bool:
+        return all(row.entry.suite == "dawnjax" for row in self.rows)
 
-def scope(suite: str, round: str, benchmark: str) -> str:
-    """Name of a benchmark: its suite, round and task."""
-    return " ".join(part for part in (SUITE_NAMES.get(suite, suite), round, benchmark) if part)
+    @property
+    def ranked(self) -> list[Ranked]:
+        """Rows with a rank by time, the fastest first."""
+        return [row for row in self.rows if row.rank is not None]
+
+    @property
+    def cheapest(self) -> Ranked | None:
+        """Row ranked first by cost; None where nothing is."""
+        return next((row for row in self.rows if row.cost_rank == 1), None)
 
 
 def with_target(title: str, target: EntryTarget, targets: Collection[EntryTarget]) -> str:
@@ -68,13 +72,9 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
             targets = ranking.targets(on_data)
             for target in targets:
                 ranked = {entry.source: entry for entry in on_data if entry.target == target}
-                by_time, by_cost = (
-                    ranking.leaderboard(ranked.values(), benchmark, by=by, until=until, kind=kind)
-                    for by in ranking.ORDERS
-                )
-                if by_time.rows:
-                    title = with_target(name, target, targets)
-                    made.append(Board(title, kind, by_time, by_cost, ranked))
+                board = ranking.leaderboard(ranked.values(), benchmark, until=until, kind=kind)
+                if board.rows:
+                    made.append(Board(with_target(name, target, targets), kind, board))
     return made
 
 
@@ -95,34 +95,77 @@ _BEGIN_TRAINED = ("llama2_70b_lora", "llama31_405b")
 def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
     """Our runs of an official benchmark to its target, as entries of that benchmark.
 
-    Of DAWNBench these are runs on its data, of MLPerf those of experiments that name the benchmark;
-    they are not ranked where no run can show that its data are the benchmark's.
+    They are not ranked where no run can show that its data are the benchmark's.
     """
     if not official or official[0].suite == "dawnjax" or official[0].kind != "training":
         return []
-    benchmark, is_mlperf = official[0].benchmark, official[0].suite == "mlperf_training"
     ours = []
     for target in ranking.targets(official):
+        of_target = dataclasses.replace(official[0], target=target)
         for entry in entries:
-            has_data = bool(entry.published) and entry.published == _DATA.get(benchmark)
-            is_of = entry.official == benchmark if is_mlperf else has_data
-            is_fresh = not entry.benchmark.endswith(FINE_TUNED) or benchmark in _BEGIN_TRAINED
-            is_same = _is_same(entry.target, target, is_mlperf)
-            if entry.suite == "dawnjax" and is_of and is_fresh and is_same:
+            if entry.suite == "dawnjax" and not _obstacle(entry, of_target):
+                unknown = "" if _has_data(entry, of_target) else _unknown_data(entry)
                 named = " ".join(filter(None, ["own run:", entry.benchmark, entry.variant]))
-                unknown = f"nothing shows that its data, {entry.data}, are the benchmark's"
                 ours.append(
                     dataclasses.replace(
                         entry,
-                        benchmark=benchmark,
-                        round=official[0].round,
+                        benchmark=of_target.benchmark,
+                        round=of_target.round,
                         target=target,
                         data="",
                         variant=named,
-                        reasons=entry.reasons if has_data else entry.reasons | {"rank": unknown},
+                        reasons=entry.reasons | ({"rank": unknown} if unknown else {}),
                     )
                 )
     return ours
+
+
+def _obstacle(entry: Entry, official: Entry) -> str:
+    """Why our entry cannot stand among those of an official one's benchmark; empty if it can.
+
+    Of DAWNBench these are runs on its data, of MLPerf those of experiments that name the benchmark.
+    """
+    is_mlperf = official.suite == "mlperf_training"
+    is_of = entry.official == official.benchmark if is_mlperf else _has_data(entry, official)
+    if not is_of:
+        return f"{_OTHER_DATA}, {entry.data or 'which its log does not name'}"
+    if entry.benchmark.endswith(FINE_TUNED) and official.benchmark not in _BEGIN_TRAINED:
+        return f"it begins with trained parameters, which {official.benchmark} does not allow"
+    if not _is_same(entry.target, official.target, is_mlperf):
+        wanted, given = map(ranking.target_words, (official.target, entry.target))
+        return f"its target is {given}, and that of {official.benchmark} is {wanted}"
+    return ""
+
+
+_OTHER_DATA = "no official benchmark here is on its data"
+
+
+def _has_data(entry: Entry, official: Entry) -> bool:
+    return bool(entry.published) and entry.published == _DATA.get(official.benchmark)
+
+
+def _unknown_data(entry: Entry) -> str:
+    return f"nothing shows that its data, {entry.data}, are the benchmark's"
+
+
+def why_none_is_comparable(entries: Sequence[Entry]) -> str:
+    """Why none of our entries stands among the official ones; empty if one does, or none could."""
+    training = [entry for entry in entries if entry.kind == "training"]
+    official = [entry for entry in training if entry.suite != "dawnjax"]
+    whys: dict[str, str] = {}
+    for entry in training if official else ():
+        if entry.suite != "dawnjax":
+            continue
+        obstacles = {_obstacle(entry, other) for other in official}
+        if "" in obstacles:
+            if any(_has_data(entry, it) and not _obstacle(entry, it) for it in official):
+                return ""
+            obstacles = {_unknown_data(entry)}
+        # That the target is another one says more than that other benchmarks have other data.
+        near = sorted(why for why in obstacles if not why.startswith(_OTHER_DATA))
+        whys[entry.benchmark] = near[0] if near else min(obstacles)
+    said = "; ".join(f"{name}: {why}" for name, why in sorted(whys.items()))
+    return f"None of your runs is comparable with the official entries ({said})." if said else ""
 
 
 def _is_same(ours: EntryTarget, official: EntryTarget, is_mlperf: bool) -> bool:
@@ -163,258 +206,202 @@ def inference_section(all_boards: Sequence[Board]) -> Section | None:
             "Ranked by the latency of one example, among entries whose quality is that of the "
             "benchmark's target.",
         ),
-        blocks=tuple(board_view(board) for board in chosen),
+        blocks=tuple(map(board_table, chosen)),
     )
 
 
 def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) -> Section | None:
-    """Leaderboards of training, and both tables that join all boards; None without a board."""
-    if not all_boards:
+    """Leaderboards of official training benchmarks with two entries or more; None without any."""
+    chosen = [
+        board
+        for board in all_boards
+        if board.kind == "training" and len(board.rows) > 1 and not board.is_ours
+    ]
+    if not chosen:
         return None
-    blocks = []
-    training = [board for board in all_boards if board.kind == "training"]
-    for number, board in enumerate(training, start=1):
-        blocks.append(board_view(board))
-        figure = cost_figure(board, number)
-        if figure is not None:
-            blocks.append(figure)
+    figures = [cost_figure(board, number) for number, board in enumerate(chosen, start=1)]
     lead = [
         "Ranked by time to accuracy: MLPerf entries by their score, all others by the expected "
         "time of all trials.",
-        "Our own runs stand among the entries of DAWNBench and MLPerf too, by our clock, which "
-        "starts when all is compiled; those whose data are the benchmark's have a rank.",
-        ranking.RULE,
+        "Your own runs stand among the entries of DAWNBench and MLPerf too, by the clock of "
+        "DawnJAX, which starts when all is compiled. They have a rank if their data are the "
+        "benchmark's.",
         "The expected cost is that of all trials divided by the number that reached the target, at "
-        "the price of the whole system. Entries that cannot be ranked stand at the end, with the "
-        "reason.",
+        "the price of the whole system.",
     ]
     if until:
         lead.append(f"Only entries dated up to {until} are ranked.")
-    prices = price_table()
     return Section(
         name="leaderboards",
         title="Leaderboards",
         lead=tuple(lead),
-        blocks=tuple(blocks),
-        folded=(view(prices, caption="Prices for entries that give none"),),
-        tables=(*(_joined(all_boards, by) for by in ranking.ORDERS), prices),
+        blocks=(*map(board_table, chosen), *(it for it in figures if it is not None)),
+        folded=(_prices(),),
     )
 
 
-def board_view(board: Board) -> TableView:
-    """View of a leaderboard with both ranks; readable without the page's script."""
-    records = board.by_time.records()
-    reasons = Reasons()
-    columns = [*_ranked_columns(board, records, reasons), *_described_columns(board, records)]
-    return TableView(
-        name="leaderboards_by_time",
-        caption=f"{board.title}: {'training' if board.kind == 'training' else 'inference'}",
-        heads=tuple(head for head, _ in columns),
-        rows=tuple(tuple(cell(row) for _, cell in columns) for row in records),
-        reasons=reasons.listed(),
-        notes=_board_notes(board, records),
-        total=len(records),
-        sortable=len(records) >= LEAST_SORTED,
-        dates=(
-            tuple(str(row["date"] or "") for row in records) if len(records) >= LEAST_SORTED else ()
+def _prices() -> Table:
+    columns = (
+        Column("name", "name"),
+        Column("usd_per_hour", "price", "USD/h", "number"),
+        Column("unit", "of one"),
+        Column("terms", "terms"),
+        Column("seller", "seller"),
+        Column("date", "from"),
+        Column("source", "source"),
+    )
+    return Table(
+        name="prices",
+        title="Prices for entries that give none",
+        columns=columns,
+        rows=tuple(row_of(columns, price) for price in PRICES),
+        notes=("An entry's own price is taken before any of these.",),
+    )
+
+
+def leaderboards_table(all_boards: Sequence[Board]) -> Table:
+    """One table of all leaderboards; a benchmark's name is a cell and never a file name."""
+    return Table(
+        name="leaderboards",
+        title="Leaderboards",
+        columns=_columns("training"),
+        rows=tuple(row for board in all_boards for row in _rows(board)),
+        notes=(
+            ranking.RULE,
+            "Seconds are time to accuracy of training, latency of inference. Cost is the expected "
+            "cost of training (of MLPerf entries that of the score), of inference that of 10,000 "
+            "examples.",
         ),
-        header=1,
     )
 
 
-_ColumnView = tuple[HeadView, Callable[[dict], CellView]]
-"""A column's head, and the cell of a row."""
-
-
-def _ranked_columns(
-    board: Board, records: Sequence[dict], reasons: Reasons
-) -> Iterator[_ColumnView]:
-    by_cost = {_place(row): row for row in board.by_cost.records()}
-    time_apart, cost_apart = _any_apart(records), _any_apart(list(by_cost.values()))
-    training = board.kind == "training"
-
-    def entry(row: dict) -> Entry:
-        return board.entries[str(row["source"])]
-
-    def remark(row: dict) -> str:
-        return str(row["remark"] or "")
-
-    def cost_remark(row: dict) -> str:
-        return str(by_cost[_place(row)]["remark"] or row["price_source"] or "")
-
-    def cost_rank(row: dict) -> CellView:
-        is_priced = row["cost_usd"] is not None  # without a price, the cost itself says why
-        mark = cost_remark(row) if is_priced and by_cost[_place(row)]["rank"] is None else ""
-        return _rank_cell(by_cost[_place(row)], reasons.mark(mark), cost_apart)
-
-    yield (
-        HeadView("rank", "by time", number=True, rank="time"),
-        lambda row: _rank_cell(row, reasons.mark(remark(row)), time_apart),
-    )
-    yield HeadView("model", "entry"), lambda row: _name_cell(entry(row))
-    time_head = HeadView("time to accuracy", "95% interval", number=True)
-    yield (
-        time_head if training else HeadView("latency", number=True),
-        lambda row: _timed(row, reasons, remark(row)),
-    )
-    if any(row["compile_seconds"] is not None for row in records):
-        yield COMPILATION_HEAD, lambda row: compilation_cell(entry(row))
-    if _any_priced(records):
-        cost_head = HeadView("expected cost", number=True)
-        yield (
-            cost_head if training else HeadView("cost", "of 10 000", number=True),
-            lambda row: _measured(row["cost_usd"], words.usd, reasons, cost_remark(row)),
-        )
-        yield HeadView("rank", "by cost", number=True, rank="cost"), cost_rank
-
-
-def _described_columns(board: Board, records: Sequence[dict]) -> Iterator[_ColumnView]:
-    yield HeadView("hardware"), lambda row: _text(hardware(board.entries[str(row["source"])]))
-    if any(row["submitter"] for row in records):
-        yield HeadView("submitter"), lambda row: _text(row["submitter"])
-    yield HeadView("framework"), lambda row: _text(row["framework"])
-    yield (
-        HeadView("date"),
-        lambda row: CellView(str(row["date"]), kind="date") if row["date"] else _text(""),
-    )
-    if board.kind == "training":
-        yield (
-            HeadView("trials", number=True),
-            lambda row: number_cell(row["trials"], str(row["trials"])),
-        )
-
-
-def _board_notes(board: Board, records: Sequence[dict]) -> tuple[str, ...]:
-    """Notes that the page shows nowhere else: remarks have letters, and the rule stands above."""
-    notes = [note for note in board.by_time.notes if "remark" not in note and note != ranking.RULE]
-    several = sum(row["rank"] is not None for row in records) > 1
-    if board.kind == "training" and several and not _any_apart(records):
+def board_table(board: Board) -> Table:
+    """Leaderboard of one benchmark with both ranks."""
+    notes = list(board.ranking.notes)
+    spans = [row.span for row in board.ranked]
+    is_open = board.kind == "training" and all(span == (1, len(spans)) for span in spans)
+    if is_open and len(spans) > 1:
         notes.append("No rank is certain here: ranks are of the estimates alone.")
-    if not _any_priced(records):
-        whys = sorted({str(row["price_source"]) for row in records})
-        notes.append("No cost is known: " + "; ".join(whys[:3]) + ".")
-    return tuple(notes)
+    table = Table(
+        name="leaderboards",
+        title=f"{board.title}: {board.kind}",
+        columns=_columns(board.kind),
+        rows=tuple(_rows(board)),
+        notes=tuple(notes),
+        sortable=len(board.rows) >= LEAST_SORTED,
+    )
+    # One note says what a span below each rank would.
+    spanned = ("rank_low", "rank_high")
+    return table.narrowed(lambda column: column.name not in spanned) if is_open else table
 
 
-def _any_priced(records: Sequence[dict]) -> bool:
-    return any(row["cost_usd"] is not None for row in records)
+def _columns(kind: str) -> tuple[Column, ...]:
+    is_training = kind == "training"
+    time = "time to accuracy" if is_training else "latency"
+    return (
+        Column("board", "benchmark", filed=True),
+        Column("kind", "kind", filed=True),
+        Column("rank", "rank", kind="rank"),
+        Column("rank_low", "rank, from", kind="integer"),
+        Column("rank_high", "rank, to", kind="integer"),
+        Column("entry", "entry"),
+        Column("model", "model", under="entry"),
+        Column("remark", "remark", under="entry"),
+        Column("source", "source", filed=True),
+        Column("seconds", time, "s", "number"),
+        Column("seconds_low", f"{time}, from", "s", "number"),
+        Column("seconds_high", f"{time}, to", "s", "number"),
+        Column("seconds_ends", f"{time}, the ends are"),
+        COMPILATION,
+        Column("cost_usd", "expected cost" if is_training else "cost of 10 000", "USD", "number"),
+        Column("cost_rank", "rank by cost", kind="rank"),
+        Column("cost_rank_low", "rank by cost, from", kind="integer"),
+        Column("cost_rank_high", "rank by cost, to", kind="integer"),
+        Column("price_source", "price", filed=True),
+        Column("hardware", "hardware"),
+        Column("submitter", "submitter"),
+        Column("framework", "framework"),
+        Column("date", "date", kind="date"),
+        Column("target", "target", filed=True),
+        Column("trials", "trials", kind="integer", filed=True),
+        Column("reached", "trials that reached"),
+    )
+
+
+def _rows(board: Board) -> Iterable[tuple[Cell, ...]]:
+    columns = _columns(board.kind)
+    names = labels_apart([row.entry for row in board.rows])
+    for row, name in zip(board.rows, names, strict=True):
+        entry, interval = row.entry, row.interval
+        is_priced = row.cost_usd is not None
+        cells: dict[str, Cell] = {
+            "board": board.title,
+            "rank": Missing("", "not ranked") if row.rank is None else row.rank,
+            "rank_low": row.span[0],
+            "rank_high": row.span[1],
+            "entry": name,
+            # A run's model is its experiment's: only other programs' entries need its name.
+            "model": "" if entry.suite == "dawnjax" else entry.model,
+            "remark": "; ".join(filter(None, [row.why, ranking.remark(entry)])),
+            "seconds": row.seconds,
+            "seconds_low": interval and interval.low,
+            "seconds_high": interval and interval.high,
+            "seconds_ends": interval.ends or None if interval else None,
+            "compile_seconds": mean_compile_seconds(entry),
+            "cost_usd": row.cost_usd if is_priced else Missing(row.why_no_cost),
+            "cost_rank": Missing("", "not ranked") if row.cost_rank is None else row.cost_rank,
+            "cost_rank_low": row.cost_span[0],
+            "cost_rank_high": row.cost_span[1],
+            "hardware": hardware(entry),
+            "target": ranking.target_words(entry.target),
+            "trials": len(entry.trials) if entry.kind == "training" else None,
+            "reached": _reached(entry),
+        }
+        if row.seconds is None:
+            is_missed = row.why == words.NOT_REACHED
+            cells["seconds"] = Missing("", words.NOT_REACHED if is_missed else words.NOT_KNOWN)
+        yield row_of(columns, row, entry, **cells)
+
+
+def _reached(entry: Entry) -> str:
+    reached = sum(trial.reached for trial in entry.trials)
+    return f"{reached} of {len(entry.trials)}" if entry.trials else ""
+
+
+def _time_and_cost(row: Ranked) -> str:
+    seconds, cost = words.duration(row.seconds or 0.0), words.usd(row.cost_usd or 0.0)
+    return f"{label(row.entry)}, {seconds} for {cost}"
 
 
 def cost_figure(board: Board, number: int) -> Figure | None:
     """Cost against time of a training benchmark; None for fewer than three entries with both."""
-    rows = [row for row in board.by_time.records() if row["rank"] is not None]
-    both = [row for row in rows if row["cost_usd"] and row["seconds"]]
+    both = [row for row in board.ranked if row.cost_usd and row.seconds]
     if board.kind != "training" or len(both) < 3:
         return None
-    best, front = float("inf"), set()
+    best, points = float("inf"), []
     for row in both:  # from the fastest on
-        if row["cost_usd"] < best:
-            best = row["cost_usd"]
-            front.add(_place(row))
-    points = []
-    for row in both:
-        name, is_best = f"{row['rank']} {label(board.entries[row['source']])}", _place(row) in front
-        points.append(
-            plots.Point(
-                row["seconds"],
-                row["cost_usd"],
-                name if is_best else "",
-                0 if is_best else 1,
-                row["rank"],
-                name,
-            )
-        )
+        seconds, cost, rank = row.seconds or 0.0, row.cost_usd or 0.0, row.rank or 0
+        name, is_best = f"{rank} {label(row.entry)}", cost < best
+        best = min(best, cost)
+        series = 0 if is_best else 1
+        points.append(plots.Point(seconds, cost, name if is_best else "", series, rank, name))
     x = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)
     y = svg.Axis("expected cost", words.usd, log=True)
     names = ("no other entry is both faster and cheaper", "another entry is faster and cheaper")
-    fast, cheap = both[0], min(both, key=lambda row: row["cost_usd"])
+    fast, cheap = both[0], min(both, key=lambda row: row.cost_usd or 0.0)
     return Figure(
         name=f"cost-{number}",
         title=f"{board.title}: cost against time",
         summary=(
-            f"{len(both)} entries. Fastest with a price: {fast['source']}, "
-            f"{words.duration(fast['seconds'])} for {words.usd(fast['cost_usd'])}. Cheapest: "
-            f"{cheap['source']}, {words.usd(cheap['cost_usd'])} in "
-            f"{words.duration(cheap['seconds'])}."
+            f"{len(both)} entries. Fastest with a price: {_time_and_cost(fast)}. Cheapest: "
+            f"{_time_and_cost(cheap)}."
         ),
         caption="Numbers are ranks by time, as in the leaderboard. Lower left is better.",
         draw=lambda width: plots.draw_points(points, x, y, width, series_names=names),
         left_out=tuple(
-            (str(row["source"]), str(row["price_source"] or "no price"))
-            for row in rows
-            if not (row["cost_usd"] and row["seconds"])
+            (label(row.entry), row.price_source or "no price")
+            for row in board.ranked
+            if not (row.cost_usd and row.seconds)
         ),
-        tables=("leaderboards_by_time",),
+        tables=("leaderboards",),
     )
-
-
-def _joined(all_boards: Sequence[Board], by: str) -> Table:
-    """One table of all leaderboards; a benchmark's name is a cell and never a file name."""
-    rows, notes = [], []
-    columns: tuple[Column, ...] = ()
-    for board in all_boards:
-        table = board.by_time if by == "time" else board.by_cost
-        labels = {"seconds": "time", "cost_usd": "cost"}
-        columns = tuple(
-            dataclasses.replace(column, label=labels.get(column.name, column.label))
-            for column in table.columns
-        )
-        rows += [(board.title, board.kind, *row) for row in table.rows]
-        notes += [note for note in table.notes if note not in notes]
-    return Table(
-        name=f"leaderboards_by_{by}",
-        title=f"Leaderboards by {by}",
-        columns=(Column("board", "benchmark"), Column("kind"), *columns),
-        rows=tuple(rows),
-        notes=(
-            "Time is time to accuracy of training, latency of inference. Cost is the expected cost "
-            "of training, of inference that of 10,000 examples.",
-            *notes,
-        ),
-    )
-
-
-def _name_cell(entry: Entry) -> CellView:
-    if entry.suite == "dawnjax":
-        changed = ", ".join(filter(None, [entry.variant, entry.distinction]))
-        return CellView(changed or "as it is", entry.source)
-    return CellView(entry.model or label(entry), label(entry) if entry.model else "")
-
-
-def _place(row: dict) -> tuple:
-    return row["source"], row["submitter"], row["model"], row["date"]
-
-
-def _any_apart(records: Sequence[dict]) -> bool:
-    spans = [(row["rank_from"], row["rank_to"]) for row in records if row["rank_from"] is not None]
-    return any(span != (1, len(spans)) for span in spans)
-
-
-def _rank_cell(row: dict, mark: str, any_apart: bool) -> CellView:
-    """Rank, over the range of ranks that the intervals allow."""
-    rank, first, last = row["rank"], row["rank_from"], row["rank_to"]
-    if rank is None:
-        return CellView("not ranked", kind="null", mark=mark)
-    span = f"{first}\N{EN DASH}{last}" if any_apart and first != last else ""
-    return dataclasses.replace(number_cell(rank, str(rank), span), mark=mark)
-
-
-def _timed(row: dict, reasons: Reasons, why: str) -> CellView:
-    cell = _measured(row["seconds"], words.duration, reasons, why)
-    if cell.kind != "number":
-        return cell
-    return dataclasses.replace(cell, small=interval(row, "seconds", Column("seconds", unit="s")))
-
-
-def _text(value: object) -> CellView:
-    return CellView(str(value)) if value else CellView("not given", kind="null")
-
-
-def _measured(value: float | None, text, reasons: Reasons, why: str) -> CellView:
-    if value is None:
-        return CellView(
-            words.NOT_REACHED if why == words.NOT_REACHED else words.NOT_KNOWN,
-            kind="null",
-            mark=reasons.mark(why),
-        )
-    return number_cell(value, text(value))

@@ -1,12 +1,14 @@
 """Sections of a report in their order, and the meaning of its numbers."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dawnjax
+from dawnjax.analysis import leaderboard as ranking
 from dawnjax.page import html
 from dawnjax.page.section import Section
-from dawnjax.page.table import Table
+from dawnjax.page.table import Table, with_fields
 from dawnjax.report import (
     boards,
     curves,
@@ -14,7 +16,6 @@ from dawnjax.report import (
     own,
     pictures,
     reached,
-    rooflines,
     steps,
     studies,
     summary,
@@ -22,7 +23,6 @@ from dawnjax.report import (
     trials,
 )
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.swept import with_config
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 
@@ -45,6 +45,7 @@ DEFINITIONS = (
         "is no score. Of unet3d four are left out at each end, and nine trials are needed. "
         "The review of a round may multiply a score; the remark of the entry gives both.",
     ),
+    ("Rank", ranking.RULE),
     (
         "Coefficient of variation (CV)",
         "Population standard deviation over mean, of the trials that reached the target.",
@@ -104,25 +105,23 @@ def make(
     entries, runs = inputs.entries, inputs.runs
     all_boards = boards.boards(entries, until)
     # What a person with runs of their own looks for first.
-    first = summary.summary_section(all_boards, *reached.own_figures(entries))
+    figures = [*curves.own_curves(entries), *reached.reached_figures(entries, ours=True)]
+    figures += losses.losses_figures(runs)
+    tables = [*curves.curve_tables(entries), *reached.reached_tables(entries)]
+    first = summary.summary_section(all_boards, figures, tables)
     sections: list[Section | None] = [
         *studies.studies_sections(inputs.studies),
         own.runs_section(runs),
         pictures.pictures_section(inputs.pictures),
         steps.steps_section(runs),
-        rooflines.rooflines_section(runs),
         boards.leaderboards_section(all_boards, until),
-        reached.reached_section(entries, without_own=True),
-        curves.learning_section(entries),
+        curves.learning_section(entries, reached.reached_figures(entries, ours=False)),
         trials.stability_section(entries),
         trials.comparisons_section(entries),
         trials.epochs_section(entries),
         systems.speedups_section(entries),
-        curves.thresholds_section(entries),
         systems.scaling_section(entries),
         boards.inference_section(all_boards),
-        systems.counts_section(entries),
-        losses.losses_section(runs),
         own.mathematics_section(runs),
         summary.paper_section(*paper) if paper else None,
         summary.warnings_section(inputs),
@@ -137,5 +136,23 @@ def make(
         definitions=DEFINITIONS,
         version=dawnjax.__version__,
     )
-    tables = {table.name: table for section in [first, *present] for table in section.tables}
-    return Report(page, tuple(with_config(table, entries, runs) for table in tables.values()))
+    every = {table.name: table for section in [first, *present] for table in section.every_table}
+    # A leaderboard's name is that of all in one table.
+    every |= {table.name: table for section in [first, *present] for table in section.tables}
+    return Report(page, tuple(_with_config(table, inputs) for table in every.values()))
+
+
+def _with_config(table: Table, inputs: Inputs) -> Table:
+    """A table whose rows are entries or runs, with the fields that a flag changed in any of them.
+
+    Any other table stays as it is.
+    """
+    names = {column.name for column in table.columns}
+    values: Mapping[str, Mapping[str, Any]]
+    if "source" in names:
+        key, values = "source", {entry.source: entry.config for entry in inputs.entries}
+    elif "run" in names:
+        key, values = "run", {run.name: run.fields for run in inputs.runs}
+    else:
+        return table
+    return with_fields(table, [values.get(str(cell), {}) for cell in table.column(key)])

@@ -1,26 +1,27 @@
-"""Sections on the way to the target: learning curves with their spread, other thresholds."""
+"""Learning curves with their spread: figures, their section, and their tables."""
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from dawnjax.analysis.entry_tables import mean_compile_seconds
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
-from dawnjax.analysis.thresholds import (
-    ThresholdTime,
-    learning_curve,
-    learning_curve_table,
-    seconds_or_why,
-    threshold_table,
-    time_to_threshold,
-)
+from dawnjax.analysis.thresholds import learning_curve
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.view import CellView, HeadView, TableView, number_cell
-from dawnjax.report.boards import scope, with_target
-from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, label, labels_apart
-from dawnjax.tasks.metric import KNOWN_METRICS
-from dawnjax.trials.group import Entry, EntryTarget, Trial, reaches
+from dawnjax.page.table import Column, Table
+from dawnjax.report.boards import with_target
+from dawnjax.report.tables import scope
+from dawnjax.trials.group import Entry, EntryTarget, Trial
+from dawnjax.trials.labels import (
+    label,
+    labels_apart,
+    level_label,
+    metric_label,
+    metric_name,
+    quality,
+    round_quality,
+    target_label,
+)
 
 MOST_NAMED = 6
 """Named lines in one figure: one for each colour."""
@@ -33,10 +34,11 @@ _FEW = 6
 MOST_STRANDS = 48
 """Trials of an entry are drawn one by one up to this number."""
 
+MOST_ROWS = 60
+"""Points of an entry's curve in the table."""
+
 MOST_EVALUATIONS = 2000
 """Evaluations of an entry that a curve uses; of more, this many are taken at even steps."""
-
-_STEPS_BELOW = 5
 
 
 def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
@@ -58,129 +60,80 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
     return named_groups
 
 
-def learning_section(entries: Sequence[Entry]) -> Section | None:
-    """Learning curves against time and, for our own runs, against epochs; None without any."""
-    groups = groups_of(entries)
-    if not groups:
-        return None
-    figures = []
-    for number, (title, group) in enumerate(groups, start=1):
-        ways = ("seconds", "epoch") if group[0].suite == "dawnjax" else ("seconds",)
-        for against in ways:
-            figure = _curves_figure(f"curves-{number}-{against}", title, group, against)
-            if figure is not None:
-                figures.append(figure)
+def own_curves(entries: Sequence[Entry]) -> list[Figure]:
+    """Quality against time of our own entries, for the top of the page."""
+    return _figures(entries, "seconds", ours=True)
+
+
+def learning_section(entries: Sequence[Entry], more: Sequence[Figure] = ()) -> Section | None:
+    """Learning curves of official entries against time, of several of ours against epochs.
+
+    `more` are further figures.
+    """
+    figures = [*_figures(entries, "epoch", ours=True), *_figures(entries, "seconds", ours=False)]
+    figures += more
     if not figures:
         return None
-    all_entries = [entry for _, group in groups for entry in group]
-    thin = [_thinned_entry(entry) for entry in all_entries]
-    thinned = sum(new is not entry for new, entry in zip(thin, all_entries, strict=True))
-    tables = [learning_curve_table(thin, against) for against in ("seconds", "epoch")]
-    if thinned:
-        note = (
-            f"Of {thinned} entries with more than {MOST_EVALUATIONS} evaluations, as many evenly."
-        )
-        tables = [dataclasses.replace(table, notes=(*table.notes, note)) for table in tables]
     return Section(
         name="curves",
         title="Learning curves",
-        lead=(
-            "The quality at each evaluation. An entry of several trials has a thin line for each, "
-            "their median, and a band from the first to the third quartile. A line ends where its "
-            "trial does; in median and band a trial that reached its target or spent its budget is "
-            "carried forward at its last value. An entry with few evaluations shows its trials "
-            "alone.",
-        ),
+        lead=(CURVES,),
         blocks=tuple(figures),
-        tables=tuple(tables),
     )
 
 
-def thresholds_section(entries: Sequence[Entry]) -> Section | None:
-    """Time to targets around the entries' own; None without evaluations."""
-    blocks, tables = [], []
+CURVES = (
+    "The quality at each evaluation. An entry of several trials has a thin line for each, their "
+    "median, and a band from the first to the third quartile. A line ends where its trial does; in "
+    "median and band a trial that reached its target or spent its budget is carried forward at its "
+    "last value. An entry with few evaluations shows its trials alone."
+)
+
+
+def _figures(entries: Sequence[Entry], against: str, *, ours: bool) -> list[Figure]:
+    figures = []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
-        target = group[0].target
-        if target.value is None:
-            continue
-        levels = _levels(target)
-        times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
-        tables.append(threshold_table(group, levels))
-        figure = _threshold_figure(f"thresholds-{number}", title, group, times, target)
-        if figure is not None:
-            blocks += [figure, _threshold_view(title, group, times, target)]
-    if not blocks:
-        return None
-    rows = tuple(row for table in tables for row in table.rows)
-    return Section(
-        name="thresholds",
-        title="Other targets",
-        lead=(
-            "How the time depends on the quality that is asked for. Where lines cross, the "
-            "target decides which system is faster.",
+        alone = len(group) == 1 and len(group[0].trials) == 1
+        # Epochs of one run alone tell what its time does.
+        if (group[0].suite == "dawnjax") == ours and not (alone and against == "epoch"):
+            figures.append(_curves_figure(f"curves-{number}-{against}", title, group, against))
+    return [figure for figure in figures if figure is not None]
+
+
+def curve_tables(entries: Sequence[Entry]) -> list[Table]:
+    """Tables of the learning curves, against time and against epochs; none without any."""
+    every = [entry for _, group in groups_of(entries) for entry in group]
+    tables = [_learning_curve_table(every, against) for against in ("seconds", "epoch")]
+    return [table for table in tables if table.rows]
+
+
+def _learning_curve_table(entries: Iterable[Entry], against: str) -> Table:
+    rows = []
+    for entry in entries:
+        points = svg.thinned(_curve(entry, against), MOST_ROWS)
+        rows += [(entry.source, len(entry.trials), *point) for point in points]
+    unit = "s" if against == "seconds" else ""
+    return Table(
+        name=f"learning_curves_by_{against}",
+        title=f"Learning curves against {'time' if against == 'seconds' else 'epoch'}",
+        columns=(
+            Column("source", "entry"),
+            Column("trials", "trials", kind="integer"),
+            Column(against, against, unit, "number"),
+            Column("median", "median", kind="number"),
+            Column("low", "first quartile", kind="number"),
+            Column("high", "third quartile", kind="number"),
         ),
-        blocks=tuple(blocks),
-        tables=(dataclasses.replace(tables[0], rows=rows),),
+        rows=tuple(rows),
+        notes=(
+            "The metric in the entry's unit, each trial at its newest evaluation; epochs by the "
+            "log's own labels.",
+            "A trial that reached its target or spent its budget keeps its last value. Points at "
+            "which some trial has no value are left out.",
+            f"At most {MOST_ROWS} points of an entry, evenly by number, with the first and the "
+            "last.",
+        ),
     )
-
-
-def quality(value: float, target: EntryTarget) -> str:
-    """A metric's value in words; fractions in percent, others with the unit that a run declares."""
-    hides = target.value is not None and not reaches(value, target.value, target.direction)
-    if hides and reaches(float(f"{value:.4g}"), target.value or 0.0, target.direction):
-        # Four digits would show a target as reached that was not.
-        return _tick(value, target) + _unit_after(target)
-    if target.unit == "fraction":
-        return words.percent(value, 4)
-    if target.unit == "percent":
-        return f"{words.number(value, 4)}%"
-    return words.number(value, 4) + _unit_after(target)
-
-
-def _tick(value: float, target: EntryTarget) -> str:
-    if target.unit == "fraction":
-        return f"{words.plain(100 * value)}%"
-    return words.plain(value) + ("%" if target.unit == "percent" else "")
-
-
-def _unit_after(target: EntryTarget) -> str:
-    """Unit behind a value; empty for a sign, or where it is the metric's own name."""
-    unit = _UNITS.get(target.unit, target.unit)
-    return "" if unit in ("", "%", target.title) or not target.title else f" {unit}"
-
-
-def metric_name(target: EntryTarget) -> str:
-    known = KNOWN_METRICS.get(target.metric)
-    return target.title or (known.title if known else target.metric or "quality")
-
-
-def metric_label(target: EntryTarget) -> str:
-    """Label of a metric's axis: name, unit, and a note where lower is better."""
-    name = metric_name(target)
-    unit = _UNITS.get(target.unit, target.unit)
-    shown = f"{name} ({unit})" if unit not in ("", name) else name
-    return f"{shown}, lower is better" if target.direction == "at_most" else shown
-
-
-_UNITS = {"fraction": "%", "percent": "%", "bleu": "BLEU", "1": ""}
-"""Units as a page writes them, where it does not write them as they are declared."""
-
-
-def target_label(target: EntryTarget) -> str:
-    """A target in words: its metric's value, and what else must hold at the same evaluation."""
-    return " and ".join([_level_label(target), *map(str, target.others)])
-
-
-def _level_label(target: EntryTarget) -> str:
-    if target.value is None:
-        return "no target known"
-    word = "at most " if target.direction == "at_most" else ""
-    return f"target {word}{_tick(target.value, target)}{_unit_after(target)}"
-
-
-def _alone(target: EntryTarget) -> str:
-    """Words for a figure of one metric, where the target has several."""
-    return f" of {metric_name(target)} alone" if target.others else ""
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
@@ -208,7 +161,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         return None
     lines, x = placed_along(lines, against)
     y = _quality_axis(target)
-    reference = None if target.value is None else (target.value, _level_label(target))
+    reference = None if target.value is None else (target.value, level_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
     return Figure(
@@ -256,102 +209,10 @@ def placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line
 def _quality_axis(target: EntryTarget) -> svg.Axis:
     return svg.Axis(
         metric_label(target),
-        lambda value: _tick(value, target),
+        lambda value: round_quality(value, target),
         exact=lambda value: quality(value, target),
         name=metric_name(target),
     )
-
-
-def _threshold_figure(
-    name: str,
-    title: str,
-    group: Sequence[Entry],
-    times: Sequence[Sequence[ThresholdTime]],
-    target: EntryTarget,
-) -> Figure | None:
-    lines, left_out, sentences = [], [], []
-    fastest = [pair for pair in zip(group, times, strict=True) if ranking_seconds(pair[0])[0]]
-    shorts = labels_apart([entry for entry, _ in fastest[:MOST_NAMED]])
-    for (entry, entry_times), short in zip(fastest[:MOST_NAMED], shorts, strict=True):
-        points = [
-            (time.threshold, time.mean_seconds)
-            for time in entry_times
-            if time.mean_seconds is not None and time.mean_seconds > 0
-        ]
-        if len(points) < 2:
-            left_out.append((label(entry), "fewer than two thresholds were reached by all trials"))
-            continue
-        sentences.append(
-            f"{label(entry)}: "
-            + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
-        )
-        lines.append(plots.Line(short, tuple(points)))
-    if not lines or target.value is None:
-        return None
-    quality_axis = _quality_axis(target)
-    x = quality_axis._replace(label=f"threshold, {quality_axis.label}", name="threshold")
-    y = svg.Axis("time to it", words.duration, svg.time_ticks, log=True)
-    more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
-    return Figure(
-        name=name,
-        title=f"{title}: time to other thresholds{_alone(target)}",
-        summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
-        caption=(
-            f"{more}The {target_label(target)}. A line ends at the last threshold that all trials "
-            "reached."
-        ),
-        draw=lambda width: plots.draw_lines(lines, x, y, width),
-        left_out=tuple(left_out),
-        tables=("thresholds",),
-    )
-
-
-def _threshold_view(
-    title: str,
-    group: Sequence[Entry],
-    times: Sequence[Sequence[ThresholdTime]],
-    target: EntryTarget,
-) -> TableView:
-    rows = []
-    compiled = any(mean_compile_seconds(entry) is not None for entry in group)
-    for entry, entry_times in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
-        cells = [CellView(label(entry), entry.source if entry.suite == "dawnjax" else "")]
-        for time in entry_times:
-            mean = seconds_or_why(time)
-            if isinstance(mean, str):
-                cells.append(CellView(mean, kind="null"))
-            else:
-                cells.append(number_cell(mean, words.duration(mean)))
-        if compiled:
-            cells.append(compilation_cell(entry))
-        rows.append(tuple(cells))
-    heads = [HeadView("entry")]
-    for time in times[0]:
-        # A time to the first of several targets is no time to accuracy.
-        is_target = time.threshold == target.value and not target.others
-        small = "target" if is_target else ""
-        heads.append(HeadView(_tick(time.threshold, target), small, number=True))
-    if compiled:
-        heads.append(COMPILATION_HEAD)
-    return TableView(
-        name="thresholds",
-        caption=f"{title}: time to each threshold{_alone(target)}",
-        heads=tuple(heads),
-        rows=tuple(rows),
-        total=len(group),
-    )
-
-
-def _levels(target: EntryTarget) -> list[float]:
-    """Round thresholds around the target, one of them beyond it."""
-    if target.value is None:
-        return []
-    step = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}.get(target.unit.lower(), 0.0)
-    step = step or abs(target.value) / 100 or 0.01
-    sign = -1 if target.direction == "at_most" else 1
-    levels = [target.value + sign * step * number for number in range(-_STEPS_BELOW, 2)]
-    # Sums of binary fractions would show as 0.7549999999999999.
-    return [round(level, 9) for level in levels]
 
 
 def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:

@@ -1,16 +1,16 @@
-"""Section on the training loss of our own runs, by step."""
+"""Figures of the training loss of our own runs, by step."""
 
 from collections.abc import Sequence
 
 from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import plots, svg, words
-from dawnjax.page.section import Figure, Section
+from dawnjax.page.section import Figure
 from dawnjax.page.table import Column, Table
 from dawnjax.report.curves import MOST_NAMED, MOST_STRANDS
-from dawnjax.report.own import RUN_COLUMNS, named, pooled
+from dawnjax.report.pooled import pooled
 
 _COLUMNS = (
-    *RUN_COLUMNS,
+    Column("run", "run"),
     Column("step", "step", kind="integer"),
     Column("loss", "training loss", kind="number"),
 )
@@ -19,33 +19,31 @@ _X = svg.Axis("step", words.number, zero=True)
 _Y = svg.Axis("training loss", words.number)
 
 
-def losses_section(runs: Sequence[OurRun]) -> Section | None:
-    """Training loss against the step; None where no log has it."""
+def losses_figures(runs: Sequence[OurRun]) -> list[Figure]:
+    """Training loss against the step, a figure for each experiment; none where no log has it."""
+    return [_figure(number, *of) for number, of in enumerate(_groups(runs).items(), start=1)]
+
+
+def losses_table(runs: Sequence[OurRun]) -> Table:
+    drawn = [
+        run
+        for groups in _groups(runs).values()
+        for _, group in groups[:MOST_NAMED]
+        for run in _drawn(group)
+    ]
+    return Table(
+        name="training_losses",
+        title="Training loss by step",
+        columns=_COLUMNS,
+        rows=tuple((run.name, *point) for run in drawn for point in run.losses),
+    )
+
+
+def _groups(runs: Sequence[OurRun]) -> dict[str, list[tuple[str, list[OurRun]]]]:
     groups: dict[str, list[tuple[str, list[OurRun]]]] = {}
     for name, members in pooled([run for run in runs if run.losses]):
         groups.setdefault(members[0].result.experiment, []).append((name, members))
-    if not groups:
-        return None
-    drawn = [run for of in groups.values() for _, group in of[:MOST_NAMED] for run in _drawn(group)]
-    rows = [(*named(run).values(), *point) for run in drawn for point in run.losses]
-    return Section(
-        name="training_loss",
-        title="Training loss",
-        lead=(
-            "The loss of each step before its update, on the batch that it trained with. A point "
-            "is the mean over a stretch of steps. Runs of one experiment on one system have one "
-            "colour, and a line each.",
-        ),
-        blocks=tuple(_figure(n, *group) for n, group in enumerate(groups.items(), start=1)),
-        tables=(
-            Table(
-                name="training_losses",
-                title="Training loss by step",
-                columns=_COLUMNS,
-                rows=tuple(rows),
-            ),
-        ),
-    )
+    return groups
 
 
 def _drawn(group: Sequence[OurRun]) -> Sequence[OurRun]:
@@ -68,7 +66,10 @@ def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[OurRu
         name=f"training_loss-{number}",
         title=f"{experiment}: training loss against the step",
         summary="; ".join(sentences) + ".",
-        caption="",
+        caption=(
+            "The loss of each step before its update, as the mean over a stretch of steps. Runs of "
+            "one experiment on one system have one colour."
+        ),
         draw=lambda width: plots.draw_lines(lines, _X, _Y, width),
         left_out=tuple(left_out),
         tables=("training_losses",),

@@ -1,16 +1,15 @@
-"""Section on the trials that reached their target by each moment."""
+"""The trials that reached their target by each moment: figures and their table."""
 
 import dataclasses
 from collections.abc import Sequence
 
-from dawnjax.analysis.entry_tables import WHAT, what
 from dawnjax.page import plots, svg, words
-from dawnjax.page.section import Figure, Section
+from dawnjax.page.section import Figure
 from dawnjax.page.table import Column, Table
 from dawnjax.report.curves import MOST_NAMED, groups_of, placed_along
-from dawnjax.report.labels import label, labels_apart
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.trials.group import Entry
+from dawnjax.trials.labels import label, labels_apart
 
 LEAD = (
     "The fraction of all trials that had reached the target by each moment; a trial that never "
@@ -18,28 +17,20 @@ LEAD = (
 )
 
 
-def own_figures(entries: Sequence[Entry]) -> tuple[list[Figure], tuple[Table, ...]]:
-    """Figures of our own entries, for the top of the page, and the table of all entries drawn."""
-    figures, drawn = _figures(entries)
-    own = [
-        dataclasses.replace(it, caption=f"{LEAD} {it.caption}") for is_own, it in figures if is_own
+def reached_figures(entries: Sequence[Entry], *, ours: bool) -> list[Figure]:
+    """Fraction of an entry's trials that reached, against time; none without two trials."""
+    figures, _ = _figures(entries)
+    return [
+        dataclasses.replace(figure, caption=f"{LEAD} {figure.caption}".strip())
+        for is_own, figure in figures
+        if is_own == ours
     ]
-    return own, (_table(drawn),) if own else ()
 
 
-def reached_section(entries: Sequence[Entry], *, without_own: bool = False) -> Section | None:
-    """Fraction of an entry's trials that reached, against time; None without two trials."""
-    figures, drawn = _figures(entries)
-    blocks = tuple(figure for is_own, figure in figures if not (is_own and without_own))
-    if not blocks:
-        return None
-    return Section(
-        name="reached",
-        title="Trials that reached, against time",
-        lead=(LEAD,),
-        blocks=blocks,
-        tables=(_table(drawn),),
-    )
+def reached_tables(entries: Sequence[Entry]) -> list[Table]:
+    """Table of all entries drawn; none without any."""
+    _, drawn = _figures(entries)
+    return [_table(drawn)] if drawn else []
 
 
 def _figures(entries: Sequence[Entry]) -> tuple[list[tuple[bool, Figure]], list[Entry]]:
@@ -128,13 +119,13 @@ def _table(entries: Sequence[Entry]) -> Table:
         name="reached_by_time",
         title="Trials that reached, against time",
         columns=(
-            *WHAT,
+            Column("source", "entry"),
             Column("seconds", "time", "s", "number"),
             Column("reached_fraction", "reached by then", kind="fraction"),
             Column("trials", "trials", kind="integer"),
         ),
         rows=tuple(
-            (*what(entry).values(), at, fraction, len(entry.trials))
+            (entry.source, at, fraction, len(entry.trials))
             for entry in entries
             for at, fraction in _steps(entry)
         ),

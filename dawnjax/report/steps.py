@@ -9,15 +9,11 @@ from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table
-from dawnjax.page.view import view
+from dawnjax.report.rooflines import field_of, op_names, rooflines
 
 MOST_BARS = 24
 MOST_LOSSES = 10
-MOST_LOSSES_DRAWN = 5
-"""Ops of each host in the table, and of the slowest host of each run in the figure."""
-
-MOST_LOSING_RUNS = 6
-"""Runs whose ops have a figure."""
+"""Ops of each host in the table."""
 
 PARTS = {
     "compute": "computing",
@@ -33,8 +29,9 @@ PARTS = {
 _HOST = (Column("run", "run"), Column("host", "host", kind="integer"))
 
 _SHARES = (
-    Column("mfu", "model FLOP utilization", kind="fraction"),
+    # Executed first: an algorithm that saves products would make the model's look like more use.
     Column("hfu", "executed FLOP utilization", kind="fraction"),
+    Column("mfu", "model FLOP utilization", kind="fraction"),
     Column("memory_bandwidth_fraction", "memory bandwidth", kind="fraction"),
     Column("tensor_core_fraction", "tensor-core time", kind="fraction"),
     Column("busy_fraction", "busy", kind="fraction"),
@@ -62,23 +59,18 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
         for run in runs
         if isinstance(message := field_of(run.result.straggler, "message"), str)
     ]
-    blocks = [
-        _parts_figure(hosts),
-        view(used, [c.name for c in used.columns if _is_known(used, c)]),
-    ]
-    if losses.rows:
-        blocks += _losses_figures(hosts)
+    roofs, of_ops, left_out = rooflines(runs)
     return Section(
         name="steps",
         title="Where the time of a step went",
         lead=(
-            "Means over each host's own devices, from their profile. The parts sum to the step. "
-            "A share whose cause is not known has a part of its own.",
+            "Means over each host's own devices, from a profile of steps after the target was "
+            "reached; they count in no time to accuracy. The parts sum to the step.",
             *stragglers,
+            *([f"No roofline is shown of {left_out}."] if left_out else []),
         ),
-        blocks=tuple(blocks),
-        folded=(view(losses),) if losses.rows else (),
-        tables=(used, losses) if losses.rows else (used,),
+        blocks=(_parts_figure(hosts), *roofs, used),
+        folded=(*((losses,) if losses.rows else ()), *of_ops),
     )
 
 
@@ -88,13 +80,6 @@ def _number(fields: Any, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-def field_of(host: Any, *path: str) -> Any:
-    """A log's value in objects inside each other; None where one is none, or has no such field."""
-    for name in path:
-        host = host.get(name) if isinstance(host, Mapping) else None
-    return host
 
 
 def _parts_of(host: Any) -> tuple[float, ...]:
@@ -115,22 +100,24 @@ def _label(run: OurRun, host: Host) -> str:
 def _used_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
     columns = (
         *_HOST,
-        Column("step_seconds", "step", "s", "number"),
+        Column("step_seconds", "profiled step", "s", "number"),
         *_SHARES,
         *_COMMUNICATION,
         Column("input_wait_fraction", "waiting for input", kind="fraction"),
         Column("cpu_fraction", "host's CPU", kind="fraction"),
         Column("memory_bytes", "host's memory", "bytes", "number"),
         Column("device_memory_peak_bytes", "device memory, peak", "bytes", "number"),
-        Column("why", "why not known"),
+        Column("why", "why not known", filed=True),
     )
     rows = []
+    is_alone = all(run.result.num_devices == 1 for run, _ in hosts)
     for run, host in hosts:
         used, sent = host.get("utilization"), host.get("communication")
-        cells: dict[str, Cell] = {"run": run.name, "host": _index(host), "why": _reasons(host)}
+        cells: dict[str, Cell] = dict.fromkeys(column.name for column in columns)
+        cells |= {"run": run.name, "host": _index(host), "why": _reasons(host)}
         cells["step_seconds"] = _number(used, "traced_step_seconds")
         cells |= {column.name: _number(used, column.name) for column in _SHARES}
-        for column in _COMMUNICATION:
+        for column in _COMMUNICATION if not is_alone else ():
             cells[column.name] = _number(sent, column.name.removeprefix("communication_"))
         for name in ("input_wait_fraction", "cpu_fraction", "memory_bytes"):
             cells[name] = _number(host, name)
@@ -138,11 +125,13 @@ def _used_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
         rows.append(tuple(cells[column.name] for column in columns))
     return Table(
         name="hosts",
-        title="What each host used",
+        title="What each host used in the profiled steps",
         columns=columns,
         rows=tuple(rows),
         notes=(
-            "Utilization is of the profiled steps, against the peak that the run's result names.",
+            "Utilization is against the peak that the run's result names. Executed FLOPs are those "
+            "of the compiled program; where an algorithm such as Winograd's saves products, the "
+            "model's FLOPs are more.",
             "Simulated devices share the cores of one machine: no wire lies between them.",
         ),
     )
@@ -157,12 +146,6 @@ def _reasons(host: Host) -> str:
     return "; ".join(found)
 
 
-def _is_known(table: Table, column: Column) -> bool:
-    return column.name in ("run", "host") or (
-        column.kind != "text" and any(cell is not None for cell in table.column(column.name))
-    )
-
-
 def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
     rows = [
         Row(_label(run, host), "", parts, words.duration(sum(parts)))
@@ -175,7 +158,7 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
         name="step_parts",
         title="A step of each host, in parts",
         summary=bars_in_words(shown, names, lambda row, v: f"{100 * v / sum(row.values):.1f} %"),
-        caption="Steps traced after the target was reached; they count in no time to accuracy.",
+        caption="",
         draw=lambda width: draw_bars(shown, names, _STEP, width),
         left_out=tuple((row.label, "too many bars for one figure") for row in rows[MOST_BARS:]),
         tables=("hosts",),
@@ -188,12 +171,12 @@ def _losses(host: Host) -> list[tuple[str, float, float]]:
     found = []
     for row in rows if isinstance(rows, list) else []:
         seconds, lost = (_number(row, f"{name}seconds_per_step") for name in ("", "lost_"))
-        if seconds is None or lost is None or not 0 <= lost <= seconds:
-            continue
-        name = str(row.get("layer") or row.get("op") or "")
-        line = str(row.get("line") or "")
-        found.append((f"{name} ({line})" if line else name, seconds, lost))
-    return sorted(found, key=lambda row: -row[2])[:MOST_LOSSES]
+        if seconds is not None and lost is not None and 0 <= lost <= seconds:
+            found.append((row, seconds, lost))
+    found.sort(key=lambda item: -item[2])
+    found = found[:MOST_LOSSES]
+    names = op_names([row for row, _, _ in found])
+    return [(name, *times) for name, (_, *times) in zip(names, found, strict=True)]
 
 
 def _losses_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
@@ -213,42 +196,4 @@ def _losses_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
             "Lost: the op's time beyond the least one, which is the longer of its FLOPs at the "
             "peak and its bytes at the memory's bandwidth.",
         ),
-    )
-
-
-def _losses_figures(hosts: Sequence[tuple[OurRun, Host]]) -> list[Figure]:
-    """Figure of each run, on an axis of its own: steps of runs differ by orders of magnitude."""
-    slowest: dict[str, tuple[OurRun, Host]] = {}
-    for run, host in hosts:
-        before = slowest.get(run.name)
-        if before is None or sum(_parts_of(host)) > sum(_parts_of(before[1])):
-            slowest[run.name] = (run, host)
-    losing = [(run, host) for run, host in slowest.values() if _losses(host)]
-    return [
-        _losses_figure(number, run, host, len(losing))
-        for number, (run, host) in enumerate(losing[:MOST_LOSING_RUNS], 1)
-    ]
-
-
-def _losses_figure(number: int, run: OurRun, host: Host, runs: int) -> Figure:
-    shown = [
-        Row(name, _label(run, host), (seconds - lost, lost), words.duration(seconds))
-        for name, seconds, lost in _losses(host)[:MOST_LOSSES_DRAWN]
-    ]
-    cut = runs > MOST_LOSING_RUNS and number == MOST_LOSING_RUNS
-    return Figure(
-        name=f"op_losses-{number}",
-        title="The ops that lose most against their roofline",
-        summary="; ".join(
-            f"{row.group}, {row.label}: {words.duration(row.values[1])} of {row.note} lost"
-            for row in shown
-        )
-        + ".",
-        caption=(
-            "The host with the longest step. The least time of an op is the longer of two: its "
-            "FLOPs at the peak, and its bytes at the memory's bandwidth."
-            + (f" Of {runs} runs the first {number} have a figure." if cut else "")
-        ),
-        draw=lambda width: draw_bars(shown, ("least time", "lost"), _STEP, width),
-        tables=("losses_of_ops",),
     )

@@ -1,20 +1,20 @@
 """A section for each study: its arms' trials as a figure, and its figures as a table."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 from dawnjax.page import svg, words
 from dawnjax.page.heat import Cell, draw_heat
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Column, Table
-from dawnjax.page.view import view
+from dawnjax.page.table import Column, Missing, Table, with_fields
 from dawnjax.report.inputs import ReadStudy
-from dawnjax.report.swept import fields_of, with_fields
 from dawnjax.study.axes import axis_of
 from dawnjax.study.design import arm_at
 from dawnjax.study.figures import ArmFigures, best_of, best_sentence, own_trials
 from dawnjax.study.looks import words_of_cost
 from dawnjax.study.search import SearchFigures
+from dawnjax.trials.group import Scalar
 
 _QUESTIONS = {
     "seeds": "How much trials differ by their seed alone",
@@ -67,14 +67,8 @@ def _section(read: ReadStudy, number: int) -> Section:
         name=f"study_{number}",
         title=f"Study {read.name}",
         lead=tuple(lead),
-        blocks=(*filter(None, figures), *(view(table, _shown(table)) for table in tables)),
-        tables=tuple(tables),
+        blocks=(*filter(None, figures), *tables),
     )
-
-
-def _shown(table: Table) -> list[str]:
-    """Columns for the page: the name of an arm says its fields already."""
-    return [column.name for column in table.columns if not column.name.startswith("config.")]
 
 
 def _map(read: ReadStudy, number: int) -> Figure | None:
@@ -126,7 +120,7 @@ def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
                 "These trials chose: their times flatter the fastest recipe and are no results.",
             ),
         ),
-        [fields_of(recipe["flags"]) for recipe in search.recipes],
+        [_fields_of(recipe["flags"]) for recipe in search.recipes],
     )
 
 
@@ -178,13 +172,19 @@ def _table(read: ReadStudy, number: int) -> Table:
         speedup = None
         if first.examples_per_second and arm.examples_per_second and arm is not first:
             speedup = arm.examples_per_second / first.examples_per_second
+        expected, none = arm.expected_seconds, Missing("", "the first") if arm is first else None
         rows.append(
             (
                 *(arm.arm, arm.planned, arm.trials, arm.reached),
-                *(arm.mean_seconds, arm.cv, arm.expected_seconds),
-                *(arm.low, arm.high, arm.ends or None),
-                *(arm.epochs_mean, arm.examples_per_second, speedup, arm.exposed_communication),
-                *(verdict.get("ratio"), verdict.get("low"), verdict.get("high")),
+                Missing(arm.why_no_time) if expected is None else expected,
+                *(arm.low, arm.high, arm.ends or None, arm.mean_seconds, arm.cv),
+                *(
+                    arm.epochs_mean,
+                    arm.examples_per_second,
+                    speedup or none,
+                    arm.exposed_communication,
+                ),
+                *(verdict.get("ratio") or none, verdict.get("low"), verdict.get("high")),
                 *(verdict.get("ends") or None, verdict.get("word", ""), verdict.get("why", "")),
                 *(verdict.get("advice_text", ""), "; ".join(arm.machines)),
             )
@@ -194,15 +194,15 @@ def _table(read: ReadStudy, number: int) -> Table:
         title=f"Arms of {read.name}",
         columns=(
             Column("arm", "arm"),
-            Column("planned", "planned", kind="integer"),
+            Column("planned", "planned", kind="integer", filed=True),
             Column("trials", "trials", kind="integer"),
             Column("reached", "reached", kind="integer"),
-            Column("mean_seconds", "mean", "s", "number"),
-            Column("cv", "CV", kind="number"),
             Column("expected_seconds", "expected", "s", "number"),
             Column("expected_seconds_low", "from", "s", "number"),
             Column("expected_seconds_high", "to", "s", "number"),
             Column("expected_seconds_ends", "the ends are"),
+            Column("mean_seconds", "mean", "s", "number"),
+            Column("cv", "CV", kind="number"),
             Column("epochs_mean", "epochs", kind="number"),
             Column("examples_per_second", "examples", "1/s", "number"),
             Column("throughput_speedup", "throughput / first", "x", "number"),
@@ -212,9 +212,9 @@ def _table(read: ReadStudy, number: int) -> Table:
             Column("ratio_high", "to", "x", "number"),
             Column("ratio_ends", "the ends are"),
             Column("verdict", "verdict"),
-            Column("why", "why"),
+            Column("why", "why", under="verdict"),
             Column("advice", "further trials"),
-            Column("machine", "machine"),
+            Column("machine", "machine", filed=True),
         ),
         rows=tuple(rows),
         notes=(
@@ -222,4 +222,21 @@ def _table(read: ReadStudy, number: int) -> Table:
             "Where all trials reached, the ends of the expected time are those of the mean.",
         ),
     )
-    return with_fields(table, [fields_of(arm.flags) for arm in read.arms])
+    return with_fields(table, [_fields_of(arm.flags) for arm in read.arms])
+
+
+def _fields_of(flags: Iterable[str]) -> dict[str, Scalar]:
+    """Fields that an arm's flags set, as `--num_epochs=12` does."""
+    settings = (flag.lstrip("-").partition("=") for flag in flags)
+    return {name: _value(text) for name, _, text in settings}
+
+
+def _value(text: str) -> Scalar:
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            return value
+    return text

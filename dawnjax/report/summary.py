@@ -1,28 +1,86 @@
-"""First and last sections of the page: contents, conclusions and warnings."""
+"""First and last sections of the page: answers, conclusions and warnings."""
 
 import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import speedup
-from dawnjax.analysis.entry_tables import overview_table, summaries, warnings_table
+from dawnjax.analysis.cost import training_cost
+from dawnjax.analysis.leaderboard import Ranked, ranking_seconds
 from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Table
-from dawnjax.page.view import MOST_ROWS, CellView, HeadView, Reasons, TableView, number_cell
-from dawnjax.report.boards import SUITE_NAMES, Board
+from dawnjax.page.table import Cell, Column, Missing, Table
+from dawnjax.report.boards import Board, board_table, leaderboards_table, why_none_is_comparable
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, entry_view, hardware, label
 from dawnjax.report.systems import pairs_of
+from dawnjax.report.tables import (
+    COMPILATION,
+    SUITE_NAMES,
+    mean_compile_seconds,
+    overview_table,
+    summaries,
+    warnings_table,
+)
+from dawnjax.statistics.sample import time_interval
 from dawnjax.trials.group import Entry
-
-MOST_ENTRIES_NAMED = 3
+from dawnjax.trials.labels import hardware, label, quality, target_label
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
-    """Counts at the top of the page, each with its noun."""
-    entries = inputs.entries
+    """Top of the page, (value, what it is): the answer of one entry alone, else counts."""
+    known = summaries(inputs.entries)
+    is_alone = len(inputs.entries) == len(known) == 1
+    return _answer(known[0][0]) if is_alone else _counts(inputs.entries)
+
+
+def _answer(entry: Entry) -> list[tuple[str, str]]:
+    """Whether an entry reached, its time with an interval, its cost."""
+    trials, reached = len(entry.trials), sum(trial.reached for trial in entry.trials)
+    said = "reached" if reached else words.NOT_REACHED
+    if trials > 1:
+        said = f"{reached} of {trials} reached"
+    numbers = [(said, target_label(entry.target))]
+    seconds, why = ranking_seconds(entry)
+    if seconds is not None:
+        numbers.append((words.duration(seconds), f"{_time_name(entry)}, {_interval_words(entry)}"))
+    elif reached:
+        numbers.append((words.NOT_KNOWN, f"time to accuracy: {why}"))
+    else:
+        best = _best(entry)
+        numbers += [(quality(best, entry.target), "best quality")] if best is not None else []
+    cost, source = training_cost(entry, seconds)
+    if seconds is not None:
+        known = words.NOT_KNOWN if cost is None else words.usd(cost)
+        why = source.partition(",")[0]  # the notes of the run's table have all of it
+        numbers.append((known, f"cost: {why}" if cost is None else "expected cost"))
+    return [*numbers, (hardware(entry), "hardware")]
+
+
+def _time_name(entry: Entry) -> str:
+    if entry.suite == "mlperf_training":
+        return "MLPerf score"
+    return "time to accuracy" if len(entry.trials) == 1 else "expected time to accuracy"
+
+
+def _interval_words(entry: Entry) -> str:
+    if len(entry.trials) == 1:
+        return "one trial: how much it varies is not known"
+    is_score = entry.suite == "mlperf_training"  # whose interval no rule gives
+    interval = None if is_score or entry.sample is None else time_interval(entry.sample)
+    if interval is None or interval.low is None or interval.high is None:
+        return "no interval"
+    ends = "95% interval" if interval.level is not None else interval.ends
+    return f"{ends} {words.duration(interval.low)} to {words.duration(interval.high)}"
+
+
+def _best(entry: Entry) -> float | None:
+    values = [row.value for trial in entry.trials for row in trial.evaluations]
+    better = max if entry.target.direction == "at_least" else min
+    return better(values) if values else None
+
+
+def _counts(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     training = [summary for _, summary in summaries(entries)]
     trials = sum(summary.trials for summary in training)
     reached = sum(summary.reached for summary in training)
@@ -46,15 +104,19 @@ def _counted(amount: int, singular: str, plural: str) -> tuple[str, str]:
 
 
 def title_of(inputs: Inputs) -> str:
-    """Title made from the suites of the entries."""
-    suites = [SUITE_NAMES.get(s, s) for s in dict.fromkeys(e.suite for e in inputs.entries)]
-    return "Time to accuracy: " + ", ".join(sorted(suites))
+    """Title made from our experiments, or from the suites of the entries."""
+    suites = dict.fromkeys(entry.suite for entry in inputs.entries)
+    names = [SUITE_NAMES.get(suite, suite) for suite in suites]
+    ours = sorted({entry.benchmark for entry in inputs.entries if entry.suite == "dawnjax"})
+    if len(suites) == 1 and len(ours) == 1:
+        return f"Time to accuracy: {ours[0]}"
+    return "Time to accuracy: " + ", ".join(sorted(names))
 
 
 def conclusions(inputs: Inputs) -> list[str]:
     """Conclusions of the report, each a sentence or two."""
     entries = inputs.entries
-    sentences = []
+    sentences = [why_none_is_comparable(entries)]
     known = summaries(entries)
     cvs = [(s.cv, entry) for entry, s in known if s.cv is not None and s.reached > 1]
     if cvs:
@@ -67,7 +129,7 @@ def conclusions(inputs: Inputs) -> list[str]:
             f"and by {words.percent(most)} at most ({name}; coefficients of variation)."
         )
     single = sum(summary.trials == 1 for _, summary in known)
-    if single:
+    if single and len(known) > 1:
         sentences.append(
             f"{words.grouped(single)} of {words.grouped(len(known))} training entries "
             f"{'has' if single == 1 else 'have'} one trial alone: how much the time would vary is "
@@ -101,59 +163,28 @@ def conclusions(inputs: Inputs) -> list[str]:
             f"{words.count(len(inputs.problems), 'file or run', 'files or runs')} could not be "
             "read and are not in this report."
         )
-    return sentences
+    return [sentence for sentence in sentences if sentence]
 
 
 def warnings_section(inputs: Inputs) -> Section | None:
-    """Warnings and unknowns, equal texts in one row; None without any."""
-    table = warnings_table(inputs.entries)
-    overview = overview_table(inputs.entries)
-    grouped: dict[tuple[str, str, str], list[str]] = {}
-    for record in table.records():
-        key = (str(record["kind"]), str(record["field"] or ""), str(record["text"]))
-        grouped.setdefault(key, []).append(f"{record['benchmark']} {record['source']}".strip())
-    rows = []
-    for (kind, field, text), names in sorted(
-        grouped.items(), key=lambda item: (item[0][0] != "warning", -len(item[1]), item[0])
-    ):
-        more = len(names) - MOST_ENTRIES_NAMED
-        listed = ", ".join(names[:MOST_ENTRIES_NAMED]) + (f" and {more} more" if more > 0 else "")
-        rows.append(
-            (
-                CellView(text, listed),
-                CellView(kind),
-                CellView(field) if field else CellView("the whole entry"),
-                number_cell(len(names), words.grouped(len(names))),
-            )
-        )
-    problems = TableView(
-        name="",
-        caption="Not read",
-        heads=(HeadView("reason"),),
-        # All rows: no file has them.
-        rows=tuple((CellView(problem),) for problem in inputs.problems),
-        total=len(inputs.problems),
+    """Warnings, unknowns and all that was not read; None where there is nothing to show."""
+    warnings, overview = warnings_table(inputs.entries), overview_table(inputs.entries)
+    problems = Table(
+        name="not_read",
+        title="Not read",
+        columns=(Column("reason", "reason"),),
+        rows=tuple((problem,) for problem in inputs.problems),
     )
-    texts = TableView(
-        name=table.name,
-        caption="Warnings, and reasons for what is not known",
-        heads=(
-            HeadView("text", "entries"),
-            HeadView("kind"),
-            HeadView("field"),
-            HeadView("entries", number=True),
-        ),
-        rows=tuple(rows[: 2 * MOST_ROWS]),
-        total=len(rows),
-    )
-    folded = [entry_view(overview, inputs.entries)]
+    folded = [warnings] if warnings.rows else []
+    folded += [overview] if len(overview.rows) > 1 else []
+    if not problems.rows and not folded:
+        return None
     return Section(
         name="warnings",
         title="Warnings, and what is not known",
-        lead=("All that was odd in the sources, could not be read or is not known.",),
-        blocks=(*((problems,) if inputs.problems else ()), *((texts,) if rows else ())),
+        blocks=(problems,) if problems.rows else (),
         folded=tuple(folded),
-        tables=(table, overview),
+        tables=(overview,),
     )
 
 
@@ -163,8 +194,6 @@ def paper_section(tables: Sequence[Table], errata: Table) -> Section | None:
     for table in tables:
         for verdict in table.column("verdict"):
             counts[str(verdict)] = counts.get(str(verdict), 0) + 1
-    blocks = [_paper_view(errata)] if errata.rows else []
-    blocks += [_paper_view(table) for table in tables if table.rows]
     return Section(
         name="paper",
         title="The paper's tables, published and recomputed",
@@ -175,92 +204,56 @@ def paper_section(tables: Sequence[Table], errata: Table) -> Section | None:
             "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "
             "Performance Benchmark (arXiv 1806.01427).",
         ),
-        blocks=tuple(blocks),
-        tables=(*tables, errata),
+        blocks=tuple(table for table in (errata, *tables) if table.rows),
     )
 
 
-_VERDICT_SIGNS = {AGREES: "✓ ", DISAGREES: "✗ ", NO_LOGS: "– "}
-
-
-def _paper_view(table: Table) -> TableView:
-    reasons = Reasons()
-    rows = []
-    for record in table.records():
-        value, unit = record["recomputed"], str(record["unit"] or "")
-        if isinstance(value, int | float):
-            text = f"{words.plain(float(f'{value:.5g}'))} {unit}".strip()
-            recomputed = number_cell(value, text)
-        else:
-            recomputed = CellView("not computed", kind="null", mark=reasons.mark(NO_LOGS))
-        verdict = str(record["verdict"] or "")
-        rows.append(
-            (
-                CellView(f"{record['row']}: {record['cell']}", str(record["table"])),
-                CellView(str(record["published"] or "not printed"), kind="number"),
-                recomputed,
-                CellView(_VERDICT_SIGNS.get(verdict, "") + (verdict or "not printed")),
-                CellView(str(record["remark"] or "")),
-            )
-        )
-    return TableView(
-        name=table.name,
-        caption=table.title,
-        heads=(
-            HeadView("cell", "in the paper"),
-            HeadView("published", number=True),
-            HeadView("recomputed", number=True),
-            HeadView("verdict"),
-            HeadView("remark"),
-        ),
-        rows=tuple(rows),
-        reasons=reasons.listed(),
-        notes=table.notes,
-        total=len(rows),
-    )
-
-
-FEWEST_COMPARED = 2
+FEWEST_COMPARED = 3
 """Ranked entries that the first figure needs."""
 
 
 def summary_section(
-    all_boards: Sequence[Board], figures: Sequence[Figure] = (), tables: tuple[Table, ...] = ()
+    all_boards: Sequence[Board],
+    figures: Sequence[Figure] = (),
+    tables: Sequence[Table] = (),
 ) -> Section:
-    """First section: the given figures, each benchmark's entries on one axis, and the best."""
-    blocks = (*figures, _overview_figure(all_boards), best_view(all_boards))
+    """First section: boards of our entries, the given figures, each benchmark's best."""
+    training = [board for board in all_boards if board.kind == "training"]
+    ours = [board for board in training if board.is_ours]
+    own = [board_table(board) for board in ours if len(board.rows) > 1]
+    is_simple = len(ours) == len(training) == 1
     return Section(
         name="summary",
         title="Summary",
-        blocks=tuple(block for block in blocks if block is not None),
-        tables=tables,
+        blocks=(*own, *figures, *_overview_figure(all_boards)),
+        folded=() if is_simple or not training else (_best_table(training),),
+        tables=(*tables, *([leaderboards_table(all_boards)] if all_boards else [])),
     )
 
 
-def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
+def _overview_figure(all_boards: Sequence[Board]) -> tuple[Figure, ...]:
     rows = []
     for board in all_boards:
-        ranked = [r for r in board.by_time.records() if r["rank"] is not None and r["seconds"]]
-        if board.kind != "training" or not ranked:
+        timed = [(row.seconds, row) for row in board.ranked if row.seconds]
+        if board.kind != "training" or not timed:
             continue
         rows.append(
             Row(
                 label=board.title,
                 group="",
-                values=tuple(record["seconds"] for record in ranked),
-                note=f"{words.duration(ranked[0]['seconds'])} · {len(ranked)}",
+                values=tuple(seconds for seconds, _ in timed),
+                note=f"{words.duration(timed[0][0])} · {len(timed)}",
                 titles=tuple(
-                    f"rank {record['rank']}: {_who(entry)} on {hardware(entry)}, "
-                    f"{words.duration(record['seconds'])}"
-                    for record in ranked
-                    for entry in [board.entries[str(record["source"])]]
+                    f"rank {row.rank}: {_who(row.entry)} on {hardware(row.entry)}, "
+                    f"{words.duration(seconds)}"
+                    for seconds, row in timed
                 ),
             )
         )
     if sum(len(row.values) for row in rows) < FEWEST_COMPARED:
-        return None
+        return ()
     axis = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)
-    return Figure(
+    figure = Figure(
         name="overview",
         title="Time to accuracy of each ranked entry, by benchmark",
         summary="; ".join(
@@ -271,64 +264,50 @@ def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
         + ".",
         caption="A dot is an entry. At the right: the fastest time, and the number of entries.",
         draw=lambda width: draw_strips(rows, axis, width),
-        tables=("leaderboards_by_time",),
+        tables=("leaderboards",),
     )
+    return (figure,)
 
 
-NO_PRICE = "no ranked entry has a price"
-
-
-def best_view(all_boards: Sequence[Board]) -> TableView | None:
-    """Fastest and cheapest training entry of each benchmark; None without a board."""
+def _best_table(boards: Sequence[Board]) -> Table:
+    """Fastest and cheapest training entry of each benchmark."""
     rows = []
-    reasons = Reasons()
-    compiled = any(
-        row["compile_seconds"] is not None
-        for board in all_boards
-        for row in board.by_time.records()
-    )
-    for board in all_boards:
-        if board.kind != "training":
-            continue
-        fast, cheap = board.best("time"), board.best("cost")
-        whys = sorted({str(row["remark"]) for row in board.by_time.records() if row["remark"]})
-        ranked = sum(row["rank"] is not None for row in board.by_time.records())
-        all_of_them = len(board.by_time.rows)
-        counted = f"{ranked} of {all_of_them} ranked"
-        cells = [CellView(board.title, counted)]
-        for row, why in ((fast, "; ".join(whys[:2])), (cheap, NO_PRICE)):
-            if row is None:
-                mark = reasons.mark(why or "there is no trial")
-                width = 3 if compiled and why != NO_PRICE else 2
-                cells += [CellView("none", kind="null", mark=mark)] * width
-                continue
-            entry = board.entries[str(row["source"])]
-            cells.append(CellView(_who(entry), hardware(entry)))
-            if row is fast:
-                seconds = row["seconds"]
-                cells.append(number_cell(seconds, words.duration(seconds)))
-                if compiled:
-                    cells.append(compilation_cell(entry))
-            else:
-                cells.append(CellView(words.usd(row["cost_usd"]), kind="number"))
-        rows.append(tuple(cells))
-    if not rows:
-        return None
-    return TableView(
-        name="",
-        caption="Fastest and cheapest of each benchmark",
-        heads=(
-            HeadView("benchmark"),
-            HeadView("fastest", "on"),
-            HeadView("time to accuracy", number=True),
-            *([COMPILATION_HEAD] if compiled else []),
-            HeadView("cheapest", "on"),
-            HeadView("expected cost", number=True),
+    for board in boards:
+        whys = "; ".join(sorted({row.why for row in board.rows if row.why})[:2])
+        fast, cheap = next(iter(board.ranked), None), board.cheapest
+        seconds = fast.seconds if fast else None
+        cost = cheap.cost_usd if cheap else None
+        rows.append(
+            (
+                board.title,
+                f"{len(board.ranked)} of {len(board.rows)} ranked",
+                *_who_and_where(fast, whys or "there is no trial"),
+                Missing("") if seconds is None else seconds,
+                mean_compile_seconds(fast.entry) if fast else None,
+                *_who_and_where(cheap, "no ranked entry has a price"),
+                Missing("") if cost is None else cost,
+            )
+        )
+    return Table(
+        name="best",
+        title="Fastest and cheapest of each benchmark",
+        columns=(
+            Column("benchmark", "benchmark"),
+            Column("ranked", "entries ranked", under="benchmark"),
+            Column("fastest", "fastest"),
+            Column("fastest_hardware", "on", under="fastest"),
+            Column("seconds", "time to accuracy", "s", "number"),
+            COMPILATION,
+            Column("cheapest", "cheapest"),
+            Column("cheapest_hardware", "on", under="cheapest"),
+            Column("cost_usd", "expected cost", "USD", "number"),
         ),
         rows=tuple(rows),
-        reasons=reasons.listed(),
-        total=len(rows),
     )
+
+
+def _who_and_where(row: Ranked | None, why_none: str) -> tuple[Cell, Cell]:
+    return (_who(row.entry), hardware(row.entry)) if row else (Missing(why_none, "none"), None)
 
 
 def _who(entry: Entry) -> str:

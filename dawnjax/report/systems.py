@@ -1,19 +1,15 @@
-"""Sections on systems: throughput against time to accuracy, scaling, and counts."""
+"""Sections on systems: throughput against time to accuracy, and scaling."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from dawnjax.analysis.comparison import speedup, speedup_table
-from dawnjax.analysis.counts import counts_table
-from dawnjax.analysis.scaling import scaling, scaling_table, seconds_of, series
+from dawnjax.analysis.comparison import speedup
+from dawnjax.analysis.scaling import scaling, seconds_of, series
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Table
-from dawnjax.page.view import CellView, HeadView, Record, TableView, number_cell, view
-from dawnjax.report.boards import scope
-from dawnjax.report.labels import key_of, label
+from dawnjax.page.table import Column, Missing, Table, row_of
+from dawnjax.report.tables import COMPILATION, mean_compile_seconds
 from dawnjax.trials.group import Entry
-
-MOST_NUMBERED = 30
+from dawnjax.trials.labels import label
 
 
 def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
@@ -38,13 +34,6 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
     pairs = pairs_of(entries)
     if not pairs:
         return None
-    table = speedup_table(pairs)
-    figure = _speedups_figure(pairs)
-    names = {key_of(entry)[1:]: label(entry) for pair in pairs for entry in pair}
-    shown = ["benchmark", "small", "large", "throughput_speedup", "tta_speedup"]
-    shown += ["small_epochs", "large_epochs", "small_batch_size", "large_batch_size"]
-    sides = {side: _side_cell(side, names) for side in ("small", "large")}
-    shown_table = view(table, shown, why=_why_no_speedup, cells=sides)
     return Section(
         name="speedups",
         title="Throughput against time to accuracy",
@@ -52,58 +41,59 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
             "Throughput counts examples a second; time to accuracy also counts how many are "
             "needed.",
         ),
-        blocks=(*([figure] if figure else []), shown_table),
-        tables=(table,),
+        blocks=(speedup_table(pairs),),
     )
 
 
-def _side_cell(side: str, names: Mapping[tuple[str, ...], str]) -> Callable[[Record], CellView]:
-    return lambda row: CellView(names.get((row["benchmark"], row[side]), row[side]))
-
-
-def _speedups_figure(pairs: Sequence[tuple[Entry, Entry]]) -> Figure | None:
-    points, left_out, sentences = [], [], []
-    benchmarks = sorted({_benchmark(small) for small, _ in pairs})[: svg.SERIES]
+def speedup_table(pairs: Sequence[tuple[Entry, Entry]]) -> Table:
+    """Table of the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
+    no_batch = Missing("the results tell no one batch size of the whole job")
+    no_epochs = Missing("epochs are not known")
+    no_score = Missing(
+        "one of the two has no score: fewer than 3 trials, or too many did not reach"
+    )
+    rows = []
     for small, large in pairs:
         value = speedup(small, large)
-        name = f"{small.benchmark}: {_short(small)} to {_short(large)}"
-        if value.throughput is None or value.tta is None:
-            left_out.append((name, "no score" if value.tta is None else "epochs not known"))
-        elif _benchmark(small) not in benchmarks or len(points) >= MOST_NUMBERED:
-            left_out.append((name, "too many points for one figure"))
-        else:
-            series_of, number = benchmarks.index(_benchmark(small)), len(points) + 1
-            points.append(plots.Point(value.throughput, value.tta, name, series_of, number))
-            sentences.append(
-                f"{name}: throughput {words.times(value.throughput)}, time to accuracy "
-                f"{words.times(value.tta)}"
+        epochs = [entry.summary and entry.summary.epochs_mean for entry in (small, large)]
+        rows.append(
+            (
+                label(small),
+                label(large),
+                small.benchmark,
+                value.small,
+                value.large,
+                no_epochs if value.throughput is None else value.throughput,
+                no_score if value.tta is None else value.tta,
+                small.num_accelerators,
+                large.num_accelerators,
+                *(no_epochs if count is None else count for count in epochs),
+                *(it.global_batch_size or no_batch for it in (small, large)),
             )
-    if not points:
-        return None
-    shown_names = [benchmarks[index] for index in sorted({point.series for point in points})]
-    points = [
-        point._replace(series=shown_names.index(benchmarks[point.series])) for point in points
-    ]
-    return Figure(
+        )
+    return Table(
         name="speedups",
-        title="Speedup of throughput against speedup of time to accuracy",
-        summary="; ".join(sentences) + ".",
-        caption=(
-            "Each number is a larger system against the smallest of its series. Below the "
-            "line, throughput gained more than the time to accuracy."
+        title="Throughput speedup against time-to-accuracy speedup",
+        columns=(
+            Column("small_system", "small system"),
+            Column("large_system", "large system"),
+            Column("benchmark", "benchmark", under="small_system"),
+            Column("small", "source of the small", filed=True),
+            Column("large", "source of the large", filed=True),
+            Column("throughput_speedup", "throughput speedup", "x", "number"),
+            Column("tta_speedup", "time-to-accuracy speedup", "x", "number"),
+            Column("small_accelerators", "accelerators, small", kind="integer", filed=True),
+            Column("large_accelerators", "accelerators, large", kind="integer", filed=True),
+            Column("small_epochs", "epochs, small", kind="number"),
+            Column("large_epochs", "epochs, large", kind="number"),
+            Column("small_batch_size", "batch size, small", kind="integer"),
+            Column("large_batch_size", "batch size, large", kind="integer"),
         ),
-        draw=lambda width: plots.draw_points(
-            points,
-            svg.Axis("throughput speedup", _factor, log=True, exact=words.times),
-            svg.Axis("time-to-accuracy speedup", _factor, log=True, exact=words.times),
-            width,
-            diagonal="equal",
-            key=True,
-            series_names=shown_names,
-            floors=(1.0, 1.0),
+        rows=tuple(rows),
+        notes=(
+            "Throughput speedup: ratio of the mean times per epoch. Time-to-accuracy speedup: "
+            "ratio of the MLPerf scores, unscaled. Their gap is what more epochs cost.",
         ),
-        left_out=tuple(left_out),
-        tables=("speedups",),
     )
 
 
@@ -112,7 +102,6 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
     groups = series(entries)
     if not groups:
         return None
-    table = scaling_table(groups)
     return Section(
         name="scaling",
         title="Scaling",
@@ -122,16 +111,62 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
         ),
         blocks=(
             _scaling_figure(sorted(groups, key=lambda group: -len(group))),
-            view(
-                table,
-                ["series", "system", "num_accelerators", "global_batch_size", "seconds"]
-                + ["compile_seconds", "speedup", "efficiency", "gap_from_linear"]
-                + ["throughput_efficiency", "epochs_ratio"],
-                why=_why_not_scaled,
-                hide_empty=("compile_seconds",),
-            ),
+            scaling_table(groups),
         ),
-        tables=(table,),
+    )
+
+
+def scaling_table(groups: Sequence[Sequence[Entry]]) -> Table:
+    columns = (
+        Column("series", "series"),
+        Column("system", "system"),
+        Column("source", "source", filed=True),
+        Column("num_accelerators", "accelerators", kind="integer"),
+        Column("global_batch_size", "batch size", kind="integer"),
+        Column("seconds", "time to accuracy", "s", "number"),
+        COMPILATION,
+        Column("speedup", "speedup", "x", "number"),
+        Column("efficiency", "efficiency", "", "fraction"),
+        Column("gap_from_linear", "gap from linear", "x", "number", filed=True),
+        Column("throughput_efficiency", "efficiency of throughput", "", "fraction"),
+        Column("epochs_ratio", "ratio of epochs", "x", "number"),
+    )
+    no_epochs = Missing("epochs are not known")
+    no_batch = Missing("the results tell no one batch size of the whole job")
+    rows, recipes = [], []
+    for number, group in enumerate(groups, start=1):
+        points = scaling(group)
+        variants = sorted({point.entry.variant or "as it is" for point in points})
+        if len(variants) > 1:
+            recipes.append(f"Series {number} joins several recipes: {'; '.join(variants)}.")
+        for point in points:
+            entry, share, epochs = point.entry, point.throughput_efficiency, point.epochs_ratio
+            rows.append(
+                row_of(
+                    columns,
+                    point,
+                    entry,
+                    series=f"{number}: {entry.submitter} {entry.benchmark}".strip(),
+                    system=entry.system or entry.hardware,
+                    global_batch_size=entry.global_batch_size or no_batch,
+                    compile_seconds=mean_compile_seconds(entry),
+                    throughput_efficiency=no_epochs if share is None else share,
+                    epochs_ratio=no_epochs if epochs is None else epochs,
+                )
+            )
+    return Table(
+        name="scaling",
+        title="Scaling",
+        columns=columns,
+        rows=tuple(rows),
+        notes=(
+            "Against the smallest system of the series. Efficiency: speedup over ratio of "
+            "accelerators.",
+            "Time: the MLPerf score of the trials, unscaled, which leaves out the fastest and the "
+            "slowest; of fewer than three trials the mean.",
+            "Recipes may differ between sizes: the ratio of epochs and the batch size tell.",
+            *recipes,
+        ),
     )
 
 
@@ -179,55 +214,6 @@ def _scaling_figure(groups: Sequence[Sequence[Entry]]) -> Figure:
     )
 
 
-def counts_section(entries: Sequence[Entry]) -> Section | None:
-    """Number of entries of each processor class and framework."""
-    if not entries:
-        return None
-    table = counts_table(entries)
-    return Section(
-        name="counts",
-        title="Number of entries",
-        lead=("Entries by processor class and by framework.",),
-        blocks=(
-            _pivot(table, "processor_class", "by processor"),
-            _pivot(table, "framework_family", "by framework"),
-        ),
-        tables=(table,),
-    )
-
-
-def _pivot(table: Table, field: str, caption: str) -> TableView:
-    sums: dict[tuple[str, str], dict[str, int]] = {}
-    totals: dict[str, int] = {}
-    for record in table.records():
-        key = (str(record["suite"]), f"{record['benchmark']}, {record['kind']}")
-        value, number = str(record[field]), int(record["entries"] or 0)
-        of_key = sums.setdefault(key, {})
-        of_key[value] = of_key.get(value, 0) + number
-        totals[value] = totals.get(value, 0) + number
-    columns = sorted(totals, key=lambda value: (-totals[value], value))
-    rows = []
-    for (suite, benchmark), of_key in sums.items():
-        name, _, round_name = suite.partition(" ")
-        cells = [CellView(benchmark, scope(name, round_name, ""))]
-        numbers = [*(of_key.get(value, 0) for value in columns), sum(of_key.values())]
-        cells += [number_cell(number, words.grouped(number)) for number in numbers]
-        rows.append(tuple(cells))
-    heads = [HeadView("benchmark"), *(HeadView(value, number=True) for value in columns)]
-    return TableView(
-        name=table.name,
-        caption=f"Entries {caption}",
-        heads=(*heads, HeadView("all", number=True)),
-        rows=tuple(rows),
-        notes=table.notes if field == "framework_family" else (),
-        total=len(rows),
-    )
-
-
-def _benchmark(entry: Entry) -> str:
-    return scope(entry.suite, entry.round, entry.benchmark)
-
-
 def _factor(value: float) -> str:
     return f"{words.plain(value)}×"
 
@@ -237,26 +223,3 @@ def _series_name(group: Sequence[Entry]) -> str:
     what = first.model if first.suite == "dawnbench" else first.system or first.hardware
     who = words.shortened(first.submitter, 24)
     return f"{f'{who} {first.benchmark}'.strip()}, {words.shortened(what, 24)}"
-
-
-def _short(entry: Entry) -> str:
-    system = entry.system or entry.hardware
-    return f"{words.shortened(system, 24)} ({entry.num_accelerators})"
-
-
-def _why_not_scaled(name: str, record) -> str:
-    if name in ("throughput_efficiency", "epochs_ratio"):
-        return "epochs are not known"
-    if name == "global_batch_size":
-        return "the results tell no one batch size of the whole job"
-    return ""
-
-
-def _why_no_speedup(name: str, record) -> str:
-    if name.endswith("batch_size"):
-        return "the results tell no one batch size of the whole job"
-    if name == "tta_speedup":
-        return "one of the two has no score: fewer than 3 trials, or too many did not reach"
-    if name == "throughput_speedup" or name.endswith("epochs"):
-        return "epochs are not known"
-    return ""

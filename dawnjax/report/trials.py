@@ -4,18 +4,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dawnjax.analysis.comparison import compare_table
-from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
+from dawnjax.analysis.comparison import compare
 from dawnjax.analysis.leaderboard import ranking_seconds
 from dawnjax.page import svg, words
-from dawnjax.page.rows import Row, draw_pairs, draw_strips
+from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Table
-from dawnjax.page.view import CellView, HeadView, Reasons, TableView, interval, shown
-from dawnjax.report.boards import scope
-from dawnjax.report.labels import by_key, entry_view, key_of, label, labels_by_key
+from dawnjax.page.table import Column, Missing, Table
+from dawnjax.report.tables import epochs_table, scope, stability_table, summaries
 from dawnjax.statistics.interval import FEWEST_TRIALS
+from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.trials.group import Entry
+from dawnjax.trials.labels import by_key, key_of, label, labels_by_key
 from dawnjax.trials.trial_summary import Summary
 
 MOST_ROWS = 44
@@ -23,24 +22,14 @@ MOST_ROWS = 44
 
 MOST_COMPARISONS = 40
 
-NO_INTERVAL = "no interval"
-
 
 def stability_section(entries: Sequence[Entry]) -> Section | None:
     """Variation of the time over trials; None unless an entry has two."""
-    table = stability_table(entries)
-    if not any(summary.trials > 1 for _, summary in summaries(entries)):
+    several = [entry for entry, summary in summaries(entries) if summary.trials > 1]
+    if not several:
         return None
-    figure = _stability_figure(table, entries)
-    shown_table = entry_view(
-        table,
-        entries,
-        ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"]
-        + ["compile_seconds"],
-        caption="Entries of two trials or more",
-        no_interval=NO_INTERVAL,
-        keep=lambda record: (record["trials"] or 0) > 1,
-    )
+    table = stability_table(several)
+    figure = _stability_figure(table, several)
     return Section(
         name="stability",
         title="Stability over seeds",
@@ -49,8 +38,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
             "systems that is smaller than the coefficient of variation says nothing after one "
             "trial of each.",
         ),
-        blocks=(*([figure] if figure else []), shown_table),
-        tables=(table,),
+        blocks=(*([figure] if figure else []), table),
     )
 
 
@@ -68,8 +56,6 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
     for record in table.records():
         entry = keyed[(record["suite"], record["benchmark"], record["source"])]
         summary = entry.summary
-        if (record["trials"] or 0) < 2:
-            continue
         if summary is None or not summary.mean_seconds or summary.reached < 2:
             left_out.append((label(entry, benchmark=True), "fewer than two trials reached"))
         else:
@@ -125,7 +111,6 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
 
 def epochs_section(entries: Sequence[Entry]) -> Section | None:
     """Variation of the epochs to the target beside that of the time per epoch; None without any."""
-    table = epochs_table(entries)
     several = [
         (entry, summary)
         for entry, summary in summaries(entries)
@@ -133,85 +118,17 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
     ]
     if not several:
         return None
-    pairs, left_out = _pairs_of_variations(several)
-    cut = len(pairs) > MOST_ROWS
-    if cut:
-        pairs = sorted(pairs, key=lambda pair: -pair.values[0])[:MOST_ROWS]
-    pairs.sort(key=lambda pair: pair.group)
-    more = sum(epochs > time for epochs, time in (pair.values for pair in pairs))
-    figure = _epochs_figure(pairs, left_out, cut)
-    shown_table = entry_view(
-        table,
-        entries,
-        ["reached", "epochs_mean", "epochs_std", "seconds_per_epoch_mean"]
-        + ["seconds_per_epoch_std", "ratio_of_cvs"],
-        caption="Entries of which two trials or more reached",
-        keep=lambda record: (record["reached"] or 0) > 1,
-    )
+    varying = [summary.ratio_of_cvs for _, summary in several if summary.ratio_of_cvs is not None]
     return Section(
         name="epochs",
         title="Epochs against time per epoch",
         lead=(
             "Time to accuracy is epochs to the target times time per epoch. In "
-            f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
-            "the time per epoch: there the mathematics makes times differ, not the machine.",
+            f"{sum(ratio > 1 for ratio in varying)} of {len(varying)} entries the number of epochs "
+            "varies more than the time per epoch: there the mathematics makes times differ, not "
+            "the machine.",
         ),
-        blocks=(*([figure] if figure else []), shown_table),
-        tables=(table,),
-    )
-
-
-def _pairs_of_variations(
-    several: Sequence[tuple[Entry, Summary]],
-) -> tuple[list[Row], list[tuple[str, str]]]:
-    """Rows of (CV of the epochs, CV of the time per epoch), and (entry, reason) left out."""
-    pairs, left_out = [], []
-    names = labels_by_key([entry for entry, _ in several])
-    for entry, summary in several:
-        if not summary.seconds_per_epoch_mean:
-            left_out.append((label(entry, benchmark=True), "the time per epoch is not known"))
-            continue
-        if summary.epochs_std is None or summary.seconds_per_epoch_std is None:
-            left_out.append((label(entry, benchmark=True), "epochs of one trial alone are known"))
-            continue
-        epochs_cv = summary.epochs_std / (summary.epochs_mean or 1.0)
-        time_cv = summary.seconds_per_epoch_std / summary.seconds_per_epoch_mean
-        ratio = summary.ratio_of_cvs
-        pairs.append(
-            Row(
-                label=names[key_of(entry)],
-                group=scope(entry.suite, entry.round, entry.benchmark),
-                values=(epochs_cv, time_cv),
-                note="" if ratio is None else words.times(ratio),
-            )
-        )
-    return pairs, left_out
-
-
-def _epochs_figure(
-    pairs: Sequence[Row], left_out: Sequence[tuple[str, str]], cut: bool
-) -> Figure | None:
-    if not pairs:
-        return None
-    sentences = "; ".join(
-        f"{pair.group} {pair.label}: epochs {words.percent(pair.values[0])}, time per "
-        f"epoch {words.percent(pair.values[1])}"
-        for pair in pairs
-    )
-    names = ("epochs to the target", "time per epoch")
-    axis = svg.Axis("coefficient of variation (%)", words.percent, zero=True)
-    return Figure(
-        name="epochs",
-        title="Variation of the epochs, and of the time per epoch",
-        summary=sentences + ".",
-        caption=(
-            "Coefficients of variation over the trials that reached. At the right: the "
-            "first over the second."
-            + (f" The {MOST_ROWS} entries whose epochs vary most." if cut else "")
-        ),
-        draw=lambda width: draw_pairs(pairs, names, axis, width),
-        left_out=tuple(left_out),
-        tables=("epochs",),
+        blocks=(epochs_table([entry for entry, _ in several]),),
     )
 
 
@@ -230,7 +147,7 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         pairs += [(slow, fast) for (_, fast), (_, slow) in zip(group, group[1:], strict=False)]
     if not pairs:
         return None
-    table = compare_table(pairs[:MOST_COMPARISONS])
+    table = compare_table(pairs[:MOST_COMPARISONS], labels_by_key(entries))
     if len(pairs) > MOST_COMPARISONS:
         note = f"Of {len(pairs)} pairs of neighbours the first {MOST_COMPARISONS} are compared."
         table = dataclasses.replace(table, notes=(*table.notes, note))
@@ -243,93 +160,71 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
             "the verdict that dawnjax compare gives. Fewer than "
             f"{FEWEST_TRIALS} trials of either leave it undecided.",
         ),
-        blocks=(*_ratios_figure(pairs, table), _comparisons_view(table, entries)),
-        tables=(table,),
+        blocks=(table,),
     )
 
 
-def _ratios_figure(pairs: Sequence[tuple[Entry, Entry]], table: Table) -> tuple[Figure, ...]:
-    """Ratio of each of our own entries to the next slower one; empty without any."""
-    names = labels_by_key([entry for pair in pairs for entry in pair])
+def compare_table(
+    pairs: Sequence[tuple[Entry, Entry]], names: Mapping[tuple[str, ...], str]
+) -> Table:
+    """Table of the verdicts on the second of each pair; `names` are those of `labels_by_key`."""
     rows = []
-    for (slow, fast), record in zip(pairs, table.records(), strict=False):
-        if fast.suite != "dawnjax" or record["ratio"] is None:
-            continue
-        # Of fewer trials the ends are a range, and a bar is an interval.
-        is_interval = record["ratio_ends"] == "95 %"
-        word = str(record["verdict"]).replace("_", " ")
+    for first, second in pairs:
+        value = compare(first, second)
+        verdict = value.verdict
+        ratio = verdict and verdict.ratio
         rows.append(
-            Row(
-                label=f"{names[key_of(fast)]} / {names[key_of(slow)]}",
-                group=scope(fast.suite, fast.round, fast.benchmark),
-                values=(record["ratio"],),
-                low=record["ratio_low"] if is_interval else None,
-                high=record["ratio_high"] if is_interval else None,
-                mean=1.0,
-                note=f"{words.number(record['ratio'], 2)}× · {word}",
+            (
+                names[key_of(first)],
+                names[key_of(second)],
+                first.benchmark,
+                value.first,
+                value.second,
+                *map(_reached, (first, second)),
+                ratio.value if ratio else Missing(value.caution),
+                ratio and ratio.low,
+                ratio and ratio.high,
+                ratio and ratio.ends,
+                verdict.word.replace("_", " ") if verdict else "not known",
+                verdict and verdict.why,
+                value.caution,
+                verdict.advice.text() if verdict and verdict.advice else "",
             )
         )
-    if not rows:
-        return ()
-    axis = svg.Axis("ratio of expected times", words.times)
-    said = "; ".join(f"{row.group}, {row.label}: {row.note}" for row in rows)
-    figure = Figure(
-        name="ratios",
-        title="Each of our entries over the next slower one",
-        summary=f"{said}.",
-        caption=(
-            "A dot is the ratio of expected times, faster over slower, the bar its 95% interval, "
-            f"from {FEWEST_TRIALS} trials on. A bar that crosses the line at 1 leaves open which "
-            "is faster."
-        ),
-        draw=lambda width: draw_strips(rows, axis, width),
-        tables=("comparisons",),
-    )
-    return (figure,)
-
-
-def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
-    names = {key_of(entry)[1:]: label(entry) for entry, _ in summaries(entries)}
-    columns = {column.name: column for column in table.columns}
-    reasons = Reasons()
-    rows = []
-    for record in table.records():
-        benchmark = str(record["benchmark"])
-        cells = [
-            CellView(
-                names.get((benchmark, str(record[name])), str(record[name])),
-                f"{record[f'{name}_reached']} reached",
-            )
-            for name in ("first", "second")
-        ]
-        ratio = shown(record["ratio"], columns["ratio"])
-        if record["ratio"] is None:
-            ratio = dataclasses.replace(ratio, mark=reasons.mark(str(record["caution"] or "")))
-        else:
-            small = interval(record, "ratio", columns["ratio"])
-            ratio = dataclasses.replace(ratio, small=small or NO_INTERVAL)
-        why = "; ".join(filter(None, (record["why"], record["caution"])))
-        word = str(record["verdict"]).replace("_", " ")
-        verdict = CellView(word, mark=reasons.mark(why))
-        advice = str(record["advice"] or "")
-        rows.append((CellView(benchmark), *cells, ratio, verdict, CellView(advice or "-")))
-    return TableView(
-        name=table.name,
-        caption=table.title,
-        heads=(
-            HeadView("benchmark"),
-            HeadView("slower"),
-            HeadView("faster"),
-            HeadView("ratio of expected times", "95% interval", number=True),
-            HeadView("verdict", "on the faster"),
-            HeadView("further trials"),
+    return Table(
+        name="comparisons",
+        title="Comparisons",
+        columns=(
+            Column("slower", "slower"),
+            Column("faster", "faster"),
+            Column("benchmark", "benchmark", under="slower"),
+            Column("first", "source of the slower", filed=True),
+            Column("second", "source of the faster", filed=True),
+            Column("first_reached", "reached", under="slower"),
+            Column("second_reached", "reached", under="faster"),
+            Column("ratio", "ratio of expected times", "x", "number"),
+            Column("ratio_low", "from", "x", "number"),
+            Column("ratio_high", "to", "x", "number"),
+            Column("ratio_ends", "the ends are"),
+            Column("verdict", "verdict on the faster"),
+            Column("why", "why", under="verdict"),
+            Column("caution", "caution", under="verdict"),
+            Column("advice", "further trials"),
         ),
         rows=tuple(rows),
-        reasons=reasons.listed(),
-        notes=table.notes,
-        total=len(table.rows),
-        header=1,
+        notes=(
+            "Expected time of the faster over that of the slower.",
+            f"With fewer than {FEWEST_TRIALS} trials of either ({FEWEST_WITH_FAILURES} where some "
+            "did not reach) there is no interval and no verdict; the range is that of the ratios "
+            "of single trials.",
+            "Each verdict stands for itself: of pairs of equal systems, 5 in 100 are found to "
+            "differ.",
+        ),
     )
+
+
+def _reached(entry: Entry) -> str:
+    return f"{sum(trial.reached for trial in entry.trials)} of {len(entry.trials)} reached"
 
 
 def _signed(value: float) -> str:

@@ -7,12 +7,13 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import run_command
-from dawnjax.analysis import entry_tables, our_entries, our_runs
+from dawnjax.analysis import our_entries, our_runs
 from dawnjax.analysis.cost import training_cost
-from dawnjax.analysis.leaderboard import leaderboard
+from dawnjax.analysis.leaderboard import leaderboard, target_words
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import RunError
+from dawnjax.report import tables
 from dawnjax.runs.log import read_events
 from dawnjax.runs.stages import make_spans
 
@@ -53,7 +54,7 @@ def test_trials_of_three_seeds_are_one_entry(tmp_path):
 def test_compilation_is_that_of_the_trials_that_compiled(tmp_path):
     def row(*paths):
         (entry,) = entries_of(*paths)
-        (found,) = entry_tables.overview_table([entry]).records()
+        (found,) = tables.overview_table([entry]).records()
         return [
             found[name]
             for name in ("compile_seconds", "cold_trials", "warm_compile_seconds", "warm_trials")
@@ -215,8 +216,8 @@ def test_a_metric_is_what_the_run_declares(tmp_path):
     target = entry.target
     assert (target.unit, target.title, target.direction) == ("mm", "MSE", "at_most")
     assert entry.global_batch_unit == "patients"
-    (row,) = leaderboard([entry], "x").records()
-    assert row["rank"] == 1 and row["target"] == "mse at most 0.3"
+    (row,) = leaderboard([entry], "x").rows
+    assert row.rank == 1 and target_words(row.entry.target) == "mse at most 0.3"
 
 
 @pytest.mark.parametrize(

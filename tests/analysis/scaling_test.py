@@ -10,10 +10,10 @@ from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entry_checks import with_summary_of_trials
 from dawnjax.analysis.scaling import (
     scaling,
-    scaling_table,
     seconds_of,
     series,
 )
+from dawnjax.report.systems import scaling_table
 from dawnjax.trials.group import EntryTarget
 
 

@@ -115,7 +115,7 @@ def test_every_command_works_on_a_task_that_is_not_shipped(regression, tmp_path,
     assert result["example_unit"] == "examples"
     (metric,) = result["metrics"]
     assert (metric["unit"], metric["direction"], metric["most"]) == ("1", "at_most", None)
-    board = (tmp_path / "page" / "tables" / "leaderboards_by_time.csv").read_text()
+    board = (tmp_path / "page" / "tables" / "leaderboards.csv").read_text()
     assert "mean_squared_error at most 0.291" in board
     capsys.readouterr()
     assert main(["list", str(file)]) == 0

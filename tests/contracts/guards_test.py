@@ -222,7 +222,7 @@ def test_no_code_knows_a_metric_by_its_name():
     names = {name.lower() for name in KNOWN_METRICS} | {"accuracy", "bleu"}
     allowed = {
         ("dawnjax.config.experiment", "top_1_accuracy"),  # the default of a target
-        ("dawnjax.report.curves", "bleu"),  # a unit of official entries
+        ("dawnjax.trials.labels", "bleu"),  # a unit of official entries
     }
     folders = ("tasks", "official", "experiments")
     for module, path in files().items():
@@ -345,7 +345,7 @@ WITHOUT_JAX = [
     "dawnjax.commands.profile",
     "dawnjax.machine.hardware",
     "dawnjax.page.html",
-    "dawnjax.report.roofline_figures",
+    "dawnjax.report.rooflines",
     "dawnjax.profile.tables",
     "dawnjax.profile.host_profile",
 ]

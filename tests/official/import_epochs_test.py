@@ -222,7 +222,7 @@ def test_googles_mask_is_maskrcnn_and_both_forms_of_its_accuracy_are_read(tmp_pa
     assert not any("unknown" in w for entry in entries for w in entry.warnings)
     assert {target_words(entry.target) for entry in entries} == {BOTH}
     (board,) = boards(entries)
-    assert len(board.by_time.rows) == 2 and "maskrcnn" in board.title
+    assert len(board.rows) == 2 and "maskrcnn" in board.title
 
 
 BOTH = "BBOX at least 0.377 and SEGM at least 0.339"

@@ -12,11 +12,10 @@ from later_logs import evaluations, log_of, write_round
 
 from dawnjax.__main__ import main
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials
-from dawnjax.analysis.entry_tables import overview_table
-from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.errors import RunError
 from dawnjax.official.importer import import_results
-from dawnjax.report.boards import boards
+from dawnjax.report.boards import board_table, boards
+from dawnjax.report.tables import overview_table
 from dawnjax.trials.group import Entry, read_entries
 
 # run_start to run_stop of the three logs of v5.0, Nebius,
@@ -53,7 +52,7 @@ def test_both_scores_are_given_and_the_scaled_one_ranks(tmp_path):
     assert (row["score_seconds"], row["unscaled_score_seconds"]) == pytest.approx(
         (14675.662, 12579.139), abs=1e-3
     )
-    (row,) = leaderboard([entry], "retinanet").records()
+    (row,) = board_table(boards([entry])[0]).records()
     assert row["seconds"] == pytest.approx(14675.662, abs=1e-3)
     assert "12579.14 s x 1.167" in row["remark"]
 
@@ -63,7 +62,7 @@ def test_the_factor_changes_places_on_a_board(tmp_path):
     scaled(tmp_path / "fast", (96.0, 97.0, 98.0), b'{"scaling_factor": 1.05}')
     entries = import_results([tmp_path]).entries
     (board,) = boards(entries)
-    sources = [row["source"].split("/")[0] for row in board.by_time.records()]
+    sources = [row.entry.source.split("/")[0] for row in board.rows]
     assert sources == ["slow", "fast"]
 
 

@@ -8,7 +8,7 @@ from made_reports import entry
 from dawnjax.page.section import Figure
 from dawnjax.report import contents, inputs
 from dawnjax.report.curves import MOST_NAMED, learning_section
-from dawnjax.report.reached import reached_section
+from dawnjax.report.reached import reached_figures, reached_tables
 
 
 def test_the_fraction_that_reached_by_each_moment():
@@ -16,9 +16,7 @@ def test_the_fraction_that_reached_by_each_moment():
     trials = [make_trial(seconds, curve=evaluation) for seconds in (20.0, 10.0, 40.0)]
     trials.append(make_trial(None, total=60.0, curve=evaluation, status="not_reached"))
     entry = make_entry(trials)
-    section = reached_section([entry])
-    assert section is not None
-    [table] = section.tables
+    [table] = reached_tables([entry])
     assert [row[-3:] for row in table.rows] == [
         (0.0, 0.0, 4),
         (10.0, 0.25, 4),
@@ -26,11 +24,10 @@ def test_the_fraction_that_reached_by_each_moment():
         (40.0, 0.75, 4),
         (60.0, 0.75, 4),
     ]
-    [figure] = section.blocks
-    assert isinstance(figure, Figure)
+    [figure] = reached_figures([entry], ours=False)
     assert "3 of 4, the first after 10 s" in figure.summary
     assert figure.draw(640.0) is not None
-    assert reached_section([make_entry(trials[:1])]) is None
+    assert reached_figures([make_entry(trials[:1])], ours=False) == []
 
 
 def test_an_entry_whose_trials_still_run_is_left_out_with_a_reason():
@@ -39,25 +36,20 @@ def test_an_entry_whose_trials_still_run_is_left_out_with_a_reason():
     ours = {"suite": "dawnjax", "benchmark": "digits"}
     over = make_entry(reached, source="over", **ours)
     running = [*reached, make_trial(None, total=5.0, status="running")]
-    section = reached_section([over, make_entry(running, source="running", **ours)])
-    assert section is not None
-    [figure], [table] = section.blocks, section.tables
-    assert isinstance(figure, Figure)
+    entries = [over, make_entry(running, source="running", **ours)]
+    [figure], [table] = reached_figures(entries, ours=True), reached_tables(entries)
     [(_, why)] = figure.left_out
     assert why == "1 of 3 trials not finished"
     assert {row[-1] for row in table.rows} == {2}
-    assert figure.caption == ""
+    assert "fastest" not in figure.caption
 
 
 def test_the_caption_says_of_how_many_entries_the_fastest_are_drawn():
     trials = [make_trial(n + 1.0, curve=[(1, 0.5, 94.0)]) for n in range(MOST_NAMED + 1)]
     many = [make_entry([trial] * 2, source=f"e{n}") for n, trial in enumerate(trials)]
     for entries, caption in ((many[1:], ""), (many, f"{MOST_NAMED} fastest of {len(many)} ")):
-        section = reached_section(entries)
-        assert section is not None
-        [figure] = section.blocks
-        assert isinstance(figure, Figure)
-        assert caption in figure.caption and bool(caption) == bool(figure.caption)
+        [figure] = reached_figures(entries, ours=False)
+        assert caption in figure.caption and bool(caption) == ("fastest" in figure.caption)
 
 
 def test_each_of_41_trials_that_reached_is_drawn():
@@ -82,14 +74,10 @@ def test_our_own_entries_begin_the_page_with_what_reached_by_when():
     made = contents.make(inputs.Inputs((*ours, official)))
     (first,) = re.findall(r'(?s)<section id="summary".*?</section>', made.html)
     figures = re.findall(r'<figure id="figure-([a-z0-9_-]+)"', first)
-    assert figures[0].startswith("reached-") and figures[1:] == ["overview"]
+    assert figures == ["curves-1-seconds", "reached-1", "overview"]
     assert "a trial that never reached counts among all" in first
-    # Each figure once: that of the official entry stays in its section.
-    (section,) = re.findall(r'(?s)<section id="reached".*?</section>', made.html)
-    assert len(re.findall(r'id="figure-reached-\d+"', section)) == 1
+    # Each figure once: that of the official entry stays with its learning curve.
+    (section,) = re.findall(r'(?s)<section id="curves".*?</section>', made.html)
+    assert re.findall(r'id="figure-reached-\d+"', section) == ['id="figure-reached-2"']
     assert len(re.findall(r'id="figure-reached-\d+"', made.html)) == 2
-    assert made.html.count('id="figure-ratios"') == 1
-    assert re.search(r"rate=0\.1[^;<]* / rate=0\.2[^;<]*: 0\.33", made.html)
     assert [table.name for table in made.tables].count("reached_by_time") == 1
-    alone = contents.make(inputs.Inputs((official,))).html
-    assert 'id="figure-ratios"' not in alone and alone.count('id="figure-reached-1"') == 1

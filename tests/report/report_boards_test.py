@@ -4,16 +4,15 @@ import dataclasses
 import re
 
 import pytest
-from made_entries import make_entry, make_trial
 from made_reports import Page, entry, some_entries
 from made_runs import write_run
 
 from dawnjax.analysis.leaderboard import RULE
-from dawnjax.page.section import Figure
-from dawnjax.page.view import TableView
-from dawnjax.report import boards, contents, curves, inputs
-from dawnjax.report.labels import labels_apart
+from dawnjax.page.html_table import to_html
+from dawnjax.report import boards, contents, inputs, summary
+from dawnjax.trials import labels
 from dawnjax.trials.group import Entry, EntryTarget, FurtherTarget, write_entries
+from dawnjax.trials.labels import labels_apart
 
 
 def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
@@ -25,7 +24,7 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
     write_entries(tmp_path / "c.jsonl", [entry("s", [10.0, 11.0], **fields, target=easy)])
     made = contents.make(inputs.read([tmp_path / f"{name}.jsonl" for name in "abc"]))
     tables = {table.name: table for table in made.tables}
-    rows = tables["leaderboards_by_time"].records()
+    rows = tables["leaderboards"].records()
     assert [(row["board"], row["rank"], row["seconds"]) for row in rows] == [
         ("DawnJAX digits to top_1_accuracy at least 0.9", 1, 10.5),
         ("DawnJAX digits to top_1_accuracy at least 0.99", 1, 105.0),
@@ -34,9 +33,9 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
     # CVs by hand: 5 / 105, 163.3 / 300 and 0.5 / 10.5, each in the figure and the table.
     for shown in ("4.76% · 2/2", "54.4% · 3/3"):
         assert shown in made.html
-    first_cells = [row[:3] for row in Page(made.html).rows if len(row) == 7]
-    trials = [row[1] for row in first_cells if "(from b.jsonl)" in row[0]]
-    assert trials == ["3", "3"]  # in the tables of stability and of epochs
+    for name, count in (("stability", "trials"), ("epochs", "reached")):
+        named = {row["entry"]: row[count] for row in tables[name].records()}
+        assert [number for label, number in named.items() if "from b.jsonl" in label] == [3]
     # The two with one target are neighbours; the third is compared with neither.
     assert len(tables["comparisons"].rows) == 1
     assert "expected cost" in made.html and "mean cost" in made.html
@@ -84,24 +83,9 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
     ],
 )
 def test_a_metric_has_its_declared_words(target, label, value, line):
-    assert curves.metric_label(target) == label
-    assert curves.quality(0.28975, target) == value
-    assert curves.target_label(target) == line
-
-
-def test_a_time_to_the_first_of_several_targets_is_no_time_to_the_target():
-    one = EntryTarget(metric="box_ap", value=0.3, unit="fraction", title="box AP")
-    several = dataclasses.replace(one, others=(FurtherTarget(metric="mask_ap", value=0.2),))
-    trials = [make_trial(15.0, curve=[(1, 5.0, 0.28), (2, 10.0, 0.31), (3, 15.0, 0.32)])]
-    for target, small, alone in ((one, "target", ""), (several, "", " of box AP alone")):
-        section = curves.thresholds_section([make_entry(trials, target=target)])
-        assert section is not None
-        figure, table = section.blocks
-        assert isinstance(figure, Figure) and isinstance(table, TableView)
-        assert f"The {curves.target_label(target)}. A line" in figure.caption
-        for title in (figure.title, table.caption):
-            assert title.endswith(alone) and ("alone" in title) == bool(alone)
-        assert [head.small for head in table.heads if head.text == "30%"] == [small]
+    assert labels.metric_label(target) == label
+    assert labels.quality(0.28975, target) == value
+    assert labels.target_label(target) == line
 
 
 def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
@@ -113,20 +97,19 @@ def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
     ]
     entries = [dataclasses.replace(e, source=n) for e, n in zip(entries, "abc", strict=True)]
     (board,) = boards.boards(entries)
-    rows = boards.board_view(board).rows
-    assert [(row[0].text, row[0].small) for row in rows] == [
-        ("1", "1\N{EN DASH}3"),
-        ("2", "1\N{EN DASH}2"),
-        ("3", "2\N{EN DASH}3"),
+    rows = Page(to_html(boards.board_table(board), "board")).rows[1:]
+    assert [row[0] for row in rows] == [
+        "11\N{EN DASH}3",
+        "21\N{EN DASH}2",
+        "32\N{EN DASH}3",
     ]
-    assert rows[0][2].small == "range of 3: 480 ms to 483 ms"
-    assert re.fullmatch(r"0?\.?58\d.* to .*59\d.*", rows[1][2].small)
-    section = boards.leaderboards_section([board])
-    assert section is not None and RULE in section.lead
+    assert rows[0][2] == "481 msrange of 3: 480 ms to 483 ms"
+    assert re.fullmatch(r"590 ms58\d ms to 59\d ms", rows[1][2])
+    assert boards.leaderboards_section([board]) is None  # ours stand in the summary
+    assert board.is_ours and RULE in boards.leaderboards_table([board]).notes
     single = [dataclasses.replace(e, trials=e.trials[:1]) for e in entries[:2]]
-    view = boards.board_view(boards.boards(single)[0])
-    assert all(row[0].small == "" for row in view.rows)
-    assert any("No rank is certain here" in note for note in view.notes)
+    table = boards.board_table(boards.boards(single)[0])
+    assert any("No rank is certain here" in note for note in table.notes)
 
 
 def test_few_trials_have_a_range_and_no_verdict():
@@ -141,14 +124,13 @@ def test_few_trials_have_a_range_and_no_verdict():
     assert "no verdict without 2 more trials of each, the fewest that it takes" in made.html
     stability = [row for row in read.rows if len(row) > 5 and "slow" in row[0] and "3" in row[1]]
     # The mean has the range of its trials; an expected time of trials that all reached has none.
-    assert any(sum("no interval" in cell for cell in row) == 1 for row in stability)
     assert any(sum("range of 3: " in cell for cell in row) == 1 for row in stability)
 
 
 @pytest.mark.compiles
 def test_a_cut_off_day_ranks_the_entries_of_its_time():
     made = contents.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
-    board = next(table for table in made.tables if table.name == "leaderboards_by_time")
+    board = next(table for table in made.tables if table.name == "leaderboards")
     training = [row for row in board.records() if row["kind"] == "training"]
     assert [str(row["source"])[-5:] for row in training] == ["dawn0", "dawn1", "dawn2"]
 
@@ -220,13 +202,22 @@ def test_own_runs_on_published_data_stand_among_official_entries():
     }
     ours = entry("gpu", [50.0], **fields, published="CIFAR-10")
     assert board_sources([official, ours]) == [ours.source, official.source]
-    for other in (
-        dataclasses.replace(ours, published=""),  # some other data
-        dataclasses.replace(ours, target=EntryTarget(metric="top_1_accuracy", value=0.9)),
-        dataclasses.replace(ours, benchmark="cifar10_record, fine-tuned"),
-        dataclasses.replace(ours, published="ImageNet"),
+    assert boards.why_none_is_comparable([official, ours]) == ""
+    for fields, why in (
+        ({"published": ""}, "no official benchmark here is on its data, CIFAR-10"),
+        (
+            {"target": EntryTarget(metric="top_1_accuracy", value=0.9)},
+            "its target is top_1_accuracy at least 0.9, and that of CIFAR10 is "
+            "top1Accuracy at least 94",
+        ),
+        ({"benchmark": "cifar10_record, fine-tuned"}, "it begins with trained parameters"),
+        ({"published": "ImageNet"}, "no official benchmark here is on its data"),
     ):
+        other = dataclasses.replace(ours, **fields)
         assert board_sources([official, other]) == [official.source]
+        said = summary.conclusions(inputs.Inputs((official, other)))[0]
+        assert said.startswith("None of your runs is comparable with the official entries (")
+        assert why in said
 
 
 def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own():
@@ -241,7 +232,7 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
     loss = EntryTarget(metric="loss", value=3.3, direction="at_most")
     ours = entry("gpu", [50.0], **fields, target=loss)
     [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
-    rows = board.by_time.records()
+    rows = boards.board_table(board).records()
     assert [(row["source"], row["rank"]) for row in rows] == [
         (official.source, 1),
         (ours.source, None),
@@ -253,13 +244,13 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
         dataclasses.replace(ours, benchmark="c4_llama31_8b, fine-tuned"),
     ):
         [board] = [b for b in boards.boards([official, other]) if b.title.startswith("MLPerf")]
-        assert len(board.by_time.records()) == 1
+        assert len(board.rows) == 1
     resnet = EntryTarget(metric="eval_accuracy", value=0.759, unit="fraction")
     official = dataclasses.replace(official, benchmark="resnet", target=resnet)
     on_it = EntryTarget(metric="top_1_accuracy", value=0.759, unit="fraction")
     ours = dataclasses.replace(ours, official="resnet", target=on_it, published="ImageNet")
     [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
-    assert [row["source"] for row in board.by_time.records()] == [ours.source, official.source]
+    assert [row.entry.source for row in board.rows] == [ours.source, official.source]
     box_ap = EntryTarget(metric="box_ap", value=0.212, unit="fraction")
     official = dataclasses.replace(
         official, benchmark="ssd", target=dataclasses.replace(resnet, value=0.212)
@@ -269,7 +260,7 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
     tuned = dataclasses.replace(ours, benchmark="x, fine-tuned", source="tuned")
     boards_of_ssd = boards.boards([official, ours, tuned])
     [board] = [b for b in boards_of_ssd if b.title.startswith("MLPerf")]
-    assert [row["source"] for row in board.by_time.records()] == [ours.source, official.source]
+    assert [row.entry.source for row in board.rows] == [ours.source, official.source]
 
 
 def test_a_run_stands_among_entries_with_two_targets_if_it_has_both():
@@ -289,22 +280,22 @@ def test_a_run_stands_among_entries_with_two_targets_if_it_has_both():
     fields = {"suite": "dawnjax", "round": "", "benchmark": "x", "official": "maskrcnn"}
     ours = entry("gpu", [50.0], **fields, source="ours", target=ours_both, published="COCO 2017")
     [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
-    assert [row["source"] for row in board.by_time.records()] == [ours.source, official.source]
-    shown = {row["target"] for row in board.by_time.records()}
+    assert [row.entry.source for row in board.rows] == [ours.source, official.source]
+    shown = {row["target"] for row in boards.board_table(board).records()}
     assert shown == {"BBOX at least 0.377 and SEGM at least 0.339"}
     for others in ((), (dataclasses.replace(mask, value=0.3),), (mask, mask)):
         less = dataclasses.replace(ours, target=dataclasses.replace(ours_both, others=others))
         [board] = [b for b in boards.boards([official, less]) if b.title.startswith("MLPerf")]
-        assert [row["source"] for row in board.by_time.records()] == [official.source]
+        assert [row.entry.source for row in board.rows] == [official.source]
 
 
 def board_sources(entries: list[Entry]) -> list:
     """Sources of the board of DAWNBench's CIFAR10, in their order."""
     [board] = [b for b in boards.boards(entries) if b.title.startswith("DAWNBench CIFAR10")]
-    return [row["source"] for row in board.by_time.records()]
+    return [row.entry.source for row in board.rows]
 
 
 def test_no_rounding_shows_a_target_as_reached():
     target = EntryTarget(metric="top_1_accuracy", value=0.759, unit="fraction")
-    assert curves.quality(0.758976, target) == "75.8976%"
-    assert curves.quality(0.75904, target) == "75.90%"
+    assert labels.quality(0.758976, target) == "75.8976%"
+    assert labels.quality(0.75904, target) == "75.90%"

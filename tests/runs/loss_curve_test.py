@@ -61,12 +61,10 @@ def test_a_page_draws_the_losses_of_each_run(tmp_path):
         read_run(with_losses(tmp_path / name, at_steps=[1, 2, 3], losses=[4.0, end, end]))
         for name, end in (("a", 2.0), ("b", 1.0))
     ]
-    section = losses.losses_section(runs)
-    assert section is not None
-    [figure], [table] = section.blocks, section.tables
-    assert figure.summary == "x: from 4 to 1 to 2 in 2 runs."  # pyright: ignore
-    assert [row[2] for row in table.rows] == ["a"] * 3 + ["b"] * 3
-    assert "path" in figure.draw(600).body()  # pyright: ignore
+    [figure] = losses.losses_figures(runs)
+    assert figure.summary == "x: from 4 to 1 to 2 in 2 runs."
+    assert losses.losses_table(runs).column("run") == ["a"] * 3 + ["b"] * 3
+    assert "path" in figure.draw(600).body()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,11 @@ import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import RESNET_1, RESNET_80
 
-from dawnjax.analysis.comparison import compare, compare_table, speedup, speedup_table
+from dawnjax.analysis.comparison import compare, speedup
 from dawnjax.analysis.paper import find_entry
+from dawnjax.report.systems import speedup_table
+from dawnjax.report.trials import compare_table
+from dawnjax.trials.labels import labels_by_key
 
 
 def test_speedup_by_hand():
@@ -88,7 +91,7 @@ def test_few_trials_decide_nothing(trials):
         ratio = verdict.ratio
         assert ratio is not None and ratio.ends == f"range of {trials}"
         assert (ratio.value - 1) * sign > 0
-    (row,) = compare_table([(slow, fast)]).records()
+    (row,) = compare_table([(slow, fast)], labels_by_key([slow, fast])).records()
     assert row["verdict"] == "undecided" and row["ratio_ends"] == f"range of {trials}"
     assert "the fewest that it takes" in str(row["advice"])
     # The least of the fast over the greatest of the slow, and the other way round.
@@ -116,7 +119,8 @@ def test_cautions():
     trials = [dataclasses.replace(make_trial(10.0), run_id=run_id) for run_id in ("r", "")]
     shared = compare(make_entry(trials), make_entry(trials[::-1])).caution
     assert shared == "1 of the second's trials in the first too"
-    (row,) = compare_table([(small, make_entry([make_trial(None)]))]).records()
+    other = make_entry([make_trial(None)])
+    (row,) = compare_table([(small, other)], labels_by_key([small, other])).records()
     assert row["verdict"] == "not known" and row["ratio"] is None
 
 

@@ -10,8 +10,8 @@ from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import mlperf_rows
 from scipy import stats
 
-from dawnjax.analysis import entry_tables
 from dawnjax.page import words
+from dawnjax.report import tables
 from dawnjax.statistics import interval, proportions
 from dawnjax.statistics.stability import stability_of
 from dawnjax.trials.trial_summary import (
@@ -232,7 +232,7 @@ def test_expected_time_is_at_least_the_mean_of_those_that_reached(trials):
 
 
 def test_stability_table_of_few_and_no_trials():
-    table = entry_tables.stability_table(
+    table = tables.stability_table(
         [
             entry_of(SSD_SECONDS, source="five"),
             entry_of([10.0], source="one"),
@@ -243,7 +243,7 @@ def test_stability_table_of_few_and_no_trials():
     assert table.column("mean_seconds")[1:] == [10.0, words.NOT_REACHED]
     assert table.column("mean_seconds_low")[1:] == [None, None]
     assert table.column("reached_fraction") == [1.0, 1.0, 0.0]
-    (row,) = entry_tables.stability_table([entry_of([0.0])]).records()
+    (row,) = tables.stability_table([entry_of([0.0])]).records()
     assert row["mean_seconds"] == 0.0  # as DAWNBench has it, whose first row may be at 0 hours
 
 
@@ -255,7 +255,7 @@ def test_few_trials_have_their_range_and_no_interval(trials):
     assert mean is not None and (mean.low, mean.high) == (times[0], times[-1])
     assert mean.level is None and mean.ends == f"range of {trials}"
     assert expected is not None and expected.value > 0 and expected.low is expected.level is None
-    (row,) = entry_tables.stability_table([entry_of(times)]).records()
+    (row,) = tables.stability_table([entry_of(times)]).records()
     assert row["mean_seconds_ends"] == f"range of {trials}"
     assert (row["mean_seconds_low"], row["mean_seconds_high"]) == (times[0], times[-1])
     assert isinstance(row["cv"], float) and isinstance(row["expected_seconds"], float)
@@ -265,21 +265,21 @@ def test_few_trials_have_their_range_and_no_interval(trials):
 
 def test_epochs_table_of_made_entries():
     entry = make_entry([make_trial(10.0, 1.0), make_trial(30.0, 2.0)])
-    (row,) = entry_tables.epochs_table([entry]).records()
+    (row,) = tables.epochs_table([entry]).records()
     assert row["ratio_of_cvs"] == pytest.approx(5 / 3)
 
 
 def test_one_trial_has_no_deviation():
     for trials in ([make_trial(10.0, 2.0)], [make_trial(10.0, 2.0), make_trial(None, 3.0, 9.0)]):
-        (row,) = entry_tables.epochs_table([make_entry(trials)]).records()
+        (row,) = tables.epochs_table([make_entry(trials)]).records()
         assert row["epochs_mean"] is not None and row["seconds_per_epoch_mean"] is not None
         assert row["epochs_std"] is None and row["seconds_per_epoch_std"] is None
 
 
 def test_official_stability_and_epochs(test_data):
     entries = official_entries(test_data).where(suite="mlperf_training")
-    stability = {row["source"]: row for row in entry_tables.stability_table(entries).records()}
-    epochs = {row["source"]: row for row in entry_tables.epochs_table(entries).records()}
+    stability = {row["source"]: row for row in tables.stability_table(entries).records()}
+    epochs = {row["source"]: row for row in tables.epochs_table(entries).records()}
     assert len(stability) == len(epochs) == len(mlperf_rows())
     for figure in mlperf_rows():
         row = {**stability[f"v0.5.0/{figure.entry}"], **epochs[f"v0.5.0/{figure.entry}"]}

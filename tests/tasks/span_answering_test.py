@@ -317,5 +317,5 @@ def test_a_run_on_squad_joins_the_official_entries(train, tmp_path, monkeypatch)
     (board,) = (
         b for b in boards.boards([imported, *ours]) if b.title.startswith("DAWNBench SQuAD")
     )
-    sources = {row["source"] for row in board.by_time.records()}
+    sources = {row.entry.source for row in board.rows}
     assert sources == {imported.source, ours[0].source}

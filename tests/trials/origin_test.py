@@ -5,7 +5,7 @@ from made_runs import write_run
 
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_entries import entries_of
-from dawnjax.report.own import pooled
+from dawnjax.report.pooled import pooled
 
 ON_CPU = {"platform": "cpu", "device_kind": "cpu", "cores": 2}
 

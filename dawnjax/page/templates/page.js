@@ -61,7 +61,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   words.setAttribute("aria-label", "Filter " + caption);
   if (until) until.setAttribute("aria-label", "Entered up to, " + caption);
 
-  const ranked = heads.map((head, column) => head.dataset.rank ? column : -1).filter(c => c >= 0);
+  const ranked = heads.map((head, column) => "rank" in head.dataset ? column : -1).filter(c => c >= 0);
   const texts = new Map(original.map(row => [row, row.textContent.toLowerCase()]));
   for (const row of original) {
     for (const column of ranked) row.cells[column].dataset.rank = row.cells[column].dataset.sort || "";
