@@ -38,7 +38,7 @@ def infer_run(
 ) -> None:
     """Answer examples with the newest checkpoint on one device; writes and shows latencies.
 
-    `draw` is a folder for pictures of the first answers, or of a game; empty draws none.
+    `draw` is a folder for pictures of the first answers; empty draws none.
     """
     experiment = run.experiment
     mesh = alone(experiment, run.spec, options, num_devices=1).mesh
@@ -46,7 +46,7 @@ def infer_run(
     in_split = run.spec.num_eval_examples
     examples = {**experiment.data.load("eval")}
     answering = latency.make_answering(recipe, restored.state, examples)
-    if draw and answering.shown is None and answering.game is None:
+    if draw and answering.shown is None:
         raise ConfigError(
             f"--draw={draw}: nothing draws the answers of task={experiment.task.TAG} on these data"
         )
@@ -117,11 +117,6 @@ def infer_run(
         shown = min(len(answers), MOST_PICTURES_OF_A_RUN)
         drawn = f"{min(len(answers), MOST_PICTURES)} of {len(answers)} answers in {folder}"
         print(f"drawn: {drawn}; a report of the run shows the first {shown}")
-    if draw and answering.game is not None:
-        drawing, outcome = answering.game()
-        file = records.path_of(draw) / "game.svg"
-        records.write(file, drawing.encode())
-        print(f"drawn: a game of {outcome}, in {file}")
 
 
 def predict_run(run: EarlierRun, files: Sequence[Path], options: RunOptions) -> None:

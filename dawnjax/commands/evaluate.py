@@ -19,8 +19,7 @@ from dawnjax.tasks.task import LabelledSet, Task
 _USAGE = """dawnjax evaluate RUN_DIR [--FLAG=VALUE...]
        dawnjax evaluate RUN_DIR --data=PATH
        dawnjax evaluate RUN_DIR --data.source=FILE --data.target=FILE
-       dawnjax evaluate RUN_DIR --task.decoding.num_beams=4
-       dawnjax evaluate RUN_DIR --against=OTHER_RUN_DIR [--games=N] [--simulations=N] [--seed=N]"""
+       dawnjax evaluate RUN_DIR --task.decoding.num_beams=4"""
 _DESCRIPTION = """
 Restores the newest checkpoint and measures the whole evaluation split. Prints one
 line of JSON: the step and the metrics.
@@ -32,10 +31,6 @@ labels, or NAME_data.npy beside NAME_labels.npy; classes are matched by name. A 
 files of text, plain or .gz, and reads them with its own vocabulary. What only an evaluation reads
 of the task, such as a translator's beam, may differ from the run's; it is then in the file's name.
 The flags of the run's own task show with RUN_DIR and --help.
-
-A run that plays games plays a match against another's newest checkpoint: both search as RUN_DIR
-searches, without noise, and each begins half of the games. The line of JSON has the score of
-RUN_DIR, a draw as half a point, with its 95 % interval.
 """
 _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_dir")
 """The run options that an evaluation has."""
@@ -46,13 +41,6 @@ def main(argv: list[str]) -> int:
     add_run_flags(flag_values)
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("name", "", "The name of the other set; without it, that of its file or folder.")
-    text("against", "", "Another run, whose newest checkpoint this one plays a match against.")
-    is_match = command_line.value_in(argv, "against") is not None
-    if is_match or "--help" in argv:
-        number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
-        number("games", 100, "Games of a match, an even number.", 2)
-        number("simulations", 0, "Simulations of a move in a match; 0 takes self-play's.", 0)
-        number("seed", 0, "Seed of a match.", 0, 2**31 - 1)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     run = run_argument(flag_values, argv)  # other flags depend on its task
@@ -71,34 +59,11 @@ def main(argv: list[str]) -> int:
     changed, differences = _changed(run, changes, flag_values)
     given = {name: str(flag_values[name].value) for name in run.experiment.task.other_set_flags}
     other_set = _other_set(changed, given, str(flag_values["name"].value))
-    if is_match:
-        if other_set or differences:
-            raise ConfigError("--against plays no other set, and with the fields of the run alone")
-        other = _other_run(run, str(flag_values["against"].value), flag_values)
-        from dawnjax.checkpointed.match import play_match
-
-        names = ("games", "simulations", "seed")
-        numbers: Any = {name: flag_values[name].value for name in names}
-        play_match(run, other, options.value(flag_values), **numbers)
-        return ExitStatus.DONE
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.evaluate import evaluate_run
 
     evaluate_run(changed, other_set, options.value(flag_values), differences)
     return ExitStatus.DONE
-
-
-def _other_run(run: EarlierRun, path: str, flag_values: flags.FlagValues) -> EarlierRun:
-    games = int(flag_values["games"].value)  # pyright: ignore[reportArgumentType]
-    if games % 2:
-        raise ConfigError(f"--games={games} must be even: each side begins half of them")
-    data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
-    other = read_run(Path(path), data_dir, file)
-    try:
-        run.experiment.task.refuse_match(run.setting, other.setting)
-    except ConfigError as error:
-        raise ConfigError(f"--against={path}: {error}") from None
-    return other
 
 
 def _changed(

@@ -32,9 +32,7 @@ def main(argv: list[str]) -> int:
     number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
     number("examples", 1000, "Examples that count; beyond the split's they come again.", 1)
     number("warm_up", 20, "Examples before them.", 0)
-    text = (
-        "Folder for pictures of the first answers and answers.json, or for game.svg, a whole game."
-    )
+    text = "Folder for pictures of the first answers, and answers.json with all of them."
     flags.DEFINE_string("draw", None, text, flag_values=flag_values)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)

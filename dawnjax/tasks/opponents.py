@@ -110,24 +110,6 @@ def points(
     return jax.lax.map(lambda one: side(*one), sides).reshape(-1)
 
 
-def either(is_first: jax.Array, first: Evaluate, second: Evaluate) -> Evaluate:
-    """One of two networks, which may have other sizes."""
-    return lambda observations, key: jax.lax.cond(is_first, first, second, observations, key)
-
-
-def refuse_other_game(own: Any, other: Any, config: GameSearch) -> None:
-    """Refuse a match between networks of two games."""
-    if not hasattr(other, "rule_fields"):
-        raise ConfigError(f"its data={other.TAG} are no game")
-    if own.rule_fields != other.rule_fields:
-        texts = (
-            ", ".join(f"{name} {value}" for name, value in data.rule_fields.items())
-            for data in (own, other)
-        )
-        raise ConfigError("its games have other rules: {1}, and here {0}".format(*texts))
-    refuse_one_game(config)
-
-
 def refuse_one_game(config: GameSearch) -> None:
     if config.method == "puct" and not config.opening_moves:
         raise ConfigError("task.search.opening_moves=0 would make all games of a match the same")

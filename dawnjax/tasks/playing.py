@@ -8,7 +8,6 @@ Source: Silver et al. 2017, "Mastering the game of Go without human knowledge"; 
 v0.5, `reinforcement/tensorflow/minigo`, for gating and the loss.
 """
 
-import abc
 import dataclasses
 import functools
 import math
@@ -24,10 +23,9 @@ from dawnjax.machine.mesh import batch_shards
 from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import game_search, opponents
-from dawnjax.tasks.game_answers import Answerer
 from dawnjax.tasks.game_search import GameSearch, from_tree, game_keys, to_tree
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
-from dawnjax.tasks.task import Answering, Arrays, Compiled, Moment, Setting, forward_flops
+from dawnjax.tasks.task import Arrays, Moment, Setting, forward_flops
 
 # Purposes of random numbers beside those of every task.
 _START, _MOVE, _DRAW, _GATE = range(16, 20)
@@ -340,56 +338,6 @@ class Playing(GeneratingTask):
 
         shapes = {"observation": (setting.spec.observation_shape, jnp.bool_)}
         return forward_flops(self, setting, shapes, forward)
-
-    # Matches and answers.
-
-    def refuse_match(self, setting: Setting, other: Setting) -> None:
-        opponents.refuse_other_game(setting.data, other.data, self.search)
-
-    def match(
-        self,
-        modules: tuple[Any, Any],
-        settings: tuple[Setting, Setting],
-        games: int,
-        simulations: int,
-        key: jax.Array,
-    ) -> jax.Array:
-        config = self.search.with_simulations(simulations or self.search.simulations)
-        first, second = map(self.evaluator, modules, settings)
-
-        def evaluator(is_first: jax.Array) -> game_search.Evaluate:
-            return opponents.either(is_first, first, second)
-
-        return opponents.points(config, settings[0].data.rules(), evaluator, games, key)
-
-    @abc.abstractmethod
-    def position(self, arrays: Arrays, setting: Setting) -> Any:
-        """State of the game to move in, from the arrays of one example and its `index`."""
-
-    @property
-    def answering_search(self) -> GameSearch:
-        return self.search
-
-    def answering(
-        self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
-    ) -> Answering:
-        """Search of one move at a time."""
-        answerer = Answerer(
-            rules=setting.data.rules(),
-            config=self.answering_search,
-            evaluator=lambda module: self.evaluator(module, setting),
-            position=lambda arrays: self.position(arrays, setting),
-            is_drawn=setting.data.is_drawn,
-        )
-        return answerer.answering(
-            compiled, examples, functools.partial(self.quality_of_moves, examples)
-        )
-
-    def quality_of_moves(
-        self, examples: Mapping[str, Any], moves: list[Any], positions: list[int]
-    ) -> dict[str, Any]:
-        """Metrics of the moves found in positions; none unless a task defines it."""
-        return {}
 
 
 def _no_figures(has_gating: bool) -> Arrays:

@@ -4,17 +4,14 @@ Source: mlcommons/training v0.5, `reinforcement/tensorflow/minigo/predict_games.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import OneOrMore
 from dawnjax.tasks import game_search
-from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.metric import fraction
 from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting
@@ -51,7 +48,7 @@ class ProfessionalMoves(Playing):
 
         def predict(module: Any, moves: jax.Array, number: jax.Array, index: jax.Array) -> Any:
             rules = setting.data.rules()
-            config = self.answering_search
+            config = self.search.with_simulations(self.predict_simulations)
             states = jax.vmap(lambda moves, number: position(rules, moves, number))(moves, number)
             keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(_KEY), index)
             evaluate = self.evaluator(module, setting)
@@ -60,20 +57,6 @@ class ProfessionalMoves(Playing):
             return (found.action == played).astype(jnp.float32)
 
         return {"professional_moves": game_search.over_games(predict, setting, module, rows)}
-
-    def position(self, arrays: Arrays, setting: Setting) -> Any:
-        return position(setting.data.rules(), arrays["moves"], arrays["number"])
-
-    @property
-    def answering_search(self) -> GameSearch:
-        return self.search.with_simulations(self.predict_simulations)
-
-    def quality_of_moves(
-        self, examples: Mapping[str, Any], moves: list[Any], positions: list[int]
-    ) -> dict[str, Any]:
-        rows = np.array(positions)
-        played = examples["moves"][rows, examples["number"][rows]]
-        return {"professional_moves": float((np.concatenate(moves) == played).mean())}
 
 
 def position(rules: Any, moves: jax.Array, number: jax.Array) -> Any:

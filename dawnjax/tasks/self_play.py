@@ -111,20 +111,6 @@ class SelfPlay(Playing):
                     f"{found.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
                 )
 
-    def position(self, arrays: Arrays, setting: Setting) -> Any:
-        """After none to three random moves."""
-        rules = setting.data.rules()
-        key = jax.random.fold_in(jax.random.key(_MATCH_KEY), arrays["index"])
-
-        def play(count: jax.Array, state: Any) -> Any:
-            legal = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
-            move = jax.random.categorical(jax.random.fold_in(key, count), legal)
-            after = rules.step(state, move)
-            is_played = count < arrays["index"] % 4
-            return jax.tree.map(lambda new, old: jnp.where(is_played, new, old), after, state)
-
-        return jax.lax.fori_loop(0, 3, play, rules.init(key))
-
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:

@@ -110,8 +110,6 @@ class Answering:
       timed: What is timed, in words.
       shown: From an answer and the position of its example to a picture, uint8 [height, width, 3],
         and to JSON values that state the answer; None where a task draws no answers.
-      game: Plays a game from the first example on: its drawing as SVG, and its outcome in words;
-        None where a task plays none, or nothing draws it.
     """
 
     example: Callable[[int], Any]
@@ -119,7 +117,6 @@ class Answering:
     quality: Callable[[list[Any], list[int]], dict[str, Any]]
     timed: str
     shown: Callable[[Any, int], tuple[np.ndarray, Any]] | None = None
-    game: Callable[[], tuple[str, str]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -350,28 +347,6 @@ class Task(abc.ABC):
           ConfigError, DataError: It cannot be read, or does not fit the run's.
         """
         raise ConfigError(f"task={self.TAG} reads no other set")
-
-    def refuse_match(self, setting: Setting, other: Setting) -> None:
-        """Refuse a match between the models of two runs, by a ConfigError."""
-        raise ConfigError(f"task={self.TAG} plays no games")
-
-    def match(
-        self,
-        modules: tuple[Any, Any],
-        settings: tuple[Setting, Setting],
-        games: int,
-        simulations: int,
-        key: jax.Array,
-    ) -> jax.Array:
-        """Points of the first model in games against the second, float32 [games].
-
-        For `dawnjax evaluate --against`. `games` is even, and each begins half of them;
-        `simulations` of 0 takes as many as training does.
-
-        Raises:
-          ConfigError: The task plays no games.
-        """
-        raise ConfigError(f"task={self.TAG} plays no games")
 
 
 def find_metric(task: Task, name: str) -> Metric | None:

@@ -103,16 +103,6 @@ class PgxGame:
         """The game as a `pgx.Env`."""
         return _rules(self.game, self.komi, self.max_moves)
 
-    @property
-    def rule_fields(self) -> dict[str, Any]:
-        """Fields that change the rules."""
-        return {name: getattr(self, name) for name in ("game", "komi", "max_moves")}
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether pgx draws its boards; of Go it draws two sizes."""
-        return self.side in (0, 9, 19)
-
     def symmetries(self) -> tuple[np.ndarray, np.ndarray]:
         """Symmetries of the board: int32 [symmetries, cells] and [symmetries, actions].
 

@@ -149,10 +149,6 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
         (f"--data={tmp_path / 'folders'}", 1, "cut.png: is cut short"),
         (f"--data={tmp_path / 'nothing'}", 2, "does not exist"),
         ("--data.source=a.txt", 2, "unknown flag --data.source"),
-        (f"--against={run}", 2, "task=classification plays no games"),
-        ("--games=3", 2, "unknown flag --games"),
-        (f"--against={run} --games=3", 2, "--games=3 must be even"),
-        (f"--against={tmp_path}", 2, "is no run directory"),
         (f"--data={tmp_path / 'size.npz'} --name=../x", 2, "it names a file"),
     ):
         before = state_of(run)

@@ -53,7 +53,6 @@ class Row:
       repeated: Fields of an evaluation that `evaluate` finds again in the checkpoint.
       answered: Field of the last evaluation that `infer` computes again; empty where it has none.
       num_answered: Examples that `infer` answers.
-      plays: Whether runs play matches against each other, and `infer` draws a game.
       shown: Text of the report's page.
       refused: Flags that do not fit, and the text of the one line that says so.
     """
@@ -72,9 +71,8 @@ class Row:
     atol: float = 2e-5
     metric_atol: float | None
     repeated: tuple[str, ...]
-    answered: str
-    num_answered: int
-    plays: bool = False
+    answered: str = ""
+    num_answered: int = 0
     shown: str
     refused: tuple[tuple[tuple[str, ...], str], ...]
 
@@ -255,9 +253,6 @@ TABLE: dict[str, Row] = {
         saved_at="step 12 and * calls",
         metric_atol=0.08,  # of 13 games one may go another way
         repeated=("score", "score_low"),
-        answered="",
-        num_answered=3,
-        plays=True,
         shown="score",
         refused=(
             (("--data.game=checkers",), "data.game='checkers' must be go_NxN"),

@@ -14,7 +14,6 @@ from flax import nnx
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
-from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.go_games import GoGames
 from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
 from dawnjax.machine.mesh import make_mesh
@@ -290,24 +289,12 @@ def test_of_two_networks_each_begins_half_of_a_match():
         lambda key: opponents.points(
             config,
             TIC_TAC_TOE.rules(),
-            lambda is_first: opponents.either(is_first, first, second),
+            lambda is_first: lambda *seen: jax.lax.cond(is_first, first, second, *seen),
             4,
             key,
         )
     )
     np.testing.assert_array_equal(play(jax.random.key(0)), [1.0, 1.0, 0.0, 0.0])
-
-
-def test_a_match_of_two_games_or_of_one_game_is_refused():
-    search = GameSearch()
-    opponents.refuse_other_game(PgxGame(), PgxGame(examples_per_generation=1), search)
-    with pytest.raises(ConfigError, match="game tic_tac_toe.* and here game connect_four"):
-        opponents.refuse_other_game(PgxGame(), TIC_TAC_TOE, search)
-    go = PgxGame(game="go_5x5")
-    with pytest.raises(ConfigError, match="komi 0.5"):
-        opponents.refuse_other_game(go, dataclasses.replace(go, komi=0.5), search)
-    with pytest.raises(ConfigError, match="opening_moves=0"):
-        opponents.refuse_other_game(go, go, dataclasses.replace(search, opening_moves=0))
 
 
 class KnownMoves(nnx.Module):
