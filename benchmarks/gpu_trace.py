@@ -27,7 +27,7 @@ from benchmarks import harness
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.machine.hardware import find_device
-from dawnjax.profile import host_profile, utilization, windows
+from dawnjax.profile import captured, host_profile, utilization
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.program import Program
 from dawnjax.profile.trace import ANNOTATION_PREFIX, find_trace
@@ -81,7 +81,7 @@ def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
     done = subprocess.run([*command], env=environment)
     if done.returncode:
         raise ConfigError(f"dawnjax profile ended with status {done.returncode}")
-    return host_profile.read_profile(windows.newest_captures(run_dir)[0])
+    return host_profile.read_profile(captured.captures_of(run_dir)[0])
 
 
 def checks(profile: HostProfile) -> list[Row]:
@@ -142,14 +142,14 @@ def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
     first, whole = profile.capture.steps[0], profile.capture.num_steps
     trace = cut_trace(find_trace(profile.folder), profile.program, steps, whole)
     (out / "trace.xplane.pb").write_bytes(trace)
-    with gzip.open(profile.folder / windows.PROGRAM_FILE, "rt") as file:
+    with gzip.open(profile.folder / captured.PROGRAM_FILE, "rt") as file:
         text = without_folders(file.read())
-    with gzip.open(out / windows.PROGRAM_FILE, "wt") as file:
+    with gzip.open(out / captured.PROGRAM_FILE, "wt") as file:
         file.write(text)
     capture = dataclasses.replace(
         profile.capture, steps=(first, first + steps), shortest_runs={}, host_waits=[]
     )
-    (out / windows.CAPTURE_FILE).write_text(json.dumps(records.plain(capture)))
+    (out / captured.CAPTURE_FILE).write_text(json.dumps(records.plain(capture)))
     return sum(path.stat().st_size for path in out.iterdir())
 
 

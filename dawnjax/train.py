@@ -167,12 +167,11 @@ def _steps_to_target(
     evaluation_steps = set(experiment.evaluation_steps(spec))
     if any(evaluation["step"] == begun for evaluation in earlier.evaluations):
         evaluation_steps.discard(begun)
-    stops = {*_stops(experiment, spec, options), *attempt.profile.stops()}
     # After a resume, skip the stops that an earlier attempt has passed, but for an evaluation that
     # a signal cut off.
     stops = [
         stop
-        for stop in sorted(stops)
+        for stop in _stops(experiment, spec, options)
         if begun < stop <= experiment.num_steps(spec) or stop == begun and stop in evaluation_steps
     ]
     status = "not_reached"
@@ -194,16 +193,15 @@ def _steps_to_target(
         # Only a task that plays to make its examples does anything here.
         wish = generations.make(stepper, attempt, limit)
         phases.enter("train")
-        with attempt.profile.window(stepper, stop):
-            while wish < Wish.BUDGET:
-                wish = train_until(stop, stepper, attempt, limit)
-                # Before an evaluation or a save: a diverged state is neither measured nor kept.
-                if not journal.record_steps(stepper.queue, stepper.feed.wait_seconds):
-                    return "diverged"
-                if wish != Wish.SAVE:
-                    break
-                _save(stepper, generations, attempt)
-                phases.enter("train")
+        while wish < Wish.BUDGET:
+            wish = train_until(stop, stepper, attempt, limit)
+            # Before an evaluation or a save: a diverged state is neither measured nor kept.
+            if not journal.record_steps(stepper.queue, stepper.feed.wait_seconds):
+                return "diverged"
+            if wish != Wish.SAVE:
+                break
+            _save(stepper, generations, attempt)
+            phases.enter("train")
         step, is_over = stepper.step, wish == Wish.BUDGET
         # An evaluation that a signal leaves out is made by the next attempt.
         if wish == Wish.INTERRUPT:

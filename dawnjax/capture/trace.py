@@ -19,13 +19,13 @@ from dawnjax.config import own_files
 from dawnjax.errors import RunError
 from dawnjax.machine import hardware
 from dawnjax.machine.measured_peaks import measured_peaks
-from dawnjax.profile import host_profile, windows
+from dawnjax.profile import captured, host_profile
+from dawnjax.profile.captured import Capture
 from dawnjax.profile.communication import merge_shortest, shortest_runs
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.program import Program
 from dawnjax.profile.utilization import WINDOW_SPAN
-from dawnjax.profile.windows import Capture
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import TrainPrograms
 from dawnjax.runs.clock import boot_id
@@ -87,8 +87,7 @@ def finish_capture(
     steps: tuple[int, int],
     step_seconds: float,
     measured: bool,
-    in_run: bool = False,
-    twin: windows.TwinTimes | None = None,
+    twin: captured.TwinTimes | None = None,
 ) -> HostProfile:
     """Read the trace, and write what reading it needs beside it; all processes call it alike.
 
@@ -100,7 +99,7 @@ def finish_capture(
     def read() -> tuple[Program, Any, str]:
         text = programs.train.as_text()  # type: ignore[attr-defined]
         with contextlib.suppress(RunError):  # a full disk costs the profile's files alone
-            records.write(folder / windows.PROGRAM_FILE, gzip.compress(text.encode()))
+            records.write(folder / captured.PROGRAM_FILE, gzip.compress(text.encode()))
         program = analyze(text)
         try:
             return program, host_profile.load_trace(folder, program.name), ""
@@ -133,7 +132,6 @@ def finish_capture(
         ),
         model_flops_reason=flops_reason,
         executed_dtype=hardware.executed_dtype(platform, program.product_dtype, device.device_kind),
-        in_run=in_run,
         shortest_runs=merge_shortest(parts),
         twin=twin,
     )
@@ -147,7 +145,7 @@ def finish_capture(
     profile = dataclasses.replace(profile, capture=dataclasses.replace(capture, host_waits=waits))
     with contextlib.suppress(RunError):
         plain = records.plain(profile.capture)
-        records.write_json(folder / windows.CAPTURE_FILE, plain, indent=None)
+        records.write_json(folder / captured.CAPTURE_FILE, plain, indent=None)
     return profile
 
 

@@ -21,7 +21,7 @@ from dawnjax.cluster import processes
 from dawnjax.config.run_options import MeshShape
 from dawnjax.feed import Arrays
 from dawnjax.machine.mesh import batch_shards, make_mesh
-from dawnjax.profile.windows import TwinTimes
+from dawnjax.profile.captured import TwinTimes
 from dawnjax.programs import call_of_steps, compile_program, xla_options
 from dawnjax.stepper import Stepper
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState

@@ -52,33 +52,13 @@ class ProfileOptions:
     Attributes:
       after_run: Take a profile when the run has ended: outside the time to accuracy, as its own
         phase.
-      steps: Windows inside the run to trace too, such as `100:110,500:520`: from after step 100 to
-        after step 110. They count as time of the run, and the result says that there were some.
       seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
-      every_host: Keep the trace of each process, not that of process 0 alone.
       measured_peaks: Measure a CPU's peaks where they are not known from before.
     """
 
     after_run: bool = True
-    steps: str = ""
     seconds: Annotated[float, Limit(lambda value: 0 < value <= 60, "lie above 0, up to 60")] = 1.0
-    every_host: bool = False
     measured_peaks: bool = True
-
-    def windows(self) -> list[tuple[int, int]]:
-        """Windows inside the run, ascending; refuses overlaps and what is not FIRST:LAST."""
-        windows = []
-        for part in filter(None, self.steps.split(",")):
-            first, _, last = part.partition(":")
-            if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
-                raise ConfigError(
-                    f"profile.steps={self.steps!r}: {part!r} must be FIRST:LAST, such as 100:110"
-                )
-            windows.append((int(first), int(last)))
-        windows.sort()
-        for (_, end), (begin, _) in zip(windows, windows[1:], strict=False):
-            require(end <= begin, "profile.steps", self.steps, "have windows that do not overlap")
-        return windows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,7 +132,6 @@ class RunOptions:
                     f"{name}={path}: its path has {' and '.join(patterns)} in it, which Orbax "
                     "takes for a pattern: its checkpoints could not be read; choose another"
                 )
-        self.profile.windows()
         refuse_unknown(self.tracker)
         is_split = self.context_keys == "gather" or self.mesh.context > 1
         rule = "be gather where mesh.context is 1: there is no ring of one device"

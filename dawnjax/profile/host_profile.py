@@ -14,6 +14,7 @@ from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_device
 from dawnjax.profile import roofline, utilization
+from dawnjax.profile.captured import PROGRAM_FILE, Capture, read_files
 from dawnjax.profile.communication import (
     COMMUNICATION_FIELDS,
     NO_TRACE,
@@ -26,7 +27,6 @@ from dawnjax.profile.communication import (
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.program import Program
 from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace
-from dawnjax.profile.windows import PROGRAM_FILE, Capture, read_files
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which trace and twin may differ before the profile says so."""

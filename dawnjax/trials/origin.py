@@ -23,7 +23,6 @@ _NOT_TIMED = (
     "profile.after_run",
     "profile.seconds",
     "profile.twin",  # of earlier versions
-    "profile.every_host",
     "profile.measured_peaks",
     "chooses",  # read by itself: such a run is in no entry
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from traces import CAPTURE, US, gpu_trace, tpu_trace
 
+from dawnjax.profile.captured import Capture, TwinTimes
 from dawnjax.profile.communication import (
     find_straggler,
     measure_communication,
@@ -18,7 +19,6 @@ from dawnjax.profile.host_profile import SIMULATED, HostProfile, build_profile
 from dawnjax.profile.program import Program
 from dawnjax.profile.trace import Event, Trace, read_trace
 from dawnjax.profile.utilization import PARTS, attribute_step
-from dawnjax.profile.windows import Capture, TwinTimes
 
 PROGRAM = """HloModule jit_train, num_partitions=2
 

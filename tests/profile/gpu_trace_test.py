@@ -9,9 +9,9 @@ import pytest
 from traces import US, PlaneMaker, new_space, write
 
 from benchmarks.gpu_trace import checks, cut_capture, unknown_product_kernels
+from dawnjax.profile.captured import CAPTURE_FILE, PROGRAM_FILE
 from dawnjax.profile.host_profile import HostProfile, read_profile
 from dawnjax.profile.utilization import is_tensor_core_kernel
-from dawnjax.profile.windows import CAPTURE_FILE, PROGRAM_FILE
 
 PROGRAM = """HloModule jit_train, num_partitions=1
 

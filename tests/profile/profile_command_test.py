@@ -21,8 +21,8 @@ from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.machine.hardware import MeasuredPeaks
 from dawnjax.machine.measured_peaks import measured_peaks
 from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.profile.captured import captures_of
 from dawnjax.profile.host_profile import SIMULATED, read_profile
-from dawnjax.profile.windows import newest_captures, windows_of
 from dawnjax.programs import compile_training
 from dawnjax.runs.log import read_events
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
@@ -44,14 +44,14 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
-    """A run on four devices with a window inside it and the profile after it."""
+    """A run on four devices and the profile after it."""
     steady = MeasuredPeaks(1e12, 1e10, spread=0.02)
 
     def make(folder: Path) -> None:
         flags = [f"--run_dir={folder / 'run'}", "--tensorboard=false", "--profile.seconds=0.1"]
         with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
             patch.setattr("dawnjax.capture.trace.measured_peaks", lambda *args, **_: steady)
-            assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
+            assert main(["train", *SMALL, *flags]) == 3
 
     run_dir = copied_once(tmp_path_factory, "profiled", make) / "run"
     return run_dir, json.loads((run_dir / "result.json").read_text())
@@ -72,12 +72,11 @@ def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     assert communication["bytes_per_step"] == 4 * reduced
     assert 0 < used["busy_fraction"] <= 1 and 0 < used["attributed_fraction"] <= 1
     assert sum(used["parts_fraction"].values()) == pytest.approx(1, abs=0.01)
-    assert used["mfu"] > 0 and used["hfu"] > 0
+    assert used["mfu"] > 0 and used["hfu"] > 0 and used["window"] == "after_run"
     assert used["input_wait_fraction"] == host["input_wait_fraction"]
     for name in ("tensor_core_fraction", "memory_bandwidth_fraction"):
         assert used[name] is None and used["reasons"][name]
     assert result["phases"]["profile"] > 0
-    assert any("1 profile window" in warning for warning in result["warnings"])
     assert check_run(run_dir)[0] == []
 
 
@@ -98,22 +97,14 @@ def test_the_profile_s_own_steps_are_none_of_the_run_s(profiled_run):
     assert earliest - 0.1 <= host["seconds"] + run_start <= latest + 0.1
 
 
-def test_a_window_inside_a_run_can_be_read_too(profiled_run):
-    run_dir, _ = profiled_run
-    window = read_profile(run_dir / "profile" / "process_00000" / "steps_2_4")
-    assert window.capture.num_steps == 2 and window.capture.in_run
-    assert window.attribution is not None and window.attribution.parts["exposed_skew"] > 0
-
-
 def test_the_command_shows_a_run_and_writes_tables(profiled_run, capsys):
     run_dir, _ = profiled_run
     assert main(["profile", str(run_dir)]) == 0
     output = capsys.readouterr().out
-    assert output.startswith("window after_run: steps ")
-    assert "not shown: steps_2_4 (--window=NAME shows one)" in output.splitlines()[0]
+    assert output.startswith("profiled steps ")
     assert output.splitlines()[1] == SIMULATED
     assert "exposed wire" in output and "loses most" in output
-    (folder,) = newest_captures(run_dir)
+    (folder,) = captures_of(run_dir)
     assert folder.name == "after_run"
     rows = (folder / "ops.csv").read_text().splitlines()
     assert rows[0].startswith("name,kind,seconds") and len(rows) > 20
@@ -121,7 +112,7 @@ def test_the_command_shows_a_run_and_writes_tables(profiled_run, capsys):
 
 def test_an_op_of_a_simulated_device_can_have_the_whole_machine(profiled_run):
     run_dir, _ = profiled_run
-    (folder,) = newest_captures(run_dir)
+    (folder,) = captures_of(run_dir)
     profile = read_profile(folder)
     assert profile.capture.measured_peaks is not None
     peak, used = profile.capture.measured_peaks.flops_per_second, profile.utilization_json()
@@ -146,7 +137,7 @@ def test_a_peak_that_other_work_disturbed_gives_no_utilization(
     measured, why, profiled_run, tmp_path, capsys
 ):
     shutil.copytree(profiled_run[0] / "profile", tmp_path / "profile")
-    (folder,) = newest_captures(tmp_path)
+    (folder,) = captures_of(tmp_path)
     capture = json.loads((folder / "capture.json").read_text())
     capture["measured_peaks"] |= measured
     (folder / "capture.json").write_text(json.dumps(capture))
@@ -167,30 +158,9 @@ def test_a_peak_that_other_work_disturbed_gives_no_utilization(
     )
 
 
-def test_the_window_is_chosen_by_its_name(profiled_run, tmp_path, capsys):
-    run_dir, result = profiled_run
-    assert result["hosts"][0]["utilization"]["window"] == "after_run"
-    copy = tmp_path / "copy"
-    shutil.copytree(run_dir / "profile", copy / "profile")
-    process = copy / "profile" / "process_00000"
-    shutil.copytree(process / "steps_2_4", process / "steps_12_14")
-    # In whatever order the files were copied.
-    os.utime(process / "steps_12_14" / "capture.json", (1, 1))
-    os.utime(process / "after_run" / "capture.json", (1, 1))
-    assert list(windows_of(copy)) == ["steps_2_4", "steps_12_14", "after_run"]
-    assert newest_captures(copy) == [process / "after_run"]
-    shutil.rmtree(process / "after_run")
-    assert newest_captures(copy) == [process / "steps_12_14"]
-    assert main(["profile", str(copy), "--window=steps_2_4"]) == 0
-    line = capsys.readouterr().out.splitlines()[0]
-    assert line.startswith("window steps_2_4: steps 3 to 4, inside the run; not shown: steps_12_14")
-    assert main(["profile", str(copy), "--window=after_run"]) == 2
-    assert "has no window 'after_run'; it has steps_2_4, steps_12_14" in capsys.readouterr().err
-
-
 def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):
     run_dir, _ = profiled_run
-    (folder,) = newest_captures(run_dir)
+    (folder,) = captures_of(run_dir)
     (trace,) = folder.glob("**/*.xplane.pb")
     whole = trace.read_bytes()
     try:
@@ -213,7 +183,7 @@ def test_fresh_steps_are_profiled_without_a_run(tmp_path, capsys):
     flags = [f"--run_dir={tmp_path}", "--profile.seconds=0.1"]
     assert main(["profile", *SMALL, *flags, "--twin"]) == 0
     assert "% less by the twin" in capsys.readouterr().out
-    (folder,) = newest_captures(tmp_path)
+    (folder,) = captures_of(tmp_path)
     assert folder.name == "fresh"
     twin_times = read_profile(folder).capture.twin
     assert twin_times is not None and len(twin_times.real) == len(twin_times.twin) == 6
@@ -229,7 +199,7 @@ def test_flops_are_divided_by_the_devices_also_where_several_share_a_batch(tmp_p
     for model in (1, 2):
         run = [f"--run_dir={tmp_path / str(model)}", f"--mesh.model={model}"]
         assert main(["profile", *flags, *quick, *run]) == 0
-        (folder,) = newest_captures(tmp_path / str(model))
+        (folder,) = captures_of(tmp_path / str(model))
         flops.append(read_profile(folder).utilization_json())
     split, whole = flops[1], flops[0]
     assert split["model_flops_per_step"] == whole["model_flops_per_step"]
@@ -244,8 +214,6 @@ def test_flops_are_divided_by_the_devices_also_where_several_share_a_batch(tmp_p
         (["a", "b"], "2 given"),
         (["--experiment=digits", "a"], "not both"),
         (["a", "--twin"], "give --experiment"),
-        (["--experiment=digits", "--profile.steps=9:3"], "must be FIRST:LAST"),
-        (["--experiment=digits", "--profile.steps=1:5,4:6"], "do not overlap"),
         (["--experiment=digits", "--profile.seconds=0"], "profile.seconds=0.0"),
     ],
 )
@@ -346,7 +314,7 @@ def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_ca
     )
     assert done.returncode == 0, done.stderr
     assert "host 1 holds the others up: each waits" in done.stdout
-    slow, waiting = (read_profile(newest_captures(tmp_path)[index]) for index in (1, 0))
+    slow, waiting = (read_profile(captures_of(tmp_path)[index]) for index in (1, 0))
     # Host 0 waits about the 200 ms of each call, longer beside other work; host 1 for nobody.
     waits = waiting.wait_seconds_per_step or 0.0
     assert 0.1 < waits < 2.0 and (slow.wait_seconds_per_step or 0.0) < waits / 2

@@ -33,7 +33,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.machine import hardware, measured_peaks, prices
 from dawnjax.models.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
-from dawnjax.profile import host_profile, trace, windows
+from dawnjax.profile import captured, host_profile, trace
 from dawnjax.race.entry import Entry, read_entry
 from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, Trial, read_verdict
 from dawnjax.runs import directory, kept_pictures
@@ -242,12 +242,12 @@ pad=1_1x1_1}, dim_labels=b01f_01io->b01f, metadata={op_name="jit(f)/stem/conv" s
 
 
 def window(path: Path) -> bytes:
-    packed(path.parent / windows.PROGRAM_FILE, PROGRAM.encode())
+    packed(path.parent / captured.PROGRAM_FILE, PROGRAM.encode())
     return of(traces.CAPTURE)(path)
 
 
 def program(path: Path) -> bytes:
-    (path.parent / windows.CAPTURE_FILE).write_bytes(of(traces.CAPTURE)(path))
+    (path.parent / captured.CAPTURE_FILE).write_bytes(of(traces.CAPTURE)(path))
     return PROGRAM.encode()
 
 
@@ -369,14 +369,14 @@ RECORDS: dict[str, Record] = {
     ),
     "measurement": Record("a.json", of(MEASUREMENT), measurement, (ConfigError, RunError)),
     "capture": Record(
-        windows.CAPTURE_FILE,
+        captured.CAPTURE_FILE,
         window,
-        lambda path: windows.read_files(path.parent),
+        lambda path: captured.read_files(path.parent),
         ConfigError,
         above=1,
     ),
     "program": Record(
-        windows.PROGRAM_FILE,
+        captured.PROGRAM_FILE,
         program,
         lambda path: host_profile.read_profile(path.parent).program,
         ConfigError,

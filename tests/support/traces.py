@@ -22,7 +22,6 @@ CAPTURE: dict[str, Any] = {
     "model_flops_reason": "",
     "shortest_runs": {"all-reduce.1": [100, 200]},
     "measured_peaks": {"flops_per_second": 1e12, "bytes_per_second": 1e11, "spread": 0.1},
-    "in_run": True,
     "host_waits": [1e-6],
     "twin": {"real": [1e-4], "twin": [9e-5]},
 }

@@ -1,7 +1,6 @@
-"""Profiled windows of a run directory, and the files of each."""
+"""Captures of a run directory: the files that each process writes beside a trace."""
 
 import dataclasses
-import math
 import zlib
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,8 @@ class Capture:
 
     Attributes:
       machine_devices: Devices of all processes on this machine, which share a CPU's peak.
-      steps: Steps of the run done before the window, and after it.
-      step_seconds: A steady step, not traced; inside a run the traced one.
+      steps: Steps done before the trace, and after it.
+      step_seconds: A steady step, not traced.
       model_flops_per_step: The model's FLOPs of a step, on one device.
       shortest_runs: For each collective, the shortest duration of its first, second, ... run on any
         device of the run, in picoseconds.
@@ -59,7 +58,6 @@ class Capture:
     measured_peaks: MeasuredPeaks | None = None
     mesh: dict[str, Count] = dataclasses.field(default_factory=dict)
     stage: dict[str, Any] | None = None
-    in_run: bool = False
     shortest_runs: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     host_waits: list[Seconds | None] = dataclasses.field(default_factory=list)
     twin: TwinTimes | None = None
@@ -75,7 +73,7 @@ class Capture:
 
 
 def read_files(folder: Path) -> tuple[Capture, str]:
-    """Read a window's `capture.json` and the program's text."""
+    """Read a capture's `capture.json` and the program's text."""
     try:
         plain = records.read_json(folder / CAPTURE_FILE, dict[str, Any], _MOST_BYTES)
         capture = records.convert(plain, Capture, others=True)
@@ -87,27 +85,12 @@ def read_files(folder: Path) -> tuple[Capture, str]:
         raise ConfigError(f"{folder} holds no whole profile: {error}") from None
 
 
-def windows_of(run_dir: Path) -> dict[str, list[Path]]:
-    """Captures of each profiled window, in the order of run and processes.
-
-    `after_run` is the window at the run's end; `steps_20_24` has those steps. `ConfigError` if the
-    directory has no window.
-    """
+def captures_of(run_dir: Path) -> list[Path]:
+    """Folders of a run's captures, in the order of processes; `ConfigError` if it has none."""
     folders = [file.parent for file in sorted(run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"))]
     if not folders:
         raise ConfigError(
             f"{run_dir} holds no profile: the run was made with --profile.after_run=false, or did "
             "not come to its end"
         )
-    names = sorted({folder.name for folder in folders}, key=_place_in_run)
-    return {name: [folder for folder in folders if folder.name == name] for name in names}
-
-
-def _place_in_run(window: str) -> list[float]:
-    # Times of files would not do: a copy may give all of them one. `after_run` has no number.
-    return [int(word) if word.isdecimal() else math.inf for word in window.split("_")]
-
-
-def newest_captures(run_dir: Path) -> list[Path]:
-    """Captures of the run's last window, in the order of processes; `ConfigError` without any."""
-    return list(windows_of(run_dir).values())[-1]
+    return folders
