@@ -437,15 +437,10 @@ def make_recipe(
     with own_code("the model cannot be built"):
         model = make_model(experiment.task, setting)
     parts = ("trained_parts", "frozen_parts")
-    has_frozen = any(getattr(experiment.model, name, ()) for name in parts)
-    is_narrow = getattr(experiment.model, "trained_dtype", "float32") != "float32"
-    if experiment.ema_decay and (has_frozen or is_narrow):
-        which = (
-            "frozen parameters"
-            if has_frozen
-            else f"parameters of model.param_dtype={experiment.model.param_dtype}"
+    if experiment.ema_decay and any(getattr(experiment.model, name, ()) for name in parts):
+        raise ConfigError(
+            f"ema_decay={experiment.ema_decay} would average frozen parameters; give 0"
         )
-        raise ConfigError(f"ema_decay={experiment.ema_decay} would average {which}; give 0")
     with own_code("the optimizer cannot be built"):
         split_over = mesh if shards_update else None
         optimizer = make_optimizer(experiment, spec, span.step_shift, split_over)

@@ -14,15 +14,15 @@ from dawnjax.config.experiment_modules import experiment_names
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.runs.directory import names_a_file
 
-_KINDS = ("classification", "classification_linen", "regression")
+_KINDS = ("classification", "regression")
 """Files in `dawnjax.config.templates`."""
 
 
 def main(argv: list[str]) -> int:
     flag_values = flags.FlagValues()
     text = (
-        "classification: a model of your own, in Flax NNX or Linen, on the digits that come with "
-        "DawnJAX; regression: data, model and task, all your own."
+        "classification: a model of your own on the digits that come with DawnJAX; regression: "
+        "data, model and task, all your own."
     )
     flags.DEFINE_enum("kind", "classification", _KINDS, text, flag_values=flag_values)
     names = command_line.parse(

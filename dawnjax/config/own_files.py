@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
-import re
 import sys
 import sysconfig
 import types
@@ -167,7 +166,7 @@ def source_of(experiment: Any, path: Path | None) -> OwnFile | None:
 def file_of(experiment: Any) -> OwnFile | None:
     """A user's file with the class of a field of the experiment; None if all are this package's.
 
-    Cells of a notebook that define classes are as good as a file.
+    ConfigError for a class of a notebook: no run could be bound to the text of its cells.
     """
     classes = [type(getattr(experiment, field)) for field in CHOSEN]
     for cls in classes:
@@ -177,15 +176,12 @@ def file_of(experiment: Any) -> OwnFile | None:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and not _is_installed(file):
             return _own_file(Path(file))
-    return _of_cells() if any(cls.__module__ == "__main__" for cls in classes) else None
-
-
-def _of_cells() -> OwnFile | None:
-    """Cells of a notebook that define classes and functions, as IPython keeps them in `_ih`."""
-    cells = vars(sys.modules["__main__"]).get("_ih", ())
-    defining = [cell for cell in cells if re.search(r"^(class|def) ", cell, re.MULTILINE)]
-    text = "\n\n\n".join(dict.fromkeys(defining))
-    return OwnFile(Path("notebook"), {"notebook": text}) if text else None
+        if name == "__main__":
+            raise ConfigError(
+                f"{cls.__name__} is defined in a notebook: write it into a file, which %%writefile "
+                "does, and import it from there"
+            )
+    return None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.sharding import Axes, axes_of
 from dawnjax.optim import muon, muon_adam
-from dawnjax.optim.low_precision import in_low_precision
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
@@ -128,8 +127,8 @@ def make_optimizer(
     `step_shift` as of `learning_rate`; each device of `mesh` makes its part of an update alone.
 
     Raises:
-      ConfigError: The rule looks at whole matrices, and the model stacks those of its layers; it
-        computes in the dtype of the parameters, or would round at random what is not rounded.
+      ConfigError: The rule looks at whole matrices, and the model stacks those of its layers; or
+        parameters that are not float32 would be trained.
     """
     config = experiment.optimizer
     named = experiment.model.logical_axes() if hasattr(experiment.model, "logical_axes") else {}
@@ -141,10 +140,10 @@ def make_optimizer(
             "for one matrix; choose adam, sgd or rmsprop"
         )
     trained_dtype = getattr(experiment.model, "trained_dtype", "float32")
-    if trained_dtype != "float32" and not isinstance(config, Adam):
+    if trained_dtype != "float32":
         raise ConfigError(
-            f"model.param_dtype={trained_dtype} needs optimizer=adam: {config.TAG} computes in the "
-            "dtype of the parameters"
+            f"model.param_dtype={trained_dtype} is for parameters that stay as they are: give "
+            "float32, or adapters with --model.lora.rank"
         )
     is_matrix = functools.partial(_is_matrix, named)
     rate = learning_rate(experiment, spec, step_shift)
@@ -189,14 +188,7 @@ def make_optimizer(
                 mask=is_matrix,
             )
             if config.clip_global_norm:
-                adam = optax.chain(optax.clip_by_global_norm(config.clip_global_norm), adam)
-            if "bfloat16" in (config.moment_dtype, trained_dtype):
-                return in_low_precision(adam, config.moment_dtype, config.rounding)
-            if config.rounding != "nearest":
-                raise ConfigError(
-                    f"optimizer.rounding={config.rounding} must be nearest: moments and parameters "
-                    "are float32"
-                )
+                return optax.chain(optax.clip_by_global_norm(config.clip_global_norm), adam)
             return adam
         case Muon():
             return muon.muon(

@@ -310,8 +310,6 @@ class Adam:
       epsilon: Added to the root of the mean square.
       weight_decay: Times the learning rate and the parameter; 0 is plain Adam.
       clip_global_norm: The gradient is scaled down to this norm; 0 clips nothing.
-      moment_dtype: Dtype that the two means are kept in; all is computed in float32.
-      rounding: Of means and parameters that are kept in bfloat16; see `low_precision`.
 
     Source: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; the decay, Loshchilov and Hutter 2019
     (arXiv 1711.05101). The defaults of beta_2 and epsilon are those of Vaswani et al. 2017, section
@@ -325,8 +323,6 @@ class Adam:
     epsilon: NonNegative[float] = 1e-9
     weight_decay: NonNegative[float] = 0.0
     clip_global_norm: NonNegative[float] = 0.0
-    moment_dtype: Literal["float32", "bfloat16"] = "float32"
-    rounding: Literal["nearest", "stochastic"] = "nearest"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -171,7 +171,7 @@ def _ordered(rows: Sequence[Found]) -> list[Found]:
 
 def _memory_of(experiment: Experiment, arrangement: Arrangement) -> DecoderMemory:
     keeps = bool(experiment.ema_decay)
-    return decoder_memory(experiment.model, arrangement, experiment.optimizer, keeps)
+    return decoder_memory(experiment.model, arrangement, keeps)
 
 
 def _ways(shape: MeshShape) -> "tuple[ContextKeys, ...]":

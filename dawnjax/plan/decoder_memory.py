@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan.decoder_terms import (
@@ -79,9 +79,9 @@ def other_rows_bytes(model: "Llama", mesh: MeshShape, tokens: float) -> float:
 
 
 def decoder_memory(
-    model: "Llama", arrangement: Arrangement, optimizer: Any, averages: bool = False
+    model: "Llama", arrangement: Arrangement, averages: bool = False
 ) -> DecoderMemory:
-    """Memory of a step with an experiment's optimizer (`config.optimizers`).
+    """Memory of a step with Adam, whose means are float32.
 
     Args:
       averages: Whether the run keeps a moving average of the parameters.
@@ -90,7 +90,7 @@ def decoder_memory(
     table = model.width * arrangement.vocabulary_size
     share = sum(held_parameters(model, arrangement)) / mesh.fsdp
     each = SIZES[model.param_dtype]
-    means = 0 if model.lora.rank else 2 * SIZES[getattr(optimizer, "moment_dtype", "float32")]
+    means = 0 if model.lora.rank else 2 * SIZES["float32"]
     queries, keys = (n * model.head_width for n in (model.num_heads, model.num_kv_heads))
     # Devices along `expert` compute each other's tokens.
     rows = model.experts.chosen * mesh.expert if model.experts.count else 1

@@ -17,7 +17,6 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     ("flags", "tag"),
     [
         ([], "small_net"),
-        (["--kind=classification_linen"], "linen_net"),
         (["--kind=regression"], "linear_model"),
     ],
 )

@@ -151,7 +151,7 @@ def test_memory_counts_state_by_its_shards():
     system = parse_system("h100:64")
     shape = MeshShape(data=1, fsdp=64)
     arrangement = decoder_step.arrangement_of(LLAMA, SPEC, system, 64, "full", shape)
-    memory = decoder_memory(LLAMA.model, arrangement, LLAMA.optimizer)
+    memory = decoder_memory(LLAMA.model, arrangement)
     count = parameters(LLAMA.model, SPEC.vocabulary_size)
     # Parameters and two means in float32, and gradients, of a 64th.
     assert memory.state == pytest.approx(12 * count / 64)
@@ -162,7 +162,6 @@ def test_memory_counts_state_by_its_shards():
         remat: decoder_memory(
             LLAMA.model,
             decoder_step.arrangement_of(LLAMA, SPEC, system, 64, remat, shape),
-            LLAMA.optimizer,
         ).kept
         for remat in ("full", "products", "none")
     }
@@ -218,7 +217,7 @@ def test_keys_in_a_ring_are_priced_as_permutes_and_hold_one_part_of_the_scores()
     # Three turns in each pass; sums of gradients in float32 make four.
     assert of_ring.kind == "collective-permute" and of_gather.kind == "all-gather"
     assert of_ring.num_bytes == 32 * keys * (2 * 3 + 2 * 4)
-    kept = [decoder_memory(LLAMA.model, a, LLAMA.optimizer).kept for a in (gather, ring)]
+    kept = [decoder_memory(LLAMA.model, a).kept for a in (gather, ring)]
     assert kept[1] < kept[0] / 4
     flops = [decoder_terms.model_flops(LLAMA.model, a) for a in (gather, ring)]
     assert flops[0] == flops[1]
@@ -273,8 +272,7 @@ def test_a_moving_average_takes_memory():
     system, shape = parse_system("h100:64"), MeshShape(data=1, fsdp=64)
     arranged = decoder_step.arrangement_of(LLAMA, SPEC, system, 64, "full", shape)
     with_average, without = (
-        decoder_memory(LLAMA.model, arranged, LLAMA.optimizer, averages)
-        for averages in (True, False)
+        decoder_memory(LLAMA.model, arranged, averages) for averages in (True, False)
     )
     count = parameters(LLAMA.model, SPEC.vocabulary_size)
     assert with_average.state - without.state == pytest.approx(4 * count / 64)
@@ -286,7 +284,7 @@ def test_memory_of_experts_and_of_weights_that_are_kept():
     def memory(remat="full", on=system, **mesh):
         shape = MeshShape(data=1, **mesh)
         arranged = decoder_step.arrangement_of(experiment, SPEC, on, 64, remat, shape)
-        return decoder_memory(experiment.model, arranged, experiment.optimizer)
+        return decoder_memory(experiment.model, arranged)
 
     # Each expert's inputs of a GPU have zeros for all other rows: 4 of 32 cost 128.
     expanded = 2 * 2 * 8192 * 4 * 32 * 2880
@@ -302,7 +300,6 @@ def test_memory_of_experts_and_of_weights_that_are_kept():
         remat: decoder_memory(
             LLAMA.model,
             decoder_step.arrangement_of(LLAMA, SPEC, system, 64, remat, MeshShape(data=1, fsdp=64)),
-            LLAMA.optimizer,
         )
         for remat in ("none", "products")
     }

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -47,4 +48,14 @@ def test_wrong_use_from_python_names_it(tmp_path):
         dawnjax.run("digits", run_dir=tmp_path / "run", seed=-1)
     with pytest.raises(ConfigError, match="holds no run"):
         dawnjax.load_run(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_class_of_a_notebook_s_cell_is_refused(tmp_path, monkeypatch):
+    cells = types.ModuleType("__main__")  # as IPython leaves it: without a file
+    monkeypatch.setitem(sys.modules, "__main__", cells)
+    schedule = dataclasses.make_dataclass("Mine", [("warmup_epochs", float, 0.0)])
+    schedule.__module__, schedule.TAG = "__main__", "mine"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ConfigError, match="Mine is defined in a notebook: write it into a file"):
+        dawnjax.run(dataclasses.replace(TINY, schedule=schedule()), run_dir=tmp_path / "run")
     assert not list(tmp_path.iterdir())
