@@ -21,7 +21,7 @@ from dawnjax.config.experiment_modules import (
     with_own_claims,
 )
 from dawnjax.config.flag_tree import FlagTree
-from dawnjax.config.own_files import own_code
+from dawnjax.config.own_files import file_of, own_code
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
@@ -117,6 +117,7 @@ def request_of(
     else:
         others = [load_experiment(other) for other in experiment_names()]
         value = with_own_claims(experiment, others)
+        file_of(value)  # refuses a notebook's classes before anything is built
     # `True` is an int in Python, and would train seed 1.
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise ConfigError(f"seed={seed!r} must be a whole number from 0 to 2**31 - 1")

@@ -39,8 +39,6 @@ class Device:
         published.
       link_bytes_per_second: Bandwidth to other devices, both directions together: inter-chip
         interconnect or NVLink; PCI Express where there is no other.
-      cores_per_device: Units that run kernels side by side: streaming multiprocessors of a GPU,
-        tensor cores of a TPU; 0 where it does not matter.
       unchecked: Figures not compared with a copy of their source: `memory`, `link`, or a dtype.
     """
 
@@ -51,7 +49,6 @@ class Device:
     memory_bytes: int
     link_bytes_per_second: float
     source: str
-    cores_per_device: int = 0
     unchecked: tuple[str, ...] = ()
 
     def peak(self, dtype: str) -> float | None:
@@ -114,7 +111,6 @@ def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
             memory_bytes=int(size) * {"GB": GIGA, "GiB": GIB}[unit] // count,
             link_bytes_per_second=float(row["link_gb_per_second"]) * GIGA / count,
             source=row["source"],
-            cores_per_device=int(row["cores_per_device"]),
             unchecked=tuple(row["unchecked"].split("; ")) if row["unchecked"] else (),
         )
         devices.append((re.compile(rf"(?:^|[\s-]){row['pattern']}"), device))
