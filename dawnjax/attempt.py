@@ -146,7 +146,6 @@ class Attempt:
         self._display.compiled(name, seconds, cache)
 
     def meet(self) -> None:
-        """Wait for all processes."""
         processes.gather(None)
 
     def restore(self, recipe: Recipe, like: TrainState) -> Restored | None:

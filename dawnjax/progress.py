@@ -79,7 +79,6 @@ class Display:
         return self._live is not None
 
     def begin(self, run_dir: Path, mesh: Mesh, resume_command: str) -> None:
-        """Show the target, the devices, the run directory and how to resume."""
         device = mesh.devices.flat[0].device_kind
         targets = " and ".join(
             f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
@@ -92,7 +91,6 @@ class Display:
                 self._live.start()
 
     def phase(self, name: str) -> None:
-        """Show the phase that begins."""
         self._update(description=_PHASES.get(name, name))
 
     def remember(self, metrics: dict[str, Any]) -> None:
@@ -171,7 +169,6 @@ class Display:
         return f"{value:.4f}" if metric is None else metric.text(value)
 
     def warning(self, message: str) -> None:
-        """Show a warning, on every process."""
         self._console.show_line(f"dawnjax: warning: {message}")
 
     def close(self) -> None:

@@ -162,7 +162,6 @@ class RecordRuns:
         self.setup_seconds = time.perf_counter() - started
 
     def run(self, seed: int) -> SeedResult:
-        """Train one seed from the beginning to the end, and evaluate it."""
         recipe, spec = self._recipe, self._recipe.spec
         started = time.perf_counter()
         batch_size = recipe.experiment.global_batch_size

@@ -71,7 +71,6 @@ class Stops:
         self.wish = max(self.wish, wish)
 
     def has_saved(self) -> None:
-        """Forget the wish to save."""
         if self.wish == Wish.SAVE:
             self.wish = Wish.NONE
 

@@ -460,7 +460,6 @@ def make_recipe(
 def execution_of(
     experiment: Experiment, mesh: Mesh, context_keys: ContextKeys = "gather"
 ) -> Execution:
-    """Properties of the machine and the experiment that the layers need."""
     return Execution(
         platform=platform_of(mesh),
         compute_dtype=experiment.compute_dtype,

@@ -60,7 +60,6 @@ class EarlierRun:
 
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:
-    """Define the flags of a command that reads an earlier run."""
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("data_dir", "", "Where the run's own data lie, if not where the run had them.")
     text("experiment", "", "The file that defines the run's own classes, if any; it is executed.")

@@ -163,7 +163,6 @@ def _predicted(asked: _Asked) -> _Rows:
 
 
 def _memory(asked: _Asked) -> _Rows:
-    """What fills a device in a train step; nothing is compiled."""
     from dawnjax.plan import fits
 
     _refuse_times(asked.values, "--memory plans no time and no cost")
@@ -177,7 +176,6 @@ def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned
 
 
 def _generating(asked: _Asked) -> _Rows:
-    """Memory of the programs of a task that makes its examples."""
     from dawnjax.plan import generating
 
     _refuse_times(asked.values, generating.NO_TIME)
@@ -195,7 +193,6 @@ def _refuse_times(values: flags.FlagValues, why: str) -> None:
 
 
 def _search(asked: _Asked) -> _Rows:
-    """The best arrangements on each system; nothing is compiled."""
     from dawnjax.machine.mesh_shape import MeshShape
     from dawnjax.plan import arrangements
 
@@ -431,7 +428,6 @@ def _straddling(
 
 
 def _validate(argv: list[str], values: flags.FlagValues) -> int:
-    """Print official results beside predictions that did not use their system."""
     command_line.parse("plan", values, argv, USAGE, DESCRIPTION)
     given = [name for name in values if values[name].present and name not in ("validate", "json")]
     if given:

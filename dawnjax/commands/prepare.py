@@ -89,7 +89,6 @@ def main(argv: list[str]) -> int:
 
 
 def _flags(preparation: Preparation | None) -> flags.FlagValues:
-    """Common flags, and the dataset's."""
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.")

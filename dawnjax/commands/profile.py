@@ -51,7 +51,6 @@ def _fresh(argv: list[str], with_twin: bool) -> int:
 
 
 def show(run_dir: Path) -> int:
-    """Show and write the profile of each process."""
     profiles = [host_profile.read_profile(folder) for folder in captures_of(run_dir)]
     first, last = profiles[0].capture.steps
     print(f"profiled steps {first + 1} to {last}, which count for no run")

@@ -77,7 +77,6 @@ class Evaluation:
     stop_at_target: bool = True
 
     def epochs_between(self, steps_per_epoch: float) -> float:
-        """Epochs from an evaluation to the next."""
         return self.every_steps / steps_per_epoch or self.every_epochs
 
 
@@ -251,7 +250,6 @@ class Experiment:
         return self.spans(spec)[-1].last_step
 
     def epoch_of_step(self, step: int, spec: AnySpec) -> float:
-        """Epochs seen after `step` steps."""
         return examples_before(self.spans(spec), step) / spec.num_train_examples
 
     def step_of_epoch(self, epoch: float, spec: AnySpec) -> int:

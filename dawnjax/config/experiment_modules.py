@@ -90,7 +90,6 @@ def classes_of_file(name: str) -> dict[str, list[type]]:
 
 
 def is_file(name: str) -> bool:
-    """True if the name of an experiment is a path to a file."""
     return name.endswith(".py") or "/" in name
 
 
@@ -124,6 +123,5 @@ def differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
 
 
 def changed_fields(before: Experiment, after: Experiment) -> list[str]:
-    """Dotted names of the fields in which two recipes differ."""
     old, new = flatten(before.recipe_fields()), flatten(after.recipe_fields())
     return [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]

@@ -128,7 +128,6 @@ class FlagTree:
         return names + [name for child in self._all_children() for name in child.flag_names()]
 
     def value(self, flag_values: flags.FlagValues) -> Any:
-        """Build the config from the values of the flags."""
         fields = dict(self._fixed)
         for name, (flag, hint, default, _) in self._leaves.items():
             value: Any = flag_values[flag].value

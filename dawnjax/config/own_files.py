@@ -42,7 +42,6 @@ class OwnFile:
         return {name: hash_of(text) for name, text in self.texts.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Texts with their hashes, for a run's record."""
         main, *modules = (
             {"name": name, "sha256": hash_of(text), "text": text}
             for name, text in self.texts.items()

@@ -128,7 +128,6 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
 
 
 def devices() -> tuple[Device, ...]:
-    """All listed devices, in the order of the table."""
     return tuple(device for _, device in _devices())
 
 

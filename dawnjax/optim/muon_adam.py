@@ -58,7 +58,6 @@ def muon_adam(
 
 
 def polynomials(config: MuonAdam) -> tuple[muon.Coefficients, ...]:
-    """Quintics of an orthogonalization, in order."""
     if config.orthogonalization == "polar_express":
         return POLAR_EXPRESS[: config.iterations]
     return (Muon().newton_schulz_coefficients,) * config.iterations

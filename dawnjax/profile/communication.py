@@ -52,7 +52,6 @@ class DeviceTime:
 
     @property
     def exposed(self) -> list[Interval]:
-        """Intervals of communication while nothing computes."""
         return subtract(self.communication, self.compute)
 
     @property

@@ -91,7 +91,6 @@ class HostProfile:
         return roofline.to_json(self.ops, *self.peaks[:3])
 
     def communication_json(self) -> dict[str, Any]:
-        """Field `communication` of a host in a result."""
         if self.measured is None:
             reason = self.failure or SIMULATED
             fields: dict[str, Any] = {
@@ -168,7 +167,6 @@ class HostProfile:
         }
 
     def straggler(self) -> tuple[Straggler | None, str]:
-        """The host that the others wait for, or None and the reason."""
         if self.attribution is None:
             return None, NO_TRACE
         return find_straggler(self.capture.host_waits, self.attribution.step_seconds)
@@ -223,7 +221,6 @@ def load_trace(folder: Path, module: str) -> tuple[Trace, Interval]:
 def build_profile(
     folder: Path, capture: Capture, program: Program, trace: Trace, window: Interval
 ) -> HostProfile:
-    """Build the profile of a capture from its trace."""
     program = program.without_branches_not_seen(
         {event.op for events in trace.devices.values() for event in events}
     )

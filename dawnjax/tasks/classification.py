@@ -147,7 +147,6 @@ class Classification(Task):
         return {**counts, "loss": jnp.zeros((), jnp.float32)}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """Counts of right answers and summed losses, with a batch added."""
         logits, labels = self._evaluated_logits(module, batch, setting), batch["label"]
         mask = batch["mask"]
         label_logits = jnp.take_along_axis(logits, labels[:, None], axis=1)
@@ -204,7 +203,6 @@ class Classification(Task):
         return accuracies
 
     def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
-        """JPEG and PNG images, of any size where the run's are square."""
         from dawnjax.input_pipeline.reading import own_inputs  # needs OpenCV
 
         shape, names = setting.spec.image_shape, class_names(setting.data, setting.spec)
@@ -224,7 +222,6 @@ class Classification(Task):
         )
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
-        """Another set of images, its classes matched with the run's by name."""
         from dawnjax.input_pipeline.reading import labelled_images  # needs OpenCV
 
         spec, data, path = setting.spec, setting.data, records.path_of(paths["data"])

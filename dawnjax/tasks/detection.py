@@ -111,12 +111,10 @@ class Detection(Task):
         return {"image_shape": spec.image_shape, "num_classes": spec.num_classes}
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        """Places for each image's detections; one that no batch fills has none."""
         shape = (setting.spec.num_eval_examples, self.search.most, 6)
         return {"detections": jnp.zeros(shape, jnp.float32)}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """Each image's answer at its place in the split."""
         found = self.answer(module, batch, setting)
         return {name: at_places(totals[name], found[name], batch) for name in totals}
 
@@ -129,7 +127,6 @@ class Detection(Task):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """Model that finds the objects of single images."""
         image = super().answering(compiled, examples, setting)
 
         def truth(positions: list[int]) -> Objects:
@@ -149,7 +146,6 @@ class Detection(Task):
         return dataclasses.replace(image, quality=quality, timed=timed, shown=shown)
 
     def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
-        """JPEG and PNG images of any size, fitted as the run's are."""
         data, shape = setting.data, setting.spec.image_shape
         names = tuple(data.classes())
         fits_as = data if isinstance(data, Coco) else Coco(corpus="")
@@ -173,7 +169,6 @@ class Detection(Task):
         )
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
-        """The evaluation split of another prepared set, its classes matched by name."""
         path = records.path_of(paths["data"])
         height, width, _ = setting.spec.image_shape
         other = Coco(corpus=path.name, height=height, width=width, mask_side=setting.spec.mask_side)

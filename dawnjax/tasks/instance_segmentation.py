@@ -204,7 +204,6 @@ class InstanceSegmentation(Detection):
         is_turned: jax.Array | None,
         setting: Setting,
     ) -> list[region_losses.Part]:
-        """The five losses, of anchors, of boxes and of masks."""
         model, sample = setting.model, chosen.anchors
         scores, codes = (jnp.concatenate(level, axis=1) for level in (first.scores, first.codes))
         of_anchors = region_losses.anchor_losses(

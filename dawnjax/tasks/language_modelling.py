@@ -166,7 +166,6 @@ class LanguageModelling(Task):
         )
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        """A place for each row's loss, the counts of tokens and bytes, and the experts' choices."""
         routing = no_routing(setting.model)
         return {
             "loss": jnp.zeros((setting.spec.num_eval_examples,), jnp.float32),

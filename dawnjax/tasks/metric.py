@@ -71,7 +71,6 @@ class Metric:
         return least - below <= value <= most + above
 
     def text(self, value: float | None) -> str:
-        """Value with the metric's decimals; `-` for None."""
         return "-" if value is None else f"{value:.{self.decimals}f}"
 
     def to_json(self) -> dict[str, Any]:

@@ -124,7 +124,6 @@ class ObjectDetection(Detection):
         return coco_scores.stated(sizes, names, answer["detections"])
 
     def train_flops_per_example(self, setting: Setting) -> float:
-        """Model FLOPs of one image in a train step, without those that make the image."""
 
         def forward(module: Any, arrays: Arrays) -> Any:
             return module(arrays["image"], **mode_arguments(module, True))

@@ -171,7 +171,6 @@ class Playing(GeneratingTask):
         key: jax.Array,
         setting: Setting,
     ) -> Tree:
-        """`made` after one move of every game."""
         rules, window, figures = setting.data.rules(), made["window"], made[FIGURES]
         like = jax.eval_shape(jax.vmap(rules.init), game_keys(key, self.games))
         states = from_tree(made["games"], like)
@@ -290,7 +289,6 @@ class Playing(GeneratingTask):
     # Learning from them.
 
     def drawn(self, made: Tree, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
-        """Positions of the window, drawn with replacement for each place in the epoch."""
         generations = made[CALLS] // self.calls_of_generation
         filled = jnp.minimum(generations, self.window_generations) * self.made_positions
         cells, actions = map(jnp.asarray, setting.data.symmetries())
@@ -331,7 +329,6 @@ class Playing(GeneratingTask):
         return evaluations * self.evaluation_flops(setting)
 
     def evaluation_flops(self, setting: Setting) -> float:
-        """Model FLOPs of the network for one position."""
 
         def forward(module: Any, arrays: Arrays) -> Any:
             return module(arrays["observation"], **mode_arguments(module, True))

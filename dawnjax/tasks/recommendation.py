@@ -80,7 +80,6 @@ class Recommendation(Task):
         return {name: float(values.mean()) for name, values in measures(ranks).items()}
 
     def read_other_set(self, paths: Any, setting: Setting) -> LabelledSet:
-        """The same held-out items among other negatives."""
         numbers = {name: text for name, text in paths.items() if text}
         try:
             fields = {name.removeprefix("data."): int(text) for name, text in numbers.items()}

@@ -64,7 +64,6 @@ class SelfPlay(Playing):
         return {"score": points, "score_low": points}
 
     def _players(self, module: Any, setting: Setting) -> tuple[opponents.Player, opponents.Player]:
-        """The network and its opponent."""
         rules, simulations = setting.data.rules(), self.match_simulations
         ours = self.evaluator(module, setting)
         if self.opponent == "network":

@@ -80,11 +80,9 @@ class SpanAnswering(Task):
         return losses[0] + losses[1], len(batch["start"])
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        """Row for each question's span; one that no batch fills is no answer."""
         return {"spans": jnp.full((setting.spec.num_eval_examples, 2), NO_ANSWER, jnp.int32)}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """Each question's span at its place in the split."""
         return {"spans": at_places(totals["spans"], self.answer(module, batch, setting), batch)}
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
@@ -95,7 +93,6 @@ class SpanAnswering(Task):
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
-        """F1 and exact match over all questions of the split."""
         texts = setting.data.evaluated_texts()
         spans = np.asarray(totals["spans"]).tolist()
         answers = [texts.answer(row, start, end) for row, (start, end) in enumerate(spans)]
@@ -104,7 +101,6 @@ class SpanAnswering(Task):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """Model that answers single questions, from tokens to text."""
         tokens = super().answering(compiled, examples, setting)
         texts = setting.data.evaluated_texts()
 

@@ -136,7 +136,6 @@ class Translation(Task):
         }
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """Totals with each translation at its place in the split."""
         mask = batch["mask"]
         source = jnp.where(mask[:, None], batch["source"].astype(jnp.int32), PAD)
         targets = jnp.where(mask[:, None], batch["target"].astype(jnp.int32), PAD)
@@ -178,7 +177,6 @@ class Translation(Task):
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
-        """BLEU from 0 to 100, the mean loss in nats, and BLEU's signature."""
         texts = setting.data.vocabulary().decode(totals["translations"])
         score, signature = bleu.corpus_bleu(texts, setting.data.references(), self.scoring)
         loss = totals["loss"].item() / totals["target_tokens"].item()
@@ -193,7 +191,6 @@ class Translation(Task):
     def answering(
         self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
     ) -> Answering:
-        """Model that translates single sentences, from text to text."""
         words, length = setting.data.vocabulary(), setting.spec.eval_source_length
         sentences = words.decode(np.asarray(examples["source"]))
         references = setting.data.references()
@@ -240,7 +237,6 @@ class Translation(Task):
         )
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
-        """Two files of text, encoded by the run's own vocabulary."""
         from dawnjax.input_pipeline.reading.sentence_pairs import read_test_set
 
         if not all(paths.values()):
