@@ -155,12 +155,6 @@ def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path
     assert check_run(run_dir) == ([], [])
 
 
-@pytest.mark.compiles
-def test_a_time_budget_ends_the_run_at_an_evaluation(train):
-    status, result = train(UNREACHABLE, "--max_seconds=1e-6")
-    assert status == 3 and [row["step"] for row in result["evaluations"]] == [13]
-
-
 @pytest.mark.parametrize("name", ["lr[0.1]", "what?", "a*b"])
 def test_a_path_that_orbax_takes_for_a_pattern_is_refused(name, tmp_path, capsys):
     """Its checkpoints would be saved, verify, and never be read."""
