@@ -276,15 +276,6 @@ def test_what_is_not_known_is_null_with_its_reason(run, capsys):
     assert (run / "inference" / f"cpu-step{record['step']}-5of90.json").exists()
 
 
-def test_sentences_one_at_a_time(text_run):
-    run, _ = text_run
-    record = inferred(run, f"--examples={NUM_EVALUATED}")
-    evaluations = json.loads((run / "result.json").read_text())["evaluations"]
-    assert record["quality"]["bleu"] == pytest.approx(evaluations[-1]["bleu"], abs=1e-6)
-    assert record["timed"].startswith("from the text of a sentence to the text of its translation")
-    assert record["latency_seconds"]["p99"] is None  # of 13 it would be the longest
-
-
 def test_examples_come_from_all_over_the_split():
     asked: list[int] = []
 
