@@ -319,7 +319,6 @@ class Experiment:
                 "let its build take `execution` and use its compute_dtype"
             )
         self._validate_groups()
-        self._validate_xla_options()
         warmup, length = self.schedule.warmup_epochs, self.length_in_epochs(spec)
         require(
             0 <= warmup < length,
@@ -327,8 +326,6 @@ class Experiment:
             warmup,
             f"be shorter than the run of {length:g} epochs",
         )
-        if isinstance(self.schedule, InverseSquareRoot):
-            require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
         self._validate_evaluation(spec)
         self._validate_stages(spec)
 
@@ -361,15 +358,6 @@ class Experiment:
         what = "normalization groups of a batch" if group else "examples of a batch"
         rule = f"divide the {num_groups} {what}"
         require(num_groups % parts == 0, "accumulation_steps", parts, rule)
-
-    def _validate_xla_options(self) -> None:
-        names = []
-        for option in self.xla_options:
-            name, separator, value = option.partition("=")
-            has_form = name.startswith("xla_") and name.isidentifier() and separator and value
-            require(bool(has_form), "xla_options", option, "be written xla_NAME=VALUE")
-            require(name not in names, "xla_options", option, "name each option once")
-            names.append(name)
 
     def _validate_stages(self, spec: AnySpec) -> None:
         stages, boundaries = self.stages, self.stages.boundary_epochs

@@ -330,7 +330,7 @@ class InverseSquareRoot:
     """Linear warm-up to the peak, then the peak times sqrt(warm-up / steps done).
 
     Attributes:
-      warmup_epochs: Length of the warm-up in epochs, above 0.
+      warmup_epochs: Length of the warm-up in epochs.
       initial_fraction: The first step's rate, as a fraction of the peak.
 
     Source: Vaswani et al. 2017 (arXiv 1706.03762), equation 3; there the peak is
@@ -338,5 +338,5 @@ class InverseSquareRoot:
     """
 
     TAG: ClassVar[str] = "inverse_square_root"
-    warmup_epochs: float
+    warmup_epochs: Positive[float]
     initial_fraction: Fraction = 0.0

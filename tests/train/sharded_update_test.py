@@ -131,8 +131,7 @@ def test_sharded_updates_and_sharded_parameters_do_not_go_together():
             "xla_backend_optimization_level=x",
             "xla_options: While setting option xla_backend_optimization_level, 'x' is not a valid",
         ),
-        ("fast", "xla_options='fast' must be written xla_NAME=VALUE"),
-        ("xla_a=1,xla_a=2", "xla_options='xla_a=2' must name each option once"),
+        ("fast", "xla_options: No such compile option: 'fast'"),
     ],
 )
 def test_an_option_that_xla_does_not_know_ends_in_one_line(
