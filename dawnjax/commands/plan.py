@@ -28,9 +28,7 @@ Counted = Callable[[int, int], "Epochs"]
 
 SCHEMA_VERSION = 1
 
-USAGE = (
-    "dawnjax plan EXPERIMENT --on=SYSTEM:SIZE,... [--batches=N,...] [--scaling] [--FLAG=VALUE...]"
-)
+USAGE = "dawnjax plan EXPERIMENT --on=SYSTEM:SIZE,... [--batches=N,...] [--FLAG=VALUE...]"
 
 DESCRIPTION = """
 Compiles an experiment's train and evaluation programs for systems that are not here, and predicts
@@ -45,12 +43,9 @@ Of a task that makes its examples, such as self-play, it shows the memory of eac
 `--search=mesh` tries all meshes of a decoder of the Llama family, from shapes alone.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
-  dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384 --scaling
+  dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384
   dawnjax plan c4_llama31_8b --on=v6e:256 --batches=256,1024 --search=mesh
 """
-
-SIZES = (8, 16, 32, 64, 128, 256, 512)
-"""Devices of a scaling table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +96,6 @@ def main(argv: list[str]) -> int:
     if values["json"].value:
         text = records.json_text(told, indent=1)
     print(text)
-    # Printed first: compilation may have taken minutes, and the file may not be writable.
-    if out := str(values["out"].value or ""):
-        records.write_json(records.path_of(out), told, indent=1)
     # What kept a system from its plan, such as a full disk, may not last.
     if asked and not any(row.get("reason") for row in rows):
         asked.keep(text, request)
@@ -122,8 +114,6 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
     systems, lost = _systems_of(names)
     if not systems:
         raise ConfigError(lost[0].reason)
-    if values["scaling"].value:
-        systems = _sizes_of(systems)
     systems = list({t.name: t for t in systems}.values())
     batches = [_whole("batches", text) for text in values["batches"].value or ()]
     batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
@@ -296,13 +286,11 @@ def _own_flags() -> flags.FlagValues:
     switch("memory", False, "Say what fills a device, from shapes alone.")
     meshes = "Compare all meshes, from shapes alone."
     flags.DEFINE_enum("search", None, ["mesh"], meshes, flag_values=values)
-    switch("scaling", False, "Plan each system at 8 to 512 devices too.")
     known = "Epochs to the target, where you know them."
     flags.DEFINE_float("epochs", None, known, flag_values=values)
     text("epochs_from", "", "Runs that say how many epochs reach the target.")
     texts("price_per_device_hour_usd", [], "SYSTEM:USD of one device, with commas.")
     text("calibrate", "", "A run of the experiment on one of the chips.")
-    text("out", "", "A file for the plan as JSON.")
     switch("json", False, "Print one JSON object instead.")
     switch("validate", False, "Show predictions beside official results.")
     return values
@@ -327,17 +315,6 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
             )
         prices[name] = float(price)
     return prices
-
-
-def _sizes_of(systems: Sequence["System"]) -> list["System"]:
-    more = []
-    for system in systems:
-        for size in SIZES:
-            try:
-                more.append(system.of_size(size))
-            except ConfigError:
-                continue  # no such size, such as half a host
-    return [*systems, *more]
 
 
 def _given_epochs(number: Any, path: Any, request: Request) -> Counted:

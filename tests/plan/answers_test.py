@@ -71,7 +71,7 @@ def test_answers_on_the_users_files_or_code_are_not_kept(data):
     ):
         _asked().keep("a plan", request)  # pyright: ignore[reportArgumentType]
     assert _asked().answer() == ""
-    for flag in ("--epochs_from=runs", "--calibrate", "--out=plan.json", "--flagfile=f", "--help"):
+    for flag in ("--epochs_from=runs", "--calibrate", "--flagfile=f", "--help"):
         assert answers.question([*ARGV, flag]) is None
 
 
