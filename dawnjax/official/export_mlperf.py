@@ -21,6 +21,8 @@ from dawnjax.official.exported_run import ExportedRun, benchmark_data, metrics_o
 from dawnjax.official.outcome import printable
 from dawnjax.runs.directory import check_name
 from dawnjax.runs.log import Event
+from dawnjax.runs.logged_run import LoggedRun
+from dawnjax.runs.spent import training_end
 
 
 class Exported(NamedTuple):
@@ -171,7 +173,7 @@ def _check_clock(run: ExportedRun, form: Exported) -> None:
 
 def _end(run: ExportedRun) -> Event:
     reached = [event for event in run.of("evaluation") if event["reached"]]
-    return reached[0] if reached else run.events[-1]
+    return reached[0] if reached else training_end(LoggedRun.from_events(run.events))
 
 
 def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: str) -> list[str]:

@@ -34,7 +34,6 @@ def import_results(paths: Sequence[Path]) -> Imported:
     """
     entries: list[Entry] = []
     rejections: list[Refused] = []
-    copies: list[str] = []
     other_files: list[str] = []
     num_evaluations = 0
     first: dict[tuple[Any, ...], str] = {}
@@ -48,7 +47,8 @@ def import_results(paths: Sequence[Path]) -> Imported:
         for entry in source.entries:
             key = _measured(entry)
             if key in first:
-                copies.append(f"{entry.source} has the trials of {first[key]}")
+                reason = f"has the trials of {first[key]}; import one of the two"
+                rejections.append(Refused(reason, file=entry.source))
             else:
                 new.setdefault(key, entry.source)
                 entries.append(entry)
@@ -59,7 +59,6 @@ def import_results(paths: Sequence[Path]) -> Imported:
     return Imported(
         entries=tuple(sorted(entries, key=lambda entry: entry.source)),
         rejections=tuple(sorted(rejections, key=lambda r: (r.file, r.line or 0))),
-        copies=tuple(copies),
         other_files=tuple(other_files),
     )
 

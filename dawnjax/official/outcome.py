@@ -33,13 +33,11 @@ class Imported:
 
     Attributes:
       rejections: Files left out, with reasons.
-      copies: A line for each entry that an earlier source has too; it counts once.
       other_files: Files whose names are not those of results, in order.
     """
 
     entries: tuple[Entry, ...]
     rejections: tuple[Refused, ...]
-    copies: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
 
 

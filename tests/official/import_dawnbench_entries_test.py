@@ -207,7 +207,8 @@ def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, argv, message):
         ("60 GB / 16 CPU (Google Cloud [n1-standard-16])", "CPU", (0, 1)),
         ("128 nodes with Xeon Platinum 8124M (Amazon EC2 [c5.18xlarge])", "CPU", (0, 128)),
         ("1/4 of a TPUv2 Pod", "TPU", (None, None)),
-        ("GCP n1-standard-2, Cloud TPU", "TPU", (1, 1)),
+        ("GCP n1-standard-2, Cloud TPU", "TPU", (4, 1)),
+        ("1 TPUv2", "TPU", (4, 1)),
         ("Alibaba Cloud Npu", "", (None, None)),
         # As an export of ours has them.
         ("16 x TPU v4 on 2 hosts", "TPU", (16, 2)),

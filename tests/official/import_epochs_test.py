@@ -255,31 +255,6 @@ def test_ssd_is_another_model_from_v2_on():
     assert mlperf_rounds.model("ssd", "v2.1") == "RetinaNet"
 
 
-# Of v0.6, Intel/clx-8260l-2s-x32/minigo: JSON with Python's quotes in its metadata.
-MIXED = b"""\
-:::MLL 1560873514.707 submission_benchmark: {"value": "minigo", "metadata": {"lineno": 0}}
-62::::MLL 1560873710.141 run_start: {"value": null, "metadata": {'lineno': 615, 'file': 'a.py'}}
-:::MLL 1560873800.000 eval_result: {"value": true, "metadata": {'lineno': 1}}
-:::MLL 1560875622.040 run_stop: {"value": null, "metadata": {'status': 'success'}}
-"""
-
-
-def test_a_line_of_json_with_pythons_quotes_is_read_and_named():
-    read = read_trial(MIXED)
-    assert read.reached and read.seconds == pytest.approx(1911.899)
-    assert read.inferred == "lines in Python's notation instead of JSON: 3"
-    code = MIXED.replace(b"615", b"__import__('os').getpid()")
-    with pytest.raises(Exception, match="has no run_start"):
-        read_trial(code)
-
-
-@pytest.mark.compiles
-def test_many_lines_in_pythons_notation_are_refused_in_time():
-    line = b":::MLL 1560873800.000 a: {'value': 1, 'metadata': {'lineno': 1}}\n"
-    with pytest.raises(Exception, match="lines in Python's notation"):
-        read_trial(MIXED + line * 60_000)
-
-
 def test_names_of_results_that_mlperfs_summarizer_reads(tmp_path):
     # Of v0.7: Intel/1-node-4s-cpx-pytorch/dlrm and Intel/8-nodes-32s-cpx-tensorflow/minigo.
     folder = write_round(tmp_path, "v0.7", "dlrm", [])

@@ -48,13 +48,6 @@ V07 = b"""\
 :::MLLOG {"key": "run_stop", "value": null, "time_ms": 1600000061000, "metadata": \
 {"status": "success"}}
 """
-MIXED = b"""\
-:::MLL 1560873514.707 submission_benchmark: {"value": "mask", "metadata": {"lineno": 0}}
-:::MLL 1560873710.141 run_start: {"value": null, "metadata": {'lineno': 615, 'file': 'a.py'}}
-:::MLL 1560873800.000 eval_accuracy: {"value": {"accuracy": {"BBOX": 0.38, "SEGM": 0.34}}, \
-"metadata": {"epoch_num": 3}}
-:::MLL 1560875622.040 run_stop: {"value": null, "metadata": {'status': 'success'}}
-"""
 V50 = b"""\
 :::MLLOG {"key": "submission_benchmark", "value": "stable_diffusion", "time_ms": 1700000000000}
 :::MLLOG {"key": "run_start", "value": null, "time_ms": 1700000000000, "metadata": {}}
@@ -110,7 +103,6 @@ def a_folder() -> dict[str, bytes]:
         LOG_PLACE: V05,
         "training_results_v0.6/x/results/s/ssd/result_0.txt": V06,
         "training_results_v0.7/x/results/s/bert/result_0.txt": V07,
-        "training_results_v0.6/x/results/s/mask/result_0.txt": MIXED,
         **{f"{SCALED}/result_{n}.txt": V50.replace(b"061000", b"06%d000" % n) for n in (2, 3, 4)},
         f"{SCALED}/scaling.json": b'{"scaling_factor": 1.1666666666666667}',
         "v0.5.0/someone/submission/results/sys/entry.json": json.dumps(SYSTEM).encode(),
