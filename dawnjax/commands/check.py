@@ -33,7 +33,7 @@ _LONGEST_LINE = 600
 def main(argv: list[str]) -> int:
     """Run the command; returns 1 if anything has a fault."""
     flag_values = flags.FlagValues()
-    help_ = "MLPerf's rules, such as 5.1.0. Without it, those of the round or the newest."
+    help_ = "MLPerf's rules, such as 5.1.0. Without it, those of the round."
     flags.DEFINE_string("ruleset", "", help_, flag_values=flag_values)
     paths = command_line.parse("check", flag_values, argv, USAGE, DESCRIPTION)
     ruleset: str = flag_values["ruleset"].value
@@ -58,14 +58,13 @@ def main(argv: list[str]) -> int:
 
 def check_path(path: Path, ruleset: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
     """Check what is at a path: names, each with its faults, and notes that are no faults."""
+    found = False
     if not RunDirectory(path).experiment_file.exists() and not is_record_file(path):
-        found = False
-        for name, broken, notes in compliance.check(path, ruleset):
-            yield name, list(map(str, broken)), notes
+        for log in compliance.check(path, ruleset):
             found = True
-        if found:
-            return
-    yield str(path), *check_run(path)
+            yield log
+    if not found:
+        yield str(path), *check_run(path)
 
 
 def check_run(path: Path) -> tuple[list[str], list[str]]:

@@ -29,13 +29,10 @@ _YEARS = (1.4e9, 2.1e9)
 says, and so would the trial's time."""
 
 _DESCRIPTIONS = (
-    "submission_benchmark",
     "submission_org",
     "submission_division",
     "submission_status",
     "submission_platform",
-    "submission_entry",
-    "opt_name",
 )
 
 
@@ -53,7 +50,7 @@ class TrialLog:
       batch_sizes: Distinct values of `input_batch_size`, ascending.
       iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
       num_cache_clears: Number of `run_clear_caches` or `cache_clear` lines.
-      descriptions: Values of `submission_...` and the like.
+      descriptions: Values of `submission_...`.
     """
 
     version: str
@@ -96,8 +93,8 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
     if log.unreadable:
         line = line_of(data, log.unreadable[0])
         warnings.append(f"{len(log.unreadable)} marked lines are unreadable, the first at {line}")
-        if "run_start" not in by_key:
-            raise Refused("has no readable run_start, and this marked line cannot be read", line)
+        if not {"run_start", "run_stop"} <= by_key.keys():
+            raise Refused("has no readable run_start or run_stop; this line cannot be read", line)
     start = _start(by_key, data, warnings)
     stop, status, reached = _end(by_key, data, log.version, warnings)
     # A float64 of Unix seconds has 0.24 microseconds.
@@ -346,17 +343,6 @@ def _by_metric(value: Any) -> tuple[tuple[str, float], ...]:
     }
     known = [(name, number) for name, number in numbers.items() if number is not None]
     return tuple(sorted(known)) if len(known) == len(given) else ()
-
-
-def values_of(evaluations: Sequence[Record], metric: str) -> list[float]:
-    """Values of one metric, in records of `eval_accuracy` that name several."""
-    named = [(words(record.metadata.get("metric"), 40), record.value) for record in evaluations]
-    of_it = [
-        finite(_number_in(value, metric))
-        for name, value in named
-        if name.lower() == metric.lower() or (not name and isinstance(value, dict))
-    ]
-    return [number for number in of_it if number is not None]
 
 
 def _counts(records: Any) -> tuple[int, ...]:

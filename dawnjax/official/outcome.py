@@ -1,6 +1,8 @@
 """Outcome of an import: entries, and a line for everything left out."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 from dawnjax.trials.group import Entry
 
@@ -25,6 +27,16 @@ class Refused(Exception):
 
 class SourceRefused(Refused):
     """A whole folder or archive: part of it would leave entries with some of their trials."""
+
+
+@contextlib.contextmanager
+def of_file(file: str) -> Iterator[None]:
+    """Give a refusal that names no file the name of the file being read."""
+    try:
+        yield
+    except Refused as refused:
+        refused.file = refused.file or file
+        raise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -107,10 +107,11 @@ def test_a_log_by_the_rules_passes_and_what_is_there_twice_is_noted(checked):
     assert note.startswith("note: rule submission_org: Required EXACTLY_ONE occurrence")
 
 
-def test_the_rules_are_those_of_the_round_or_the_flag_or_the_newest(checked, capsys):
-    note = "note: no folder names a round; the rules are those of 4.0.0: --ruleset"
-    assert checked(lines(), above=Path("submission/results/x/resnet")) == (0, [note, "ok"])
-    assert checked(lines(), "--ruleset=2.0.0") == (0, ["ok"])
+def test_the_rules_are_those_of_the_round_or_of_the_flag(checked, capsys):
+    unnamed = Path("submission/results/x/resnet")
+    (status, (fault,)) = checked(lines(), above=unnamed)
+    assert status == 1 and "is of a round that no folder names; give --ruleset, such as" in fault
+    assert checked(lines(), "--ruleset=2.0.0", above=unnamed) == (0, ["ok"])
     assert main(["check", "--ruleset=1", "."]) == 2
     assert "--ruleset=1: choose from 0.6.0, 0.7.0, 1.0.0," in capsys.readouterr().err
 

@@ -124,6 +124,20 @@ def test_a_start_longer_than_ruleset_1_1_allows_is_refused(run, tmp_path, capsys
     assert "the open division allows 1800" in error_of(capsys, *argv)
 
 
+def test_two_devices_of_a_tpu_v3_are_one_accelerator(run, tmp_path):
+    def on_tpu(events: list[Event]) -> list[Event]:
+        fields = {"platform": "tpu", "device_kind": "TPU v3", "num_devices": 16, "num_hosts": 2}
+        changed = detector("ssd")(events)
+        return [event | (fields if event["event"] == "devices" else {}) for event in changed]
+
+    other = retold(run, tmp_path / "run", 5, on_tpu)
+    argv = ["--format=mlperf", str(other), "--submitter=L", f"--out={tmp_path / 'out'}"]
+    assert export(*argv) == 0
+    [ours] = loading.load(str(other))
+    theirs = only_entry(tmp_path / "out")
+    assert (ours.num_accelerators, theirs.num_accelerators, theirs.num_hosts) == (8, 8, 2)
+
+
 def test_a_board_names_the_beginning(run, tmp_path):
     for model, words in (("resnet", "from a trained backbone"), ("ssd", "fine-tuned")):
         change = detector("ssd", taken=tuple(TAKEN), model=model)

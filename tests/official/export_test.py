@@ -163,18 +163,23 @@ def suspended(events: list[Event]) -> list[Event]:
     return events
 
 
-def without_benchmark(events: list[Event]) -> list[Event]:
-    for event in events:
-        if event["event"] == "experiment":
-            event["experiment"]["mlperf_benchmark"] = ""
-    return events
+def told(name: str, **fields: Any) -> Callable[[list[Event]], list[Event]]:
+    """Makes every event of a name say other things."""
+
+    def change(events: list[Event]) -> list[Event]:
+        return [event | fields if event["event"] == name else event for event in events]
+
+    return change
 
 
-def unknown_benchmark(events: list[Event]) -> list[Event]:
-    for event in events:
-        if event["event"] == "experiment":
-            event["experiment"]["mlperf_benchmark"] = "../../resnet"
-    return events
+def of_benchmark(name: str) -> Callable[[list[Event]], list[Event]]:
+    def change(events: list[Event]) -> list[Event]:
+        for event in events:
+            if event["event"] == "experiment":
+                event["experiment"]["mlperf_benchmark"] = name
+        return events
+
+    return change
 
 
 def slow_start(events: list[Event]) -> list[Event]:
@@ -203,8 +208,8 @@ def with_stages(events: list[Event]) -> list[Event]:
         (with_stages, "the batch size changes in the run"),
         (interrupted, "the trial was interrupted;"),
         (suspended, "was suspended for 100 s"),
-        (without_benchmark, "is no MLPerf benchmark"),
-        (unknown_benchmark, "names '../../resnet'"),
+        (of_benchmark(""), "is no MLPerf benchmark"),
+        (of_benchmark("../../resnet"), "names '../../resnet'"),
         (slow_start, "the open division allows 14400"),
     ],
 )
@@ -253,15 +258,6 @@ def test_only_a_benchmark_s_own_data_are_exported(made_up, tmp_path, capsys, for
 
 
 def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_path, capsys):
-    def told(name: str, **fields: Any) -> Callable[[list[Event]], list[Event]]:
-        def change(events: list[Event]) -> list[Event]:
-            for event in events:
-                if event["event"] == name:
-                    event |= fields
-            return events
-
-        return change
-
     settings = {"numbers": {"jax_default_matmul_precision": "highest"}, "others": {}}
     changes = {
         "it ran on 7 x ": told("devices", num_devices=7),

@@ -213,7 +213,7 @@ def test_googles_mask_is_maskrcnn_and_both_forms_of_its_accuracy_are_read(tmp_pa
         ("maskrcnn", NVIDIA_VALUE, "nvidia"),
         ("mask", GOOGLE_VALUE, "google"),
     ):
-        write_round(tmp_path / folder, "v0.6", name, [v06(name, value, 1)] * 3)
+        write_round(tmp_path / folder, "v0.6", name, [v06(name, value, 1)])
     entries = import_results([tmp_path]).entries
     assert {entry.benchmark for entry in entries} == {"maskrcnn"}
     assert {entry.model for entry in entries} <= {"", "Mask R-CNN"}

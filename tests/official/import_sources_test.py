@@ -67,7 +67,7 @@ def test_two_entries_of_one_source_with_the_same_log_both_count(tmp_path):
         path.parent.mkdir(parents=True)
         path.write_bytes(LOG)
     imported = import_results([tmp_path])
-    assert (len(imported.entries), imported.copies) == (2, ())
+    assert len(imported.entries) == 2 and not imported.rejections
 
 
 def test_the_content_of_a_description_says_whose_it_is(tmp_path):
@@ -96,17 +96,17 @@ def test_a_description_that_describes_nothing_is_listed(tmp_path):
 @pytest.mark.parametrize(
     ("log", "line", "why"),
     [
-        (LATER.replace(b"0000, ", b", "), 2, "'run_start' is stamped"),
         (LATER.replace(b"time_ms", b"time_s"), 2, "run_start has no time"),
-        (re.sub(rb"1600000(\d+)", rb"1600000\1000", LATER), 1, "is stamped 1.6e+12 s after 1970"),
+        (LATER.replace(b"16000000", b"16000000000"), 1, "is stamped 1.6e+12 s after 1970"),
+        (LATER.replace(b"1600000", b"1600"), 2, "'run_start' is stamped 1.6e+06 s after 1970"),
         (LATER.replace(b"1600000008000", b"1e308"), 3, "'eval_accuracy' is stamped 1e+305 s"),
         (LOG.replace(b"1541720050.000000000", b"9" * 400), 3, "'eval_accuracy' is stamped inf s"),
         (LATER.replace(b'"', b"'"), 1, "none is in a known form, the first being"),
-        (LATER.replace(b'{"status": "success"}', b"{'status': 'success'}"), None, "run_stop"),
+        (LATER.replace(b'{"status": "success"}', b"{'status': 'success'}"), 4, "no readable"),
         (
             LATER.replace(b'"value": null', b"'value': None", 1),
             2,
-            "this marked line cannot be",
+            "this line cannot be read",
         ),
         (LOG.replace(b"v0.5.0", b"v0.6.0"), 1, "none is in a known form"),
         (re.sub(rb"\(.*?\) ", b"", LOG), 1, "none is in a known form"),
