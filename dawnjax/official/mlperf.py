@@ -124,8 +124,9 @@ def _refuse_copies(logs: list[tuple[str, TrialLog]]) -> None:
     for file, log in logs:
         if not log.evaluations:
             continue
-        # Two trials start at one moment on two machines, and differ in the moments that follow.
-        earlier = first.setdefault((log.start_unix_seconds, log.seconds, log.evaluations), file)
+        # Two trials may start at one moment on two machines, and differ in what follows.
+        told = log.start_unix_seconds, log.seconds, log.seeds, log.evaluations
+        earlier = first.setdefault(told, file)
         if earlier != file:
             names = (name.rsplit("/", 1)[-1] for name in (file, earlier))
             raise Refused("its log {} is a copy of {}".format(*names))

@@ -78,7 +78,8 @@ def parse(data: bytes) -> Records:
         raise Refused(f"has {marked:,} marked lines; at most {MAX_RECORDS:,} are read")
     if sum(kinds) > 1:
         raise Refused("has records of two versions of MLPerf")
-    log = (_parse_mll if kinds[1] else _parse_mllog if kinds[2] else _parse_v05)(data)
+    is_json, version = kinds[1] or kinds[2], "v0.6" if kinds[1] else "v0.7+"
+    log = _parse_json(data, version) if is_json else _parse_v05(data)
     if not log.records:
         at = data.index(b":::ML")
         shown = printable(data[at : at + 200].split(b"\n")[0].decode("utf-8", "replace"), 80)
@@ -126,44 +127,28 @@ def _parse_v05(data: bytes) -> Records:
     return Records("v0.5", "".join(names), records, unreadable)
 
 
-def _parse_mll(data: bytes) -> Records:
+def _parse_json(data: bytes, version: str) -> Records:
+    """Records of v0.6, with stamp and key before the object, or of later rounds."""
+    form, marker = (_MLL, b":::MLL ") if version == "v0.6" else (_MLLOG, b":::MLLOG")
     read_value = _Values().read
     records: list[Record] = []
     unreadable: list[int] = []
-    for match in _MLL.finditer(data):
-        body, _ = read_value(match[3])
-        if not isinstance(body, dict):
-            unreadable.append(match.start())
-            continue
-        records.append(
-            Record(
-                float(match[1]) or None,
-                match[2].decode(),
-                body.get("value"),
-                _object(body.get("metadata")),
-                match.start(),
-            )
-        )
-    unreadable += _not_matched(data, b":::MLL ", records, unreadable)
-    return Records("v0.6", "", records, unreadable)
-
-
-def _parse_mllog(data: bytes) -> Records:
-    read_value = _Values().read
-    records: list[Record] = []
-    unreadable: list[int] = []
-    for match in _MLLOG.finditer(data):
-        body, _ = read_value(match[1])
-        key = body.get("key") if isinstance(body, dict) else None
+    for match in form.finditer(data):
+        body, _ = read_value(match[form.groups])
+        key = seconds = None
+        if isinstance(body, dict) and version == "v0.6":
+            key, seconds = match[2].decode(), float(match[1])
+        elif isinstance(body, dict):
+            key, milliseconds = body.get("key"), finite(body.get("time_ms"))
+            seconds = None if milliseconds is None else milliseconds / 1000
         if not isinstance(key, str):
             unreadable.append(match.start())
             continue
-        milliseconds = finite(body.get("time_ms"))
-        seconds = None if milliseconds is None else milliseconds / 1000
-        metadata = _object(body.get("metadata"))
+        metadata = body.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
         records.append(Record(seconds or None, key, body.get("value"), metadata, match.start()))
-    unreadable += _not_matched(data, b":::MLLOG", records, unreadable)
-    return Records("v0.7+", "", records, unreadable)
+    unreadable += _not_matched(data, marker, records, unreadable)
+    return Records(version, "", records, unreadable)
 
 
 class _Values:
@@ -190,10 +175,6 @@ class _Values:
             pass
         # `DEFERRED: <id>` and the like are valid JSON only with their quotes.
         return raw[:1000].decode("utf-8", "replace").strip(), False
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _not_matched(
