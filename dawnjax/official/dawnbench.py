@@ -87,17 +87,17 @@ def read_training(
     that is absent or would be wrong raises `Refused`.
     """
     warnings: list[str] = []
-    files = {f"{source}.tsv": table, f"{source}.json": description}
-    for file, data in files.items():
-        if data is None:
-            raise Refused("there is no such file: an entry is a .json and a .tsv", file=file)
-    tsv_file, json_file = files
-    with of_file(tsv_file):
-        names, cells = _cells(table or b"", warnings)
+    absent = Refused("there is no such file: an entry is a .json and a .tsv")
+    with of_file(tsv_file := f"{source}.tsv"):
+        if table is None:
+            raise absent
+        names, cells = _cells(table, warnings)
         task = task_of(context, names)
         rows = _rows(names, cells, task, warnings)
-    with of_file(json_file):
-        fields = _fields(description or b"", warnings)
+    with of_file(f"{source}.json"):
+        if description is None:
+            raise absent
+        fields = _fields(description, warnings)
     common, cost, reasons = _common(fields, warnings)
     if cost is None:
         reasons.setdefault("cost_per_hour_usd", "the entry gives no costPerHour")

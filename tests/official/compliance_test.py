@@ -91,7 +91,7 @@ V05 = b":::MLPv0.5.0 resnet 1541720000.0 (train.py:1) run_start\n"
         # Rules are code, and a division becomes part of the name of their file.
         (lines(submission_division="../../../../proc/self/cwd/own"), "and no rule has such a name"),
         (lines() + b":::MLLOG {\n" * 250_000, "at most 200,000 are read"),
-        (lines() + b":::MLLOG " + b'{"a": ' * 100_000 + b"\n", "rule form: "),
+        (lines() + b":::MLLOG " + b'{"a": ' * 100_000 + b"\n", "rule "),
     ],
     ids=range(11),
 )
