@@ -216,6 +216,7 @@ def test_googles_mask_is_maskrcnn_and_both_forms_of_its_accuracy_are_read(tmp_pa
         write_round(tmp_path / folder, "v0.6", name, [v06(name, value, 1)])
     entries = import_results([tmp_path]).entries
     assert {entry.benchmark for entry in entries} == {"maskrcnn"}
+    assert {entry.trials[0].clock_seconds for entry in entries} == {51.0}
     assert {entry.model for entry in entries} <= {"", "Mask R-CNN"}
     values = {entry.trials[0].evaluations[0].value for entry in entries}
     assert values == {NVIDIA_VALUE["accuracy"]["BBOX"], GOOGLE_VALUE[0]}

@@ -218,39 +218,6 @@ def test_shapes_of_an_evaluation(value, number):
     assert trial.seconds == pytest.approx(60)  # an evaluation after run_stop changes no time
 
 
-def test_epochs_of_later_logs_by_their_labels():
-    lines = [record("run_start", 0), record("run_stop", 9, status="success")]
-    of_images = record("submission_benchmark", 0, "stable_diffusion")
-    lines.append(record("submission_benchmark", 0, "resnet"))
-    zero = [record("epoch_start", n, epoch_num=n) for n in range(4)]
-    zero.append(record("eval_accuracy", 8, 0.7, epoch_num=3))
-    assert read_trial(text([*lines, *zero])).epochs == 4
-    blocks = [record("block_start", 1, first_epoch_num=0, epoch_count=4)]
-    blocks.append(record("eval_accuracy", 8, 0.7, epoch_num=3))
-    assert read_trial(text([*lines, *blocks])).epochs == 4
-    parts = [record("eval_accuracy", 8, 0.7, epoch_num=0.95)]
-    assert read_trial(text([*lines, *parts])).epochs == 0.95
-    samples = [of_images, record("train_samples", 1, 6_513_144)]
-    samples.append(record("eval_accuracy", 8, 50.0, samples_count=16_282_860, metric="FID"))
-    assert read_trial(text([*lines[:2], *samples])).epochs == 2.5
-
-
-def test_a_log_of_v06():
-    def mll(key: str, seconds: float, value: Any = None, **metadata: Any) -> str:
-        body = json.dumps({"value": value, "metadata": metadata})
-        return f":::MLL {START + seconds:.6f} {key}: {body}"
-
-    lines = [
-        mll("submission_benchmark", -1, "resnet"),
-        mll("run_start", 0),
-        mll("global_batch_size", 1, 2048),
-        mll("eval_accuracy", 50, 0.76, epoch_num=41),
-        mll("run_stop", 50.25, status="success"),
-    ]
-    trial = read_trial(text(lines))
-    assert (trial.version, trial.seconds, trial.epochs) == ("v0.6", pytest.approx(50.25), 41)
-
-
 def test_rounds_and_their_targets():
     assert round_in("training_results_v4.1/Org/results/x/bert") == "v4.1"
     assert round_in("v0.5.0/google/cloud_v2.8/x") == "v0.5"

@@ -119,20 +119,6 @@ def test_stamps_and_lines_of_another_form_are_refused_with_their_line(log, line,
     assert (refused.value.line, why in refused.value.reason) == (line, True), refused.value
 
 
-def test_one_bad_log_costs_its_entry_alone(tmp_path, capsys):
-    bad = {"digits": LOG.replace(b"1541720050.000000000", b"9" * 400), "whole": LOG}
-    for system, log in bad.items():
-        path = tmp_path / "in" / RESULT.replace("/sys/", f"/{system}/")
-        path.parent.mkdir(parents=True)
-        path.write_bytes(log)
-    out = tmp_path / "official.jsonl"
-    assert main(["import", str(tmp_path / "in"), f"--out={out}", "--warnings"]) == 1
-    shown = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("rejected: ") for line in shown) == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "official.jsonl"]
-    assert [entry.source.split("/")[-2] for entry in read_entries(out)] == ["whole"]
-
-
 def test_a_file_that_cannot_be_written_whole_leaves_nothing(tmp_path):
     entry = make_entry([make_trial(math.inf)])
     with pytest.raises(ValueError, match="JSON"):
