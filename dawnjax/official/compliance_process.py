@@ -15,6 +15,7 @@ import sys
 from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 
 FOLDER = f"{os.path.dirname(mlp_compliance.__file__)}/"
+_NAMES_A_FILE = ("submission_division", "submission_benchmark", "submission_status", "opt_name")
 _FAILED = re.compile(r"CHECK for '.*' failed in line (\d+):\n.*\nfailed test: (.*)")
 
 
@@ -39,6 +40,9 @@ def main(ruleset: str, file: str, most_seconds: str, most_bytes: str) -> None:
     try:
         records, errors = mlp_parser.parse_file(file, ruleset=ruleset)
         broken += [("form", None, f"{error}: {line[:200]}") for line, error in errors[:10]]
+        # Such a value becomes part of the name of a file of rules, which are code.
+        if any("/" in str(r.value["value"]) for r in records if r.key in _NAMES_A_FILE):
+            raise ValueError(f"a value of {', '.join(_NAMES_A_FILE)} has a slash")
         checker.check_loglines(records, f"training_{ruleset}/common.yaml")
     except FileNotFoundError:  # the checker has a message on the rules that it lacks
         pass

@@ -89,11 +89,12 @@ V05 = b":::MLPv0.5.0 resnet 1541720000.0 (train.py:1) run_start\n"
         (V05, "rule readable: is of v0.5, whose rules"),
         (b"\x00", "rule readable: has no MLPerf record"),
         # Rules are code, and a division becomes part of the name of their file.
-        (lines(submission_division="../../../../proc/self/cwd/own"), "and no rule has such a name"),
+        (lines(submission_division="../../../../proc/self/cwd/own"), "opt_name has a slash"),
+        (lines() + b":::MLLOG {} " + lines(submission_division="a/b").split(b"\n")[3], "a slash"),
         (lines() + b":::MLLOG {\n" * 250_000, "at most 200,000 are read"),
         (lines() + b":::MLLOG " + b'{"a": ' * 100_000 + b"\n", "rule "),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_each_broken_rule_is_a_line(checked, log, told):
     status, found = checked(log)
