@@ -24,8 +24,8 @@ MAX_EPOCHS = 1e6
 MAX_EVALUATIONS = 20_000
 """Evaluations of one log."""
 
-_YEARS = (1.4e9, 2.1e9)
-"""Unix times of 2014 and 2036. A run_start outside of them has another unit or clock than its name
+_YEARS = (1e9, 2.1e9)
+"""Unix times of 2001 and 2036. A run_start outside of them has another unit or clock than its name
 says, and so would the trial's time."""
 
 _DESCRIPTIONS = (
