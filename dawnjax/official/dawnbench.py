@@ -389,7 +389,8 @@ def _batch_size(
     if not size:
         reasons["global_batch_size"] = f"misc.{name} is no single number"
         return None
-    if common["num_accelerators"] != 1:
+    # The four chips of a Cloud TPU are one device to its user.
+    if common["num_accelerators"] != 1 and "Cloud TPU" not in common["hardware"]:
         reasons["global_batch_size"] = (
             f"misc.{name} is {size}; whether of one accelerator or of all is not said"
         )

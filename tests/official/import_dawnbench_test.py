@@ -72,6 +72,11 @@ def test_leaderboards_by_time(task, official):
     assert len(reached) == len(training)
 
 
+def test_a_cloud_tpu_has_four_chips_and_one_batch(official):
+    entry = official["ImageNet/train/google_resnet50_tpu_tensorflow18"]
+    assert (entry.num_accelerators, entry.global_batch_size) == (4, 1024)
+
+
 def test_official_inference_quirks(official):
     inference = [e for e in official.values() if e.kind == "inference"]
     assert len(inference) == 49
