@@ -4,7 +4,6 @@ It checks one log. Convergence against reference runs and the number of logs of 
 MLPerf's package checker, which takes a whole submission.
 """
 
-import json
 import posixpath
 import re
 import subprocess
@@ -13,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.official import mlperf, mlperf_rounds, sources
 from dawnjax.official.mlperf_log import parse
@@ -72,15 +72,15 @@ def _check_log(data: bytes, ruleset: str) -> tuple[list[str], list[str]]:
     if ruleset not in known:
         raise Refused(f"needs rules {ruleset}; MLPerf's checker has {', '.join(known)}")
     program = Path(__file__).with_name("compliance_process.py")
-    with tempfile.NamedTemporaryFile(prefix="dawnjax_check_") as file:
-        file.write(data)
-        file.flush()
+    with tempfile.TemporaryDirectory(prefix="dawnjax_check_") as folder:
+        file = Path(folder) / "log.txt"
+        records.write(file, data)
         # -P, because the modules beside the program have names of their own.
-        command = [sys.executable, "-P", str(program), ruleset, file.name]
+        command = [sys.executable, "-P", str(program), ruleset, str(file)]
         command += [str(MOST_SECONDS), str(MOST_BYTES)]
         done = subprocess.run(command, capture_output=True)
     try:
-        broken, remarks = json.loads(done.stdout)
+        broken, remarks = records.load_json(done.stdout)
     except ValueError:  # it was stopped before it could print
         raise Refused(
             "ends MLPerf's checker without an answer: it may take "
