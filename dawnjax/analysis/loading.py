@@ -271,6 +271,7 @@ def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> Non
     imported = without_damaged(importer.import_results([path]))
     entries += imported.entries
     problems += map(str, imported.rejections)
+    problems += (f"{copy}; it counts once" for copy in imported.copies)
 
 
 def _flat(entry: Entry) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from dawnjax.analysis.leaderboard import target_words
 from dawnjax.analysis.our_run import OurRun
-from dawnjax.machine.hardware import num_chips
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import declared_metrics
@@ -97,9 +96,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         hardware=system.hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
         # The devices of a CPU are simulated.
-        num_accelerators=(
-            0 if first.platform == "cpu" else num_chips(first.num_devices, first.device_kind)
-        ),
+        num_accelerators=0 if first.platform == "cpu" else first.num_devices,
         num_hosts=system.num_hosts,
         framework=" or ".join(f"JAX {version}".strip() for version in versions),
         framework_family="JAX",

@@ -278,9 +278,9 @@ def leaderboards_table(all_boards: Sequence[Board]) -> Table:
 def board_table(board: Board) -> Table:
     """Leaderboard of one benchmark with both ranks."""
     notes = list(board.ranking.notes)
-    spans = [row.span for row in board.ranked]
-    is_open = board.kind == "training" and all(span == (1, len(spans)) for span in spans)
-    if is_open and len(spans) > 1:
+    ranked = len(board.ranked)
+    is_open = board.kind == "training" and all(row.span == (1, ranked) for row in board.ranked)
+    if is_open and ranked > 1:
         notes.append("No rank is certain here: ranks are of the estimates alone.")
     table = Table(
         name="leaderboards",
@@ -291,8 +291,8 @@ def board_table(board: Board) -> Table:
         sortable=len(board.rows) >= LEAST_SORTED,
     )
     # One note says what a span below each rank would.
-    spanned = ("rank_low", "rank_high")
-    return table.narrowed(lambda column: column.name not in spanned) if is_open else table
+    spans = ("rank_low", "rank_high", "cost_rank_low", "cost_rank_high")
+    return table.narrowed(lambda column: column.name not in spans) if is_open else table
 
 
 def _columns(kind: str) -> tuple[Column, ...]:
@@ -308,6 +308,7 @@ def _columns(kind: str) -> tuple[Column, ...]:
         Column("model", "model", under="entry"),
         Column("remark", "remark", under="entry"),
         Column("source", "source", filed=True),
+        Column("reached", "trials that reached"),
         Column("seconds", time, "s", "number"),
         Column("seconds_low", f"{time}, from", "s", "number"),
         Column("seconds_high", f"{time}, to", "s", "number"),
@@ -324,7 +325,6 @@ def _columns(kind: str) -> tuple[Column, ...]:
         Column("date", "date", kind="date"),
         Column("target", "target", filed=True),
         Column("trials", "trials", kind="integer", filed=True),
-        Column("reached", "trials that reached"),
     )
 
 

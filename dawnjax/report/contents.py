@@ -118,11 +118,8 @@ def make(
         curves.learning_section(entries, reached.reached_figures(entries, ours=False)),
         trials.stability_section(entries),
         trials.comparisons_section(entries),
-        trials.epochs_section(entries),
-        systems.speedups_section(entries),
         systems.scaling_section(entries),
         boards.inference_section(all_boards),
-        own.mathematics_section(runs),
         summary.paper_section(*paper) if paper else None,
         summary.warnings_section(inputs),
     ]

@@ -1,4 +1,4 @@
-"""Sections on our own runs: time to accuracy beside compilation, phases, first losses, versions."""
+"""Section on our own runs: time to accuracy beside compilation, and the parts of the wall time."""
 
 import statistics
 from collections.abc import Sequence
@@ -39,27 +39,7 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
             "start of the program includes both.",
         ),
         blocks=(*_wall_figure(runs), _results_table(runs)),
-        tables=(
-            losses_table(runs),
-            _losses_table(runs),
-            _versions_table(runs),
-        ),
-    )
-
-
-def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
-    """First losses and versions, by which a reader sees whether two runs trained the same."""
-    if len(runs) < 2:
-        return None
-    runs = _ordered(runs)
-    return Section(
-        name="losses",
-        title="First losses and versions",
-        lead=(
-            "Two systems that run the same mathematics with one seed agree in the losses of "
-            "the first steps, up to rounding.",
-        ),
-        blocks=(_losses_table(runs), _versions_table(runs)),
+        tables=(losses_table(runs),),
     )
 
 
@@ -157,43 +137,6 @@ def _result_row(run: OurRun) -> tuple[Cell, ...]:
 def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
     """Time to the target, `not reached`, or None if the run reached it at an unknown time."""
     return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
-
-
-def _losses_table(runs: Sequence[OurRun]) -> Table:
-    steps = max((len(run.result.first_losses) for run in runs), default=0)
-    rows = []
-    for run in runs:
-        losses = [loss if isinstance(loss, int | float) else str(loss) for loss in
-                  run.result.first_losses]  # fmt: skip
-        rows.append((*named(run).values(), *losses, *(["not made"] * (steps - len(losses)))))
-    return Table(
-        name="first_losses",
-        title="Losses of the first steps",
-        columns=(
-            *RUN_COLUMNS,
-            *(Column(f"step_{number}", f"step {number}", kind="number", digits=6)
-              for number in range(1, steps + 1)),
-        ),
-        rows=tuple(rows),
-        notes=("Six digits of each; the files have all.",),
-    )  # fmt: skip
-
-
-def _versions_table(runs: Sequence[OurRun]) -> Table:
-    names = sorted({name for run in runs for name in run.result.versions})
-    groups: dict[tuple[str, ...], list[OurRun]] = {}
-    for run in runs:
-        key = tuple(str(run.result.versions.get(name, "not recorded")) for name in names)
-        groups.setdefault(key, []).append(run)
-    return Table(
-        name="versions",
-        title="Versions",
-        columns=(
-            Column("runs", "runs"),
-            *(Column(f"version_{number}", name) for number, name in enumerate(names)),
-        ),
-        rows=tuple((", ".join(run.name for run in group), *key) for key, group in groups.items()),
-    )
 
 
 def _wall_figure(runs: Sequence[OurRun]) -> tuple[Figure, ...]:

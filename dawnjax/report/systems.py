@@ -1,15 +1,13 @@
-"""Sections on systems: throughput against time to accuracy, and scaling."""
+"""Section on scaling: systems of several sizes, by throughput and by time to accuracy."""
 
 from collections.abc import Sequence
 
-from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.scaling import scaling, seconds_of, series
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Missing, Table, row_of
 from dawnjax.report.tables import COMPILATION, mean_compile_seconds
 from dawnjax.trials.group import Entry
-from dawnjax.trials.labels import label
 
 
 def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
@@ -29,74 +27,6 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
     return pairs
 
 
-def speedups_section(entries: Sequence[Entry]) -> Section | None:
-    """Speedup in throughput against that in time to accuracy (arXiv 1806.01427, Table 7)."""
-    pairs = pairs_of(entries)
-    if not pairs:
-        return None
-    return Section(
-        name="speedups",
-        title="Throughput against time to accuracy",
-        lead=(
-            "Throughput counts examples a second; time to accuracy also counts how many are "
-            "needed.",
-        ),
-        blocks=(speedup_table(pairs),),
-    )
-
-
-def speedup_table(pairs: Sequence[tuple[Entry, Entry]]) -> Table:
-    """Table of the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
-    no_batch = Missing("the results tell no one batch size of the whole job")
-    no_epochs = Missing("epochs are not known")
-    no_score = Missing(
-        "one of the two has no score: fewer than 3 trials, or too many did not reach"
-    )
-    rows = []
-    for small, large in pairs:
-        value = speedup(small, large)
-        epochs = [entry.summary and entry.summary.epochs_mean for entry in (small, large)]
-        rows.append(
-            (
-                label(small),
-                label(large),
-                small.benchmark,
-                value.small,
-                value.large,
-                no_epochs if value.throughput is None else value.throughput,
-                no_score if value.tta is None else value.tta,
-                small.num_accelerators,
-                large.num_accelerators,
-                *(no_epochs if count is None else count for count in epochs),
-                *(it.global_batch_size or no_batch for it in (small, large)),
-            )
-        )
-    return Table(
-        name="speedups",
-        title="Throughput speedup against time-to-accuracy speedup",
-        columns=(
-            Column("small_system", "small system"),
-            Column("large_system", "large system"),
-            Column("benchmark", "benchmark", under="small_system"),
-            Column("small", "source of the small", filed=True),
-            Column("large", "source of the large", filed=True),
-            Column("throughput_speedup", "throughput speedup", "x", "number"),
-            Column("tta_speedup", "time-to-accuracy speedup", "x", "number"),
-            Column("small_accelerators", "accelerators, small", kind="integer", filed=True),
-            Column("large_accelerators", "accelerators, large", kind="integer", filed=True),
-            Column("small_epochs", "epochs, small", kind="number"),
-            Column("large_epochs", "epochs, large", kind="number"),
-            Column("small_batch_size", "batch size, small", kind="integer"),
-            Column("large_batch_size", "batch size, large", kind="integer"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "Throughput speedup: ratio of the mean times per epoch. Time-to-accuracy speedup: "
-            "ratio of the MLPerf scores, unscaled. Their gap is what more epochs cost.",
-        ),
-    )
-
-
 def scaling_section(entries: Sequence[Entry]) -> Section | None:
     """Speedup and efficiency over the number of accelerators; None without a series."""
     groups = series(entries)
@@ -106,8 +36,9 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
         name="scaling",
         title="Scaling",
         lead=(
-            "Efficiency is speedup over ratio of accelerators. What is lost to slower epochs "
-            "(efficiency of throughput) and to more epochs (ratio of epochs) stands apart.",
+            "Efficiency is the speedup of the time to accuracy over the ratio of accelerators. "
+            "Throughput counts examples a second alone: what is lost to slower epochs (efficiency "
+            "of throughput) and to more epochs (ratio of epochs) stands apart.",
         ),
         blocks=(
             _scaling_figure(sorted(groups, key=lambda group: -len(group))),

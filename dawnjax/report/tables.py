@@ -1,4 +1,4 @@
-"""Tables with a row for each entry: overview, stability, epochs and time per epoch, warnings."""
+"""Tables with a row for each entry: overview and stability; and the table of warnings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -148,6 +148,7 @@ def overview_table(entries: Sequence[Entry]) -> Table:
         Column("warm_compile_seconds", "warm compilation", "s", "number", filed=True),
         Column("warm_trials", "of warm trials", kind="integer", filed=True),
         Column("mean_cost_usd", "mean cost", "USD", "number"),
+        Column("inferred", "trials with inferred times", kind="integer", filed=True),
         Column("warnings", "warnings", kind="integer", filed=True),
     )
     names, rows = labels_by_key(entries), []
@@ -188,7 +189,7 @@ def overview_table(entries: Sequence[Entry]) -> Table:
 
 
 def stability_table(entries: Sequence[Entry]) -> Table:
-    """Table of fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
+    """Table of fraction reached, times, CV and epochs of each entry, with 95 % intervals.
 
     Below `FEWEST_TRIALS` trials their range replaces the mean's interval, and `mean_seconds_ends`
     says so.
@@ -202,6 +203,11 @@ def stability_table(entries: Sequence[Entry]) -> Table:
         Column("cv", "coefficient of variation", kind="fraction"),
         *_interval_columns("expected_seconds", "expected time to accuracy", "s", "number"),
         COMPILATION,
+        Column("epochs_mean", "epochs", kind="number"),
+        Column("epochs_std", "± epochs", kind="number", filed=True),
+        Column("seconds_per_epoch_mean", "time per epoch", "s", "number"),
+        Column("seconds_per_epoch_std", "± time per epoch", "s", "number", filed=True),
+        Column("ratio_of_cvs", "CV of epochs / of their time", kind="number"),
         Column("interrupted", "has interrupted trials", kind="flag", filed=True),
     )
     names, rows = labels_by_key(entries), []
@@ -240,37 +246,8 @@ def stability_table(entries: Sequence[Entry]) -> Table:
             "reach.",
             "95 % intervals: Wilson's for the fraction, t intervals of the logarithm for the "
             f"others. Of fewer than {FEWEST_TRIALS} trials the ends are their range.",
-        ),
-    )
-
-
-def epochs_table(entries: Sequence[Entry]) -> Table:
-    """Table of epochs, time per epoch and the ratio of their CVs (arXiv 1806.01427, Table 4)."""
-    columns = (
-        *WHAT,
-        Column("reached", "reached", kind="integer"),
-        Column("epochs_mean", "epochs", kind="number"),
-        Column("epochs_std", "± epochs", kind="number"),
-        Column("seconds_per_epoch_mean", "time per epoch", "s", "number"),
-        Column("seconds_per_epoch_std", "± time per epoch", "s", "number"),
-        Column("ratio_of_cvs", "ratio of CVs", kind="number"),
-    )
-    names = labels_by_key(entries)
-    return Table(
-        name="epochs",
-        title="Epochs to the target, and time per epoch",
-        columns=columns,
-        rows=tuple(
-            entry_row(columns, entry, names, summary)
-            for entry, summary in summaries(entries)
-            if summary.epochs_mean is not None
-        ),
-        notes=(
-            "Means and population standard deviations over the trials that reached; of one trial "
-            "there is no deviation. Time per epoch is time to accuracy over epochs, start-up and "
-            "evaluation included.",
-            "Ratio: CV of the epochs over CV of the time per epoch; 0 where the epochs do not "
-            "vary.",
+            "Time per epoch is time to accuracy over epochs, start-up and evaluation included. The "
+            "ratio of CVs is 0 where the epochs do not vary (arXiv 1806.01427, Table 4).",
         ),
     )
 

@@ -10,7 +10,7 @@ from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Missing, Table
-from dawnjax.report.tables import epochs_table, scope, stability_table, summaries
+from dawnjax.report.tables import scope, stability_table, summaries
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.trials.group import Entry
@@ -37,9 +37,23 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
             "Trials of an entry differ in their random seed alone. A difference between two "
             "systems that is smaller than the coefficient of variation says nothing after one "
             "trial of each.",
+            *_varying_epochs(several),
         ),
         blocks=(*([figure] if figure else []), table),
     )
+
+
+def _varying_epochs(entries: Sequence[Entry]) -> list[str]:
+    """How often epochs vary more than their time, in a sentence; empty where no logs tell."""
+    ratios = [summary.ratio_of_cvs for _, summary in summaries(entries)]
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known:
+        return []
+    return [
+        "Time to accuracy is epochs to the target times time per epoch. In "
+        f"{sum(ratio > 1 for ratio in known)} of {len(known)} entries the number of epochs varies "
+        "more than the time per epoch: there the mathematics makes times differ, not the machine."
+    ]
 
 
 class _Strip(NamedTuple):
@@ -107,29 +121,6 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
     )
     said = f"{label(entry, benchmark=True)}: mean {words.duration(mean)}, CV {cv}, {fraction}"
     return _Strip(summary.cv or 0.0, row, said)
-
-
-def epochs_section(entries: Sequence[Entry]) -> Section | None:
-    """Variation of the epochs to the target beside that of the time per epoch; None without any."""
-    several = [
-        (entry, summary)
-        for entry, summary in summaries(entries)
-        if summary.reached > 1 and summary.epochs_mean
-    ]
-    if not several:
-        return None
-    varying = [summary.ratio_of_cvs for _, summary in several if summary.ratio_of_cvs is not None]
-    return Section(
-        name="epochs",
-        title="Epochs against time per epoch",
-        lead=(
-            "Time to accuracy is epochs to the target times time per epoch. In "
-            f"{sum(ratio > 1 for ratio in varying)} of {len(varying)} entries the number of epochs "
-            "varies more than the time per epoch: there the mathematics makes times differ, not "
-            "the machine.",
-        ),
-        blocks=(epochs_table([entry for entry, _ in several]),),
-    )
 
 
 def comparisons_section(entries: Sequence[Entry]) -> Section | None:

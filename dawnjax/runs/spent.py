@@ -27,15 +27,14 @@ class Spent(NamedTuple):
 
 def spent(events: Sequence[Event]) -> Spent:
     run = LoggedRun.from_events(events)
-    end = training_end(run)
+    end = _training_end(run)
     seconds = run.run_seconds(end)
     cost, _ = run.run_cost(run.reached or end)
     prices = dict.fromkeys(attempt.usd_per_hour for attempt in run.attempts)
     return Spent(None if seconds is None else round(seconds, 6), cost, tuple(prices))
 
 
-def training_end(run: LoggedRun) -> Event:
-    """Event that ended the training, before the last save and the profile."""
+def _training_end(run: LoggedRun) -> Event:
     last = run.attempts[-1]
     trained = [e for e in run.events if e["event"] in ("train", "evaluation", "diverged")]
     end = last_event(last.events, "attempt_end")

@@ -20,7 +20,7 @@ from dawnjax.errors import RunError
 from dawnjax.statistics.sample import Sample
 from dawnjax.trials.trial_summary import Summary, summarize_trials
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 3
 
 _MOST_BYTES = 512 * 2**20
 _MOST_LINE_BYTES = 64 * 2**20
@@ -107,6 +107,8 @@ class Trial:
       cost_usd: Of ours: what its time to accuracy cost, or its `clock_seconds` if it did not reach;
         each attempt's part at its own price. None if not known.
       run_id: Of ours: the run's own name, the same in all its copies.
+      inferred: Of official ones: what of its times or lines was read otherwise than they say, and
+        on what evidence; empty if nothing was.
       evaluations: In the order of time.
     """
 
@@ -123,6 +125,7 @@ class Trial:
     cost_usd: float | None = None
     run_id: str = ""
     compile_cache: str = ""
+    inferred: str = ""
     evaluations: tuple[TimedEvaluation, ...] = ()
 
 
@@ -155,7 +158,7 @@ class Entry:
       system: The system's name.
       hardware: The accelerators, or the processors where there are none.
       processor_class: `GPU`, `TPU` or `CPU`; empty if not known.
-      num_accelerators: Accelerators of the job, of TPUs chips; None if not known.
+      num_accelerators: Accelerators of the job; None if not known.
       num_hosts: Hosts of the job; None if not known.
       framework: The framework as the entry names it.
       framework_family: The framework it counts as, such as `TensorFlow` for `tensorpack`.
@@ -291,6 +294,7 @@ def summary_of(
         drops,
         scaling_factor,
     )
+    summary = dataclasses.replace(summary, inferred=sum(bool(trial.inferred) for trial in trials))
     costs = [trial.cost_usd for trial in trials if trial.reached]
     known = [cost for cost in costs if cost is not None]
     if known and len(known) == len(costs):

@@ -31,6 +31,7 @@ class Summary:
       expected_seconds: Time of all trials / number that reached.
       cost_usd: Mean time to accuracy x price of the system, or the mean of what each trial cost
         where each says that.
+      inferred: Trials of which something was read otherwise than their log says it.
     """
 
     trials: int
@@ -46,6 +47,7 @@ class Summary:
     ratio_of_cvs: float | None
     expected_seconds: float | None
     cost_usd: float | None
+    inferred: int = 0
 
 
 def summarize_trials(

@@ -265,13 +265,13 @@ def test_few_trials_have_their_range_and_no_interval(trials):
 
 def test_epochs_table_of_made_entries():
     entry = make_entry([make_trial(10.0, 1.0), make_trial(30.0, 2.0)])
-    (row,) = tables.epochs_table([entry]).records()
+    (row,) = tables.stability_table([entry]).records()
     assert row["ratio_of_cvs"] == pytest.approx(5 / 3)
 
 
 def test_one_trial_has_no_deviation():
     for trials in ([make_trial(10.0, 2.0)], [make_trial(10.0, 2.0), make_trial(None, 3.0, 9.0)]):
-        (row,) = tables.epochs_table([make_entry(trials)]).records()
+        (row,) = tables.stability_table([make_entry(trials)]).records()
         assert row["epochs_mean"] is not None and row["seconds_per_epoch_mean"] is not None
         assert row["epochs_std"] is None and row["seconds_per_epoch_std"] is None
 
@@ -279,10 +279,9 @@ def test_one_trial_has_no_deviation():
 def test_official_stability_and_epochs(test_data):
     entries = official_entries(test_data).where(suite="mlperf_training")
     stability = {row["source"]: row for row in tables.stability_table(entries).records()}
-    epochs = {row["source"]: row for row in tables.epochs_table(entries).records()}
-    assert len(stability) == len(epochs) == len(mlperf_rows())
+    assert len(stability) == len(mlperf_rows())
     for figure in mlperf_rows():
-        row = {**stability[f"v0.5.0/{figure.entry}"], **epochs[f"v0.5.0/{figure.entry}"]}
+        row = stability[f"v0.5.0/{figure.entry}"]
         assert row["cv"] == pytest.approx(figure.cv_percent / 100, abs=1e-4)
         assert row["mean_seconds"] == pytest.approx(figure.mean, abs=0.01)
         assert row["epochs_mean"] == pytest.approx(figure.epochs_mean, abs=1e-4)
