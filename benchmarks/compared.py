@@ -45,8 +45,19 @@ def trial_ratios(
         of_trial = QUANTITIES[name]
         sides = [[float(of_trial(trial)) for trial in side] for side in (ours, theirs)]
         means = (float(np.mean(side)) for side in sides)
-        ratios[name] = (*means, ratio_of_means(sides[1], sides[0]))
+        unit = {RATE: None, "epochs": "epoch"}.get(name, "seconds_since_run_start")
+        steps = [[unit and step_of(trial, unit) for trial in side] for side in (theirs, ours)]
+        ratios[name] = (*means, ratio_of_means(sides[1], sides[0], (steps[0], steps[1])))
     return ratios
+
+
+def step_of(trial: Trial, unit: str = "seconds_since_run_start") -> float | None:
+    """Seconds or epochs between a trial's last two evaluations; None where it has fewer."""
+    # Our rows are lists: epoch, value, seconds.
+    place = {"epoch": 0, "seconds_since_run_start": 2}[unit]
+    last = trial.get("evaluations", [])[-2:]
+    ends = [row[unit] if isinstance(row, dict) else row[place] for row in last]
+    return ends[1] - ends[0] if len(ends) == 2 else None
 
 
 def charges_imports(theirs: Sequence[Trial]) -> bool:

@@ -44,9 +44,8 @@ from benchmarks.result_tables.studies import (
     evaluation_negatives,
     faults,
     fine_tuning,
-    pairs,
-    study_stopping,
     study_trials,
+    verdicts,
 )
 from benchmarks.result_tables.trials import against_pytorch, record_mode, trials
 
@@ -168,19 +167,7 @@ TABLES = {
         ("study_trials*.json",),
         each(f"{_WHERE} | trials | what | in a study | single runs | ratio (95 %)", study_trials),
     ),
-    "study_stopping": Table(
-        ("study_stopping.json",),
-        each(
-            "CV | chance to reach | arms | way | found different (95 %) | trials of each arm",
-            study_stopping,
-        ),
-    ),
-    "pairs": Table(
-        ("pairs.json",),
-        each(
-            "CV over seeds | CV of the machine | B takes | trials as pairs | without pairs", pairs
-        ),
-    ),
+    "verdicts": Table(("verdicts.json",), each("claim | times | how often, by trials", verdicts)),
     "race_records": Table((), race_records),
     "race_lesions": Table(
         ("race_lesions_*.json",),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from benchmarks.compared import step_of
 from benchmarks.result_tables.cells import machine, when
 from benchmarks.result_tables.result_files import Record
 from dawnjax.page import svg, words
@@ -22,8 +23,9 @@ def picture(files: Sequence[tuple[str, Record]], theme: str) -> str:
     days = sorted({when(record) for _, record in files})
     caption = (
         "A dot is a trial that reached its target, the line across the expected time: that of all "
-        "trials over the number that reached. The bar is its 95 % interval, given from 5 trials "
-        "on. Both sides train the same model on the same data; compilation is not in these times. "
+        "trials over the number that reached. The bar is its 95 % interval if all reach, given "
+        "from 5 trials on. Both sides train the same model on the same data; compilation is not in "
+        "these times. "
         "A load is that of the machine before, named where it is above the number of cores. "
         f"Measured from {days[0]} to {days[-1]}, on the machines named above."
     )
@@ -38,6 +40,7 @@ def _rows(name: str, record: Record) -> Iterator[Row]:
         sample = Sample.of(
             [t["time_to_accuracy_seconds"] if t["reached"] else None for t in trials],
             [t["run_seconds"] for t in trials],
+            steps=[step_of(t) if t["reached"] else None for t in trials],
         )
         estimate = None if sample is None else time_interval(sample)
         expected = None if estimate is None else estimate.value

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from benchmarks.harness import Rounds
 from benchmarks.result_tables.cells import interval, machine, mean_with_interval, when
 from benchmarks.result_tables.result_files import Record
-from dawnjax.statistics.proportions import wilson
+from dawnjax.statistics.interval import ALPHA
 
 
 def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
@@ -38,35 +38,20 @@ def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
     ]
 
 
-def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
-    """Each case and way of looking: studies that found a difference, and their trials."""
+def verdicts(_: str, record: Record) -> Iterator[list[str]]:
+    """Each simulated claim and kind of times: how often, by the trials of each side."""
+    cases: dict[tuple[str, str], list[str]] = {}
     for row in record["rows"]:
-        share = wilson(row["found_different"], record["studies"])
-        ends = f"{100 * (share.low or 0):.1f} to {100 * (share.high or 0):.1f}"
-        truth = "equal" if row["ratio"] == 1 else f"B takes {row['ratio']:g} of A's time"
-        cells = [f"{row['cv']:g}", f"{row['reach']:g}", truth, row["way"]]
-        trials = f"{row['trials_mean']:g} of {record['seeds']}"
-        yield [*cells, f"{100 * share.value:.1f} % ({ends})", trials]
+        cases.setdefault((row["claim"], row["times"]), []).append(_share(row))
+    yield from ([*case, ", ".join(shares)] for case, shares in cases.items())
 
 
-def pairs(_: str, record: Record) -> Iterator[list[str]]:
-    """Trials that decide in 80 % of studies, as pairs and without; then the measured sides."""
-    rows = record["rows"]
-    for paired, unpaired in zip(rows[::2], rows[1::2], strict=True):
-        ratio = paired["ratio"]
-        truth = "as long" if ratio == 1 else f"{ratio:g} of A's time"
-        counts = [
-            "more" if row["trials"] is None else str(row["trials"]) for row in (paired, unpaired)
-        ]
-        yield [f"{paired['seeds_cv']:g}", f"{paired['machine_cv']:g}", truth, *counts]
-    if sides := record.get("sides"):
-        ends = [
-            f"{sides[way]['word']}, {interval(sides[way]['low'], sides[way]['high'])}"
-            for way in ("paired", "unpaired")
-        ]
-        count = sides["paired"]["trials"][0]
-        ratio = f"{sides['paired']['ratio']:.3f} of A's time"
-        yield [f"measured: {count} trials of each", "", ratio, *ends]
+def _share(row: Record) -> str:
+    """Share of a row's repetitions, bold where it is wrong more often than it may be by chance."""
+    share = 100 * row["found"] / row["of"]
+    most = 100 * (ALPHA + 3 * (ALPHA * (1 - ALPHA) / row["of"]) ** 0.5)
+    is_bold = share > most and row["group"] != "power" and "found" not in row["claim"]
+    return f"{row['trials']}: " + (f"**{share:.1f} %**" if is_bold else f"{share:.1f} %")
 
 
 def study_trials(name: str, record: Record) -> Iterator[list[str]]:

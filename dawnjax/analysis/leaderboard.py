@@ -10,9 +10,11 @@ import numpy as np
 from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
+from dawnjax.official import mlperf_rounds
 from dawnjax.page.words import NOT_REACHED
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
+from dawnjax.statistics.trimmed import p_scores_differ
 from dawnjax.statistics.verdict import holm, p_different
 from dawnjax.trials.group import Entry, EntryTarget, reaches
 
@@ -23,8 +25,9 @@ MOST_COMPARED = 200
 
 RULE = (
     "Ranks order the estimates. A range below a rank holds the places that the entry might have. "
-    "An entry is certainly before another where both have enough trials and their expected times "
-    "(or costs) differ; all such claims of a leaderboard hold together in 95 % of cases (Holm). "
+    "An entry is certainly before another where both have enough trials and what ranks them (an "
+    "expected time, a cost, or an MLPerf score) differs; all such claims of a leaderboard hold "
+    "together in 95 % of cases (Holm). "
     "The interval below a time is that of the mean if all trials reached the target, and else that "
     f"of the expected time. Fewer than {FEWEST_TRIALS} trials ({FEWEST_WITH_FAILURES} where some "
     "did not reach) have no interval, only their range, and an MLPerf score has none."
@@ -191,7 +194,9 @@ def _places(rows: Sequence[_Row], by: str, kind: str) -> dict[int, tuple[int, Sp
     ]
     order = [place for *_, place in sorted(ranked)]
     training = kind == "training"
-    spans = _spans([_amounts(rows[place], by) if training else None for place in order])
+    spans = _spans(
+        [(_amounts(rows[it], by) if training else None, _drops(rows[it].entry)) for it in order]
+    )
     return {
         place: (rank, span if training else (None, None))
         for rank, (place, span) in enumerate(zip(order, spans, strict=True), start=1)
@@ -259,26 +264,42 @@ def _amounts(row: _Row, by: str) -> Sample | None:
     sample = row.entry.sample
     if sample is not None and row.entry.scaling_factor != 1:
         # The rules scale the score, so trials are tested at the same scale as they are ranked.
-        sample = Sample(sample.amounts * row.entry.scaling_factor, sample.reached)
+        sample = sample.scaled(row.entry.scaling_factor)
     if by == "time":
         return sample
     costs = [trial.cost_usd for trial in trials if trial.cost_usd is not None]
     if trials and len(costs) == len(trials):
         return Sample(np.array(costs), np.array([trial.reached for trial in trials]))
     if sample is not None and row.cost is not None and row.seconds:
-        return Sample(sample.amounts * row.cost / row.seconds, sample.reached)
+        return sample.scaled(row.cost / row.seconds)
     return sample
 
 
-def _spans(samples: Sequence[Sample | None]) -> list[Span]:
-    """First and last possible rank of each ranked entry; None where too many are ranked."""
-    if len(samples) > MOST_COMPARED:
-        return [(None, None)] * len(samples)
-    spans = [[1, len(samples)] for _ in samples]
+def _drops(entry: Entry) -> int | None:
+    """Trials that an MLPerf score omits at each end; None for an entry without a score."""
+    return mlperf_rounds.drops(entry.benchmark) if entry.suite == "mlperf_training" else None
+
+
+def _spans(sides: Sequence[tuple[Sample | None, int | None]]) -> list[Span]:
+    """First and last possible rank of each ranked entry; None where too many are ranked.
+
+    Args:
+      sides: Trials of each entry, and the drops of the score that ranks it.
+    """
+    if len(sides) > MOST_COMPARED:
+        return [(None, None)] * len(sides)
+    spans = [[1, len(sides)] for _ in sides]
+    # What ranks two entries is what is tested, so the one ranked before is the faster one.
     tested = [
-        (before, after, p_different(first, second))
-        for (before, first), (after, second) in itertools.combinations(enumerate(samples), 2)
-        if first is not None and second is not None
+        (
+            before,
+            after,
+            p_different(first, second) if drops is None else p_scores_differ(first, second, drops),
+        )
+        for (before, (first, drops)), (after, (second, others)) in itertools.combinations(
+            enumerate(sides), 2
+        )
+        if first is not None and second is not None and drops == others
         if min(len(first), len(second)) >= FEWEST_TRIALS
     ]
     # Holm's levels bound the chance of any false difference on the board by ALPHA.

@@ -165,9 +165,10 @@ def _verdict_line(judged: "Verdict") -> str:
         kind = "95 % " if judged.ratio.level is not None else ""
         ratio = f"; B takes {judged.ratio.value:.3f} of A's time"
         ratio += f" ({kind}{ends})" if ends else ""
-    subject = "B is " if judged.word in ("faster", "slower", "equivalent") else ""
+    word = judged.word.replace("_", " ")
+    subject = "" if word.startswith(("only", "undecided")) else "B is "
     advice = judged.advice.text() if judged.advice else ""
-    return f"{subject}{judged.word}: {judged.why}{ratio}" + (f"; {advice}" if advice else "")
+    return f"{subject}{word}: {judged.why}{ratio}" + (f"; {advice}" if advice else "")
 
 
 def _row(change: "dict[str, Any]") -> list[str]:

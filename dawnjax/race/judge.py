@@ -43,7 +43,7 @@ from dawnjax.race.verdicts import (
 )
 from dawnjax.runs.versions import installed
 from dawnjax.statistics.interval import FEWEST_TRIALS
-from dawnjax.statistics.verdict import FASTER, ONLY_FIRST, ONLY_SECOND, SLOWER
+from dawnjax.statistics.verdict import BETTER, WORSE
 from dawnjax.study import devices
 
 MOST_ROUNDS = 200
@@ -246,8 +246,8 @@ def _failed(fault: Fault, side: Side, own: Side) -> Exception:
 
 
 def _word(beside: Beside) -> tuple[Word, str]:
-    if beside.word in (FASTER, ONLY_SECOND):
+    if beside.word in BETTER:
         return "accepted", ""
-    if beside.word in (SLOWER, ONLY_FIRST):
+    if beside.word in WORSE:
         return "slower", ""
     return "tie", beside.why

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS
 from dawnjax.statistics.looks import false_verdicts
@@ -9,6 +10,9 @@ from dawnjax.statistics.looks import false_verdicts
 POWER = 0.8
 MOST_TRIALS = 100_000
 """Two sides that need more trials than this count as equal."""
+
+_LOOKS = 4
+"""Looks that advice followed until a verdict takes at most, nearly always."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,14 +25,35 @@ class Advice:
         where more than `MOST_TRIALS` would be needed.
       if_as_measured: Trials that find a difference with that probability if the true ratio is the
         measured one; None where that lies within the margin.
-      false_verdicts: Chance that equal sides are found to differ, now or after the larger number of
-        trials: the second comparison is a second look.
+      looks: Trials of each side now, after the larger number of further trials, and at `_LOOKS`
+        looks in all if each comparison is undecided and takes as many times the trials again.
+      level: Of the test at each look.
     """
 
     minimum: int | None = None
     if_equal: int | None = None
     if_as_measured: int | None = None
-    false_verdicts: float | None = None
+    looks: tuple[int, ...] = ()
+    level: float = ALPHA
+
+    @property
+    def false_verdicts(self) -> float | None:
+        """Chance that equal sides differ at one of two looks; None without further trials."""
+        return self._chance(2)
+
+    @property
+    def if_repeated(self) -> float | None:
+        """The same where the advice is followed until a verdict."""
+        return self._chance(_LOOKS)
+
+    def _chance(self, looks: int) -> float | None:
+        at = self.looks[:looks]
+        return false_verdicts(at, (self.level,) * len(at)) if at else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, with the chances of a false verdict."""
+        chances = {"false_verdicts": self.false_verdicts, "if_repeated": self.if_repeated}
+        return dataclasses.asdict(self) | chances
 
     def text(self) -> str:
         """The advice in words, with its chance of a false verdict; empty without advice."""
@@ -41,11 +66,15 @@ class Advice:
             cases.append(f"{self.if_as_measured:,} more of each if the ratio is as measured")
         if self.if_equal is not None:
             cases.append(f"{self.if_equal:,} more of each if the sides are equal")
-        if not cases or self.false_verdicts is None:
+        if not cases:
             return ""
+        once, repeated = (
+            100 * (chance or 0.0) for chance in (self.false_verdicts, self.if_repeated)
+        )
         return (
             f"would decide in 80 % of cases: {', '.join(cases)}; judging again is a second look, "
-            f"with {100 * self.false_verdicts:.1f} % false verdicts on equal sides"
+            f"with {once:.1f} % false verdicts on equal sides, and up to {repeated:.1f} % if "
+            "repeated until decided"
         )
 
 
@@ -78,8 +107,8 @@ def advise(
     ends = [trials + n for n in more if n is not None]
     if not ends:
         return Advice()
-    chance = false_verdicts((trials, max(ends)), (alpha, alpha))
-    return Advice(if_equal=more[0], if_as_measured=more[1], false_verdicts=chance)
+    at = [math.ceil(trials * (max(ends) / trials) ** look) for look in range(_LOOKS)]
+    return Advice(if_equal=more[0], if_as_measured=more[1], looks=tuple(at), level=alpha)
 
 
 def _stein(

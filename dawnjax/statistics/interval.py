@@ -21,6 +21,10 @@ FEWEST_TRIALS = 5
 interval."""
 
 
+IF_ALL_REACH = "if all reach"
+"""Condition of the interval of an expected time that counts no miss, since none was seen."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Interval:
     """An estimate and its two ends.
@@ -29,6 +33,7 @@ class Interval:
       low: Lower end; None, as `high`, where nothing can be said of it.
       level: Chance that such an interval holds the truth; None for a range of few trials.
       trials: Trials or rounds of the smaller side.
+      condition: What the level supposes, such as `IF_ALL_REACH`; empty if nothing.
     """
 
     value: float
@@ -36,18 +41,21 @@ class Interval:
     high: float | None
     level: float | None
     trials: int
+    condition: str = ""
 
     @property
     def ends(self) -> str:
-        """Kind of the ends: `95 %`, `range of 3`; empty where there are none."""
+        """Kind of the ends: `95 %`, `95 % if all reach`, `range of 3`; empty without ends."""
         if self.low is None:
             return ""
-        return f"range of {self.trials}" if self.level is None else percent(self.level)
+        if self.level is None:
+            return f"range of {self.trials}"
+        return " ".join(filter(None, [percent(self.level), self.condition]))
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit; `factor` is above 0."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        return Interval(self.value * factor, low, high, self.level, self.trials)
+        return dataclasses.replace(self, value=self.value * factor, low=low, high=high)
 
     def text(self, digits: int = 3) -> str:
         """Value and ends: `0.822 (0.738 to 1.017)`, `0.822 (range of 3: 0.738 to 1.017)`."""
@@ -58,7 +66,7 @@ class Interval:
         """Both ends; `range of 3` stands before them where they are no 95 % interval."""
         if self.low is None or self.high is None:
             return ""
-        kind = "" if self.level == CONFIDENCE else f"{self.ends}: "
+        kind = "" if self.ends == percent(CONFIDENCE) else f"{self.ends}: "
         return f"{kind}{self.low:,.{digits}f} to {self.high:,.{digits}f}"
 
 

@@ -9,7 +9,7 @@ Source: K. K. G. Lan and D. L. DeMets, "Discrete Sequential Boundaries for Clini
 Biometrika 70 (1983), the first spending function; P. Armitage, C. K. McPherson and B. C. Rowe,
 "Repeated Significance Tests on Accumulating Data", J. R. Statist. Soc. A 132 (1969), the recursion;
 C. Jennison and B. W. Turnbull, "Group Sequential Methods" (2000), section 4.4, the use of nominal
-levels for t statistics. `benchmarks/study_stopping.py` measures the resulting error rates.
+levels for t statistics. `python -m benchmarks verdicts` measures the resulting error rates.
 """
 
 import functools
@@ -19,7 +19,7 @@ import numpy as np
 
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS
 
-_GRID = 2001
+_GRID = 501
 _LARGEST = 8.0
 """Standard deviations that the recursion covers."""
 

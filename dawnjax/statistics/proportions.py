@@ -4,7 +4,7 @@ import math
 import statistics
 from fractions import Fraction
 
-from dawnjax.statistics.interval import CONFIDENCE, Interval
+from dawnjax.statistics.interval import ALPHA, CONFIDENCE, Interval
 
 
 def wilson(successes: int, trials: int) -> Interval:
@@ -25,6 +25,15 @@ def wilson(successes: int, trials: int) -> Interval:
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == trials else centre + half
     return Interval(p, low, high, CONFIDENCE, trials)
+
+
+def unseen_share(trials: int, alpha: float = ALPHA) -> float:
+    """Largest share of all trials of which so many trials show none with a chance of `alpha`.
+
+    Source: C. J. Clopper and E. S. Pearson, "The Use of Confidence or Fiducial Limits Illustrated
+    in the Case of the Binomial", Biometrika 26 (1934), the limit at no success.
+    """
+    return 1 - alpha ** (1 / trials)
 
 
 def score(points: float, games: int) -> Interval:

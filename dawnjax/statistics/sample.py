@@ -8,7 +8,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dawnjax.statistics.interval import CONFIDENCE, FEWEST_TRIALS, Interval, t_quantile
+from dawnjax.statistics.interval import (
+    ALPHA,
+    CONFIDENCE,
+    FEWEST_TRIALS,
+    IF_ALL_REACH,
+    Interval,
+    t_quantile,
+)
+from dawnjax.statistics.proportions import unseen_share
 
 FEWEST_WITH_FAILURES = 20
 """Of each side where a trial of either did not reach. Five trials of a system that reaches in 80 %
@@ -17,6 +25,14 @@ of cases show no failure one time in three, and so say nothing of what failures 
 SAME_LOSSES = 1e-3
 """First losses that differ by less, relatively, are of the same mathematics: float32 sums in other
 orders differ by 1e-7 to 1e-4 over ten steps, another batch or rate by more."""
+
+_UNSEEN_STEPS = 2
+"""Trials one evaluation away from the others that a variance counts beside those seen. Times fall
+on the grid of evaluations: five trials that all reach at the same one would otherwise have an
+interval without width, although a third of all trials may need one evaluation more."""
+
+_APART = 10
+"""A trial stands apart if it lies this many times farther from the median than any other."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,6 +46,9 @@ class Sample:
       first_losses: Losses of each trial's first steps; empty where they are not known.
       in_turn: Whether both sides ran in turn, seed by seed: equal seeds are then pairs, whatever
         their mathematics, for they saw the same speed of the machine.
+      steps: Of each trial the seconds between the evaluation that reached and the one before; None
+        where unknown. Empty where none is known.
+      budget: What a trial takes that never reaches: where its experiment stops. None if unknown.
     """
 
     amounts: np.ndarray
@@ -37,6 +56,8 @@ class Sample:
     seeds: tuple[int | None, ...] = ()
     first_losses: tuple[tuple[float, ...], ...] = ()
     in_turn: bool = False
+    steps: tuple[float | None, ...] = ()
+    budget: float | None = None
 
     @classmethod
     def of(
@@ -45,6 +66,9 @@ class Sample:
         total_seconds: Sequence[float | None] | None = None,
         seeds: Sequence[int | None] = (),
         first_losses: Sequence[Sequence[float]] = (),
+        *,
+        steps: Sequence[float | None] = (),
+        budget: float | None = None,
     ) -> "Sample | None":
         """Sample of times to accuracy (None if not reached) and of the trials' durations.
 
@@ -59,6 +83,8 @@ class Sample:
             np.array([time is not None for time in seconds], bool),
             tuple(seeds),
             tuple(map(tuple, first_losses)),
+            steps=tuple(steps),
+            budget=budget,
         )
 
     def __len__(self) -> int:
@@ -102,8 +128,18 @@ class Sample:
         """Greatest amount of a trial that did not reach; 0 where all did."""
         return float(self.amounts[~self.reached].max(initial=0.0))
 
-    def variance(self, longest_failure: float = 0.0) -> float:
-        """Variance of the logarithm of the expected time.
+    @functools.cached_property
+    def step(self) -> float:
+        """Mean time between evaluations, in the unit of the amounts; 0 where unknown.
+
+        A step as long as its trial is none: the trial may have evaluated at its end alone.
+        """
+        pairs = zip(self.steps, self.amounts, strict=bool(self.steps))
+        known = [step for step, amount in pairs if step is not None and step < amount]
+        return sum(known) / len(known) if known else 0.0
+
+    def unseen_squares(self, longest_failure: float = 0.0) -> float:
+        """Squared influence of trials that were not seen, but might have been.
 
         Args:
           longest_failure: Amount of one more failure that is counted in the variance alone; 0 where
@@ -111,8 +147,64 @@ class Sample:
             no failure differs from an equal side of 100 trials in up to 26 % of pairs; with it in
             at most 4 %.
         """
-        squares = self.squared_influence + (longest_failure / self.mean_amount) ** 2
+        return (longest_failure**2 + _UNSEEN_STEPS * self.step**2) / self.mean_amount**2
+
+    def variance(self, longest_failure: float = 0.0) -> float:
+        """Variance of the logarithm of the expected time, unseen trials included."""
+        squares = self.squared_influence + self.unseen_squares(longest_failure)
         return squares / (len(self) * max(1, len(self) - 1))
+
+    def cost_of_misses(self, alpha: float, cost: float | None) -> float | None:
+        """Expected time that misses may add to a side of which all trials reached.
+
+        So many trials without a miss exclude a larger share of misses at the level `alpha`; each
+        costs `cost`. None where that is unknown.
+        """
+        share = unseen_share(len(self), alpha)
+        return None if cost is None else share / (1 - share) * cost
+
+    @functools.cached_property
+    def apart(self) -> int | None:
+        """Place of a trial that stands apart: its machine stalled, or its clock is wrong.
+
+        It takes at least twice the median of those that reached, or at most half, and lies farther
+        from it than `_APART` times any other trial and than two evaluations.
+        """
+        places = np.flatnonzero(self.reached)
+        if len(places) < FEWEST_TRIALS:
+            return None
+        times = self.amounts[places]
+        median = float(np.median(times))
+        distances = np.abs(times - median)
+        *_, second, farthest = np.argsort(distances)
+        far = float(distances[farthest])
+        is_apart = far > max(_APART * distances[second], 2 * self.step)
+        is_apart &= not median / 2 < times[farthest] < 2 * median
+        return int(places[farthest]) if is_apart else None
+
+    def without(self, place: int) -> "Sample":
+        """The sample less one trial."""
+
+        def rest(values: tuple) -> tuple:
+            return values[:place] + values[place + 1 :]
+
+        return dataclasses.replace(
+            self,
+            amounts=np.delete(self.amounts, place),
+            reached=np.delete(self.reached, place),
+            seeds=rest(self.seeds),
+            first_losses=rest(self.first_losses),
+            steps=rest(self.steps),
+        )
+
+    def scaled(self, factor: float) -> "Sample":
+        """The sample in another unit, such as USD; `factor` is above 0."""
+        return dataclasses.replace(
+            self,
+            amounts=self.amounts * factor,
+            steps=tuple(None if step is None else step * factor for step in self.steps),
+            budget=None if self.budget is None else self.budget * factor,
+        )
 
     def pairs(self, other: "Sample") -> list[tuple[int, int]]:
         """Places of equal seeds in both samples; empty where the sides are no pairs.
@@ -154,31 +246,39 @@ def mean_interval(sample: Sample) -> Interval | None:
     None for fewer than two trials that reached.
     """
     times = sample.amounts[sample.reached]
+    steps = tuple(itertools.compress(sample.steps, sample.reached))
     if len(times) < 2:
         return None
     if len(times) < FEWEST_TRIALS:
         ends = float(times.min()), float(times.max())
         return Interval(float(times.mean()), *ends, None, len(times))
-    return _t_interval(Sample(times, np.ones(len(times), bool)))
+    return _t_interval(Sample(times, np.ones(len(times), bool), steps=steps))
 
 
 def expected_interval(sample: Sample) -> Interval | None:
     """Expected time with its interval; None where no trial reached or there are fewer than two.
 
-    No ends with fewer than `FEWEST_WITH_FAILURES` trials, nor where every trial reached: the cost
-    of a failure is then unknown, and the interval would be the mean's.
+    Where every trial reached, the upper end is that of the mean and of as many misses as so many
+    trials may hide, at `Sample.budget` each. No ends where that is unknown, where some of fewer
+    than `FEWEST_WITH_FAILURES` trials did not reach, or with fewer than `FEWEST_TRIALS`.
     """
     value = sample.expected
     if value is None or len(sample) < 2:
         return None
-    if not sample.has_failures or len(sample) < FEWEST_WITH_FAILURES:
+    fewest = FEWEST_WITH_FAILURES if sample.has_failures else FEWEST_TRIALS
+    misses = 0.0 if sample.has_failures else sample.cost_of_misses(ALPHA / 2, sample.budget)
+    if misses is None or len(sample) < fewest:
         return Interval(value, None, None, None, len(sample))
-    return _t_interval(sample)
+    found = _t_interval(sample)
+    return found if found.high is None else dataclasses.replace(found, high=found.high + misses)
 
 
 def time_interval(sample: Sample) -> Interval | None:
-    """Time that ranks a side: its mean where all trials reached, else its expected time."""
-    return expected_interval(sample) if sample.has_failures else mean_interval(sample)
+    """Expected time; where all trials reached, with the interval of their mean, which says so."""
+    if sample.has_failures:
+        return expected_interval(sample)
+    found = mean_interval(sample)
+    return found and dataclasses.replace(found, condition=IF_ALL_REACH)
 
 
 def _t_interval(sample: Sample) -> Interval:

@@ -58,7 +58,7 @@ def test_ranks_that_are_not_certain_are_spans():
     ]
     few, ten, slow = rows
     assert few.interval and ten.interval and slow.interval
-    assert few.interval.ends == "range of 3" and ten.interval.ends == "95 %"
+    assert few.interval.ends == "range of 3" and ten.interval.ends == "95 % if all reach"
     assert (few.interval.low, few.interval.high) == (0.482 * 0.99, 0.482 * 1.01)
     assert ten.interval.low and ten.interval.high
     assert 0.583 < ten.interval.low < 0.589 < ten.interval.high < 0.595
@@ -303,3 +303,20 @@ def test_listed_prices_agree_with_those_that_entries_give(test_data):
                 compared += 1
                 assert listed.usd_per_hour == pytest.approx(entry.cost_per_hour_usd), entry.source
     assert compared >= 10
+
+
+def test_an_mlperf_board_tests_the_scores_that_rank_it():
+    # Without the fastest and the slowest the first is faster; its mean of all five is slower.
+    first = entry_of([100.0, 101, 102, 103, 900], source="a", suite="mlperf_training")
+    second = entry_of([100.0, 110, 111, 112, 113], source="b", suite="mlperf_training")
+    apart = entry_of([200.0, 201, 202, 203, 204], source="c", suite="mlperf_training")
+    rows = leaderboard([first, second, apart], "ImageNet").rows
+    assert [(row.entry.source, row.span) for row in rows] == [
+        ("a", (1, 1)),
+        ("b", (2, 2)),
+        ("c", (3, 3)),
+    ]
+    # Its fastest trial is left out, and so is the place that its mean of all would have.
+    lucky = entry_of([1.0, 110, 111, 112, 113], source="b", suite="mlperf_training")
+    rows = leaderboard([first, lucky], "ImageNet").rows
+    assert [row.entry.source for row in rows] == ["a", "b"] and rows[0].span == (1, 1)

@@ -21,7 +21,11 @@ def folders(tmp_path):
 def test_a_slower_side_is_told_with_what_changed(folders, capsys):
     assert main(["compare", f"{folders}/a", f"{folders}/b"]) == 0
     text = capsys.readouterr().out
-    assert "verdict: B is slower: the 95 % interval lies above 1; B takes 2.000 of A's time" in text
+    assert (
+        "verdict: B is slower if all reach: the 95 % interval lies above 1; all 5 trials of A"
+        in text
+    )
+    assert "; B takes 2.000 of A's time" in text
     assert "5 of 5 trials reached, expected time 12 s" in text
     assert "the same experiment" in text
     assert "A side has no profile" in text
@@ -32,7 +36,8 @@ def test_a_slower_side_is_told_with_what_changed(folders, capsys):
 def test_json_holds_what_the_text_says(folders, capsys):
     assert main(["compare", f"{folders}/b", f"{folders}/a", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["verdict"]["word"] == "faster" and told["verdict"]["ratio"] == pytest.approx(0.5)
+    assert told["verdict"]["word"] == "faster_if_all_reach"
+    assert told["verdict"]["ratio"] == pytest.approx(0.5)
     assert told["a"]["expected_seconds"] == 24 and told["b"]["expected_seconds"] == 12
     assert told["changed_fields"] == []
 
@@ -69,7 +74,7 @@ def test_a_side_that_never_reaches_fails_the_gate(folders, capsys):
         write_run(folders / "never" / str(seed), seed=seed, seconds=None)
     a, never = f"{folders}/a", f"{folders}/never"
     assert main(["compare", a, never, "--fail_if_slower_by=0.05"]) == 6
-    assert "verdict: only_first_reached: 0 of 5 trials of B reached" in capsys.readouterr().out
+    assert "verdict: only first reached: 0 of 5 trials of B reached" in capsys.readouterr().out
     assert main(["compare", never, a, "--fail_if_slower_by=0.05"]) == 0
 
 

@@ -64,7 +64,7 @@ def test_the_verdict_on_two_published_entries():
     half = 2.4752 * np.sqrt(sum(parts))
     assert verdict.ratio.low == pytest.approx(verdict.ratio.value * np.exp(-half), rel=1e-3)
     assert verdict.ratio.high == pytest.approx(verdict.ratio.value * np.exp(half), rel=1e-3)
-    assert verdict.word == "faster"
+    assert verdict.word == "faster_if_all_reach"
 
 
 def test_the_same_trials_do_not_differ():

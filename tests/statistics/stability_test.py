@@ -13,6 +13,7 @@ from scipy import stats
 from dawnjax.page import words
 from dawnjax.report import tables
 from dawnjax.statistics import interval, proportions
+from dawnjax.statistics.sample import Sample, expected_interval, mean_interval
 from dawnjax.statistics.stability import stability_of
 from dawnjax.trials.trial_summary import (
     coefficient_of_variation,
@@ -162,6 +163,36 @@ def test_95_percent_of_the_intervals_of_a_mean_hold_it(cv):
             assert levels == ({None} if trials == 3 else {0.95})
             missed = [leaves_out(estimate, 1.0) for estimate in found if estimate]
             assert np.mean(missed) <= 0.05 + 0.027  # three standard errors
+
+
+@pytest.mark.parametrize("deviation", [0.1, 0.3, 1.0])  # in evaluations
+@pytest.mark.parametrize("trials", [5, 8, 16, 40])
+def test_the_interval_of_a_mean_holds_it_where_times_fall_on_evaluations(deviation, trials):
+    random = np.random.default_rng(9)
+    for mean in (3.0, 5.2, 5.8):  # evaluations to the target; a fifth or less need another one
+        drawn = np.ceil(random.normal(mean, deviation, (20_000, trials))).clip(min=1)
+        times = drawn * random.lognormal(0, 0.003, drawn.shape)
+        found = [mean_interval(Sample(row, row > 0, steps=(1.0,) * trials)) for row in times[:500]]
+        missed = [leaves_out(estimate, drawn.mean()) for estimate in found]
+        assert np.mean(missed) <= 0.05 + 0.029, mean  # three standard errors
+    # Without the steps, five trials at one evaluation have no width.
+    same = mean_interval(Sample(np.full(5, 4.0), np.ones(5, bool)))
+    assert same is not None and same.low == same.high == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("reach", [0.9, 0.95])
+@pytest.mark.parametrize("failure", [1.2, 5.0])
+def test_an_expected_time_counts_the_misses_that_its_trials_hide(reach, failure):
+    random, missed = np.random.default_rng(10), []
+    truth = 1 + (1 - reach) / reach * failure
+    for trials in (5, 20):
+        for _ in range(300):
+            times, all_reached = lognormal(random, 0.07, trials), np.ones(trials, bool)
+            estimate = expected_interval(Sample(times, all_reached, budget=failure))
+            missed.append(leaves_out(estimate, truth))
+        assert np.mean(missed) <= 0.05  # of those that show no miss, which are 12 % or more
+    unknown = expected_interval(Sample(np.full(20, 1.0), np.ones(20, bool)))
+    assert unknown is not None and unknown.ends == ""  # for what a miss costs is not known
 
 
 @pytest.mark.parametrize("failure", [1.2, 2.0, 5.0])

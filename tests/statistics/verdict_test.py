@@ -8,8 +8,11 @@ from scipy import stats
 
 from dawnjax.statistics.interval import ALPHA
 from dawnjax.statistics.sample import Sample
+from dawnjax.statistics.trimmed import p_scores_differ
 from dawnjax.statistics.verdict import (
+    BETTER,
     DIFFERENT,
+    WORSE,
     holm,
     judge,
     judge_all,
@@ -23,14 +26,15 @@ def sample(times, reached=None, seeds=(), losses=()):
     return Sample(np.asarray(times, float), reached, tuple(seeds), tuple(losses))
 
 
-def test_the_interval_is_that_of_the_logarithm():
+def test_the_interval_is_fiellers_where_that_is_wider_than_the_logarithms():
     first = [1.0, 2.0, 3.0, 4.0, 5.0]
     judged = judge(sample(first), sample([2 * t for t in first]))
     # The variance of a mean's logarithm is (4 + 1 + 0 + 1 + 4) / 9 / (5 * 4) = 1 / 18 on each side,
-    # the error sqrt(1 / 9); 6 degrees of freedom, of which a table of t has 2.447 at 97.5 %.
+    # 6 degrees of freedom, of which a table of t has 2.447 at 97.5 %: 2.447^2 / 18 = 0.33266. The
+    # roots of 0.66734 x^2 - 2 x + 0.66734 are 0.38248 and 2.6145; the logarithm's are closer.
     assert judged.ratio is not None and judged.ratio.value == pytest.approx(2.0)
-    assert judged.ratio.low == pytest.approx(2 * np.exp(-2.447 / 3), rel=1e-4)
-    assert judged.ratio.high == pytest.approx(2 * np.exp(2.447 / 3), rel=1e-4)
+    assert judged.ratio.low == pytest.approx(2 * 0.38248, rel=1e-4)
+    assert judged.ratio.high == pytest.approx(2 * 2.6145, rel=1e-4)
     assert judged.ratio.ends == "95 %"
     assert judged.word == "undecided" and not judged.is_slower_excluded
     assert judged.why == "the 95 % interval holds 1, and is wider than the margin"
@@ -77,8 +81,9 @@ def test_a_side_that_never_reaches_is_a_verdict():
 
 def test_each_word_and_the_gate():
     quick, even = sample([0.9, 0.91, 0.9, 0.89, 0.9]), sample([1.0, 1.01, 1.0, 0.99, 1.0])
-    assert judge(even, quick).word == "faster" and judge(even, quick).is_slower_excluded
-    assert judge(quick, even).word == "slower" and judge(quick, even).is_slower
+    assert judge(even, quick).word == "faster_if_all_reach"
+    assert judge(even, quick).is_slower_excluded
+    assert judge(quick, even).word == "slower_if_all_reach" and judge(quick, even).is_slower
     assert not judge(quick, even).is_slower_excluded
     # Certainly slower, but certainly within the margin.
     assert judge(quick, even, 0.2).word == "equivalent"
@@ -102,10 +107,11 @@ def test_pairs_by_seed_are_compared_as_pairs_where_the_mathematics_agree():
     assert judge(first, second, 0.005).word == "slower"
     noisy = second.amounts * np.array([1.0, 1.02, 0.98, 1.0, 1.01])
     judged = judge(first, sample(noisy, None, seeds[::-1], losses[::-1]), 0.005)
-    u = first.amounts / 3 - noisy[::-1] / noisy.mean()
-    error = np.sqrt((u**2).sum() / 20)
+    # At an end x of Fieller's interval the differences B - x A are 2.776 of their errors from 0.
     assert judged.ratio is not None and judged.ratio.high is not None
-    assert judged.ratio.high / judged.ratio.value == pytest.approx(np.exp(2.776 * error), rel=1e-3)
+    differences = noisy[::-1] - judged.ratio.high * first.amounts
+    errors = differences.mean() / (differences.std(ddof=1) / np.sqrt(5))
+    assert errors == pytest.approx(-2.776, rel=1e-3)
     other = [(2.3, 2.5)] * 5
     assert not judge(first, sample(times, None, seeds, other)).is_paired
     assert not judge(first, sample(times, None, range(1, 6), losses)).is_paired
@@ -123,7 +129,8 @@ def test_trials_that_ran_in_turn_are_pairs_whatever_their_mathematics():
         )
     )
     judged = judge(first, second, alpha=0.01, may_be_equivalent=False)
-    assert judged.is_paired and judged.word == "faster" and p_different(first, second) < 0.01
+    assert judged.is_paired and judged.word == "faster_if_all_reach"
+    assert p_different(first, second) < 0.01
     apart = dataclasses.replace(second, in_turn=False)
     assert judge(first, apart, alpha=0.01, may_be_equivalent=False).word == "undecided"
 
@@ -190,7 +197,7 @@ def test_what_is_there_is_found_and_the_edge_is_not_equivalent():
         edge = [judge(sample(a), sample(1.05 * b)).word for a, b in zip(*sides, strict=True)]
         far = [judge(sample(a), sample(1.5 * b)).word for a, b in zip(*sides, strict=True)]
         assert edge.count("equivalent") <= 0.05 * 400 + 13  # three standard errors
-        assert far.count("slower") == 400
+        assert far.count("slower_if_all_reach") == 400
 
 
 def test_verdicts_of_many_arms_hold_together():
@@ -199,7 +206,7 @@ def test_verdicts_of_many_arms_hold_together():
     for _ in range(300):
         first, *others = (sample(lognormal(random, 0.07, 10)) for _ in range(9))
         verdicts = judge_all(first, others)
-        false += any(verdict.word in DIFFERENT for verdict in verdicts)
+        false += any(verdict.word in (*BETTER, *WORSE) for verdict in verdicts)
         alone += any(p_different(first, other) <= ALPHA for other in others)
         levels = {verdict.ratio.level for verdict in verdicts if verdict.ratio}
         assert min(level for level in levels if level) >= 1 - ALPHA - 1e-9
@@ -214,3 +221,88 @@ def test_further_trials_of_several_arms_are_those_of_their_joint_level():
     alone = [judge(first, other).advice for other in others]
     both = [(a.if_equal, b.if_equal) for a, b in zip(alone, joint, strict=True) if a and b]
     assert both and all(a and b and b > a for a, b in both)
+
+
+def test_yuens_test_of_scores_by_hand():
+    # Dropped 1 at each end: means 102 and 111; replaced by the next kept, 101 101 102 103 103 and
+    # 110 110 111 112 112 have the variance 1, times 4 / (3 x 2) each: 9 / sqrt(4 / 3), 4 degrees.
+    first, second = sample([100.0, 101, 102, 103, 900]), sample([1.0, 110, 111, 112, 113])
+    expected = 2 * stats.t.sf(9 / np.sqrt(4 / 3), 4)
+    assert p_scores_differ(first, second, 1) == pytest.approx(expected)
+    found = stats.ttest_ind(first.amounts, second.amounts, equal_var=False, trim=0.2)  # pyright: ignore
+    assert p_scores_differ(first, second, 1) == pytest.approx(found[1])
+    missed = sample([100.0, 101, 102, 103, 50], [1, 1, 1, 1, 0])  # counts as the slowest
+    assert p_scores_differ(missed, second, 1) == pytest.approx(expected)
+    twice = sample([100.0, 101, 102, 60, 50], [1, 1, 1, 0, 0])
+    assert p_scores_differ(twice, second, 1) == 1.0
+
+
+def test_a_stalled_trial_is_named_and_decides_nothing():
+    random = np.random.default_rng(6)
+    for size, factor in ((5, 60), (20, 300)):
+        first, second = lognormal(random, 0.05, (2, size))
+        second[3] *= factor
+        judged = judge(sample(first), sample(second))
+        assert judged.word == "undecided" and judged.apart == (1, 3)
+        assert (
+            judged.why.startswith("trial 4 of B took ") and "the median of its side" in judged.why
+        )
+        assert not judged.is_slower and not judged.is_slower_excluded
+    first, second = lognormal(random, 0.05, (2, 20))
+    second *= 1.5
+    second[3] *= 60
+    judged = judge(sample(first), sample(second))
+    assert "verdict is undecided, without it slower if all reach" in judged.why
+    # Neither a miss nor a step of the evaluations is a stall.
+    steps = dataclasses.replace(sample([1.0, 1, 1, 1, 3]), steps=(1.0,) * 5)
+    assert steps.apart is None and sample([1.0, 1, 1, 1, 3]).apart == 4
+    assert sample([1.0] * 20 + [90.0], [1] * 20 + [0]).apart is None
+
+
+def test_stalls_of_some_trials_seldom_decide():
+    random = np.random.default_rng(7)
+    for size in (10, 40):
+        false = 0
+        for _ in range(500):
+            sides = [lognormal(random, 0.07, size) for _ in "AB"]
+            sides = [side * np.where(random.random(size) < 0.01, 300, 1) for side in sides]
+            false += p_different(*map(sample, sides)) <= ALPHA
+        assert false / 500 <= 0.05 + 0.029, (
+            size
+        )  # three standard errors; the logarithm: 21 and 46 %
+
+
+@pytest.mark.parametrize(("reach", "size"), [(0.95, 20), (0.95, 40), (0.9, 5), (0.9, 30)])
+@pytest.mark.parametrize("failure", [1.2, 2.0, 5.0])
+def test_a_side_that_misses_and_one_that_never_does(reach, size, failure):
+    """Equal expected times: the side that may miss is faster when it reaches, often in all."""
+    random, pairs, false, conditional = np.random.default_rng(8), 400, 0, 0
+    mean = 1 - (1 - reach) * failure / reach
+    for _ in range(pairs):
+        reached = random.random(size) < reach
+        first, second = lognormal(random, 0.07, (2, size))
+        amounts = np.where(reached, mean * second, failure)
+        always, sometimes = (
+            dataclasses.replace(side, budget=failure)
+            for side in (sample(first), sample(amounts, reached))
+        )
+        word = judge(always, sometimes).word
+        false += word in DIFFERENT
+        conditional += word == "faster_if_all_reach"
+    assert false / pairs <= 0.05 + 0.033  # three standard errors
+    if reach == 0.95 and size == 20 and failure >= 2:
+        assert conditional / pairs > 0.2  # what is said of those that reached is true
+
+
+def test_a_difference_that_no_hidden_miss_explains_is_certain():
+    first, second = sample([3.0, 3.1] * 10), sample([1.0, 1.1] * 10)
+    assert judge(first, second).word == "faster_if_all_reach"
+    # 20 trials hide 14 % of misses at most, each at the budget: 1.05 + 0.16 x 5 is below 3.05.
+    assert judge(first, dataclasses.replace(second, budget=5.0)).word == "faster"
+    assert judge(first, dataclasses.replace(second, budget=20.0)).word == "faster_if_all_reach"
+    judged = judge(dataclasses.replace(second, budget=5.0), first)
+    assert judged.word == "slower"
+    assert judge(first, second).why.endswith(
+        "all 20 trials of B reached, which cannot exclude that it misses the target in up to 14 % "
+        "of runs"
+    )
