@@ -131,8 +131,8 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
             group="",
             values=tuple(seconds for seconds, _ in _reached(arm)),
             note=f"{words.duration(arm.expected_seconds)}, {arm.reached} of {arm.trials}",
-            low=arm.low if arm.ends == "95 %" else None,
-            high=arm.high if arm.ends == "95 %" else None,
+            low=arm.low if arm.ends.startswith("95 %") else None,
+            high=arm.high if arm.ends.startswith("95 %") else None,
             mean=arm.expected_seconds,
             titles=tuple(f"seed {seed}: {words.duration(s)}" for s, seed in _reached(arm)),
         )

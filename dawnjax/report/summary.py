@@ -70,7 +70,7 @@ def _interval_words(entry: Entry) -> str:
     interval = None if is_score or entry.sample is None else time_interval(entry.sample)
     if interval is None or interval.low is None or interval.high is None:
         return "no interval"
-    ends = "95% interval" if interval.level is not None else interval.ends
+    ends = interval.ends.replace("95 %", "95% interval")
     return f"{ends} {words.duration(interval.low)} to {words.duration(interval.high)}"
 
 
