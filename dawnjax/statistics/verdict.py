@@ -355,7 +355,7 @@ class _Contrast:
             kind = kind.replace(percent(1 - alpha), inner)
             count = len(self.sides[1])
             why = f"the {kind} lies within the margin of {100 * margin:g} %; {count} trials cannot "
-            why += f"exclude that {_share(count)} of B's are much slower or miss the target"
+            why += f"exclude that {_share(count)} of B's runs are much slower or miss the target"
             return EQUIVALENT, why, None
         if is_different:
             is_faster = self.value < 1
@@ -364,7 +364,7 @@ class _Contrast:
                 return (FASTER if is_faster else SLOWER), why, None
             count = len(self.sides[int(is_faster)])
             why += f"; all {count} trials of {'AB'[int(is_faster)]} reached, which cannot exclude "
-            why += f"that it misses the target in {_share(count)}"
+            why += f"that it misses the target in {_share(count)} of runs"
             return (FASTER_IF_ALL_REACH if is_faster else SLOWER_IF_ALL_REACH), why, None
         if max(self.variances) * interval.t_quantile(self.freedom, 1 - alpha) ** 2 >= 1:
             return UNDECIDED, "the trials of a side vary too much for an interval", None
@@ -418,7 +418,7 @@ def _spoken(word: str) -> str:
 
 
 def _share(trials: int) -> str:
-    return f"up to {100 * unseen_share(trials):.2g} % of runs"
+    return f"up to {100 * unseen_share(trials):.2g} %"
 
 
 def _contrast(first: Sample, second: Sample) -> _Contrast:
