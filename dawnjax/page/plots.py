@@ -114,7 +114,7 @@ def draw_lines(
     longest = max((svg.text_width(words.squeezed(line.label, 32)) for line in named), default=0)
     right = width - (8 if not named else min(longest + 30, 0.34 * width))
     top = 30.0
-    bottom = top + 0.4 * width
+    bottom = top + 0.38 * width
     canvas = svg.Canvas(width, bottom + _BELOW)
     points = [point for line in lines for point in line.every]
     ys = [value for point in points for value in point[1:]]
@@ -202,7 +202,7 @@ def draw_points(
     """
     keyed = svg.in_rows(series_names, 34, width)
     top = 30.0 + (18.0 * (keyed[-1][1] + 1) if keyed else 0)
-    bottom = top + 0.43 * width
+    bottom = top + 0.38 * width
     canvas = svg.Canvas(width, bottom + _BELOW)
     corners = bound.points if bound else ()
     xs = [p.x for p in points] + [p[0] for p in corners]

@@ -1,5 +1,6 @@
 """Figures of the training loss of our own runs, by step."""
 
+import re
 from collections.abc import Sequence
 
 from dawnjax.analysis.our_run import OurRun
@@ -55,7 +56,9 @@ def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[OurRu
     for name, group in groups[:MOST_NAMED]:
         curves = tuple(run.losses for run in _drawn(group))
         alone = len(curves) == 1
-        lines.append(plots.Line(name, curves[0] if alone else (), () if alone else curves))
+        label = name.removeprefix(experiment).strip() or experiment  # the title has its name
+        label = re.sub(r"[\w.]+\.(?=\w+=)", "", label)
+        lines.append(plots.Line(label, curves[0] if alone else (), () if alone else curves))
         firsts, lasts = [curve[0][1] for curve in curves], [curve[-1][1] for curve in curves]
         runs = "" if alone else f" in {len(curves)} runs"
         sentences.append(f"{name}: from {_range(firsts)} to {_range(lasts)}{runs}")

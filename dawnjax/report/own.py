@@ -126,8 +126,11 @@ def _result_row(run: OurRun) -> tuple[Cell, ...]:
         **{f"phase_{name}_seconds": float(result.phases.get(name, 0.0)) for name in PHASES},
         **{f"wall_{name}_seconds": result.wall_seconds.get(name) for name in PARTS},
     )
+    whys = dict(result.reasons)
     # The epochs to the target are known where the time to accuracy is.
-    whys = {"epochs_to_target": result.reasons.get("time_to_accuracy_seconds", "")} | result.reasons
+    whys.setdefault("epochs_to_target", whys.get("time_to_accuracy_seconds", ""))
+    if not result.interruptions:
+        whys.pop("compile_seconds_in_time_to_accuracy", None)
     return tuple(
         Missing(whys.get(column.name, "")) if cell is None else cell
         for column, cell in zip(_RESULTS, row, strict=True)

@@ -1,5 +1,6 @@
 """Words for entries and what they reach: labels that tell them apart, hardware, qualities."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -30,9 +31,10 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
 def labels_apart(entries: Sequence[Entry]) -> list[str]:
     """Names of entries that stand together: what all of ours share is omitted.
 
-    Names that are still equal get the first detail that differs, such as the framework or the day.
+    Names that are still equal get the first detail that differs, such as options of the run, the
+    framework or the day: a name alone never is one.
     """
-    whole = [label(entry) for entry in entries]
+    whole = [label(dataclasses.replace(entry, distinction="")) for entry in entries]
     parts = [_parts(entry) for entry in entries]
     ours = [set(of) for entry, of in zip(entries, parts, strict=True) if entry.suite == "dawnjax"]
     shared = set.intersection(*ours) if len(ours) > 1 else set()
@@ -56,6 +58,7 @@ def labels_by_key(entries: Sequence[Entry]) -> dict[tuple[str, ...], str]:
 
 
 _DETAILS: tuple[Callable[[Entry], str], ...] = (
+    lambda entry: entry.distinction,
     lambda entry: entry.framework,
     lambda entry: f"batch {entry.global_batch_size}" if entry.global_batch_size else "",
     lambda entry: entry.date,
@@ -84,10 +87,10 @@ def _distinct(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
 
 def _parts(entry: Entry) -> tuple[str, ...]:
     if entry.suite != "dawnjax":
-        return (label(entry),)
+        return (label(dataclasses.replace(entry, distinction="")),)
     changed = re.split(r", (?=[\w.]+=)", entry.variant)
     fields = (re.sub(r"^[\w.]*\.", "", field) for field in changed if field)
-    return tuple(filter(None, [entry.benchmark, *fields, f"on {entry.system}", entry.distinction]))
+    return tuple(filter(None, [entry.benchmark, *fields, f"on {entry.system}"]))
 
 
 def hardware(entry: Entry) -> str:
