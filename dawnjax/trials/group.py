@@ -128,6 +128,15 @@ class Trial:
     inferred: str = ""
     evaluations: tuple[TimedEvaluation, ...] = ()
 
+    @property
+    def step_seconds(self) -> float | None:
+        """Time between the evaluation that reached and the one before; None if there is none."""
+        reached = self.time_to_accuracy_seconds
+        ends = [row.seconds_since_run_start for row in self.evaluations]
+        # A log may end its clock some seconds after the evaluation that reached.
+        until = sorted(end for end in ends if end is not None and reached and end <= reached + 1e-3)
+        return until[-1] - until[-2] if len(until) > 1 else None
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inference:
@@ -235,6 +244,7 @@ class Entry:
             [trial.clock_seconds for trial in self.trials],
             [trial.seed for trial in self.trials],
             [trial.first_losses for trial in self.trials],
+            steps=[trial.step_seconds for trial in self.trials],
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dawnjax.analysis.leaderboard import (
 )
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.prices import PRICES, Price, parse_date, read_prices
-from dawnjax.trials.group import Entry, EntryTarget, Inference
+from dawnjax.trials.group import Entry, EntryTarget, Inference, TimedEvaluation
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
 
@@ -320,3 +320,19 @@ def test_an_mlperf_board_tests_the_scores_that_rank_it():
     lucky = entry_of([1.0, 110, 111, 112, 113], source="b", suite="mlperf_training")
     rows = leaderboard([first, lucky], "ImageNet").rows
     assert [row.entry.source for row in rows] == ["a", "b"] and rows[0].span == (1, 1)
+
+
+def test_the_interval_of_an_entry_knows_that_times_fall_on_evaluations():
+    trials = [make_trial(20.0 + 0.01 * number) for number in range(5)]
+    evaluations = tuple(
+        TimedEvaluation(epoch=None, seconds_since_run_start=end, value=0.5)
+        for end in (10.0, 15.0, 20.0)
+    )
+    known = [dataclasses.replace(trial, evaluations=evaluations) for trial in trials]
+    (alone,) = leaderboard([make_entry(trials)], "ImageNet").rows
+    (row,) = leaderboard([make_entry(known)], "ImageNet").rows
+    assert alone.interval and alone.interval.low and alone.interval.high
+    assert row.interval and row.interval.low and row.interval.high
+    assert alone.interval.high - alone.interval.low < 0.1
+    # Two of five more steps of 5 s: 2.776 x 5 x sqrt(2 / 20) = 4.4 s on either side.
+    assert 15 < row.interval.low < 16.5 and 23.5 < row.interval.high < 25.5
