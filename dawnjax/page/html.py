@@ -31,10 +31,6 @@ MOST_LEFT_OUT = 3
 """Fold the list of entries that a figure omits when it has more lines than this."""
 
 
-LONGEST_FOLD_TITLE = 68
-"""Letters of the line that opens a fold."""
-
-
 def render(
     *,
     title: str,
@@ -93,13 +89,12 @@ def _drawn_section(section: Section) -> dict[str, Any]:
     number_open = sum(sum(rows[: place + 1]) <= MOST_OPEN_ROWS for place in range(len(rows)))
     folded = (*tables[number_open:], *section.folded)
     more = drawn[MOST_OPEN_FIGURES:]
-    titles = _fold_titles([table.title for table in folded])
     name = section.name
     return {
         **_fields(section),
         "figures": drawn[:MOST_OPEN_FIGURES],
         "more_figures": more,
-        "more_title": next(iter(_fold_titles([figure["title"] for figure in more])), ""),
+        "more_title": more[0]["title"] if more else "",
         "pictures": [_shown_picture(picture) for picture in section.pictures],
         "open_tables": [
             to_html(table, f"table-{name}-{number}")
@@ -107,12 +102,11 @@ def _drawn_section(section: Section) -> dict[str, Any]:
         ],
         "folded": [
             {
-                "title": title,
-                "is_cut": title != table.title,
+                "title": table.title,
                 "rows": words.count(len(table.rows), "row"),
                 "table": to_html(table, f"folded-{name}-{number}"),
             }
-            for number, (table, title) in enumerate(zip(folded, titles, strict=True), start=1)
+            for number, table in enumerate(folded, start=1)
         ],
     }
 
@@ -139,13 +133,6 @@ def _drawn_figure(figure: Figure, wide: float) -> dict[str, Any]:
 def _shown_picture(picture: Picture) -> dict[str, Any]:
     content = base64.b64encode(picture.content).decode("ascii")
     return {**_fields(picture), "address": f"data:image/jpeg;base64,{content}"}
-
-
-def _fold_titles(titles: Sequence[str]) -> list[str]:
-    short = [words.shortened(title, LONGEST_FOLD_TITLE) for title in titles]
-    if len(set(short)) < len(set(titles)):  # what parts them stands behind the cut
-        return words.squeezed_apart(titles, LONGEST_FOLD_TITLE)
-    return short
 
 
 def _printable(value: Any) -> Any:

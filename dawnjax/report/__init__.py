@@ -1,4 +1,4 @@
 """The report: entries and runs on one self-contained HTML page, and its tables as files.
 
-`inputs` reads, `privacy` redacts, `contents` orders the sections, `writing` writes. No JAX here.
+`inputs` reads, `contents` orders the sections, `writing` writes. No JAX here.
 """

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
-from dawnjax.analysis.thresholds import learning_curve
+from dawnjax.analysis.learning_curves import learning_curve
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table

@@ -402,19 +402,3 @@ def test_a_section_begins_with_its_figures_and_folds_long_tables():
     )
     assert all(rows.count("<tr") == int(number) for _, number, rows in folded)
     assert ("DAWNBench CIFAR10: training", "12") in [row[:2] for row in folded]
-
-
-def test_the_line_of_a_fold_is_short_and_the_whole_caption_stays_below():
-    names = [f"{'a benchmark of a long name ' * 3}{end}" for end in ("alpha", "beta")]
-    many = [
-        dataclasses.replace(one, benchmark=name, source=f"{one.source}/{name}/{copy}")
-        for one in some_entries()[:3]
-        for name in names
-        for copy in "abc"
-    ]
-    made = contents.make(inputs.Inputs(tuple(many))).html
-    folds = re.findall(r'<details class="folded[ a-z]*"><summary>([^<]*) <span>', made)
-    assert folds and max(map(len, folds)) <= 68
-    cut = re.findall(r'<details class="folded cut"><summary>([^<]*) <span>', made)
-    assert len(set(cut)) == len(cut) and any("beta" in fold for fold in cut)
-    assert "…" in cut[0] and all(f"{name}: training</caption>" in made for name in names)

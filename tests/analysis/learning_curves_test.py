@@ -1,13 +1,11 @@
-"""Time to thresholds, and learning curves."""
+"""Learning curves, and what reaches a target."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_entries import make_entry, make_trial
 
-from dawnjax.analysis.thresholds import (
-    learning_curve,
-)
+from dawnjax.analysis.learning_curves import learning_curve
 from dawnjax.report.curves import curve_tables
 from dawnjax.trials.group import reaches
 
