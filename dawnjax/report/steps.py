@@ -64,8 +64,8 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
         name="steps",
         title="Where the time of a step went",
         lead=(
-            "Means over each host's own devices, from a profile of steps after the target was "
-            "reached; they count in no time to accuracy. The parts sum to the step.",
+            "Means over each host's own devices, from a profile of a few steps after the training; "
+            "they count in no time to accuracy. The parts sum to the step.",
             *stragglers,
             *([f"No roofline is shown of {left_out}."] if left_out else []),
         ),
