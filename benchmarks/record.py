@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks import harness, workers
 from benchmarks.compared import beside_peer, recorded
-from dawnjax.trials.trial_summary import deviation
+from dawnjax.trials.figures import deviation
 
 ARITHMETIC_SECONDS = 0.34
 """The multiply-adds of `cifar10_record` at 790 TFLOP/s, the bfloat16 rate of a large product on an

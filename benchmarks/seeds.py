@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import harness, machine_load
 from dawnjax import records
 from dawnjax.runs.log import Event, log_path, read_events
-from dawnjax.trials.trial_summary import coefficient_of_variation, deviation
+from dawnjax.trials.figures import coefficient_of_variation, deviation
 
 
 def main() -> int:

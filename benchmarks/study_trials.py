@@ -18,7 +18,7 @@ from pathlib import Path
 import dawnjax
 from benchmarks import harness
 from dawnjax.config.run_options import ProfileOptions, RunOptions
-from dawnjax.runs.summary import RunResult
+from dawnjax.trials.trial import Trial
 
 
 def main() -> int:
@@ -58,7 +58,7 @@ def main() -> int:
     return 0 if not differing else 1
 
 
-def in_study(run_dir: Path, seed: int, cache: str) -> RunResult:
+def in_study(run_dir: Path, seed: int, cache: str) -> Trial:
     """Result of a trial in this process."""
     options = RunOptions(
         compile_cache_dir=cache.partition("=")[2], profile=ProfileOptions(after_run=False)
@@ -66,14 +66,14 @@ def in_study(run_dir: Path, seed: int, cache: str) -> RunResult:
     return dawnjax.run("digits", seed=seed, run_dir=run_dir, options=options, shows=False)
 
 
-def alone(run_dir: Path, seed: int, cache: str) -> RunResult:
+def alone(run_dir: Path, seed: int, cache: str) -> Trial:
     """Result of a trial in a process of its own."""
     command = ["train", "digits", f"--seed={seed}", f"--run_dir={run_dir}", cache]
     call(*command, "--profile.after_run=false")
     return dawnjax.load_run(run_dir)
 
 
-def same(first: RunResult, second: RunResult) -> bool:
+def same(first: Trial, second: Trial) -> bool:
     """True if two trials computed the same."""
     return first.first_losses == second.first_losses and first.steps == second.steps
 

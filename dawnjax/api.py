@@ -11,7 +11,8 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.directory import RunDirectory, read_events_of, read_record
 from dawnjax.runs.log import Event
 from dawnjax.runs.loss_curve import StepLoss, loss_curve
-from dawnjax.runs.summary import RunResult, of_another_kind, summarize_log
+from dawnjax.trials.from_log import of_another_kind, trial_of
+from dawnjax.trials.trial import Trial
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment import Experiment
@@ -26,7 +27,7 @@ def run(
     seed: int = 0,
     options: "RunOptions | None" = None,
     shows: bool = True,
-) -> RunResult:
+) -> Trial:
     """Train one trial to its target, as `dawnjax train` does, and return its result.
 
     The same call resumes an interrupted run, and reads the result of a finished one.
@@ -99,14 +100,14 @@ def _flags_of(request: "Request") -> list[str]:
     ]
 
 
-def load_run(run_dir: str | Path) -> RunResult:
+def load_run(run_dir: str | Path) -> Trial:
     """Result of a run, computed from its log without JAX.
 
     Raises:
       ConfigError: The directory holds no run.
       RunError: The log says too little, or was changed.
     """
-    return summarize_log(_events_of(run_dir))
+    return trial_of(_events_of(run_dir))
 
 
 def load_losses(run_dir: str | Path) -> list[StepLoss]:

@@ -36,10 +36,10 @@ from dawnjax.runs import versions
 from dawnjax.runs.clock import Phase, Phases, boot_id
 from dawnjax.runs.directory import texts_of
 from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
-from dawnjax.runs.summary import RunResult
 from dawnjax.stepper import Stepper
 from dawnjax.stops import Stops, Wish
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, platform_of
+from dawnjax.trials.trial import Trial
 
 SAVE_FRACTION = 0.02
 """Largest share of the time that saves may take: a save of 10 s is made each 500 s."""
@@ -335,7 +335,7 @@ class Attempt:
             self.journal.summarize(result)
             self._display.closing_table(result, self._run.directory.path)
 
-    def _write_result(self) -> RunResult | None:
+    def _write_result(self) -> Trial | None:
         directory = self._run.directory
         if not self._is_first:
             return None

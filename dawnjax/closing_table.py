@@ -9,16 +9,16 @@ from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page import words
 from dawnjax.page.table import Table, of_words
 from dawnjax.runs.clock import GENERATION_PHASES
-from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.task import find_metric
-from dawnjax.trials.group import reaches
+from dawnjax.trials.target import Target, reaches
+from dawnjax.trials.trial import Trial
 
 RATES = ("games", "positions", "simulations")
 """Figures of a generation that are counts of work."""
 
 
-def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:
+def closing_table(result: Trial, experiment: Experiment, spec: AnySpec) -> Table:
     """Closing table of a run: quantity, value, and what the value holds."""
     rows: list[tuple[str, str, str]] = []
 
@@ -56,12 +56,14 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         if phase in result.phases:
             name = phase.replace("_", "-")
             add(name, "", seconds(result.phases[phase]), _made_note(result, phase))
-    for target in result.target:
-        best = result.best.get(target["metric"])
-        metric = find_metric(experiment.task, target["metric"])
-        value = None if best is None or metric is None else _quality(best, metric, target)
-        wanted = f"target {target['direction'].replace('_', ' ')} {target['value']:g}"
-        add(f"best {target['metric']}", "", value, wanted)
+    for target in result.target.parts():
+        best = result.best.get(target.metric)
+        metric = find_metric(experiment.task, target.metric)
+        if target.value is None or metric is None:
+            continue
+        value = None if best is None else _quality(best, metric, target)
+        wanted = f"target {target.direction.replace('_', ' ')} {target.value:g}"
+        add(f"best {target.metric}", "", value, wanted)
     rate = result.examples_per_second
     add(
         "throughput",
@@ -85,14 +87,14 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     return dataclasses.replace(table, title=title)
 
 
-def _quality(best: float, metric: Metric, target: Mapping[str, Any]) -> str:
-    wanted = target["value"], target["direction"]
+def _quality(best: float, metric: Metric, target: Target) -> str:
+    wanted = target.value or 0.0, target.direction
     if reaches(round(best, metric.decimals), *wanted) and not reaches(best, *wanted):
         return f"{best:.8g}"  # rounded it would stand as a target that was reached
     return metric.text(best)
 
 
-def _made_note(result: RunResult, phase: str) -> str:
+def _made_note(result: Trial, phase: str) -> str:
     """Counts and rates of what a phase made, over all generations."""
     if phase != "self_play":
         return "the newest parameters against the best"
@@ -108,7 +110,7 @@ def _made_note(result: RunResult, phase: str) -> str:
     return f"{len(result.generations)} generations: {', '.join(made)}"
 
 
-def _steps_note(result: RunResult) -> str:
+def _steps_note(result: Trial) -> str:
     """Steps that the throughput counts; a killed attempt's are made again."""
     made = f"{result.steps_made} steps of {result.global_batch_size or 'changing batches'}"
     again = "" if result.steps_made == result.steps else f" made to reach step {result.steps}"
@@ -131,7 +133,7 @@ def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
     return f"{text} {experiment.task.example_unit}/s{more}"
 
 
-def _profile_rows(host: dict[str, Any], result: RunResult) -> list[tuple[str, str, str]]:
+def _profile_rows(host: dict[str, Any], result: Trial) -> list[tuple[str, str, str]]:
     communication, used = host.get("communication"), host.get("utilization")
     if not communication or not used or "window" not in used:
         return []
@@ -148,7 +150,7 @@ def _profile_rows(host: dict[str, Any], result: RunResult) -> list[tuple[str, st
     return [*rows, (f"FLOP utilization{which}", value, note)]
 
 
-def _flops_row(used: dict[str, Any], result: RunResult) -> tuple[str, str]:
+def _flops_row(used: dict[str, Any], result: Trial) -> tuple[str, str]:
     """Utilization by the FLOPs that were executed, where an algorithm saves some of the model's."""
     mfu, hfu, why = used["mfu"], used["hfu"], used["reasons"].get("mfu")
     if hfu is not None and (mfu is None or hfu < mfu):
@@ -167,7 +169,7 @@ def _flops_row(used: dict[str, Any], result: RunResult) -> tuple[str, str]:
     return f"{100 * shown:.1f} %", f"{note}; peak: {used['peak_source']}"
 
 
-def _processes_note(result: RunResult) -> str:
+def _processes_note(result: Trial) -> str:
     note = f"{result.num_processes} process(es)"
     cores = sorted({host["cores"] for host in result.hosts if host.get("cores")})
     if result.platform != "cpu" or not cores:
@@ -177,7 +179,7 @@ def _processes_note(result: RunResult) -> str:
     return f"{note}, {' or '.join(map(str, cores))} cores{whose}"
 
 
-def _compilation_note(result: RunResult) -> str:
+def _compilation_note(result: Trial) -> str:
     before = result.compile_seconds_before_run_start
     within = result.compile_seconds_in_time_to_accuracy
     if before is None:

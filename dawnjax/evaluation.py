@@ -16,7 +16,7 @@ from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.machine.mesh import batch_sharding, local_rows, place, place_local
 from dawnjax.programs import EvaluationPrograms
 from dawnjax.train_step import Recipe, TrainState, evaluated_params
-from dawnjax.trials import group
+from dawnjax.trials import target as trial_target
 
 
 class EvaluationFeed:
@@ -103,5 +103,6 @@ def evaluate(
 def reaches(targets: tuple[Target, ...], metrics: dict[str, Any]) -> bool:
     """True if metrics reach every target: compared as float32, and equal is reached."""
     return all(
-        group.reaches(metrics[target.metric], target.value, target.direction) for target in targets
+        trial_target.reaches(metrics[target.metric], target.value, target.direction)
+        for target in targets
     )

@@ -12,9 +12,9 @@ from dawnjax.runs.directory import flatten
 from dawnjax.runs.log import LOSSES
 from dawnjax.runs.loss_curve import StepLoss
 from dawnjax.runs.scalars import ScalarWriter
-from dawnjax.runs.summary import RunResult
 from dawnjax.runs.trackers import Trackers
 from dawnjax.text import without_secrets
+from dawnjax.trials.trial import Trial
 
 LIVE_RECORD_SECONDS = 1.0
 RECORD_SECONDS = 10.0
@@ -154,7 +154,7 @@ class Journal:
         self._write_scalars(step, {f"eval/{name}": value for name, value in numbers.items()})
         return reached
 
-    def summarize(self, result: RunResult) -> None:
+    def summarize(self, result: Trial) -> None:
         """Keep the figures of the result that the trackers get at the end."""
         names = ("status", "time_to_accuracy_seconds", "total_seconds_to_accuracy")
         names += ("epochs_to_target", "examples_per_second", "goodput", "cost_usd")

@@ -17,9 +17,9 @@ from dawnjax.closing_table import closing_table, rate_text
 from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page.boxes import boxed
-from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.task import find_metric
 from dawnjax.text import escaped
+from dawnjax.trials.trial import Trial
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
@@ -176,7 +176,7 @@ class Display:
             with contextlib.suppress(OSError):
                 self._live.stop()
 
-    def closing_table(self, result: RunResult, run_dir: Path) -> None:
+    def closing_table(self, result: Trial, run_dir: Path) -> None:
         """Show the result, with a note of what each time covers."""
         self.close()
         if not self._enabled:

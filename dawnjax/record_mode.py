@@ -31,10 +31,10 @@ from dawnjax.machine.mesh import batch_sharding, place, replicated
 from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
 from dawnjax.runs import versions
 from dawnjax.runs.directory import RECORD_TYPE
-from dawnjax.runs.summary import FIRST_LOSSES
 from dawnjax.session import Session, alone, checked
 from dawnjax.train_step import Recipe, evaluated_params, key_shape
-from dawnjax.trials.trial_summary import deviation
+from dawnjax.trials.figures import deviation
+from dawnjax.trials.from_log import FIRST_LOSSES
 
 SCHEMA_VERSION = 2
 """Version 2: `first_nonfinite_step` is null, not 0, where every loss was finite."""

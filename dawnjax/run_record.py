@@ -19,7 +19,6 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import AnySpec, overlap_line
 from dawnjax.machine import jax_settings
 from dawnjax.progress import Display
-from dawnjax.runs import summary
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
     RunDirectory,
@@ -34,7 +33,8 @@ from dawnjax.runs.directory import (
 )
 from dawnjax.runs.log import SCHEMA_VERSION, Event, RunLog, log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES, LoggedRun, events_of, last_event
-from dawnjax.runs.summary import RunResult
+from dawnjax.trials.from_log import trial_of
+from dawnjax.trials.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,12 +216,12 @@ def _refuse_different_hosts(settings: dict[str, Any]) -> None:
             )
 
 
-def write_result(directory: RunDirectory, events: list[Event]) -> RunResult:
+def write_result(directory: RunDirectory, events: list[Event]) -> Trial:
     """Compute the result from a log's events, and write `result.json`."""
     try:
-        result = summary.summarize(events)
-    except records.FORGED as error:
-        raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
+        result = trial_of(events)
+    except RunError as error:
+        raise RunError(f"{directory.path}: {error}") from None
     records.write_json(directory.result_file, result.to_json(), durable=True)
     return result
 

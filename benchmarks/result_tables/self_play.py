@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks.result_tables.cells import compared_row, machine, present, spread, when
 from benchmarks.result_tables.result_files import Record
-from dawnjax.trials.trial_summary import coefficient_of_variation
+from dawnjax.trials.figures import coefficient_of_variation
 
 _PHASES = ("self_play", "gating", "train", "eval", "checkpoint", "other")
 """Phases of a run's clock, apart from setup, compilation and the profile."""

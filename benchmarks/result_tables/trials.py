@@ -13,7 +13,7 @@ from benchmarks.compared import (
 from benchmarks.machine_load import disturbed_words
 from benchmarks.result_tables.cells import machine, present, spread, when
 from benchmarks.result_tables.result_files import Record, Rows
-from dawnjax.trials.trial_summary import coefficient_of_variation
+from dawnjax.trials.figures import coefficient_of_variation
 
 
 def trials(files: list[tuple[str, Record]]) -> Rows:

@@ -45,26 +45,26 @@ class Comparison:
 
 
 def speedup(small: Entry, large: Entry) -> Speedup:
-    of_small, of_large = small.summary, large.summary
+    of_small, of_large = small.figures, large.figures
     return Speedup(
         small=small.source,
         large=large.source,
         throughput=_over(
-            of_small and of_small.seconds_per_epoch_mean,
-            of_large and of_large.seconds_per_epoch_mean,
+            of_small.seconds_per_epoch_mean,
+            of_large.seconds_per_epoch_mean,
         ),
         tta=_over(
-            of_small and of_small.unscaled_score_seconds,
-            of_large and of_large.unscaled_score_seconds,
+            of_small.unscaled_score_seconds,
+            of_large.unscaled_score_seconds,
         ),
-        epochs=_over(of_large and of_large.epochs_mean, of_small and of_small.epochs_mean),
+        epochs=_over(of_large.epochs_mean, of_small.epochs_mean),
         accelerators=_over(large.num_accelerators, small.num_accelerators),
     )
 
 
 def compare(first: Entry, second: Entry) -> Comparison:
     """Compare the expected times of two entries, as `dawnjax compare` does."""
-    samples = first.sample, second.sample
+    samples = first.figures.sample, second.figures.sample
     verdict = None
     if samples[0] is not None and samples[1] is not None:
         verdict = judge(samples[0], samples[1])
@@ -88,7 +88,7 @@ def compare(first: Entry, second: Entry) -> Comparison:
 def shared_trials(first: Entry, second: Entry) -> list[str]:
     """Names of the second's trials that are, by their run's id, trials of the first too."""
     run_ids = {trial.run_id for trial in first.trials} - {""}
-    return [trial.file for trial in second.trials if trial.run_id in run_ids]
+    return [trial.name for trial in second.trials if trial.run_id in run_ids]
 
 
 def _over(numerator: float | None, denominator: float | None) -> float | None:

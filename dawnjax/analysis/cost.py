@@ -1,21 +1,13 @@
 """Cost of an entry: by its own price, else by a dated list of prices, else unknown."""
 
-import dataclasses
-import math
 import re
 from collections.abc import Sequence
 from datetime import date
 
-from dawnjax.machine.prices import ON_DEMAND, PRICES, Price, parse_date
+from dawnjax.machine.prices import ON_DEMAND, PRICES, Price, SystemPrice, parse_date
 from dawnjax.trials.group import Entry
 
-
-@dataclasses.dataclass(frozen=True)
-class SystemPrice:
-    """Price of an entry's whole system; `source` names its origin, or why it is None."""
-
-    usd_per_hour: float | None
-    source: str
+GIVEN = "given by the entry"
 
 
 def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
@@ -26,41 +18,39 @@ def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
     is None where any of these is unknown.
     """
     if entry.cost_per_hour_usd is not None:
-        return SystemPrice(entry.cost_per_hour_usd, "given by the entry")
+        return SystemPrice(usd_per_hour=entry.cost_per_hour_usd, basis=GIVEN)
     text = f"{entry.hardware} | {entry.system}"
     offered = [price for price in prices if price.terms == ON_DEMAND]
     named = [price for price in offered if _names(price.name, text)]
     names = sorted({price.name for price in named})
     if not names:
         why = entry.reasons.get("cost_per_hour_usd", "the entry gives no price")
-        return SystemPrice(None, f"{why}, and no listed price names its hardware")
+        return _unknown(f"{why}, and no listed price names its hardware")
     if len(names) > 1:
-        return SystemPrice(None, f"the hardware names several listed prices: {', '.join(names)}")
+        return _unknown(f"the hardware names several listed prices: {', '.join(names)}")
     day = parse_date(entry.date)
     if day is None:
-        return SystemPrice(None, f"the entry has no date, so that no price of {names[0]} holds")
+        return _unknown(f"the entry has no date, so that no price of {names[0]} holds")
     held = [price for price in named if date.fromisoformat(price.date) <= day]
     if not held:
         first = min(price.date for price in named)
-        return SystemPrice(None, f"the first listed price of {names[0]} is of {first}, later")
+        return _unknown(f"the first listed price of {names[0]} is of {first}, later")
     price = max(held, key=lambda price: price.date)
     count = entry.num_hosts if price.unit == "host" else entry.num_accelerators
     if count is None:
-        return SystemPrice(None, f"how many of {price.name} there were is not known")
+        return _unknown(f"how many of {price.name} there were is not known")
     if count == 0:
-        return SystemPrice(None, f"the price of {price.name} is of one {price.unit}; it had none")
+        return _unknown(f"the price of {price.name} is of one {price.unit}; it had none")
     return SystemPrice(
-        price.usd_per_hour * count,
-        f"{count} x {price.usd_per_hour:g} USD an hour and {price.unit} ({price.name}, "
+        usd_per_hour=price.usd_per_hour * count,
+        listed=price,
+        basis=f"{count} x {price.usd_per_hour:g} USD an hour and {price.unit} ({price.name}, "
         f"{price.date}, {price.source})",
     )
 
 
-def cost_usd(seconds: float | None, price: SystemPrice) -> float | None:
-    """Cost of a time in USD; None if the time or the price is unknown."""
-    if seconds is None or price.usd_per_hour is None:
-        return None
-    return seconds * price.usd_per_hour / 3600
+def _unknown(why: str) -> SystemPrice:
+    return SystemPrice(usd_per_hour=None, basis=why)
 
 
 def training_cost(
@@ -68,16 +58,13 @@ def training_cost(
 ) -> tuple[float | None, str]:
     """Expected cost of a training entry in USD, and the source of its price.
 
-    The expected cost is the cost of all trials over the number that reached. It sums the trials'
-    own costs where they are known, so that each attempt counts at its own price.
+    The expected cost is the cost of all trials over the number that reached, where each trial has
+    its own, so that each attempt counts at its own price; else that of the time which ranks it.
     """
-    costs = [trial.cost_usd for trial in entry.trials]
-    known = [cost for cost in costs if cost is not None]
-    reached = sum(trial.reached for trial in entry.trials)
-    if seconds is not None and reached and len(known) == len(costs):
-        return math.fsum(known) / reached, "given by the entry"
+    if seconds is not None and (known := entry.figures.expected_cost_usd) is not None:
+        return known, GIVEN
     price = system_price(entry, prices)
-    return cost_usd(seconds, price), price.source
+    return price.cost_usd(seconds), price.basis
 
 
 def _names(name: str, text: str) -> bool:

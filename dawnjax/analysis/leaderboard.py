@@ -16,7 +16,8 @@ from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
 from dawnjax.statistics.trimmed import p_scores_differ
 from dawnjax.statistics.verdict import holm, p_different
-from dawnjax.trials.group import Entry, EntryTarget, reaches
+from dawnjax.trials.group import Entry
+from dawnjax.trials.target import Target, reaches
 
 ORDERS = ("time", "cost")
 
@@ -51,17 +52,10 @@ def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
     return sorted({(e.suite, e.round, e.kind, e.benchmark) for e in entries})
 
 
-def targets(entries: Iterable[Entry]) -> list[EntryTarget]:
+def targets(entries: Iterable[Entry]) -> list[Target]:
     """Targets of entries, in order; a board ranks times to one target only."""
     distinct = {entry.target for entry in entries}
     return sorted(distinct, key=lambda target: repr(dataclasses.astuple(target)))
-
-
-def target_words(target: EntryTarget) -> str:
-    """Target in words, such as `top_1_accuracy at least 0.93`."""
-    value = "a value not known" if target.value is None else f"{target.value:g}"
-    words = f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
-    return " and ".join([words, *map(str, target.others)])
 
 
 def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
@@ -80,8 +74,8 @@ def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     """
     if "rank" in entry.reasons:
         return None, entry.reasons["rank"]
-    summary = entry.summary
-    if summary is None or not summary.trials:
+    summary = entry.figures
+    if not summary.trials:
         return None, "no trials"
     if not summary.reached:
         return None, NOT_REACHED
@@ -134,7 +128,7 @@ def leaderboard(
     *,
     until: str | None = None,
     kind: str = "training",
-    target: EntryTarget | None = None,
+    target: Target | None = None,
     prices: Sequence[Price] = PRICES,
 ) -> Leaderboard:
     """Rank a benchmark's entries by time and by cost.
@@ -154,10 +148,10 @@ def leaderboard(
     ]
     several = targets(chosen)
     if len(several) > 1:
+        words = ", ".join(one.words() for one in several)
         raise ConfigError(
-            f"the entries of {benchmark} have several targets "
-            f"({', '.join(map(target_words, several))}), whose times are not to be ranked "
-            "together: choose one with target="
+            f"the entries of {benchmark} have several targets ({words}), whose times are not to be "
+            "ranked together: choose one with target="
         )
     undated = sum(parse_date(entry.date) is None for entry in chosen)
     if until is not None:
@@ -237,8 +231,8 @@ def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
 
 def scaled_score(entry: Entry) -> str:
     """Score before and after an MLPerf round's factor, in words; empty where it stays."""
-    summary = entry.summary
-    if entry.scaling_factor == 1 or summary is None or summary.score_seconds is None:
+    summary = entry.figures
+    if entry.scaling_factor == 1 or summary.score_seconds is None:
         return ""
     return (
         f"score {summary.unscaled_score_seconds:.2f} s x {entry.scaling_factor:.4g}, as the review "
@@ -255,19 +249,19 @@ def _inferred(entry: Entry) -> str:
 
 
 def _interval(entry: Entry) -> Interval | None:
-    sample = None if entry.suite == "mlperf_training" else entry.sample
+    sample = None if entry.suite == "mlperf_training" else entry.figures.sample
     return None if sample is None else time_interval(sample)
 
 
 def _amounts(row: _Row, by: str) -> Sample | None:
     trials = row.entry.trials
-    sample = row.entry.sample
+    sample = row.entry.figures.sample
     if sample is not None and row.entry.scaling_factor != 1:
         # The rules scale the score, so trials are tested at the same scale as they are ranked.
         sample = sample.scaled(row.entry.scaling_factor)
     if by == "time":
         return sample
-    costs = [trial.cost_usd for trial in trials if trial.cost_usd is not None]
+    costs = [c for trial in trials if (c := trial.seconds_cost_usd) is not None]
     if trials and len(costs) == len(trials):
         return Sample(np.array(costs), np.array([trial.reached for trial in trials]))
     if sample is not None and row.cost is not None and row.seconds:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dawnjax.trials.group import Trial
+from dawnjax.trials.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
     points = []
     for row in trial.evaluations:
         place = row.epoch if against == "epoch" else row.seconds_since_run_start
-        if place is not None and (against == "epoch" or place >= 0):
+        if not math.isnan(row.value) and place is not None and (against == "epoch" or place >= 0):
             points.append((place, row.value))
     # By place alone: sorting by value too would reorder two evaluations of one moment.
     return sorted(points, key=lambda point: point[0])

@@ -1,34 +1,53 @@
 """Loader of results, ours and official ones, as one list of entries."""
 
+import collections
 import dataclasses
 import hashlib
-import itertools
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dawnjax import records
-from dawnjax.analysis import our_entries, our_run, our_runs
-from dawnjax.analysis.entry_checks import check, with_summary_of_trials, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
+from dawnjax.official.outcome import without_damaged
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
-from dawnjax.trials.group import Entry, Scalar, read_entries, set_apart, write_entries
+from dawnjax.trials import ours
+from dawnjax.trials.checks import check
+from dawnjax.trials.figures import Figures
+from dawnjax.trials.group import Entry, read_entries, set_apart, write_entries
+from dawnjax.trials.trial import Scalar, Trial
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
 
 ROWS = ("entry", "trial", "evaluation")
 
+_TRIAL = (
+    "name",
+    "reached",
+    "time_to_accuracy_seconds",
+    "clock_seconds",
+    "epochs",
+    "epochs_to_target",
+    "status",
+    "seed",
+    "run_id",
+    "interruptions",
+    "compile_seconds_before_run_start",
+    "cost_usd",
+    "clock_cost_usd",
+    "inferred",
+)
+"""Columns of a trial."""
 
 _INTEGERS = {
     "num_accelerators",
     "num_hosts",
     "global_batch_size",
-    "summary_trials",
-    "summary_reached",
+    "figures_trials",
+    "figures_reached",
     "seed",
 }
 
@@ -64,7 +83,7 @@ class Entries(tuple[Entry, ...]):
     def records(self, rows: str = "entry") -> list[dict[str, Any]]:
         """Flat rows of plain values: an entry, a trial or an evaluation each.
 
-        Fields of the target, summary and inference have its name as a prefix: `summary_cv`. Fields
+        Fields of the target, figures and inference have its name as a prefix: `figures_cv`. Fields
         that a flag changed in any of the entries are columns `config.FIELD`.
         """
         if rows not in ROWS:
@@ -74,21 +93,19 @@ class Entries(tuple[Entry, ...]):
             return [{**_flat(entry), **config_cells(entry, names)} for entry in self]
         flat = []
         for entry in self:
+            header = {name: getattr(entry, name) for name in ("suite", "round", "benchmark")}
             for number, trial in enumerate(entry.trials):
-                row = {
-                    "suite": entry.suite,
-                    "round": entry.round,
-                    "benchmark": entry.benchmark,
-                    "source": entry.source,
-                    "trial": number,
-                    **config_cells(entry, names),
-                }
+                row = {**header, "source": entry.source, "trial": number}
+                row |= config_cells(entry, names)
                 if rows == "trial":
-                    cells = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
-                    del cells["evaluations"], cells["first_losses"]
-                    flat.append({**row, **cells})
+                    cells = {name: getattr(trial, name) for name in _TRIAL}
+                    flat.append({**row, **cells, "compile_cache": trial.compiled})
                 else:
-                    flat += [{**row, **dataclasses.asdict(line)} for line in trial.evaluations]
+                    cells = ("epoch", "seconds_since_run_start", "value")
+                    flat += [
+                        {**row, **{name: getattr(evaluation, name) for name in cells}}
+                        for evaluation in trial.evaluations
+                    ]
         return flat
 
     def to_dataframe(self, rows: str = "entry") -> "pandas.DataFrame":
@@ -121,7 +138,7 @@ def load(*paths: str | Path) -> Entries:
         official results: DAWNBench entries or MLPerf logs as a folder, an archive or one file.
 
     Returns:
-      The entries, each once, with summaries computed from their trials. `problems` names the
+      The entries, those of runs first, each once. `problems` names the
       results left out, and a Python warning counts them. A folder that holds run directories is
       read for those alone.
 
@@ -138,60 +155,58 @@ def load(*paths: str | Path) -> Entries:
     return entries
 
 
-def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
+def load_with_runs(*paths: str | Path) -> tuple[Entries, list[Trial]]:
     """Read the entries of `load`, and our runs beside them; issue no warning."""
     if not paths:
         raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
-    entries: list[Entry] = []
-    runs: list[our_run.OurRun] = []
+    read: list[tuple[Entry, str]] = []  # each with the file of entries that it is from
+    runs: list[Trial] = []
     problems: list[str] = []
-    files: dict[int, Path] = {}  # of the entries read from a file of entries, by their place
     for path in map(Path, paths):
         if not path.exists():
             raise ConfigError(f"there is nothing at {path}")
-        directories = list(our_runs.find_run_directories(path)) if path.is_dir() else []
+        directories = list(ours.find_run_directories(path)) if path.is_dir() else []
         if path.suffix == ".jsonl" and path.is_file():
-            begin = len(entries)
-            entries += read_entries(path)
-            files |= dict.fromkeys(range(begin, len(entries)), path)
+            read += [(entry, path.name) for entry in _checked(path)]
         elif directories:
             for directory in directories:
                 try:
-                    runs.append(our_runs.read_run(directory))
+                    runs.append(ours.read_run(directory))
                 except RunError as error:
                     problems.append(str(error))
         elif is_record_file(path):
             problems.append(f"{path.name}: {RECORD_FILE}")
         else:
-            _load_official(path, entries, problems)
-    runs = our_entries.with_swept(our_entries.distinct(runs))
-    entries += our_entries.entries_of(run for run in runs if not run.chooses)
-    if chose := sum(run.chooses for run in runs):
+            imported = without_damaged(importer.import_results([path]))
+            read += [(entry, "") for entry in imported.entries]
+            problems += map(str, imported.rejections)
+            problems += (f"{copy}; it counts once" for copy in imported.copies)
+    runs = ours.with_swept(ours.distinct(runs))
+    # First, so that they keep their name where a file of entries has them too.
+    read = [(entry, "") for entry in ours.entries_of(t for t in runs if not t.chooses)] + read
+    if chose := sum(trial.chooses for trial in runs):
         problems.append(f"{chose} trials chose a recipe in a search: their times are no result")
-    unique: list[Entry] = []
-    origins: list[str] = []
-    seen: set[bytes] = set()
-    for place, entry in enumerate(entries):
-        try:
-            check(entry)
-        except RunError as error:
-            raise RunError(f"{files[place]}: {error}" if place in files else str(error)) from None
-        entry = with_summary_of_trials(entry)
-        if (digest := _digest(entry)) not in seen:
-            seen.add(digest)
-            unique.append(entry)
-            # Entries of runs and official files have no origin, so that they keep their source's
-            # name.
-            origins.append(files[place].name if place in files else "")
-    if len(unique) < len(entries):
-        problems.append(
-            f"{len(entries) - len(unique)} entries were given more than once; each counts once"
-        )
-    if not entries and not any(run.chooses for run in runs):
+    if not read and not chose:
         why = problems[0] if problems else f"no results in {', '.join(map(str, paths))}"
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise RunError(f"nothing could be read: {why}{more}")
-    return Entries(_told_apart(_with_shared_trials(unique), origins), problems), runs
+    unique: dict[bytes, tuple[Entry, str]] = {}
+    for entry, file in read:
+        unique.setdefault(_digest(entry), (entry, file))
+    if len(unique) < len(read):
+        problems.append(
+            f"{len(read) - len(unique)} entries were given more than once; each counts once"
+        )
+    return Entries(_with_shared_trials(_told_apart(unique.values())), problems), runs
+
+
+def _checked(path: Path) -> Iterator[Entry]:
+    for entry in read_entries(path):
+        try:
+            check(entry)
+        except RunError as error:
+            raise RunError(f"{path}: {error}") from None
+        yield entry
 
 
 def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:
@@ -199,34 +214,22 @@ def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:
     return {f"config.{name}": entry.config.get(name) for name in names}
 
 
-def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]:
+def _told_apart(entries: Iterable[tuple[Entry, str]]) -> list[Entry]:
     """Rename entries so that no two have one source, which is the key that joins tables.
 
-    Among entries with one source, that of the runs themselves keeps it, else the first. The rest
-    are named after their files.
+    The first of several keeps its name; the rest are named after their files.
     """
-    groups: dict[str, list[int]] = {}
-    for place, entry in enumerate(entries):
-        groups.setdefault(entry.source, []).append(place)
-    apart = list(entries)
-    taken = set(groups)
-    for places in groups.values():
-        keeps = next((place for place in places if not origins[place]), places[0])
-        names: dict[str, Iterator[str]] = {}
-        for place in places:
-            if place == keeps:
-                continue
-            words = f"from {origins[place]}" if origins[place] else "another"
-            numbered = names.setdefault(words, _numbered(words))
-            candidates = (set_apart(entries[place], name) for name in numbered)
-            apart[place] = next(named for named in candidates if named.source not in taken)
-            taken.add(apart[place].source)
-    return apart
-
-
-def _numbered(words: str) -> Iterator[str]:
-    yield words
-    yield from (f"{words}, {number}" for number in itertools.count(2))
+    apart: dict[str, Entry] = {}
+    numbers = collections.Counter[tuple[str, str]]()
+    for entry, file in entries:
+        words = f"from {file}" if file else "another"
+        named = entry
+        while named.source in apart:
+            numbers[entry.source, words] += 1
+            number = numbers[entry.source, words]
+            named = set_apart(entry, words if number == 1 else f"{words}, {number}")
+        apart[named.source] = named
+    return list(apart.values())
 
 
 MOST_SHARING = 20
@@ -234,59 +237,61 @@ MOST_SHARING = 20
 
 
 def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
+    """Warn of entries that have trials in common."""
     places: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
-        for run_id in {trial.run_id for trial in entry.trials if entry.suite == "dawnjax"} - {""}:
+        for run_id in {trial.run_id for trial in entry.trials} - {""}:
             if len(of_run := places.setdefault(run_id, [])) < MOST_SHARING:
                 of_run.append(place)
-    warned = list(entries)
-    for place, entry in enumerate(entries):
-        shared: dict[int, list[str]] = {}
-        for trial in entry.trials if entry.suite == "dawnjax" else ():
-            for second in places.get(trial.run_id, ()):
-                if second != place:
-                    shared.setdefault(second, []).append(trial.file)
-        if shared:
-            said = (_shared(entry, entries[it], files) for it, files in sorted(shared.items()))
-            warned[place] = dataclasses.replace(entry, warnings=(*entry.warnings, *said))
-    return warned
+    return [_with_shared(entry, place, entries, places) for place, entry in enumerate(entries)]
 
 
-def _shared(entry: Entry, second: Entry, files: Sequence[str]) -> str:
-    return (
-        f"{len(files)} of its {len(entry.trials)} trials ({', '.join(files)}) are also in another "
-        f"entry, of {second.benchmark} on {second.system} with {len(second.trials)} trials: the "
-        "two are not independent results"
+def _with_shared(
+    entry: Entry, place: int, entries: Sequence[Entry], places: Mapping[str, list[int]]
+) -> Entry:
+    shared = collections.Counter(
+        other for trial in entry.trials for other in places.get(trial.run_id, ()) if other != place
     )
+    if not shared:
+        return entry
+    said = (
+        f"{count} of its {len(entry.trials)} trials are also in another entry, of "
+        f"{entries[other].benchmark} on {entries[other].system} with "
+        f"{len(entries[other].trials)} trials: the two are not independent results"
+        for other, count in sorted(shared.items())
+    )
+    return dataclasses.replace(entry, warnings=(*entry.warnings, *said))
 
 
 def _digest(entry: Entry) -> bytes:
     """Hash of all that tells entries apart."""
-    plain = records.plain(entry)
-    del plain["config"], plain["target"]["title"]
+    plain = entry.to_json()
+    plain.pop("config", None)
+    plain["target"].pop("title", None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
-
-
-def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:
-    imported = without_damaged(importer.import_results([path]))
-    entries += imported.entries
-    problems += map(str, imported.rejections)
-    problems += (f"{copy}; it counts once" for copy in imported.copies)
 
 
 def _flat(entry: Entry) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for field in dataclasses.fields(entry):
         value = getattr(entry, field.name)
-        if field.name in ("target", "summary", "inference"):
-            if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                for name, cell in vars(value).items():
-                    in_words = name == "others"
-                    row[f"{field.name}_{name}"] = " and ".join(map(str, cell)) if in_words else cell
-        elif field.name == "warnings":
+        if field.name == "warnings":
             row["warnings"] = "; ".join(value)
         elif field.name == "reasons":
             row["reasons"] = "; ".join(f"{name}: {why}" for name, why in value.items())
-        elif field.name not in ("trials", "schema_version", "config"):
+        elif field.name not in ("target", "inference", "trials", "schema_version", "config"):
             row[field.name] = value
+    target = entry.target
+    row |= {f"target_{name}": getattr(target, name) for name in ("metric", "value", "direction")}
+    row |= {"target_unit": target.unit, "target_title": target.title}
+    row["target_others"] = " and ".join(other.words() for other in target.others)
+    if entry.kind == "training":
+        row |= {f"figures_{name}": getattr(entry.figures, name) for name in _FIGURES}
+    elif entry.inference is not None:
+        row |= {f"inference_{name}": cell for name, cell in vars(entry.inference).items()}
     return row
+
+
+_FIGURES = tuple(
+    field.name for field in dataclasses.fields(Figures) if field.name not in ("seconds", "sample")
+)

@@ -81,7 +81,7 @@ class _Cell:
 _QUANTITIES: dict[str, Callable[..., float | None]] = {
     "target": lambda entry: entry.target.value,
     "target_percent": lambda entry: _percent(entry.target.value),
-    "cv_percent": lambda entry: _percent(entry.summary.cv),
+    "cv_percent": lambda entry: _percent(entry.figures.cv),
     "batch_size": lambda entry: entry.global_batch_size,
     "hosts": lambda entry: entry.num_hosts,
     "speedup_tta": lambda small, large: speedup(small, large).tta,
@@ -185,7 +185,7 @@ def _recompute(cell: _Cell, entries: Sequence[Entry]) -> float | None:
         return None
     if cell.quantity in _QUANTITIES:
         return _QUANTITIES[cell.quantity](*known)
-    return getattr(known[0].summary, cell.quantity)
+    return getattr(known[0].figures, cell.quantity)
 
 
 def _row(cell: _Cell, value: float | None) -> tuple[str | float | None, ...]:
@@ -268,13 +268,12 @@ def _counts_table(entries: Sequence[Entry], entry_list: Sequence[ListedEntry] | 
 def _variation_table(entries: Sequence[Entry]) -> Table:
     """Largest CVs; the paper says below 14 %, save Transformer on larger systems."""
     known = [
-        (summary.cv, entry)
+        (cv, entry)
         for entry in entries
         if entry.suite == "mlperf_training"
         and entry.round == "v0.5"
         and entry.benchmark != "ncf"
-        and (summary := entry.summary) is not None
-        and summary.cv is not None
+        and (cv := entry.figures.cv) is not None
     ]
     large_transformers = [
         (cv, entry)
@@ -318,6 +317,6 @@ def _chosen_entries(entries: Sequence[Entry]) -> dict[str, str]:
 def _best(entries: Sequence[Entry], quantity: str) -> str:
     """Path of the entry whose summary has the least of a quantity; words if there is none."""
     known = [
-        (value, e.source) for e in entries if (value := getattr(e.summary, quantity)) is not None
+        (value, e.source) for e in entries if (value := getattr(e.figures, quantity)) is not None
     ]
     return min(known, default=(0.0, "none of the entries given"))[1]

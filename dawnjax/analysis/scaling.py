@@ -37,9 +37,7 @@ def seconds_of(entry: Entry) -> float | None:
 
     The score is that before any factor of a review, as are the epochs and the times per epoch.
     """
-    summary = entry.summary
-    if summary is None:
-        return None
+    summary = entry.figures
     if summary.unscaled_score_seconds is not None:
         return summary.unscaled_score_seconds
     return summary.mean_seconds if summary.reached == summary.trials else None

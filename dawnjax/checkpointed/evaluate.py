@@ -20,12 +20,12 @@ from dawnjax.feed import input_shapes
 from dawnjax.page.table import of_words
 from dawnjax.programs import compile_evaluation
 from dawnjax.runs.log import log_path, read_events
-from dawnjax.runs.summary import summarize_log
 from dawnjax.session import joined
 from dawnjax.stepper import calls_in_flight
 from dawnjax.tasks.task import LabelledSet, Setting, Task, find_metric
 from dawnjax.text import escaped
 from dawnjax.train_step import Recipe, platform_of
+from dawnjax.trials.from_log import trial_of
 
 SCHEMA_VERSION = 2
 
@@ -123,16 +123,16 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     # By the log, as every reader of a run: result.json is written for people.
     try:
-        rows = summarize_log(read_events(log_path(run.directory.path))).evaluations
+        rows = trial_of(read_events(log_path(run.directory.path))).evaluations
     except RunError:
         return None
-    row = next((row for row in rows if row["step"] == step), None)
+    row = next((row for row in rows if row.step == step), None)
     if row is None:
         return None
     task = run.experiment.task
     return {
         name: value
-        for name, value in row.items()
+        for name, value in row.metrics.items()
         if isinstance(value, str) or (find_metric(task, name) and isinstance(value, int | float))
     }
 

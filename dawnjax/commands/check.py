@@ -10,10 +10,10 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official import mlperf_rules
-from dawnjax.runs import summary
 from dawnjax.runs.directory import RunDirectory, is_record_file, read_events_of, read_existing
 from dawnjax.runs.logged_run import LoggedRun
 from dawnjax.text import escaped
+from dawnjax.trials.from_log import trial_of
 
 USAGE = "dawnjax check RUN_DIR|MLPERF_LOG|FOLDER..."
 
@@ -61,7 +61,7 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
     """Check a run directory; returns its faults, and notes that are no faults."""
     try:
         events = read_events_of(path, read_existing(path))
-        expected = summary.summarize_log(events)
+        expected = trial_of(events)
     except (ConfigError, RunError) as error:
         return [str(error).removeprefix(f"{path}: ")], []
     directory = RunDirectory(path)

@@ -60,13 +60,12 @@ def main(argv: list[str]) -> int:
     if not 0 < margin < 1:
         raise ConfigError(f"--{flag}={margin:g} must lie between 0 and 1, such as 0.05")
     # Imported here so that --help does without them.
-    from dawnjax.analysis.leaderboard import target_words
     from dawnjax.statistics import verdict
     from dawnjax.study import changes, sides
 
     first, second = (sides.read_side(path) for path in paths)
     if first.entry.target != second.entry.target:
-        names = [target_words(side.entry.target) for side in (first, second)]
+        names = [side.entry.target.words() for side in (first, second)]
         raise ConfigError(
             f"A was trained to {names[0]} and B to {names[1]}: times to different targets are not "
             "compared"

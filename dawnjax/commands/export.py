@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
         written = export_mlperf.export(runs, out, **fields)
     for path in written:
         print(path)
-    interrupted = sum(run.result.interruptions > 0 for run in runs)
+    interrupted = sum(run.trial.interruptions > 0 for run in runs)
     if interrupted:
         print(f"note: {interrupted} of {len(runs)} trials were interrupted; misc says so")
     return ExitStatus.DONE

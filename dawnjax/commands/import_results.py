@@ -7,12 +7,11 @@ from pathlib import Path
 from absl import flags
 
 from dawnjax import records
-from dawnjax.analysis.entry_checks import without_damaged
 from dawnjax.analysis.loading import ROWS, Entries
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
-from dawnjax.official.outcome import Imported, printable
+from dawnjax.official.outcome import Imported, printable, without_damaged
 from dawnjax.page.table import Column, Table, of_words
 from dawnjax.text import escaped
 from dawnjax.trials.group import write_entries

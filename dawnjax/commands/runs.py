@@ -10,9 +10,6 @@ from absl import flags
 from rich.console import Console
 
 from dawnjax import records
-from dawnjax.analysis.our_entries import target_of, with_swept
-from dawnjax.analysis.our_run import OurRun
-from dawnjax.analysis.our_runs import find_run_directories, read_run
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.page import words
@@ -22,6 +19,8 @@ from dawnjax.runs.log import log_path
 from dawnjax.runs.logged_run import HEARTBEAT_SECONDS
 from dawnjax.text import escaped
 from dawnjax.trials.labels import quality, target_label
+from dawnjax.trials.ours import find_run_directories, read_run, with_swept
+from dawnjax.trials.trial import Trial
 
 SILENT_SECONDS = 30 * HEARTBEAT_SECONDS
 """A log without an end that nothing was added to for so long has no process any more."""
@@ -45,13 +44,13 @@ class ListedRun:
     """A run of a folder, with the path there and the moment of its log's last line."""
 
     path: str
-    run: OurRun
+    run: Trial
     unix_seconds: float
 
     @property
     def state(self) -> str:
         """The result's status; `stopped` where the log has no end and nobody writes it."""
-        status = self.run.result.status
+        status = self.run.status
         is_silent = time.time() - self.unix_seconds > SILENT_SECONDS
         return "stopped" if status == "running" and is_silent else status
 
@@ -80,7 +79,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"{folder} holds no run: no folder in it has an experiment.json")
     table = Table(name="runs", title="", columns=_COLUMNS, rows=tuple(map(_row, listed)))
     if flag_values["json"].value:
-        swept = with_swept([one.run._replace(name=one.path) for one in listed])
+        swept = with_swept([dataclasses.replace(one.run, name=one.path) for one in listed])
         for record in with_fields(table, [run.fields for run in swept]).records():
             print(records.json_text(record))
     elif sys.stdout.isatty():
@@ -106,8 +105,8 @@ def read_folder(folder: Path) -> tuple[list[ListedRun], list[str]]:
 
 
 def _row(one: ListedRun) -> tuple[Any, ...]:
-    result = one.run.result
-    target = target_of(result)
+    result = one.run
+    target = result.target
     best = result.best.get(target.metric)
     seconds = result.time_to_accuracy_seconds
     return row_of(

@@ -60,6 +60,29 @@ class Price:
         return f"{name}, {self.terms}, {day}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SystemPrice:
+    """Price of a whole system for an hour, and its source.
+
+    Attributes:
+      usd_per_hour: None where no price is known.
+      basis: Source of the price, or why there is none.
+      listed: Row of the list that it is from; None where it was given.
+      others: Span of the other listed prices of the device; empty without any.
+    """
+
+    usd_per_hour: float | None
+    basis: str
+    listed: Price | None = None
+    others: str = ""
+
+    def cost_usd(self, seconds: float | None) -> float | None:
+        """Cost of a time; None if the time or the price is unknown."""
+        if seconds is None or self.usd_per_hour is None:
+            return None
+        return seconds * self.usd_per_hour / 3600
+
+
 def read_prices(path: Path) -> tuple[Price, ...]:
     """Read a list of prices from CSV: name, usd_per_hour, unit, date and source are needed."""
     needed = ("name", "usd_per_hour", "unit", "date", "source")

@@ -17,14 +17,9 @@ from typing import Any, NamedTuple
 
 from dawnjax.official import naming, text
 from dawnjax.official.outcome import Refused, quoted
-from dawnjax.trials.group import (
-    Entry,
-    EntryTarget,
-    Inference,
-    TimedEvaluation,
-    Trial,
-    summary_of,
-)
+from dawnjax.trials.group import Entry, Inference
+from dawnjax.trials.target import Target
+from dawnjax.trials.trial import Evaluation, Trial
 
 SECONDS_PER_HOUR = 3600.0
 INFERENCE_EXAMPLES = 10_000
@@ -53,8 +48,8 @@ class BenchmarkTask:
     unit: str
 
     @property
-    def target(self) -> EntryTarget:
-        return EntryTarget(metric=self.metric, value=self.threshold, unit=self.unit)
+    def target(self) -> Target:
+        return Target(metric=self.metric, value=self.threshold, unit=self.unit)
 
 
 TASKS = {
@@ -129,7 +124,6 @@ def read_training(
         target=task.target,
         cost_per_hour_usd=cost,
         trials=(trial,),
-        summary=summary_of((trial,), cost),
         warnings=tuple(warnings),
         reasons=reasons,
         **common,
@@ -336,15 +330,17 @@ def _trial(file: str, rows: list[_Row], task: BenchmarkTask, warnings: list[str]
     from_zero = from_zero and rows[0].hours >= 0.5 * statistics.median(steps)
     if from_zero:
         warnings.append("tsv: epochs are labelled from 0; their number is the label + 1")
+    epochs = last.epoch + 1 if from_zero else last.epoch
     return Trial(
-        file=file,
+        name=file,
         reached=reached is not None,
         time_to_accuracy_seconds=None if reached is None else reached.hours * SECONDS_PER_HOUR,
         clock_seconds=rows[-1].hours * SECONDS_PER_HOUR,
-        epochs=last.epoch + 1 if from_zero else last.epoch,
+        epochs=epochs,
+        epochs_to_target=None if reached is None else epochs,
         status="reached" if reached is not None else "not reached",
         evaluations=tuple(
-            TimedEvaluation(
+            Evaluation(
                 epoch=row.epoch,
                 seconds_since_run_start=row.hours * SECONDS_PER_HOUR,
                 value=row.value,

@@ -18,7 +18,6 @@ from dawnjax.official.exported_run import ExportedRun, benchmark_data, metrics_o
 from dawnjax.official.outcome import printable
 from dawnjax.records.bounds import Amount, Count, StepSeconds
 from dawnjax.runs.directory import check_name
-from dawnjax.runs.spent import spent
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 # The task of a published set, and the metrics that its table has.
@@ -129,18 +128,18 @@ def _check_threshold(best: float, task: dawnbench.BenchmarkTask, source: Path) -
 
 
 def _training_entry(run: ExportedRun) -> _Entry:
-    result, experiment = run.result, run.experiment
+    result, experiment = run.trial, run.experiment
     task, columns = _task_of(result.data, run.path)
     scales = _scales(task, columns, result.metrics, run.path)
     lines, best = ["\t".join(["epoch", "hours", *columns])], 0.0
     for row in result.evaluations:
-        values, epoch = _values(row, scales, run.path), row["epoch"]
+        values, epoch = _values(row.metrics, scales, run.path), row.epoch or 0.0
         best = max(best, values[task.metric])
         cells = [f"{epoch:g}" if epoch == round(epoch, 4) else repr(epoch)]
-        cells.append(repr(row["seconds_since_run_start"] / dawnbench.SECONDS_PER_HOUR))
+        cells.append(repr((row.seconds_since_run_start or 0.0) / dawnbench.SECONDS_PER_HOUR))
         lines.append("\t".join([*cells, *map(repr, values.values())]))
     _check_threshold(best, task, run.path)
-    prices = spent(run.events).hourly_prices
+    prices = result.prices_per_hour_usd
     price = prices[0] if len(prices) == 1 else None  # an entry has one price for all its hours
     misc = {
         "experiment": printable(result.experiment, 80),
@@ -159,7 +158,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
             "framework": run.framework,
             "model": printable(str(experiment["model"].get("tag", "")), 80),
         },
-        hardware=str(run.made.system),
+        hardware=str(run.trial.made.system),
         measured={
             "timestamp": run.date,
             **({} if price is None else {"costPerHour": price}),

@@ -92,7 +92,7 @@ def export(
         _check_alike(runs)
         for run in runs:
             _check_clock(run, BENCHMARKS[benchmark])
-        ordered = sorted(runs, key=lambda run: run.result.seed)
+        ordered = sorted(runs, key=lambda run: run.trial.seed or 0)
         logs = [_log(run, benchmark, submitter, system, status) for run in ordered]
         description = _description(ordered[0], submitter, system, status)
     place = Path("results") / system / benchmark
@@ -112,10 +112,10 @@ def _benchmark(runs: Sequence[ExportedRun]) -> str:
         if not isinstance(named, str) or named not in BENCHMARKS:
             why = f"names {named!r}" if named else "names none (its field mlperf_benchmark)"
             raise ConfigError(
-                f"{run.path}: experiment {run.result.experiment} is no MLPerf benchmark that can "
+                f"{run.path}: experiment {run.trial.experiment} is no MLPerf benchmark that can "
                 f"be exported: it {why}; known: {', '.join(BENCHMARKS)}"
             )
-        benchmark_data(run.result.data, (BENCHMARKS[named].data,), run.path)
+        benchmark_data(run.trial.data, (BENCHMARKS[named].data,), run.path)
     return runs[0].experiment["mlperf_benchmark"]
 
 
@@ -123,7 +123,7 @@ def _check_alike(runs: Sequence[ExportedRun]) -> None:
     first = runs[0]
     seeds: dict[int, Path] = {}
     for run in runs:
-        why = run.made.difference(first.made)
+        why = run.trial.made.difference(first.trial.made)
         if not why and run.software != first.software:
             # The folder has one description of the system for all trials.
             why = f"it ran with {_words(run.software)}, not with {_words(first.software)}"
@@ -132,12 +132,12 @@ def _check_alike(runs: Sequence[ExportedRun]) -> None:
                 f"{run.path} is no trial beside {first.path}: {why}; the trials of a result differ "
                 "in their seed only"
             )
-        if run.result.seed in seeds:
+        seed = run.trial.seed or 0
+        if seed in seeds:
             raise ConfigError(
-                f"{run.path} has the seed {run.result.seed} of {seeds[run.result.seed]}; each "
-                "trial needs its own"
+                f"{run.path} has the seed {seed} of {seeds[seed]}; each trial needs its own"
             )
-        seeds[run.result.seed] = run.path
+        seeds[seed] = run.path
 
 
 def _words(software: Mapping[str, str]) -> str:
@@ -145,7 +145,7 @@ def _words(software: Mapping[str, str]) -> str:
 
 
 def _check_clock(run: ExportedRun, form: Exported) -> None:
-    if run.result.interruptions:
+    if run.trial.interruptions:
         raise ConfigError(
             f"{run.path}: the trial was interrupted; MLPerf's clock may not pause, "
             "so it cannot be exported"
@@ -176,8 +176,8 @@ def _end(run: ExportedRun) -> Event:
 
 def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: str) -> list[str]:
     start, end = run.of("run_start")[0], _end(run)
-    form, declared = BENCHMARKS[benchmark], metrics_of(run.result.metrics, run.path)
-    targets = {part["metric"]: part["value"] for part in run.result.target}
+    form, declared = BENCHMARKS[benchmark], metrics_of(run.trial.metrics, run.path)
+    targets = {part.metric: part.value for part in run.trial.target.parts()}
     are_fractions = all(
         name in declared and declared[name].unit == "fraction" for name in form.metrics
     )
@@ -201,7 +201,7 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
 
     experiment, began = run.experiment, start["t"]
     optimizer = str(experiment["optimizer"].get("tag", ""))
-    if run.result.global_batch_size is None:
+    if run.trial.global_batch_size is None:
         raise ConfigError(
             f"{run.path}: the batch size changes in the run; an MLPerf log has one for the whole"
         )
@@ -214,8 +214,8 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
         # No cache of the machine is cleared: every epoch's images are in memory.
         line(0.0, "cache_clear", False),
         line(0.0, "init_start", kind="INTERVAL_START"),
-        line(0.0, "seed", run.result.seed),
-        line(0.0, "global_batch_size", run.result.global_batch_size),
+        line(0.0, "seed", run.trial.seed),
+        line(0.0, "global_batch_size", run.trial.global_batch_size),
         line(0.0, "gradient_accumulation_steps", experiment.get("accumulation_steps", 1)),
         line(0.0, "train_samples", run.num_train_examples),
         line(0.0, "eval_samples", run.num_eval_examples),
@@ -225,7 +225,7 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
         line(began, "run_start", kind="INTERVAL_START"),
     ]
     lines += _blocks(run, line, form, end)
-    word = "success" if run.result.reached else "aborted"
+    word = "success" if run.trial.reached else "aborted"
     lines.append(line(end["t"], "run_stop", kind="INTERVAL_END", status=word))
     return lines
 
@@ -270,7 +270,7 @@ def _number(epochs: float) -> float | int:
 
 
 def _description(run: ExportedRun, submitter: str, system: str, status: str) -> dict[str, Any]:
-    result, hosts = run.result, run.num_hosts
+    result, hosts = run.trial, run.num_hosts
     on_cpu = result.platform == "cpu"
     description: dict[str, Any] = dict.fromkeys(_UNKNOWN_FIELDS.split(), "")
     return description | {

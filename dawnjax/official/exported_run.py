@@ -1,4 +1,4 @@
-"""A run directory for an export: its result, and its log's events by name.
+"""A run directory for an export: its trial, and its log's events by name.
 
 Only numbers and names of the experiment go out. Host names, paths, addresses and the environment
 stay in the log.
@@ -14,21 +14,20 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
-from dawnjax.runs import summary
 from dawnjax.runs.directory import read_events_of, read_existing
 from dawnjax.runs.log import Event
-from dawnjax.runs.logged_run import FINAL_STATUSES, chooses, events_of
-from dawnjax.runs.summary import RunResult
+from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.tasks.metric import Metric, declared_metrics
-from dawnjax.trials.origin import Made, made_of
+from dawnjax.trials.from_log import of_another_kind, trial_of
+from dawnjax.trials.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportedRun:
-    """One trial: its directory, the result computed from its log, and the events of process 0."""
+    """One trial of ours, with the events of process 0."""
 
     path: Path
-    result: RunResult
+    trial: Trial
     events: tuple[Event, ...]
 
     @property
@@ -57,7 +56,7 @@ class ExportedRun:
     @property
     def framework(self) -> str:
         """DawnJAX and its libraries, with versions."""
-        versions = self.result.versions
+        versions = self.trial.versions
         parts = [
             f"{name} {versions[name]}" for name in ("jax", "flax", "optax") if name in versions
         ]
@@ -68,13 +67,9 @@ class ExportedRun:
         """Versions of Python and of the libraries that compute."""
         return {
             name: printable(str(version), 40)
-            for name, version in self.result.versions.items()
+            for name, version in self.trial.versions.items()
             if name in ("python", "jax", "jaxlib", "flax", "optax", "numpy")
         }
-
-    @property
-    def made(self) -> Made:
-        return made_of(self.result.identity, self.events)
 
     def of(self, name: str) -> list[Event]:
         return [event for event in self.events if event["event"] == name]
@@ -82,27 +77,24 @@ class ExportedRun:
 
 def read_run(path: Path) -> ExportedRun:
     """Read a run that has ended; `RunError` for any other, or for a damaged log."""
-    record = read_existing(path)
-    events = read_events_of(path, record)
+    events = read_events_of(path, read_existing(path))
     try:
-        with naming_faults(path):
-            result = summary.summarize_log(events)
+        trial = trial_of(events)
     except RunError as error:
-        text = str(error)
-        raise RunError(text if text.startswith(str(path)) else f"{path}: {text}") from None
-    if not result.reached and result.status not in FINAL_STATUSES:
-        raise RunError(f"{path}: the trial has not ended ({result.status}); it is no result yet")
-    if result.initialized_from and not begins_by_the_rules(events):
+        raise RunError(f"{path}: {error}") from None
+    if not trial.reached and trial.status not in FINAL_STATUSES:
+        raise RunError(f"{path}: the trial has not ended ({trial.status}); it is no result yet")
+    if trial.initialized_from and not trial.begins_by_the_rules:
         raise ConfigError(
-            f"{path}: the run began with the parameters of {result.initialized_from}; an entry of "
+            f"{path}: the run began with the parameters of {trial.initialized_from}; an entry of "
             "a benchmark begins anew"
         )
-    if chooses(events):
+    if trial.chooses:
         raise ConfigError(
             f"{path}: a search chose its recipe by this run, so its time would flatter the recipe; "
             "export trials that judged it"
         )
-    run = ExportedRun(path, result, tuple(events))
+    run = ExportedRun(path, trial, tuple(events))
     if not run.of("run_start"):
         raise RunError(f"{path}: the log has no run_start")
     return run
@@ -132,7 +124,7 @@ def naming_faults(*sources: Path) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         names = ", ".join(str(source) for source in sources[:3])
-        why = printable(summary.of_another_kind(error), 300)
+        why = printable(of_another_kind(error), 300)
         raise RunError(f"{names}: {why}; not exported") from None
 
 
@@ -142,17 +134,3 @@ def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[
         return declared_metrics(declarations)
     except records.FieldError as error:
         raise ConfigError(f"{source}: its metrics are not declared as Metric is: {error}") from None
-
-
-BACKBONE = frozenset({"stem", "stem_norm", "blocks"})
-"""Parts of a ResNet that MLPerf's SSD and Mask R-CNN begin with, trained on ImageNet."""
-
-
-def begins_by_the_rules(events: Sequence[Event]) -> bool:
-    """True if MLPerf's rules begin with what a run took from another run: the backbone alone."""
-    benchmark = events_of(events, "experiment")[-1]["experiment"].get("mlperf_benchmark")
-    told = events_of(events, "initialized_from")
-    parts = {name.split("/")[1] for event in told for name in event.get("taken", ())}
-    sources = {event.get("source_model") for event in told}
-    is_backbone = sources == {"resnet"} and parts <= BACKBONE
-    return benchmark in ("ssd", "maskrcnn") and is_backbone

@@ -93,7 +93,8 @@ def _read_sources(path: Path, prefix: str = "") -> Iterator["Source"]:
 def _measured(entry: Entry) -> tuple[Any, ...]:
     """Name and measurements of an entry; only copies agree in them to the last digit."""
     trials = tuple(
-        dataclasses.replace(trial, file=posixpath.basename(trial.file)) for trial in entry.trials
+        repr(dataclasses.replace(trial, name=posixpath.basename(trial.name)))
+        for trial in entry.trials
     )
     name = posixpath.basename(entry.source)
     kind = entry.suite, entry.kind, entry.benchmark, name, entry.scaling_factor

@@ -18,15 +18,10 @@ from dawnjax.official import mlperf_rounds, naming
 from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, finite, load_object, words
-from dawnjax.trials.group import (
-    MAX_SCALING_FACTOR,
-    Entry,
-    EntryTarget,
-    Trial,
-    day_of,
-    reaches,
-    summary_of,
-)
+from dawnjax.trials.figures import figures
+from dawnjax.trials.group import MAX_SCALING_FACTOR, Entry
+from dawnjax.trials.target import Target, reaches
+from dawnjax.trials.trial import Trial, day_of
 
 RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
@@ -88,7 +83,7 @@ def read_entry(
     reasons["epochs"] = _epochs_reason(logs)
     if "cost_per_hour_usd" not in reasons:
         reasons["cost_per_hour_usd"] = "MLPerf results have no price"
-    summary = summary_of(trials, None, mlperf_rounds.drops(benchmark), scaling_factor)
+    summary = figures(trials, drops=mlperf_rounds.drops(benchmark), scaling_factor=scaling_factor)
     if scaling_factor != 1 and summary.score_seconds is not None:
         warnings.append(
             f"score {summary.score_seconds:.2f} s is {summary.unscaled_score_seconds:.2f} s x "
@@ -112,7 +107,7 @@ def read_entry(
         global_batch_unit=unit,
         scaling_factor=scaling_factor,
         trials=trials,
-        summary=summary,
+        drops=mlperf_rounds.drops(benchmark),
         warnings=tuple(dict.fromkeys(warnings)),
         reasons=reasons,
         **machine,
@@ -174,11 +169,12 @@ def _epochs_reason(logs: list[tuple[str, TrialLog]]) -> str:
 
 def _trial(file: str, log: TrialLog) -> Trial:
     return Trial(
-        file=file,
+        name=file,
         reached=log.reached,
         time_to_accuracy_seconds=log.seconds if log.reached else None,
         clock_seconds=log.seconds,
         epochs=log.epochs,
+        epochs_to_target=log.epochs if log.reached else None,
         status=log.status,
         seed=log.seeds[0] if len(log.seeds) == 1 else None,
         inferred=log.inferred,
@@ -201,7 +197,7 @@ def target_of(
     trials: Sequence[TrialLog],
     warnings: list[str],
     reasons: dict[str, str],
-) -> EntryTarget:
+) -> Target:
     """Target by the rules, or by the trials' logs in v0.5 and in the open division."""
     is_v05 = trials[0].version == "v0.5"
     if not is_v05 and trials[0].descriptions.get("submission_division") != "open":
@@ -236,7 +232,7 @@ def _note_trials(
     benchmark: str,
     round_name: str,
     logs: list[tuple[str, TrialLog]],
-    target: EntryTarget,
+    target: Target,
     warnings: list[str],
 ) -> None:
     needed = mlperf_rounds.num_trials(benchmark, round_name)

@@ -29,13 +29,13 @@ from typing import NamedTuple
 from dawnjax.official.mlperf_log import Record
 from dawnjax.official.mlperf_rounds import EpochRule
 from dawnjax.official.text import count, finite
-from dawnjax.trials.group import TimedEvaluation
+from dawnjax.trials.trial import Evaluation
 
 NONE = "none"
 
 
 def of_v05(
-    by_key: dict[str, list[Record]], start: float, evaluations: Sequence[TimedEvaluation]
+    by_key: dict[str, list[Record]], start: float, evaluations: Sequence[Evaluation]
 ) -> tuple[float | None, str]:
     """Epochs of a v0.5 log, and the name of the rule; None and `none` if no rule applies."""
     records = [r for r in by_key.get("train_epoch", ()) if _label(r) is not None]

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from dawnjax import records
-from dawnjax.trials.group import EntryTarget, FurtherTarget
+from dawnjax.trials.target import Target
 
 _ALIASES = {"mask": "maskrcnn"}
 """Names of a benchmark in some logs. Google's of v0.6 say `mask`, as MLPerf's summarizer knows."""
@@ -100,7 +100,7 @@ def round_in(path: str) -> str:
     return f"v{match[1]}" if match else ""
 
 
-def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarget:
+def target(benchmark: str, round_name: str, largest: float | None) -> Target:
     """Target of a benchmark in a round from v0.6 on; its value is None if unknown.
 
     An empty round is enough for a target that never changed. `largest`, the largest evaluation,
@@ -108,7 +108,7 @@ def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarge
     """
     every = [row for row in _targets() if row["benchmark"] == benchmark]
     rows, unit = in_round(every, round_name), unit_in_v05(benchmark)
-    unknown = EntryTarget(
+    unknown = Target(
         metric=curve_metric(benchmark) or "eval_accuracy",
         value=None,
         direction=every[0]["direction"] if every else "at_least",
@@ -121,7 +121,7 @@ def target(benchmark: str, round_name: str, largest: float | None) -> EntryTarge
         in_points = largest is not None and largest > 1
         value, unit = (100 * value, "bleu") if in_points else (value, "fraction")
     others = tuple(
-        FurtherTarget(metric=row["metric"], value=float(row["value"]), direction=row["direction"])
+        Target(metric=row["metric"], value=float(row["value"]), direction=row["direction"])
         for row in rows[1:]
     )
     return dataclasses.replace(unknown, value=value, unit=unit, others=others)

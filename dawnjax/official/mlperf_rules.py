@@ -22,7 +22,7 @@ from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.mlperf_trial import TrialLog, read_trial, values_of
 from dawnjax.official.outcome import Refused, SourceRefused, quoted
 from dawnjax.official.text import finite
-from dawnjax.trials.group import EntryTarget, FurtherTarget, reaches
+from dawnjax.trials.target import Target, reaches
 
 ONCE = ("submission_benchmark", "submission_division", "init_stop", "run_start", "run_stop")
 ONCE_SINCE_V07 = ("train_samples", "eval_samples")
@@ -275,7 +275,7 @@ def _of_trial(
     division = trial.descriptions.get("submission_division", "")
     if trial.reached:
         target = mlperf.target_of(benchmark, round_name, [trial], [], {})
-        parts: list[tuple[EntryTarget | FurtherTarget, list[float], str]]
+        parts: list[tuple[Target | Target, list[float], str]]
         parts = [(target, [e.value for e in trial.evaluations], "evaluation")]
         for other in target.others:
             values = values_of(by_key.get("eval_accuracy", []), other.metric)
@@ -301,7 +301,7 @@ def _of_trial(
     return broken + list(_outside(row["bounds"], by_key, data))
 
 
-def _short_of(target: EntryTarget | FurtherTarget, values: Sequence[float], name: str) -> str:
+def _short_of(target: Target | Target, values: Sequence[float], name: str) -> str:
     """Reason why a trial that says success did not reach a target; empty if it did."""
     wanted, direction = target.value, target.direction
     if wanted is None or any(reaches(value, wanted, direction) for value in values):

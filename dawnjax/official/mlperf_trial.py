@@ -15,7 +15,7 @@ from dawnjax.official.mlperf_epochs import Evaluated
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, finite, number_of, words
-from dawnjax.trials.group import TimedEvaluation
+from dawnjax.trials.trial import Evaluation
 
 _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
@@ -75,7 +75,7 @@ class TrialLog:
     epochs: float | None
     epoch_rule: str
     epoch_reason: str
-    evaluations: tuple[TimedEvaluation, ...]
+    evaluations: tuple[Evaluation, ...]
     targets: tuple[tuple[tuple[str, float], ...], ...]
     batch_sizes: tuple[int, ...]
     global_batch_size: int | None
@@ -334,11 +334,9 @@ def _of_one_metric(
     return metric, kept
 
 
-def _timed(
-    evaluated: list[Evaluated], epochs: Sequence[float | None]
-) -> tuple[TimedEvaluation, ...]:
+def _timed(evaluated: list[Evaluated], epochs: Sequence[float | None]) -> tuple[Evaluation, ...]:
     return tuple(
-        TimedEvaluation(
+        Evaluation(
             epoch=None if epoch is None or abs(epoch) > MAX_EPOCHS else epoch,
             seconds_since_run_start=e.seconds,
             value=e.value,

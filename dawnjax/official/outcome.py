@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from dawnjax.errors import RunError
+from dawnjax.trials.checks import check
 from dawnjax.trials.group import Entry
 
 
@@ -41,6 +43,19 @@ class Imported:
     rejections: tuple[Refused, ...]
     copies: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
+
+
+def without_damaged(imported: Imported) -> Imported:
+    """Reject the entries of an import that `check` refuses, so that the rest can be read."""
+    sound: list[Entry] = []
+    rejections = list(imported.rejections)
+    for entry in imported.entries:
+        try:
+            check(entry)
+            sound.append(entry)
+        except RunError as error:
+            rejections.append(Refused(printable(str(error)), file=entry.source))
+    return dataclasses.replace(imported, entries=tuple(sound), rejections=tuple(rejections))
 
 
 def printable(text: str, limit: int = 300) -> str:

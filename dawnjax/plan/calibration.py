@@ -10,11 +10,11 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dawnjax import records
 from dawnjax.config.config_json import to_json
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_device
 from dawnjax.page import words
 from dawnjax.plan import validation
@@ -23,8 +23,9 @@ from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.interval import DEVIATIONS
 from dawnjax.plan.predict import step_parts
 from dawnjax.plan.systems import System
-from dawnjax.runs.directory import RunDirectory, flatten, read_events_of, read_record
-from dawnjax.runs.summary import RunResult, summarize_log
+from dawnjax.runs.directory import flatten
+from dawnjax.trials.ours import read_run
+from dawnjax.trials.trial import Trial
 
 if TYPE_CHECKING:
     from dawnjax.config.experiment_flags import Request
@@ -58,8 +59,11 @@ def calibration_of(
     Raises:
       ConfigError: The run is of another chip than all systems, of another program, or has no step.
     """
-    run, record = read_run(path)
-    _refuse_other_program(path, run, record, request)
+    try:
+        run = read_run(records.path_of(path))
+    except RunError as error:
+        raise ConfigError(f"--calibrate={path}: {error}") from None
+    _refuse_other_program(path, run, request)
     system = _system_of(path, run, systems)
     if run.global_batch_size is None:
         raise ConfigError(f"--calibrate={path}: its batch changes in the run")
@@ -91,24 +95,13 @@ def calibration_of(
     return Calibration(chip=system.accelerator.compiler, efficiency=after, note=note)
 
 
-def read_run(path: str) -> tuple[RunResult, dict[str, Any]]:
-    """Result of a run, and its `experiment.json`; ConfigError where the directory holds no run."""
-    folder = records.path_of(path)
-    record = read_record(RunDirectory(folder))
-    if record is None:
-        raise ConfigError(f"--calibrate={path}: it holds no run: there is no experiment.json")
-    return summarize_log(read_events_of(folder, record)), record
-
-
-def _refuse_other_program(
-    path: str, run: RunResult, record: dict[str, Any], request: "Request"
-) -> None:
+def _refuse_other_program(path: str, run: Trial, request: "Request") -> None:
     planned = request.experiment
     if run.experiment != planned.name:
         raise ConfigError(
             f"--calibrate={path}: it is a run of {run.experiment}, and {planned.name} is planned"
         )
-    then, now = flatten(record.get("experiment")), flatten(to_json(planned))
+    then, now = run.fields, flatten(to_json(planned))
     other = [
         name
         for name in sorted(then.keys() | now.keys())
@@ -126,7 +119,7 @@ def _refuse_other_program(
         )
 
 
-def _system_of(path: str, run: RunResult, systems: Sequence[System]) -> System:
+def _system_of(path: str, run: Trial, systems: Sequence[System]) -> System:
     device, reason = find_device(run.device_kind)
     if device is None:
         raise ConfigError(f"--calibrate={path}: {reason}")

@@ -146,7 +146,7 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
         names = ", ".join(sorted({entry.benchmark for entry in entries}))
         raise ConfigError(f"--epochs_from={path}: there is no run of {name}, but of {names}")
     if len(targets := leaderboard.targets(ours)) > 1:
-        words = " and ".join(map(leaderboard.target_words, targets))
+        words = " and ".join(target.words() for target in targets)
         raise ConfigError(f"--epochs_from={path}: runs to different targets, {words}; give one's")
     by_batch: dict[int | None, list[Entry]] = {}
     for entry in ours:
@@ -160,7 +160,11 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
     known = {
         size: epochs_of
         for size, entries in by_batch.items()
-        if (epochs_of := [t.epochs for e in entries for t in e.trials if t.reached and t.epochs])
+        if (
+            epochs_of := [
+                t.epochs_to_target for e in entries for t in e.trials if t.epochs_to_target
+            ]
+        )
     }
     if not known:
         raise ConfigError(
@@ -173,7 +177,7 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
         size = min(sizes, key=lambda size: abs(math.log(size / batch))) if sizes else None
         counts, trials = known[size], sum(len(entry.trials) for entry in by_batch[size])
         basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
-        basis += " or ".join(map(leaderboard.target_words, targets))
+        basis += " or ".join(target.words() for target in targets)
         basis += _without_misses(sum(not t.reached for e in by_batch[size] for t in e.trials))
         if loaded.problems:
             basis += f"; {len(loaded.problems)} left out there, as `dawnjax report` says"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import RunError
 from dawnjax.machine.hardware import Device
-from dawnjax.machine.prices import Price
+from dawnjax.machine.prices import Price, SystemPrice
 from dawnjax.page import words
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import LAUNCHES, Efficiency, compute_seconds, peak_flops
@@ -24,7 +24,6 @@ from dawnjax.plan.epochs import Epochs
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.interconnect import exchange_seconds
 from dawnjax.plan.interval import Interval, Range, around
-from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import System
 
 COMMUNICATION = "exposed communication"

@@ -1,29 +1,11 @@
 """Hourly price of a system: from the user, or from the dated list of prices."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
 from dawnjax.machine import prices
-from dawnjax.machine.prices import Price
+from dawnjax.machine.prices import Price, SystemPrice
 from dawnjax.plan.systems import System
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SystemPrice:
-    """Price of a whole system for an hour, and its source.
-
-    Attributes:
-      usd_per_hour: None where no price is known.
-      basis: Source of the price, or why there is none.
-      listed: Row of the list that it is from; None where the user gave it.
-      others: Span of the other listed prices of the device; empty without any.
-    """
-
-    usd_per_hour: float | None
-    basis: str
-    listed: Price | None = None
-    others: str = ""
 
 
 def system_price(system: System, given: Mapping[str, float]) -> SystemPrice:

@@ -5,15 +5,16 @@ from collections.abc import Collection, Iterable, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.leaderboard import Leaderboard, Ranked
-from dawnjax.analysis.our_entries import FINE_TUNED
 from dawnjax.machine.prices import PRICES
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Missing, Table, row_of
 from dawnjax.report.tables import COMPILATION, mean_compile_seconds, scope
 from dawnjax.tasks.metric import KNOWN_METRICS
-from dawnjax.trials.group import Entry, EntryTarget, FurtherTarget
+from dawnjax.trials.group import Entry
 from dawnjax.trials.labels import hardware, label, labels_apart
+from dawnjax.trials.ours import FINE_TUNED
+from dawnjax.trials.target import Target
 
 LEAST_SORTED = 4
 """A leaderboard of so many rows or more can be sorted and filtered."""
@@ -51,9 +52,9 @@ class Board:
         return next((row for row in self.rows if row.cost_rank == 1), None)
 
 
-def with_target(title: str, target: EntryTarget, targets: Collection[EntryTarget]) -> str:
+def with_target(title: str, target: Target, targets: Collection[Target]) -> str:
     """Name of a benchmark; the target follows where its entries have several."""
-    return title if len(targets) < 2 else f"{title} to {ranking.target_words(target)}"
+    return title if len(targets) < 2 else f"{title} to {target.words()}"
 
 
 def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
@@ -132,7 +133,7 @@ def _obstacle(entry: Entry, official: Entry) -> str:
     if entry.benchmark.endswith(FINE_TUNED) and official.benchmark not in _BEGIN_TRAINED:
         return f"it begins with trained parameters, which {official.benchmark} does not allow"
     if not _is_same(entry.target, official.target, is_mlperf):
-        wanted, given = map(ranking.target_words, (official.target, entry.target))
+        wanted, given = (target.words() for target in (official.target, entry.target))
         return f"its target is {given}, and that of {official.benchmark} is {wanted}"
     return ""
 
@@ -168,7 +169,7 @@ def why_none_is_comparable(entries: Sequence[Entry]) -> str:
     return f"None of your runs is comparable with the official entries ({said})." if said else ""
 
 
-def _is_same(ours: EntryTarget, official: EntryTarget, is_mlperf: bool) -> bool:
+def _is_same(ours: Target, official: Target, is_mlperf: bool) -> bool:
     """True if a run's target is an official one, its first metric and all others.
 
     A benchmark of MLPerf with one metric has no name for it.
@@ -188,7 +189,7 @@ def _is_same(ours: EntryTarget, official: EntryTarget, is_mlperf: bool) -> bool:
     )
 
 
-def _part(target: EntryTarget | FurtherTarget) -> tuple[str, str, float | None]:
+def _part(target: Target | Target) -> tuple[str, str, float | None]:
     """Our name for an official metric, empty without one; direction and value."""
     known = KNOWN_METRICS.get(target.metric)
     return known.name if known else "", target.direction, target.value
@@ -353,7 +354,7 @@ def _rows(board: Board) -> Iterable[tuple[Cell, ...]]:
             "cost_rank_low": row.cost_span[0],
             "cost_rank_high": row.cost_span[1],
             "hardware": hardware(entry),
-            "target": ranking.target_words(entry.target),
+            "target": entry.target.words(),
             "trials": len(entry.trials) if entry.kind == "training" else None,
             "reached": _reached(entry),
         }

@@ -11,7 +11,7 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table
 from dawnjax.report.boards import with_target
 from dawnjax.report.tables import scope
-from dawnjax.trials.group import Entry, EntryTarget, Trial
+from dawnjax.trials.group import Entry
 from dawnjax.trials.labels import (
     label,
     labels_apart,
@@ -22,6 +22,8 @@ from dawnjax.trials.labels import (
     round_quality,
     target_label,
 )
+from dawnjax.trials.target import Target
+from dawnjax.trials.trial import Trial
 
 MOST_NAMED = 6
 """Named lines in one figure: one for each colour."""
@@ -206,7 +208,7 @@ def placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line
     return lines, axis
 
 
-def _quality_axis(target: EntryTarget) -> svg.Axis:
+def _quality_axis(target: Target) -> svg.Axis:
     return svg.Axis(
         metric_label(target),
         lambda value: round_quality(value, target),
@@ -228,6 +230,7 @@ def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]
         places = [
             (row.epoch if against == "epoch" else row.seconds_since_run_start, row.value)
             for row in trial.evaluations
+            if row.value == row.value  # a diverged trial ends in NaN
         ]
         known = [(at, value) for at, value in places if at is not None and at >= 0]
         if known:
@@ -274,7 +277,7 @@ def _thinned_entry(entry: Entry) -> Entry:
     return dataclasses.replace(entry, trials=tuple(map(thin, entry.trials)))
 
 
-def _floor(lines: Sequence[plots.Line], target: EntryTarget) -> float | None:
+def _floor(lines: Sequence[plots.Line], target: Target) -> float | None:
     """Start of the y axis, which omits the first steps on the way to the target."""
     if target.value is None or target.direction != "at_least":
         return None

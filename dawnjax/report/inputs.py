@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax.analysis.loading import load_with_runs
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.runs import kept_pictures
 from dawnjax.runs.kept_pictures import KeptPicture
@@ -19,6 +18,7 @@ from dawnjax.study.looks import cost_of_looks
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.study.search import SearchFigures, search_figures
 from dawnjax.trials.group import Entry
+from dawnjax.trials.trial import Trial
 
 MOST_WITH_PICTURES = 6
 """Experiments; a page that is sent to a colleague stays small."""
@@ -37,14 +37,14 @@ class Inputs:
     """
 
     entries: tuple[Entry, ...]
-    runs: tuple[OurRun, ...] = ()
+    runs: tuple[Trial, ...] = ()
     problems: tuple[str, ...] = ()
     studies: tuple["ReadStudy", ...] = ()
     pictures: tuple["RunPictures", ...] = ()
 
 
 class RunPictures(NamedTuple):
-    run: OurRun
+    run: Trial
     pictures: tuple[KeptPicture, ...]
 
 
@@ -84,7 +84,7 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     hosts = {
         str(host.get("hostname", ""))
         for run in runs
-        for host in run.result.hosts
+        for host in run.hosts
         if isinstance(host, dict)
     }
     redactor = Redactor(hosts, keep=include_hosts)
@@ -100,12 +100,12 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     )
 
 
-def _pictures(runs: Sequence[OurRun]) -> tuple[list[RunPictures], list[str]]:
+def _pictures(runs: Sequence[Trial]) -> tuple[list[RunPictures], list[str]]:
     """Pictures of the first run of each experiment that has some, and what was refused."""
     found: dict[str, RunPictures] = {}
     problems: list[str] = []
-    for run in sorted(runs, key=lambda run: (run.result.experiment, run.result.seed, run.name)):
-        experiment = run.result.experiment
+    for run in sorted(runs, key=lambda run: (run.experiment, run.seed, run.name)):
+        experiment = run.experiment
         if run.directory is None or experiment in found or len(found) == MOST_WITH_PICTURES:
             continue
         pictures, refused = kept_pictures.read(run.directory)
@@ -122,14 +122,14 @@ def _without_paths(entry: Entry) -> Entry:
     return dataclasses.replace(entry, variant=", ".join(kept))
 
 
-def _run_without_paths(run: OurRun) -> OurRun:
-    changes = {n: v for n, v in run.result.overrides.items() if v != LEFT_OUT_PATH}
-    return run._replace(result=dataclasses.replace(run.result, overrides=changes))
+def _run_without_paths(run: Trial) -> Trial:
+    changes = {n: v for n, v in run.overrides.items() if v != LEFT_OUT_PATH}
+    return dataclasses.replace(run, overrides=changes)
 
 
-def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
+def named_apart(runs: Sequence[Trial]) -> list[Trial]:
     """Rename runs whose directories share a name: add what differs, else a number."""
-    by_name: dict[str, list[OurRun]] = {}
+    by_name: dict[str, list[Trial]] = {}
     for run in runs:
         by_name.setdefault(run.name, []).append(run)
     taken = set(by_name)
@@ -140,22 +140,22 @@ def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
             candidates = (f"{name} ({part})" for part in _what_differs(run, alike))
             name = next(candidate for candidate in candidates if candidate not in taken)
             taken.add(name)
-        renamed.append(run._replace(name=name))
+        renamed.append(dataclasses.replace(run, name=name))
     return renamed
 
 
-def _what_differs(run: OurRun, alike: Sequence[OurRun]) -> Iterator[str]:
-    if len({other.result.experiment for other in alike}) > 1:
-        yield run.result.experiment
-    changes = [other.result.overrides for other in alike]
+def _what_differs(run: Trial, alike: Sequence[Trial]) -> Iterator[str]:
+    if len({other.experiment for other in alike}) > 1:
+        yield run.experiment
+    changes = [other.overrides for other in alike]
     fields = sorted({field for of_run in changes for field in of_run})
     differing = [f for f in fields if len({repr(of_run.get(f)) for of_run in changes}) > 1]
-    own = run.result.overrides
+    own = run.overrides
     if differing:
         given = [f"{f.rpartition('.')[2]}={own[f]}" for f in differing if f in own]
         yield ", ".join(given) or "nothing changed"
-    if len({other.result.seed for other in alike}) > 1:
-        yield f"seed {run.result.seed}"
+    if len({other.seed for other in alike}) > 1:
+        yield f"seed {run.seed}"
     yield from map(str, itertools.count(1))
 
 

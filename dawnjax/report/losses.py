@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure
 from dawnjax.page.table import Column, Table
 from dawnjax.report.curves import MOST_NAMED, MOST_STRANDS
 from dawnjax.report.pooled import pooled
+from dawnjax.trials.trial import Trial
 
 _COLUMNS = (
     Column("run", "run"),
@@ -20,12 +20,12 @@ _X = svg.Axis("step", words.number, zero=True)
 _Y = svg.Axis("training loss", words.number)
 
 
-def losses_figures(runs: Sequence[OurRun]) -> list[Figure]:
+def losses_figures(runs: Sequence[Trial]) -> list[Figure]:
     """Training loss against the step, a figure for each experiment; none where no log has it."""
     return [_figure(number, *of) for number, of in enumerate(_groups(runs).items(), start=1)]
 
 
-def losses_table(runs: Sequence[OurRun]) -> Table:
+def losses_table(runs: Sequence[Trial]) -> Table:
     drawn = [
         run
         for groups in _groups(runs).values()
@@ -40,18 +40,18 @@ def losses_table(runs: Sequence[OurRun]) -> Table:
     )
 
 
-def _groups(runs: Sequence[OurRun]) -> dict[str, list[tuple[str, list[OurRun]]]]:
-    groups: dict[str, list[tuple[str, list[OurRun]]]] = {}
+def _groups(runs: Sequence[Trial]) -> dict[str, list[tuple[str, list[Trial]]]]:
+    groups: dict[str, list[tuple[str, list[Trial]]]] = {}
     for name, members in pooled([run for run in runs if run.losses]):
-        groups.setdefault(members[0].result.experiment, []).append((name, members))
+        groups.setdefault(members[0].experiment, []).append((name, members))
     return groups
 
 
-def _drawn(group: Sequence[OurRun]) -> Sequence[OurRun]:
+def _drawn(group: Sequence[Trial]) -> Sequence[Trial]:
     return group[:MOST_STRANDS]
 
 
-def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[OurRun]]]) -> Figure:
+def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[Trial]]]) -> Figure:
     lines, sentences, left_out = [], [], []
     for name, group in groups[:MOST_NAMED]:
         curves = tuple(run.losses for run in _drawn(group))

@@ -3,8 +3,6 @@
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.our_entries import data_name, target_of
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
@@ -14,6 +12,8 @@ from dawnjax.report.pooled import changed, pooled, variant
 from dawnjax.runs.clock import PHASES
 from dawnjax.runs.goodput import PARTS, share
 from dawnjax.trials.labels import quality
+from dawnjax.trials.ours import data_name
+from dawnjax.trials.trial import Trial
 
 MOST_BARS = 30
 
@@ -25,7 +25,7 @@ RUN_COLUMNS = (
 )
 
 
-def runs_section(runs: Sequence[OurRun]) -> Section | None:
+def runs_section(runs: Sequence[Trial]) -> Section | None:
     """Result of each run; None without runs."""
     if not runs:
         return None
@@ -43,12 +43,12 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
     )
 
 
-def _ordered(runs: Sequence[OurRun]) -> list[OurRun]:
-    return sorted(runs, key=lambda r: (r.result.experiment, variant(r), r.result.seed, r.name))
+def _ordered(runs: Sequence[Trial]) -> list[Trial]:
+    return sorted(runs, key=lambda r: (r.experiment, variant(r), r.seed, r.name))
 
 
-def named(run: OurRun) -> dict[str, Cell]:
-    names = (run.name, run.result.experiment, variant(run), run.result.seed)
+def named(run: Trial) -> dict[str, Cell]:
+    names = (run.name, run.experiment, variant(run), run.seed)
     return dict(zip((column.name for column in RUN_COLUMNS), names, strict=True))
 
 
@@ -83,8 +83,8 @@ _RESULTS = (
 )
 
 
-def _results_table(runs: Sequence[OurRun]) -> Table:
-    units = {(run.result.experiment, run.unit) for run in runs if run.unit != "examples"}
+def _results_table(runs: Sequence[Trial]) -> Table:
+    units = {(run.experiment, run.example_unit) for run in runs if run.example_unit != "examples"}
     return Table(
         name="runs",
         title="Runs" if len(runs) > 1 else "Run",
@@ -102,9 +102,9 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
     )
 
 
-def _result_row(run: OurRun) -> tuple[Cell, ...]:
-    result = run.result
-    target = target_of(result)
+def _result_row(run: Trial) -> tuple[Cell, ...]:
+    result = run
+    target = result.target
     best = result.best.get(target.metric)
     recompiled = result.compile_seconds_in_time_to_accuracy if result.interruptions else None
     row = row_of(
@@ -119,7 +119,7 @@ def _result_row(run: OurRun) -> tuple[Cell, ...]:
         compile_seconds_in_time_to_accuracy=recompiled,
         total_seconds_to_accuracy=_to_accuracy(run, result.total_seconds_to_accuracy),
         system=str(run.system),
-        epochs=float(result.epochs),
+        epochs=result.epochs,
         best="none" if best is None else quality(best, target),
         best_value=best,
         reasons="; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items())),
@@ -137,24 +137,23 @@ def _result_row(run: OurRun) -> tuple[Cell, ...]:
     )
 
 
-def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
+def _to_accuracy(run: Trial, seconds: float | None) -> float | str | None:
     """Time to the target, `not reached`, or None if the run reached it at an unknown time."""
-    return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
+    return words.NOT_REACHED if seconds is None and not run.reached else seconds
 
 
-def _wall_figure(runs: Sequence[OurRun]) -> tuple[Figure, ...]:
+def _wall_figure(runs: Sequence[Trial]) -> tuple[Figure, ...]:
     """Parts of the wall time as bars; empty where no run's are known."""
     each = len(runs) <= MOST_BARS
     bars, left_out = [], []
     groups = [(run.name, [run]) for run in runs] if each else pooled(runs)
     for label, members in groups:
-        unknown = [run for run in members if not run.result.wall_seconds]
+        unknown = [run for run in members if not run.wall_seconds]
         if unknown:
-            left_out.append((label, unknown[0].result.reasons.get("goodput", "not known")))
+            left_out.append((label, unknown[0].reasons.get("goodput", "not known")))
             continue
         parts = tuple(
-            statistics.fmean(run.result.wall_seconds.get(part, 0.0) for run in members)
-            for part in PARTS
+            statistics.fmean(run.wall_seconds.get(part, 0.0) for run in members) for part in PARTS
         )
         goodput = words.percent(share(dict(zip(PARTS, parts, strict=True))))
         name = changed(members[0]) if each else ""

@@ -21,7 +21,7 @@ def pictures_section(drawn: Sequence[RunPictures]) -> Section | None:
         pictures=tuple(
             Picture(
                 content=picture.content,
-                text=f"{run.result.experiment}, run {run.name}, step {picture.step:,}: example "
+                text=f"{run.experiment}, run {run.name}, step {picture.step:,}: example "
                 f"{picture.example}",
             )
             for run, pictures in drawn

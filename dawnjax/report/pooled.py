@@ -2,23 +2,23 @@
 
 from collections.abc import Sequence
 
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.trials.origin import Made
+from dawnjax.trials.trial import Trial
 
 
-def variant(run: OurRun) -> str:
+def variant(run: Trial) -> str:
     """The fields that flags changed, in words; empty if none did."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(run.result.overrides.items()))
+    return ", ".join(f"{name}={value}" for name, value in sorted(run.overrides.items()))
 
 
-def changed(run: OurRun) -> str:
+def changed(run: Trial) -> str:
     """Name of a run's experiment with its changes."""
-    return " ".join(filter(None, [run.result.experiment, variant(run)]))
+    return " ".join(filter(None, [run.experiment, variant(run)]))
 
 
-def pooled(runs: Sequence[OurRun]) -> list[tuple[str, list[OurRun]]]:
+def pooled(runs: Sequence[Trial]) -> list[tuple[str, list[Trial]]]:
     """Runs of one origin on one system, by a name that has what sets them apart."""
-    names: dict[str, dict[Made, list[OurRun]]] = {}
+    names: dict[str, dict[Made, list[Trial]]] = {}
     for run in runs:
         names.setdefault(changed(run), {}).setdefault(run.made, []).append(run)
     groups = []

@@ -71,10 +71,10 @@ def _figure(
     lines, x = placed_along(lines, "seconds")
     y = svg.Axis("trials that reached", words.percent, zero=True)
     said = [
-        f"{label(entry)}: {entry.summary.reached} of {len(entry.trials)}, the first after "
+        f"{label(entry)}: {entry.figures.reached} of {len(entry.trials)}, the first after "
         f"{words.duration(_steps(entry)[1][0])}"
         for entry in group
-        if entry.summary
+        if entry.figures
     ]
     return Figure(
         name=name,

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure
 from dawnjax.page.table import Column, Table
+from dawnjax.trials.trial import Trial
 
 _NAMED_OPS = 5
 """Ops of the roofline whose names are written: those that take the longest."""
@@ -24,7 +24,7 @@ _OPS = (
 )
 
 
-def rooflines(runs: Sequence[OurRun]) -> tuple[list[Figure], list[Table], str]:
+def rooflines(runs: Sequence[Trial]) -> tuple[list[Figure], list[Table], str]:
     """Figures and tables of the first profiled run of each experiment, and the runs left out."""
     kept, left_out = _chosen(runs)
     figures = [
@@ -34,7 +34,7 @@ def rooflines(runs: Sequence[OurRun]) -> tuple[list[Figure], list[Table], str]:
     return figures, [_ops_table(kept)] if kept else [], left_out
 
 
-def _chosen(runs: Sequence[OurRun]) -> tuple[dict[str, Mapping[str, Any]], str]:
+def _chosen(runs: Sequence[Trial]) -> tuple[dict[str, Mapping[str, Any]], str]:
     """Rooflines by the run's name, and the names of the runs that are left out."""
     chosen: dict[str, Mapping[str, Any]] = {}
     seen, left_out = set(), []
@@ -42,7 +42,7 @@ def _chosen(runs: Sequence[OurRun]) -> tuple[dict[str, Mapping[str, Any]], str]:
         kept = _kept(run)
         if kept is None:
             continue
-        key = run.result.experiment, repr(sorted(run.result.overrides.items()))
+        key = run.experiment, repr(sorted(run.overrides.items()))
         if key in seen or len(chosen) == svg.SERIES:
             left_out.append(run.name)
         else:
@@ -51,8 +51,8 @@ def _chosen(runs: Sequence[OurRun]) -> tuple[dict[str, Mapping[str, Any]], str]:
     return chosen, ", ".join(left_out)
 
 
-def _kept(run: OurRun) -> Mapping[str, Any] | None:
-    for host in run.result.hosts:
+def _kept(run: Trial) -> Mapping[str, Any] | None:
+    for host in run.hosts:
         kept = field_of(host, "utilization", "roofline")
         if isinstance(kept, Mapping) and _ops(kept):
             return kept

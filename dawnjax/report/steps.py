@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table
 from dawnjax.report.rooflines import field_of, op_names, rooflines
+from dawnjax.trials.trial import Trial
 
 MOST_BARS = 24
 MOST_LOSSES = 10
@@ -48,16 +48,16 @@ _STEP = svg.Axis("a step", words.duration, svg.time_ticks, zero=True)
 Host = Mapping[str, Any]
 
 
-def steps_section(runs: Sequence[OurRun]) -> Section | None:
+def steps_section(runs: Sequence[Trial]) -> Section | None:
     """Parts of a step, resources of each host, ops that lose most; None without profiles."""
-    hosts = [(run, host) for run in runs for host in run.result.hosts if _parts_of(host)]
+    hosts = [(run, host) for run in runs for host in run.hosts if _parts_of(host)]
     if not hosts:
         return None
     used, losses = _used_table(hosts), _losses_table(hosts)
     stragglers = [
         f"{run.name}: {message}"
         for run in runs
-        if isinstance(message := field_of(run.result.straggler, "message"), str)
+        if isinstance(message := field_of(run.straggler, "message"), str)
     ]
     roofs, of_ops, left_out = rooflines(runs)
     return Section(
@@ -93,11 +93,11 @@ def _index(host: Host) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _label(run: OurRun, host: Host) -> str:
-    return f"{run.name} host {_index(host)}" if len(run.result.hosts) > 1 else run.name
+def _label(run: Trial, host: Host) -> str:
+    return f"{run.name} host {_index(host)}" if len(run.hosts) > 1 else run.name
 
 
-def _used_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
+def _used_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
     columns = (
         *_HOST,
         Column("step_seconds", "profiled step", "s", "number"),
@@ -110,7 +110,7 @@ def _used_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
         Column("why", "why not known", filed=True),
     )
     rows = []
-    is_alone = all(run.result.num_devices == 1 for run, _ in hosts)
+    is_alone = all(run.num_devices == 1 for run, _ in hosts)
     for run, host in hosts:
         used, sent = host.get("utilization"), host.get("communication")
         cells: dict[str, Cell] = dict.fromkeys(column.name for column in columns)
@@ -146,7 +146,7 @@ def _reasons(host: Host) -> str:
     return "; ".join(found)
 
 
-def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
+def _parts_figure(hosts: Sequence[tuple[Trial, Host]]) -> Figure:
     rows = [
         Row(_label(run, host), "", parts, words.duration(sum(parts)))
         for run, host in hosts
@@ -179,7 +179,7 @@ def _losses(host: Host) -> list[tuple[str, float, float]]:
     return [(name, *times) for name, (_, *times) in zip(names, found, strict=True)]
 
 
-def _losses_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
+def _losses_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
     return Table(
         name="losses_of_ops",
         title="The ops that lose most against their roofline, on each host",

@@ -14,7 +14,7 @@ from dawnjax.study.design import arm_at
 from dawnjax.study.figures import ArmFigures, best_of, best_sentence, own_trials
 from dawnjax.study.looks import words_of_cost
 from dawnjax.study.search import SearchFigures
-from dawnjax.trials.group import Scalar
+from dawnjax.trials.trial import Scalar
 
 _QUESTIONS = {
     "seeds": "How much trials differ by their seed alone",

@@ -67,7 +67,9 @@ def _interval_words(entry: Entry) -> str:
     if len(entry.trials) == 1:
         return "one trial: how much it varies is not known"
     is_score = entry.suite == "mlperf_training"  # whose interval no rule gives
-    interval = None if is_score or entry.sample is None else time_interval(entry.sample)
+    interval = (
+        None if is_score or entry.figures.sample is None else time_interval(entry.figures.sample)
+    )
     if interval is None or interval.low is None or interval.high is None:
         return "no interval"
     ends = interval.ends.replace("95 %", "95% interval")

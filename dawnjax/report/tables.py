@@ -7,10 +7,9 @@ from dawnjax.page.table import Cell, Column, Missing, Table, row_of
 from dawnjax.page.words import NOT_REACHED
 from dawnjax.statistics.interval import FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
-from dawnjax.statistics.stability import stability_of
+from dawnjax.trials.figures import Figures
 from dawnjax.trials.group import Entry
 from dawnjax.trials.labels import key_of, labels_by_key
-from dawnjax.trials.trial_summary import Summary
 
 SUITE_NAMES = {"dawnbench": "DAWNBench", "mlperf_training": "MLPerf Training", "dawnjax": "DawnJAX"}
 
@@ -49,16 +48,14 @@ def compile_seconds(entry: Entry, cache: str) -> list[float]:
     return [
         trial.compile_seconds_before_run_start
         for trial in entry.trials
-        if trial.compile_seconds_before_run_start is not None and trial.compile_cache == cache
+        if trial.compile_seconds_before_run_start is not None and trial.compiled == cache
     ]
 
 
-def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Summary]]:
-    """Training entries that have trials, each with its summary."""
+def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Figures]]:
+    """Training entries that have trials, each with its figures."""
     return [
-        (entry, entry.summary)
-        for entry in entries
-        if entry.kind == "training" and entry.summary is not None and entry.summary.trials
+        (entry, entry.figures) for entry in entries if entry.kind == "training" and entry.trials
     ]
 
 
@@ -92,16 +89,14 @@ def entry_row(
 
 def why_null(entry: Entry, name: str) -> str:
     """Reason why a cell of an entry's table has no number; empty where unknown."""
-    summary = entry.summary
+    summary = entry.figures
     given = entry.reasons.get(name, "")
     if name in ("mean_cost_usd", "cost_per_hour_usd"):
-        return system_price(entry).source if summary and summary.reached else NOT_REACHED
+        return system_price(entry).basis if summary.reached else NOT_REACHED
     if given:
         return given
     if name.startswith(("epochs", "seconds_per_epoch")):
         return entry.reasons.get("epochs", "the logs do not tell the epochs")
-    if summary is None:
-        return ""
     if not summary.reached and name != "compile_seconds":
         return "no trial reached the target"
     if name in ("cv", "ratio_of_cvs") and summary.reached < 2:
@@ -212,10 +207,6 @@ def stability_table(entries: Sequence[Entry]) -> Table:
     )
     names, rows = labels_by_key(entries), []
     for entry, summary in summaries(entries):
-        stability = stability_of(
-            [trial.time_to_accuracy_seconds for trial in entry.trials],
-            [trial.clock_seconds for trial in entry.trials],
-        )
         mean = summary.mean_seconds if summary.reached else NOT_REACHED
         rows.append(
             entry_row(
@@ -223,13 +214,13 @@ def stability_table(entries: Sequence[Entry]) -> Table:
                 entry,
                 names,
                 summary,
-                **_ends("reached_fraction", stability.reached),
-                **_ends("mean_seconds", stability.mean_seconds),
-                **_ends("expected_seconds", stability.expected_seconds),
+                **_ends("reached_fraction", summary.reached_interval),
+                **_ends("mean_seconds", summary.mean_interval),
+                **_ends("expected_seconds", summary.expected_interval),
                 reached_fraction=summary.reached / summary.trials,
                 mean_seconds=mean,
                 compile_seconds=mean_compile_seconds(entry),
-                interrupted=any(trial.interrupted for trial in entry.trials),
+                interrupted=any(trial.interruptions > 0 for trial in entry.trials),
             )
         )
     return Table(

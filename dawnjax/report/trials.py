@@ -13,9 +13,9 @@ from dawnjax.page.table import Column, Missing, Table
 from dawnjax.report.tables import scope, stability_table, summaries
 from dawnjax.statistics.interval import FEWEST_TRIALS
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
+from dawnjax.trials.figures import Figures
 from dawnjax.trials.group import Entry
 from dawnjax.trials.labels import by_key, key_of, label, labels_by_key
-from dawnjax.trials.trial_summary import Summary
 
 MOST_ROWS = 44
 """Rows of a figure: the entries with the largest variation."""
@@ -69,8 +69,8 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
     strips, left_out = [], []
     for record in table.records():
         entry = keyed[(record["suite"], record["benchmark"], record["source"])]
-        summary = entry.summary
-        if summary is None or not summary.mean_seconds or summary.reached < 2:
+        summary = entry.figures
+        if not summary.mean_seconds or summary.reached < 2:
             left_out.append((label(entry, benchmark=True), "fewer than two trials reached"))
         else:
             strips.append(_strip(entry, names[key_of(entry)], summary, record))
@@ -97,7 +97,7 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
     )
 
 
-def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any]) -> _Strip:
+def _strip(entry: Entry, name: str, summary: Figures, record: Mapping[str, Any]) -> _Strip:
     mean = summary.mean_seconds or 0.0
     low, high = record["mean_seconds_low"], record["mean_seconds_high"]
     # A bar is an interval and no range: dots show the range.

@@ -22,6 +22,8 @@ CLOCK_SLACK_SECONDS = 1.0
 FINAL_STATUSES = ("reached", "not_reached", "diverged")
 """The statuses of a trial that has ended: a further attempt has nothing to do."""
 
+_STATE_EVENTS = ("train", "evaluation", "restored", "checkpoint")
+
 NO_RUN_START = "the log lacks run_start"
 NOT_REACHED = "no evaluation reached the target"
 """Why a time or a cost is not known."""
@@ -102,6 +104,34 @@ class LoggedRun:
     def lost_log(self) -> bool:
         """True if a log was lost, with the last attempt's work after its last save."""
         return any(event.get("lost_log") for event in events_of(self.events, "attempt_start"))
+
+    @property
+    def training_end(self) -> Event:
+        """End of the last step or evaluation, before the last save and the profile.
+
+        The last event of an attempt that was killed or failed in training.
+        """
+        last = self.attempts[-1]
+        trained = [e for e in self.events if e["event"] in ("train", "evaluation", "diverged")]
+        end = last_event(last.events, "attempt_end")
+        status = None if end is None else end["status"]
+        profiled = any(event["name"] == "profile" for event in events_of(last.events, "phase"))
+        if trained and trained[-1]["attempt"] == last.number:
+            ended = profiled or status not in (None, "failed")
+        else:
+            # It only took up what an earlier attempt had finished, or it did not come to train.
+            ended = profiled or status in FINAL_STATUSES
+        return trained[-1] if ended and trained else last.events[-1]
+
+    @property
+    def newest_step(self) -> int:
+        """Steps of the newest state."""
+        for event in reversed(self.events):
+            name, step = event["event"], event.get("step")
+            # An attempt that fails before it has a state ends at step 0; the state is an older one.
+            if name in _STATE_EVENTS or (name == "attempt_end" and step):
+                return event["step"]
+        return 0
 
     def why_no_time(self, moment: Event) -> str:
         """Reason why the run's clock at a moment is unknown; empty if it is known."""

@@ -1,27 +1,12 @@
-"""Rows of a result: the evaluations, stages and generations of a run, from its log."""
+"""Rows of a result: the stages and generations of a run, from its log."""
 
 import dataclasses
 from typing import Any
 
 from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.runs.log import Event
-from dawnjax.runs.logged_run import LoggedRun, events_of, save_point
+from dawnjax.runs.logged_run import LoggedRun, save_point
 from dawnjax.runs.stages import Span
-
-
-def evaluation_rows(run: LoggedRun) -> list[dict[str, Any]]:
-    """Evaluations by step: the first measurement, where an attempt repeated work."""
-    rows: dict[int, dict[str, Any]] = {}
-    for event in events_of(run.events, "evaluation"):
-        seconds = run.run_seconds(event)
-        row = {
-            "step": event["step"],
-            "epoch": event["epoch"],
-            "seconds_since_run_start": None if seconds is None else round(seconds, 6),
-            **event["metrics"],
-        }
-        rows.setdefault(event["step"], row)
-    return [rows[step] for step in sorted(rows)]
 
 
 def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:

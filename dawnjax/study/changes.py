@@ -13,11 +13,11 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
-from dawnjax.runs.summary import RunResult
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.sample import SAME_LOSSES, largest_difference
 from dawnjax.statistics.verdict import ratio_of_means
 from dawnjax.study.sides import Side
+from dawnjax.trials.trial import Trial
 
 MOST_OPS = 10
 
@@ -112,7 +112,7 @@ def _record(directory: Path) -> dict[str, Any]:
     return flatten(read_record(RunDirectory(directory)) or {})
 
 
-def _facts(directory: Path, result: RunResult) -> dict[str, Any]:
+def _facts(directory: Path, result: Trial) -> dict[str, Any]:
     record = read_record(RunDirectory(directory)) or {}
     # Claims about a recipe change nothing that a run does, and a changed recipe has none.
     fields = {
@@ -137,7 +137,7 @@ def _value(value: Any) -> str:
 
 def changes(first: Side, second: Side) -> list[Change]:
     """Time of both sides: compilation, steps, evaluations, epochs to the target."""
-    quantities: list[tuple[str, Callable[[RunResult], float | None]]] = [
+    quantities: list[tuple[str, Callable[[Trial], float | None]]] = [
         ("cold compilation, s", _cold_compilation_seconds),
         ("a step, ms", _step_milliseconds),
         ("an evaluation, ms", _evaluation_milliseconds),
@@ -147,7 +147,7 @@ def changes(first: Side, second: Side) -> list[Change]:
     if not first.runs or not second.runs:
         # Those of a trial that did not reach end with its budget.
         figures = [
-            [trial.epochs for trial in side.entry.trials if trial.reached]
+            [trial.epochs_to_target for trial in side.entry.trials if trial.reached]
             for side in (first, second)
         ]
         return [_change("epochs to the target", *figures)]
@@ -157,19 +157,19 @@ def changes(first: Side, second: Side) -> list[Change]:
     ]
 
 
-def _cold_compilation_seconds(run: RunResult) -> float | None:
+def _cold_compilation_seconds(run: Trial) -> float | None:
     """Compilation before the clock; None where programs came from a cache, which is faster."""
     return run.compile_seconds_before_run_start if run.compiled == "cold" else None
 
 
-def _step_milliseconds(run: RunResult) -> float | None:
+def _step_milliseconds(run: Trial) -> float | None:
     """Milliseconds a step; None where the batch changes in the run."""
     if run.examples_per_second is None or run.global_batch_size is None:
         return None
     return 1e3 * run.global_batch_size / run.examples_per_second
 
 
-def _evaluation_milliseconds(run: RunResult) -> float | None:
+def _evaluation_milliseconds(run: Trial) -> float | None:
     """Milliseconds an evaluation; None after an interruption.
 
     The phase then holds evaluations that were made again or cut short, and the rows do not.
@@ -185,7 +185,7 @@ def _change(name: str, first: Sequence[float | None], second: Sequence[float | N
     means = [statistics.fmean(side) if side else None for side in known]
     ratio = None
     if all(side and min(side) > 0 for side in known):
-        ratio = ratio_of_means(*known)
+        ratio = ratio_of_means(known[0], known[1])
     return Change(name=name, first=means[0], second=means[1], ratio=ratio)
 
 
@@ -204,7 +204,7 @@ def step_parts(first: Side, second: Side) -> list[Change]:
     return [change for change in changed if change.first or change.second]
 
 
-def _parts(results: Sequence[RunResult]) -> dict[str, list[float | None]]:
+def _parts(results: Sequence[Trial]) -> dict[str, list[float | None]]:
     parts: dict[str, list[float | None]] = {}
     for result in results:
         hosts = [(host or {}).get("utilization") or {} for host in result.hosts]

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import words
-from dawnjax.runs.summary import RunResult
-from dawnjax.statistics.sample import Sample, time_interval
 from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Row, Rows
-from dawnjax.trials.group import reaches
-from dawnjax.trials.trial_summary import summarize_trials
+from dawnjax.trials.figures import figures as trial_figures
+from dawnjax.trials.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +110,7 @@ def best_sentence(best: ArmFigures, among: int) -> str:
 
 
 def figures(
-    study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, OurRun], out: Path
+    study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, Trial], out: Path
 ) -> list[ArmFigures]:
     """Figures of each arm, or of each threshold, in the study's order; of a search, of its winner.
 
@@ -145,22 +142,22 @@ def figures(
     return told
 
 
-def _of_arm(runs: Mapping[PlannedTrial, OurRun], arm: Arm) -> dict[PlannedTrial, OurRun]:
+def _of_arm(runs: Mapping[PlannedTrial, Trial], arm: Arm) -> dict[PlannedTrial, Trial]:
     return {trial: run for trial, run in runs.items() if trial.arm == arm}
 
 
-def _elsewhere(study: Study, own: Sequence[OurRun], first: Sequence[OurRun]) -> str:
+def _elsewhere(study: Study, own: Sequence[Trial], first: Sequence[Trial]) -> str:
     """Differences of an arm's machines and libraries from the first arm's; empty without any."""
 
-    def ran_with(run: OurRun) -> set[str]:
+    def ran_with(run: Trial) -> set[str]:
         machine = str(run.system)
         if study.kind == "scaling":  # it chooses the numbers of devices and hosts
             machine = run.system._replace(num_hosts=1).hardware
-        versions = run.result.versions.items()
+        versions = run.versions.items()
         return {machine, *(f"{name} {text}" for name, text in versions if name != "commit")}
 
-    def hosts_of(runs: Sequence[OurRun]) -> set[str]:
-        hosts = [host for run in runs for host in run.result.hosts if isinstance(host, dict)]
+    def hosts_of(runs: Sequence[Trial]) -> set[str]:
+        hosts = [host for run in runs for host in run.hosts if isinstance(host, dict)]
         return {str(host["hostname"]) for host in hosts if "hostname" in host}
 
     sides = [set[str]().union(*map(ran_with, runs)) for runs in (own, first)]
@@ -177,38 +174,38 @@ def _elsewhere(study: Study, own: Sequence[OurRun], first: Sequence[OurRun]) -> 
 
 
 def _arm(
-    study: Study, arm: Arm, runs: Mapping[PlannedTrial, OurRun], out: Path, threshold: float | None
+    study: Study, arm: Arm, runs: Mapping[PlannedTrial, Trial], out: Path, threshold: float | None
 ) -> tuple[ArmFigures, Rows]:
     """Figures of an arm, and its trials by seed; no trials where the duration of one is unknown."""
-    results = [run.result for run in runs.values()]
-    seconds = [_seconds_to(result, threshold) for result in results]
-    epochs = [result.epochs_at(s) for result, s in zip(results, seconds, strict=True)]
-    spent = [run.spent.seconds for run in runs.values()]
-    sample = Sample.of(seconds, spent)
-    summary = summarize_trials(seconds, epochs, spent)
-    interval = None if sample is None else time_interval(sample)
+    results = list(runs.values())
+    direction = results[0].target.direction if results else "at_least"
+    summary = trial_figures(results, threshold, direction)
+    seconds, sample = summary.seconds, summary.sample
+    interval = None if sample is None else summary.interval
     rows = {}
     if sample is not None:
         rows = {
-            trial.seed: Row(float(amount), bool(reached), run.result.finite_losses)
-            for (trial, run), amount, reached in zip(
-                runs.items(), sample.amounts, sample.reached, strict=True
+            trial.seed: Row(
+                float(amount), bool(reached), run.finite_losses, step, run.budget_seconds
+            )
+            for (trial, run), amount, reached, step in zip(
+                runs.items(), sample.amounts, sample.reached, sample.steps, strict=True
             )
         }
     told = [
         {
             "seed": trial.seed,
-            "status": run.result.status,
+            "status": run.status,
             "reached": second is not None,
             "time_to_accuracy_seconds": second,
             "run_dir": str(trial.directory(out).relative_to(out)),
         }
         for (trial, run), second in zip(runs.items(), seconds, strict=True)
     ]
-    targets = results[0].target if results else []
-    metric = targets[0]["metric"] if targets else "target"
+    target = results[0].target if results else None
+    metric = target.metric if target else "target"
     # The others of several targets are not asked for.
-    alone = " alone" if len(targets) > 1 else ""
+    alone = " alone" if target and target.others else ""
     return (
         ArmFigures(
             arm=arm.name if threshold is None else f"{metric} {threshold:g}{alone}",
@@ -233,20 +230,7 @@ def _arm(
     )
 
 
-def _seconds_to(result: RunResult, threshold: float | None) -> float | None:
-    """Time to the run's target, or to `threshold`."""
-    if threshold is None:
-        return result.time_to_accuracy_seconds
-    target = result.target[0]
-    for row in result.evaluations:
-        value = row.get(target["metric"])  # NaN and infinities are text in a log
-        is_number = isinstance(value, int | float)
-        if is_number and reaches(value, threshold, target.get("direction", "at_least")):
-            return row["seconds_since_run_start"]
-    return None
-
-
-def _exposed(result: RunResult) -> float | None:
+def _exposed(result: Trial) -> float | None:
     shares = [(host.get("communication") or {}).get("exposed_fraction") for host in result.hosts]
     return _mean(shares)
 

@@ -12,6 +12,7 @@ from dawnjax.statistics.looks import false_verdicts, looks_of, nominal_levels
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import UNDECIDED, Verdict, judge_all
 from dawnjax.study.design import Arm, Look, PlannedTrial, Study
+from dawnjax.trials.figures import mean_of_all
 
 
 class Row(NamedTuple):
@@ -20,6 +21,8 @@ class Row(NamedTuple):
     seconds: float
     reached: bool
     first_losses: tuple[float, ...] = ()
+    step: float | None = None
+    budget: float | None = None
 
 
 Rows = dict[int, Row]
@@ -112,6 +115,8 @@ def _sample(rows: Rows, seeds: range | None = None) -> Sample:
         np.array([rows[seed].reached for seed in chosen], bool),
         tuple(chosen),
         tuple(rows[seed].first_losses for seed in chosen),
+        steps=tuple(rows[seed].step for seed in chosen),
+        budget=mean_of_all([rows[seed].budget for seed in chosen]),
     )
 
 

@@ -4,28 +4,28 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dawnjax.analysis import our_runs
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import OlderFormatError, PlannedTrial, StudyFolder, StudyRecord
 from dawnjax.study.looks import Row
+from dawnjax.trials import ours
 from dawnjax.trials.origin import Origin
+from dawnjax.trials.trial import Trial
 
 
-def read_trial(trial: PlannedTrial, out: Path) -> OurRun | None:
+def read_trial(trial: PlannedTrial, out: Path) -> Trial | None:
     """A trial's run so far; None where it has not begun, or its log says too little."""
     if not RunDirectory(trial.directory(out)).experiment_file.exists():
         return None
     with contextlib.suppress(RunError):
-        return our_runs.read_run(trial.directory(out))
+        return ours.read_run(trial.directory(out))
     return None
 
 
 def trials_over(
     trials: Sequence[PlannedTrial], out: Path, origins: Mapping[str, Origin]
-) -> dict[PlannedTrial, OurRun]:
+) -> dict[PlannedTrial, Trial]:
     """Trials that are over, with their runs.
 
     Args:
@@ -44,7 +44,7 @@ def trials_over(
 
 
 def refuse_strangers(
-    runs: Mapping[PlannedTrial, OurRun], out: Path, origins: Mapping[str, Origin]
+    runs: Mapping[PlannedTrial, Trial], out: Path, origins: Mapping[str, Origin]
 ) -> None:
     """Refuse a run that is no trial of the study: of another recipe, seed or system, or a copy.
 
@@ -58,12 +58,12 @@ def refuse_strangers(
     for trial, run in runs.items():
         expected = known.setdefault(trial.arm.name, run.origin)
         why = run.origin.difference(expected)
-        devices = run.result.num_devices
+        devices = run.num_devices
         layout = run.system.layout
         first_layout = layouts.setdefault(trial.arm.name, layout)
         other = [name for name, value in layout.items() if value != first_layout[name]]
-        if run.result.seed != trial.seed:
-            why = f"its seed is {run.result.seed}"
+        if run.seed != trial.seed:
+            why = f"its seed is {run.seed}"
         elif trial.arm.devices and devices != trial.arm.devices:
             why = f"it ran on {devices} devices"
         elif run.chooses != trial.chooses:
@@ -72,7 +72,7 @@ def refuse_strangers(
             name = other[0]
             why = f"it ran with {name}={layout[name]}, and another trial of the arm with "
             why += f"{first_layout[name]}"
-        first = by_id.setdefault(run.result.run_id, trial)
+        first = by_id.setdefault(run.run_id, trial)
         if first is not trial:
             why = why or f"it is a copy of {_place(first)}"
         if why:
@@ -87,18 +87,18 @@ def _place(trial: PlannedTrial) -> str:
     return str(trial.directory(Path()))
 
 
-def is_over(run: OurRun | None) -> bool:
+def is_over(run: Trial | None) -> bool:
     """True if a trial counts: it reached, spent its budget, diverged, or failed.
 
     A trial that was interrupted or killed resumes with the study. A failed trial is a result;
     remove its folder to repeat it.
     """
-    return run is not None and run.result.status in (*FINAL_STATUSES, "failed")
+    return run is not None and run.status in (*FINAL_STATUSES, "failed")
 
 
-def row_of(run: OurRun) -> Row | None:
+def row_of(run: Trial) -> Row | None:
     """Time and success of a trial; None if its clock never started."""
-    result, spent = run.result, run.spent.seconds
+    result, spent = run, run.clock_seconds
     reached = result.time_to_accuracy_seconds is not None
     seconds = result.time_to_accuracy_seconds if reached else spent
     return None if seconds is None else Row(seconds, reached, result.finite_losses)

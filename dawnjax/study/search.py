@@ -17,17 +17,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.study.axes import Axis, axis_of
 from dawnjax.study.design import RUNGS, Arm, PlannedTrial, Study, arm_at
 from dawnjax.study.looks import Row, Rows
 from dawnjax.study.reading import is_over, row_of
+from dawnjax.trials.trial import Trial
 
 MOST_VAIN_DRAWS = 1000
 """Draws in a row of recipes that were drawn before, or that cannot be trained."""
 
-Run = Callable[[PlannedTrial], tuple[OurRun | None, str]]
+Run = Callable[[PlannedTrial], tuple[Trial | None, str]]
 
 Admit = Callable[[Arm], bool]
 """True if a new arm can be trained; it is then part of the study."""
@@ -50,7 +50,7 @@ def score(rows: Iterable[Row]) -> float:
     return sum(row.seconds for row in rows) / reached if reached else math.inf
 
 
-def _row_of(run: OurRun) -> Row:
+def _row_of(run: Trial) -> Row:
     """Row of a trial; one that failed before its clock started took for ever, not no time."""
     return row_of(run) or Row(math.inf, False)
 
@@ -124,7 +124,7 @@ def _distribution(distributions: Any, axis: Axis) -> Any:
 
 def run_search(
     study: Study, run: Run, admits: Admit
-) -> Iterator[tuple[PlannedTrial, OurRun | None, str]]:
+) -> Iterator[tuple[PlannedTrial, Trial | None, str]]:
     """Run the trials that choose, then those that judge the winner; yield each with its run.
 
     Args:
@@ -198,7 +198,7 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
 
 
-def search_figures(study: Study, runs: Mapping[PlannedTrial, OurRun]) -> SearchFigures | None:
+def search_figures(study: Study, runs: Mapping[PlannedTrial, Trial]) -> SearchFigures | None:
     """Figures of a search's trials so far; None for any other study."""
     if not study.search:
         return None

@@ -73,9 +73,9 @@ def line_of(total: int, done: int, trial: PlannedTrial, run: Any, why: str) -> s
     """A trial that is over, as the progress shows it."""
     said = f"failed: {why}"
     if run is not None and not why:
-        seconds = run.result.time_to_accuracy_seconds
+        seconds = run.time_to_accuracy_seconds
         time_text = "" if seconds is None else f" in {words.rounded(seconds)} s"
-        said = run.result.status.replace("_", " ") + time_text
+        said = run.status.replace("_", " ") + time_text
     return f"{done:{len(str(total))}}/{total}  {trial.arm.name}, seed {trial.seed}: {said}"
 
 

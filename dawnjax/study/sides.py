@@ -5,13 +5,14 @@ import dataclasses
 from pathlib import Path
 
 from dawnjax import records
-from dawnjax.analysis import loading, our_runs
+from dawnjax.analysis import loading
 from dawnjax.analysis.comparison import shared_trials
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.runs.summary import RunResult
 from dawnjax.statistics.sample import Sample
 from dawnjax.study.reading import read_study
+from dawnjax.trials import ours
 from dawnjax.trials.group import Entry
+from dawnjax.trials.trial import Trial
 
 CHOICE = "#"
 """Between a path and the source of one of its entries."""
@@ -30,11 +31,11 @@ class Side:
     given: str
     entry: Entry
     sample: Sample
-    runs: tuple[tuple[Path, RunResult], ...] = ()
+    runs: tuple[tuple[Path, Trial], ...] = ()
     arm: str = ""
 
     @property
-    def results(self) -> list[RunResult]:
+    def results(self) -> list[Trial]:
         return [result for _, result in self.runs]
 
 
@@ -67,7 +68,7 @@ def read_side(given: str) -> Side:
             f"{path}{CHOICE}SOURCE, of {sources or 'none'}{more}"
         )
     [entry] = chosen
-    sample = entry.sample
+    sample = entry.figures.sample
     if sample is None:
         raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
     folder = records.path_of(path)
@@ -102,14 +103,14 @@ def _arm_at(path: Path) -> str:
     )
 
 
-def _runs_of(path: Path, entry: Entry) -> tuple[tuple[Path, RunResult], ...]:
+def _runs_of(path: Path, entry: Entry) -> tuple[tuple[Path, Trial], ...]:
     """Runs among the directories at a path that are an entry's trials."""
     if not path.is_dir() or entry.suite != "dawnjax":
         return ()
     wanted = {trial.run_id for trial in entry.trials}
     runs = {}
-    for directory in our_runs.find_run_directories(path):
-        result = our_runs.read_run(directory).result
+    for directory in ours.find_run_directories(path):
+        result = ours.read_run(directory)
         if result.run_id in wanted:
             runs[result.run_id] = (directory, result)
     return tuple(sorted(runs.values(), key=lambda run: run[1].seed))

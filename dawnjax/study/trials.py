@@ -10,7 +10,6 @@ from typing import Any
 
 import dawnjax
 from dawnjax import api
-from dawnjax.analysis.our_run import OurRun
 from dawnjax.cluster.children import Children, last_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request, parse_request
@@ -22,6 +21,7 @@ from dawnjax.study.design import Arm, PlannedTrial, Study
 from dawnjax.study.looks import Looks, Rows
 from dawnjax.study.reading import is_over, read_trial, refuse_strangers, row_of
 from dawnjax.trials.origin import Origin, origin_of, timed_options, timed_settings
+from dawnjax.trials.trial import Trial
 
 NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
@@ -35,7 +35,7 @@ STOP_SECONDS = 75.0
 
 Told = Callable[[str], None]
 
-Ran = tuple[PlannedTrial, OurRun | None, str]
+Ran = tuple[PlannedTrial, Trial | None, str]
 """A trial, its run, and the reason of a failure; empty without one."""
 
 
@@ -176,10 +176,10 @@ class TrialRunner:
 
     def __init__(self, study: Study, out: Path, origins: Mapping[str, Origin], tell: Told):
         self._study, self._out, self._origins, self._tell = study, out, origins, tell
-        self._firsts: dict[Arm, tuple[PlannedTrial, OurRun]] = {}
+        self._firsts: dict[Arm, tuple[PlannedTrial, Trial]] = {}
         self._ended = time.perf_counter()
 
-    def run(self, trial: PlannedTrial) -> tuple[OurRun | None, str]:
+    def run(self, trial: PlannedTrial) -> tuple[Trial | None, str]:
         """Run a trial unless it is over; return its run, and the reason of a failure or nothing.
 
         Raises:

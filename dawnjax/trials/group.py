@@ -1,26 +1,23 @@
-"""The record that every analysis reads: an entry, ours or an official one.
+"""An entry: several trials of one experiment on one system, ours or official ones.
 
-An entry is several trials of one experiment on one system. A DAWNBench entry is one trial, an
-MLPerf entry a folder of logs, ours the run directories of one experiment with several seeds. One
-line of a JSON Lines file is one entry.
+A DAWNBench entry is one trial, an MLPerf entry a folder of logs, ours the run directories of one
+experiment with several seeds. One line of a JSON Lines file is one entry.
 """
 
 import dataclasses
-import datetime
+import functools
 import json
-import math
-import statistics
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import RunError
-from dawnjax.statistics.sample import Sample
-from dawnjax.trials.trial_summary import Summary, summarize_trials
+from dawnjax.trials.figures import Figures, figures
+from dawnjax.trials.target import Target
+from dawnjax.trials.trial import Evaluation, Scalar, Trial
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _MOST_BYTES = 512 * 2**20
 _MOST_LINE_BYTES = 64 * 2**20
@@ -30,112 +27,7 @@ _MOST_MARKS = 3_000_000
 MAX_SCALING_FACTOR = 2.0
 """Factor of an MLPerf score, above which it is a mistake; those of v2.0 to v5.1 are below 1.19."""
 
-Scalar = str | int | float | bool | None
-
 SUITES = ("dawnbench", "mlperf_training", "dawnjax")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FurtherTarget:
-    """A quality to reach beside an entry's first one, in the same evaluation."""
-
-    metric: str
-    value: float
-    direction: str = "at_least"
-
-    def __str__(self) -> str:
-        return f"{self.metric} {self.direction.replace('_', ' ')} {self.value:g}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EntryTarget:
-    """The quality to reach.
-
-    Attributes:
-      metric: The suite's own name of it, such as `top5Accuracy` or `eval_accuracy`.
-      value: The threshold, in the unit of the evaluations.
-      direction: `at_least` or `at_most`.
-      unit: `fraction`, `percent`, `bleu` or another that the run declares; empty where the suite
-        does not say.
-      title: The metric's name on a page, as our run declares it; empty for official entries. It
-        tells no targets apart.
-      others: Further targets that the same evaluation must reach.
-    """
-
-    metric: str
-    value: float | None
-    direction: str = "at_least"
-    unit: str = ""
-    title: str = dataclasses.field(default="", compare=False)
-    others: tuple[FurtherTarget, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class TimedEvaluation:
-    """One evaluation of a trial.
-
-    Attributes:
-      epoch: Epochs trained before it, by the log's own label; None if it has none.
-      seconds_since_run_start: When it ended; None where the log has no time for it.
-      value: The metric, in the target's unit.
-    """
-
-    epoch: float | None
-    seconds_since_run_start: float | None
-    value: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One training run with one seed.
-
-    Attributes:
-      file: Its log or run directory, relative to the entry's source.
-      reached: Whether it reached the target.
-      time_to_accuracy_seconds: None if it did not.
-      clock_seconds: How long it trained on the same clock, reached or not; None if not known.
-      epochs: Epochs up to the target, or up to its end; None if the log does not tell.
-      status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
-      seed: None where no seed is recorded.
-      first_losses: Of ours: the losses of its first steps. Trials of one seed with the same first
-        losses are pairs when two entries are compared.
-      interrupted: Whether its clock was put together from several attempts.
-      compile_seconds_before_run_start: Compilation before the clock; None if not known.
-      compile_cache: `cold` where at least one program of it was compiled, `warm` where all were
-        read back from a cache, `tuned` where a GPU's searches for kernels were read back for those
-        that were compiled, whose seconds are neither; empty if not known.
-      cost_usd: Of ours: what its time to accuracy cost, or its `clock_seconds` if it did not reach;
-        each attempt's part at its own price. None if not known.
-      run_id: Of ours: the run's own name, the same in all its copies.
-      inferred: Of official ones: what of its times or lines was read otherwise than they say, and
-        on what evidence; empty if nothing was.
-      evaluations: In the order of time.
-    """
-
-    file: str
-    reached: bool
-    time_to_accuracy_seconds: float | None
-    clock_seconds: float | None = None
-    epochs: float | None = None
-    status: str = ""
-    seed: int | None = None
-    first_losses: tuple[float, ...] = ()
-    interrupted: bool = False
-    compile_seconds_before_run_start: float | None = None
-    cost_usd: float | None = None
-    run_id: str = ""
-    compile_cache: str = ""
-    inferred: str = ""
-    evaluations: tuple[TimedEvaluation, ...] = ()
-
-    @property
-    def step_seconds(self) -> float | None:
-        """Time between the evaluation that reached and the one before; None if there is none."""
-        reached = self.time_to_accuracy_seconds
-        ends = [row.seconds_since_run_start for row in self.evaluations]
-        # A log may end its clock some seconds after the evaluation that reached.
-        until = sorted(end for end in ends if end is not None and reached and end <= reached + 1e-3)
-        return until[-1] - until[-2] if len(until) > 1 else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,7 +47,7 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Several trials of one experiment on one system; times are seconds.
+    """Several trials of one experiment on one system, with their header; times are seconds.
 
     Attributes:
       source: Path of its folder or file, relative to what was imported, with `/`.
@@ -179,10 +71,10 @@ class Entry:
       global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those; of
         ours what the task calls an example, such as `packed rows` of several sentence pairs.
       target: What was to be reached.
+      drops: Trials that its MLPerf score leaves out at each end.
       scaling_factor: Factor of an MLPerf score by the review of its round; 1 where it stays.
       cost_per_hour_usd: Price of the whole system; None if not given, or not one for all trials.
       trials: In the order of their files; empty for inference.
-      summary: The statistics of the trials; None for inference.
       inference: The measurements of an inference entry; None for training.
       warnings: What is odd in the source and how it was read.
       reasons: Why a field is None, where that can be said; `rank`: why the entry is not ranked.
@@ -219,11 +111,11 @@ class Entry:
     status: str = ""
     global_batch_size: int | None = None
     global_batch_unit: str = "examples"
-    target: EntryTarget
+    target: Target
+    drops: int = 1
     scaling_factor: float = 1.0
     cost_per_hour_usd: float | None = None
     trials: tuple[Trial, ...] = ()
-    summary: Summary | None = None
     inference: Inference | None = None
     warnings: tuple[str, ...] = ()
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -236,19 +128,21 @@ class Entry:
     distinction: str = ""
     schema_version: int = SCHEMA_VERSION
 
-    @property
-    def sample(self) -> Sample | None:
-        """Times of the trials for statistics; None if a trial's length is unknown."""
-        return Sample.of(
-            [trial.time_to_accuracy_seconds for trial in self.trials],
-            [trial.clock_seconds for trial in self.trials],
-            [trial.seed for trial in self.trials],
-            [trial.first_losses for trial in self.trials],
-            steps=[trial.step_seconds for trial in self.trials],
+    @functools.cached_property
+    def figures(self) -> Figures:
+        """Statistics of its trials."""
+        return figures(
+            self.trials,
+            cost_per_hour_usd=self.cost_per_hour_usd,
+            drops=self.drops,
+            scaling_factor=self.scaling_factor,
         )
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """The entry as a file of entries has it, without what has its default."""
+        fields = _without_defaults(self, dataclasses.fields(self))
+        fields["trials"] = [trial_json(trial) for trial in self.trials]
+        return {**fields, "schema_version": self.schema_version}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Entry":
@@ -267,57 +161,65 @@ class Entry:
             ) from None
 
 
-def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
-    """True if a value reaches a threshold, both as float32.
-
-    An accelerator's 21.8 is logged as 21.799999237060547.
-    """
-    if direction not in ("at_least", "at_most"):
-        raise ValueError(f"direction is {direction!r}; choose at_least or at_most")
-    value, threshold = _float32(value), _float32(threshold)
-    return value >= threshold if direction == "at_least" else value <= threshold
-
-
-def _float32(value: float) -> float:
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def summary_of(
-    trials: Sequence[Trial],
-    cost_per_hour_usd: float | None = None,
-    drops: int = 1,
-    scaling_factor: float = 1.0,
-) -> Summary:
-    """Statistics of trials; their cost is their own where each has one.
-
-    `cost_per_hour_usd` is the whole system's price, for trials without a cost. The score omits
-    `drops` trials at each end and is multiplied by `scaling_factor`.
-    """
-    summary = summarize_trials(
-        [trial.time_to_accuracy_seconds for trial in trials],
-        [trial.epochs for trial in trials],
-        [trial.clock_seconds for trial in trials],
-        cost_per_hour_usd,
-        drops,
-        scaling_factor,
+_TRIAL_FIELDS = tuple(
+    field
+    for field in dataclasses.fields(Trial)
+    if field.name
+    in (
+        "name",
+        "reached",
+        "time_to_accuracy_seconds",
+        "clock_seconds",
+        "budget_seconds",
+        "epochs",
+        "epochs_to_target",
+        "status",
+        "seed",
+        "evaluations",
+        "run_id",
+        "first_losses",
+        "interruptions",
+        "compile_seconds_before_run_start",
+        "compile_cache",
+        "cost_usd",
+        "clock_cost_usd",
+        "inferred",
     )
-    summary = dataclasses.replace(summary, inferred=sum(bool(trial.inferred) for trial in trials))
-    costs = [trial.cost_usd for trial in trials if trial.reached]
-    known = [cost for cost in costs if cost is not None]
-    if known and len(known) == len(costs):
-        return dataclasses.replace(summary, cost_usd=statistics.fmean(known))
-    return summary
+)
+"""Fields of a trial that a file of entries has: those of the trial itself, not of its machine."""
 
 
-def day_of(unix_seconds: Any) -> str:
-    """Day (UTC) of a Unix time, `YYYY-MM-DD`; empty for any other value."""
-    try:
-        return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
-    except (TypeError, ValueError, OverflowError, OSError):
-        return ""
+def trial_json(trial: Trial) -> dict[str, Any]:
+    """A trial as a file of entries has it."""
+    return _without_defaults(trial, _TRIAL_FIELDS)
+
+
+def _without_defaults(value: Any, fields: Iterable[dataclasses.Field]) -> dict[str, Any]:
+    written = {}
+    for field in fields:
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
+        item = getattr(value, field.name)
+        if item != default and field.name != "trials":
+            written[field.name] = _plain(item)
+    return written
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Evaluation):  # millions of them
+        return {
+            "epoch": value.epoch,
+            "seconds_since_run_start": value.seconds_since_run_start,
+            "value": value.value,
+        }
+    if dataclasses.is_dataclass(value):
+        return _without_defaults(value, dataclasses.fields(value))
+    if isinstance(value, list | tuple):
+        # JSON has no NaN.
+        return [
+            _plain(it) for it in value if not (isinstance(it, Evaluation) and it.value != it.value)
+        ]
+    return value
 
 
 def set_apart(entry: Entry, words: str) -> Entry:

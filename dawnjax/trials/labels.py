@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dawnjax.page import words
 from dawnjax.tasks.metric import KNOWN_METRICS
-from dawnjax.trials.group import Entry, EntryTarget, reaches
+from dawnjax.trials.group import Entry
+from dawnjax.trials.target import Target, reaches
 
 
 def key_of(entry: Entry) -> tuple[str, ...]:
@@ -104,7 +105,7 @@ def hardware(entry: Entry) -> str:
     return f"{many}{entry.hardware or entry.system}{hosts}"
 
 
-def quality(value: float, target: EntryTarget) -> str:
+def quality(value: float, target: Target) -> str:
     """A metric's value in words; fractions in percent, others with the unit that a run declares."""
     hides = target.value is not None and not reaches(value, target.value, target.direction)
     if hides and reaches(float(f"{value:.4g}"), target.value or 0.0, target.direction):
@@ -117,14 +118,14 @@ def quality(value: float, target: EntryTarget) -> str:
     return words.number(value, 4) + _unit_after(target)
 
 
-def round_quality(value: float, target: EntryTarget) -> str:
+def round_quality(value: float, target: Target) -> str:
     """A round value of a metric in words, without the unit that a run declares."""
     if target.unit == "fraction":
         return f"{words.plain(100 * value)}%"
     return words.plain(value) + ("%" if target.unit == "percent" else "")
 
 
-def _unit_after(target: EntryTarget) -> str:
+def _unit_after(target: Target) -> str:
     """Unit behind a value; empty for a sign, or where it is the metric's own name."""
     unit = _UNITS.get(target.unit, target.unit)
     return "" if unit in ("", "%", target.title) or not target.title else f" {unit}"
@@ -134,12 +135,12 @@ _UNITS = {"fraction": "%", "percent": "%", "bleu": "BLEU", "1": ""}
 """Units as a page writes them, where it does not write them as they are declared."""
 
 
-def metric_name(target: EntryTarget) -> str:
+def metric_name(target: Target) -> str:
     known = KNOWN_METRICS.get(target.metric)
     return target.title or (known.title if known else target.metric or "quality")
 
 
-def metric_label(target: EntryTarget) -> str:
+def metric_label(target: Target) -> str:
     """Label of a metric's axis: name, unit, and a note where lower is better."""
     name = metric_name(target)
     unit = _UNITS.get(target.unit, target.unit)
@@ -147,12 +148,12 @@ def metric_label(target: EntryTarget) -> str:
     return f"{shown}, lower is better" if target.direction == "at_most" else shown
 
 
-def target_label(target: EntryTarget) -> str:
+def target_label(target: Target) -> str:
     """A target in words: its metric's value, and what else must hold at the same evaluation."""
-    return " and ".join([level_label(target), *map(str, target.others)])
+    return " and ".join([level_label(target), *(other.words() for other in target.others)])
 
 
-def level_label(target: EntryTarget) -> str:
+def level_label(target: Target) -> str:
     """The value that a target's first metric must reach, in words."""
     if target.value is None:
         return "no target known"

@@ -4,14 +4,12 @@ Trials of one entry agree in their origin (the experiment's identity and every r
 change a time) and in their system. They differ in their seed, and in nothing else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
 from dawnjax.runs.directory import flatten
-from dawnjax.runs.log import Event
-from dawnjax.runs.logged_run import events_of
 
 _NOT_TIMED = (
     "run_dir",
@@ -113,36 +111,10 @@ class Made(NamedTuple):
         return (str(self.system), *divided, *origin.options, f"identity {origin.identity}")
 
 
-def made_of(identity: str, events: Sequence[Event]) -> Made:
-    """Origin and system of a run's newest attempt, by its identity and the log of process 0."""
-    devices, cores = events_of(events, "devices")[-1], cores_of(events)
-    is_cpu = devices["platform"] == "cpu"
-    system = System(
-        platform=devices["platform"],
-        kind=devices["device_kind"],
-        num_devices=devices["num_devices"],
-        num_processes=devices["num_processes"],
-        num_hosts=devices["num_hosts"],
-        mesh=tuple(sorted(devices["mesh"].items())),
-        cores=cores[max(cores)] if cores and is_cpu else None,
-    )
-    return Made(origin_of(identity, options_of(events)), system)
-
-
 def origin_of(identity: str, options: Mapping[str, Any]) -> Origin:
     """Origin of a run by its identity and its options that can be timed."""
     named = tuple(f"{name}={value}" for name, value in sorted(options.items()))
     return Origin(identity, named)
-
-
-def options_of(events: Sequence[Event]) -> dict[str, Any]:
-    """Options of a run's newest attempt that can change the time and are not the default.
-
-    With the settings that `timed_settings` takes.
-    """
-    settings = events_of(events, "devices")[-1].get("settings")
-    options = timed_options(events_of(events, "experiment")[-1]["run_options"])
-    return {**options, **timed_settings(settings if isinstance(settings, dict) else {})}
 
 
 def timed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,9 +135,3 @@ def timed_options(options: Mapping[str, Any]) -> dict[str, Any]:
         if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
         and (name not in default or value != default[name])
     }
-
-
-def cores_of(events: Sequence[Event]) -> dict[int, int]:
-    """Cores open to process 0 in each attempt that tells them."""
-    samples = events_of(events, "host_sample")
-    return {e["attempt"]: e["cores"] for e in samples if isinstance(e.get("cores"), int)}

@@ -16,7 +16,7 @@ from dawnjax.__main__ import COMMANDS
 from dawnjax.config.command_line import HelpRequested
 from dawnjax.config.flag_tree import attribute_docs
 from dawnjax.errors import ExitStatus
-from dawnjax.runs.summary import RunResult
+from dawnjax.trials.trial import Trial
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -53,8 +53,8 @@ def result() -> Iterator[str]:
     """The fields of `result.json`, as the class that writes it documents them."""
     yield "# Fields of result.json\n\nTimes are seconds, fractions 0 to 1.\n"
     yield "| field | type | meaning |\n|---|---|---|"
-    texts = attribute_docs(RunResult)
-    for field in dataclasses.fields(RunResult):
+    texts = attribute_docs(Trial)
+    for field in dataclasses.fields(Trial):
         kind = str(field.type).replace("|", "\\|")
         yield f"| `{field.name}` | `{kind}` | {texts[field.name]} |".replace("``", "`")
 

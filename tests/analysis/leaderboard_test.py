@@ -7,7 +7,7 @@ import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries, official_list
 from official_figures import dawnbench_rows
 
-from dawnjax.analysis.cost import cost_usd, system_price
+from dawnjax.analysis.cost import system_price
 from dawnjax.analysis.counts import count, count_listed, read_entry_list
 from dawnjax.analysis.leaderboard import (
     benchmarks,
@@ -18,7 +18,9 @@ from dawnjax.analysis.leaderboard import (
 )
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.prices import PRICES, Price, parse_date, read_prices
-from dawnjax.trials.group import Entry, EntryTarget, Inference, TimedEvaluation
+from dawnjax.trials.group import Entry, Inference
+from dawnjax.trials.target import Target
+from dawnjax.trials.trial import Evaluation
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
 
@@ -110,7 +112,7 @@ def test_no_price_is_no_rank_by_cost():
 
 def test_entries_with_different_targets_are_never_ranked_together():
     def to(value, seconds):
-        target = EntryTarget(metric="top_1_accuracy", value=value, unit="fraction")
+        target = Target(metric="top_1_accuracy", value=value, unit="fraction")
         return entry_of([seconds], source=f"to {value}", benchmark="digits", target=target)
 
     easy, hard, slower = to(0.9, 1.0), to(0.9915, 2.0), to(0.9915, 3.0)
@@ -150,7 +152,7 @@ def test_inference_ranks_latency_of_those_of_enough_quality():
             suite="dawnbench",
             kind="inference",
             benchmark="ImageNet",
-            target=EntryTarget(metric="top5Accuracy", value=93.0, unit="percent"),
+            target=Target(metric="top5Accuracy", value=93.0, unit="percent"),
             inference=Inference(latency_milliseconds=latency, cost_usd=cost, quality=quality),
         )
 
@@ -172,8 +174,8 @@ def priced(**fields):
 def test_prices():
     assert system_price(priced(num_hosts=16), [P3]).usd_per_hour == 320.0
     given = system_price(priced(cost_per_hour_usd=5.0), [P3])
-    assert (given.usd_per_hour, given.source) == (5.0, "given by the entry")
-    assert cost_usd(1800.0, given) == 2.5 and cost_usd(None, given) is None
+    assert (given.usd_per_hour, given.basis) == (5.0, "given by the entry")
+    assert given.cost_usd(1800.0) == 2.5 and given.cost_usd(None) is None
     newer = dataclasses.replace(P3, usd_per_hour=10.0, date="2018-04-20")
     later = dataclasses.replace(P3, usd_per_hour=1.0, date="2018-04-21")
     assert system_price(priced(), [later, P3, newer]).usd_per_hour == 10.0
@@ -192,14 +194,14 @@ def test_prices():
 def test_an_unknown_price_is_none_with_the_reason(fields, why):
     second_machine = dataclasses.replace(P3, name="p2.xlarge")
     price = system_price(priced(**fields), [P3, second_machine])
-    assert price.usd_per_hour is None and why in price.source
-    assert cost_usd(10.0, price) is None
+    assert price.usd_per_hour is None and why in price.basis
+    assert price.cost_usd(10.0) is None
 
 
 def test_a_system_without_accelerators_does_not_cost_nothing():
     of_one = dataclasses.replace(P3, unit="accelerator")
     price = system_price(priced(num_accelerators=0), [of_one])
-    assert price.usd_per_hour is None and "it had none" in price.source
+    assert price.usd_per_hour is None and "it had none" in price.basis
 
 
 def test_listed_prices_are_whole():
@@ -325,8 +327,7 @@ def test_an_mlperf_board_tests_the_scores_that_rank_it():
 def test_the_interval_of_an_entry_knows_that_times_fall_on_evaluations():
     trials = [make_trial(20.0 + 0.01 * number) for number in range(5)]
     evaluations = tuple(
-        TimedEvaluation(epoch=None, seconds_since_run_start=end, value=0.5)
-        for end in (10.0, 15.0, 20.0)
+        Evaluation(epoch=None, seconds_since_run_start=end, value=0.5) for end in (10.0, 15.0, 20.0)
     )
     known = [dataclasses.replace(trial, evaluations=evaluations) for trial in trials]
     (alone,) = leaderboard([make_entry(trials)], "ImageNet").rows

@@ -7,7 +7,7 @@ from made_entries import make_entry, make_trial
 
 from dawnjax.analysis.learning_curves import learning_curve
 from dawnjax.report.curves import curve_tables
-from dawnjax.trials.group import reaches
+from dawnjax.trials.target import reaches
 
 
 def test_thresholds_compare_as_float32():

@@ -7,14 +7,13 @@ from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import RESNET_1, RESNET_80
 
 from dawnjax.analysis.comparison import speedup
-from dawnjax.analysis.entry_checks import with_summary_of_trials
 from dawnjax.analysis.scaling import (
     scaling,
     seconds_of,
     series,
 )
 from dawnjax.report.systems import scaling_table
-from dawnjax.trials.group import EntryTarget
+from dawnjax.trials.target import Target
 
 
 def test_scaling_by_hand():
@@ -33,10 +32,8 @@ def test_a_review_s_factor_scales_no_speedup():
     """The table of speedups has the same ratio."""
     small = make_entry([make_trial(100.0, 10)] * 3, num_accelerators=8, source="small")
     large = make_entry([make_trial(40.0, 16)] * 3, num_accelerators=32, source="large")
-    scaled = with_summary_of_trials(
-        dataclasses.replace(large, suite="mlperf_training", scaling_factor=1.25)
-    )
-    assert scaled.summary is not None and scaled.summary.score_seconds == 50.0
+    scaled = dataclasses.replace(large, suite="mlperf_training", scaling_factor=1.25)
+    assert scaled.figures.score_seconds == 50.0
     assert scaling([small, scaled])[1].speedup == speedup(small, scaled).tta == 2.5
 
 
@@ -74,7 +71,7 @@ def test_series_hold_one_target_and_name_their_recipes():
             benchmark="digits",
             source=f"{accelerators} to {value}",
             num_accelerators=accelerators,
-            target=EntryTarget(metric="top_1_accuracy", value=value, unit="fraction"),
+            target=Target(metric="top_1_accuracy", value=value, unit="fraction"),
             variant=variant,
         )
 

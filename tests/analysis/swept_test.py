@@ -1,7 +1,6 @@
 """Columns `config.FIELD`, names of entries by what changed, and one meaning of each name."""
 
 import csv
-import dataclasses
 import json
 
 import pytest
@@ -9,9 +8,6 @@ from made_runs import write_run
 
 from dawnjax import analysis
 from dawnjax.__main__ import main
-from dawnjax.analysis import our_runs
-from dawnjax.analysis.our_entries import entries_of
-from dawnjax.trials.group import Trial
 
 
 @pytest.fixture
@@ -69,18 +65,3 @@ def test_a_saved_entry_is_the_run_s_own_whatever_was_swept_beside_it(swept):
     with pytest.warns(UserWarning, match="left out"):
         entries = analysis.load(file, swept)
     assert len(entries) == 3
-
-
-def test_one_name_of_a_time_has_one_meaning(tmp_path):
-    """In the tables of trials and in `result.json`."""
-    for seconds in (10.0, None):
-        path = tmp_path / str(seconds)
-        write_run(path, seconds=seconds, profile_seconds=7.0, cache="cold")
-        run = our_runs.read_run(path)
-        [entry] = entries_of([run])
-        result = run.result.to_json()
-        shared = {field.name for field in dataclasses.fields(Trial)} & result.keys()
-        times = {name for name in shared if "seconds" in name}
-        assert times == {"time_to_accuracy_seconds", "compile_seconds_before_run_start"}
-        for name in times:
-            assert getattr(entry.trials[0], name) == result[name]

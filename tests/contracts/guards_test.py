@@ -376,7 +376,7 @@ def test_reading_results_starts_no_machinery():
         "    for machine in ('watchdog', 'processes'):\n"
         "        assert f'dawnjax.cluster.{machine}' not in sys.modules, (name, machine)\n"
     )
-    names = ["runs.summary", "analysis", "commands.check", "commands.report"]
+    names = ["trials.from_log", "analysis", "commands.check", "commands.report"]
     done = subprocess.run(
         [sys.executable, "-c", script, *(f"dawnjax.{name}" for name in names)],
         capture_output=True,
@@ -399,11 +399,13 @@ def test_reading_a_log_starts_no_machinery(tmp_path):
     script = (
         "import sys, threading\n"
         "from pathlib import Path\n"
-        "from dawnjax.runs import log, summary\n"
+        "from dawnjax.runs import log\n"
+        "from dawnjax.trials import from_log\n"
         "events = log.read_events(log.log_path(Path(sys.argv[1])))\n"
-        "assert summary.summarize(events).reached\n"
+        "assert from_log.trial_of(events).reached\n"
         "assert threading.active_count() == 1\n"
-        "started = [name for name in sys.modules if name.startswith('dawnjax.cluster')]\n"
+        "started = [name for name in sys.modules if name.startswith('dawnjax.cluster.')]\n"
+        "started = [name for name in started if not name.endswith('.options')]\n"
         "assert not started, started\n"
     )
     command = [sys.executable, "-c", script, str(run)]

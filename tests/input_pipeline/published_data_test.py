@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from made_runs import write_run
 
-from dawnjax.analysis.our_entries import entries_of
-from dawnjax.analysis.our_runs import read_run
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.input_pipeline.datasets import published
 from dawnjax.input_pipeline.datasets.cifar10 import CLASSES
@@ -19,6 +17,7 @@ from dawnjax.input_pipeline.preparation import image_writer
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.input_pipeline.reading.image_set import ImageFacts
 from dawnjax.report.boards import boards
+from dawnjax.trials.ours import entries_of, read_run
 
 CIFAR10 = ImageFacts(
     num_examples={"train": 50_000, "eval": 10_000},

@@ -39,13 +39,12 @@ def test_dawnbench_comes_back_as_the_same_result(dawnbench):
     (trial,) = entry.trials
     assert result.time_to_accuracy_seconds is not None
     assert trial.time_to_accuracy_seconds == pytest.approx(result.time_to_accuracy_seconds, 1e-12)
-    assert [e.epoch for e in trial.evaluations] == [r["epoch"] for r in result.evaluations]
+    assert [e.epoch for e in trial.evaluations] == [r.epoch for r in result.evaluations]
     assert [e.value / 100 for e in trial.evaluations] == pytest.approx(
-        [row["top_1_accuracy"] for row in result.evaluations], abs=1e-8
+        [row.value for row in result.evaluations], abs=1e-8
     )
     assert trial.epochs == 1.5
-    assert entry.summary is not None
-    assert entry.summary.cost_usd == pytest.approx(result.cost_usd, abs=1e-6)
+    assert entry.figures.cost_usd == pytest.approx(result.cost_usd, abs=1e-6)
     assert (entry.benchmark, entry.submitter) == ("CIFAR10", "A. Person")
 
 

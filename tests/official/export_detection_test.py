@@ -11,13 +11,12 @@ from made_runs import write_run
 from retold_runs import Event, error_of, export, only_entry, retold
 
 from dawnjax.analysis import loading
-from dawnjax.analysis.leaderboard import target_words
 from dawnjax.models.mask_rcnn import MaskRCNN
 from dawnjax.models.ssd import SSD
 from dawnjax.official import export_mlperf, mlperf_rules
-from dawnjax.official.exported_run import BACKBONE
 from dawnjax.tasks import coco_scores
 from dawnjax.tasks.metric import KNOWN_METRICS
+from dawnjax.trials.from_log import BACKBONE
 
 DECLARED = [
     metric.to_json() for kind in ("box", "mask") for metric in coco_scores.metrics_of_kind(kind)
@@ -93,12 +92,12 @@ def test_it_comes_back_as_the_same_result(exported, capsys):
     benchmark, out = exported
     entry = only_entry(out)
     assert (entry.benchmark, entry.division) == (benchmark, "open")
-    assert entry.summary is not None and entry.summary.reached == 5
-    assert entry.summary.score_seconds is not None
+    assert entry.figures.reached == 5
+    assert entry.figures.score_seconds is not None
     boxes = [evaluation.value for evaluation in entry.trials[0].evaluations]
     assert boxes[-1] == 0.38 and set(boxes) <= set(VALUES["box_ap"])
     words = "eval_accuracy at least 0.23" if benchmark == "ssd" else BOTH
-    assert target_words(entry.target) == words
+    assert entry.target.words() == words
     log = (out / "results" / "box_1" / benchmark / "result_0.txt").read_text()
     lines = [json.loads(line.split(" ", 1)[1]) for line in log.splitlines()]
     [*_, last] = [line["value"] for line in lines if line["key"] == "eval_accuracy"]

@@ -9,7 +9,7 @@ from made_logs import EXPERIMENT, Log
 
 from dawnjax.official import export_dawnbench
 from dawnjax.official.exported_run import ExportedRun
-from dawnjax.runs.summary import summarize
+from dawnjax.trials.from_log import trial_of
 
 
 def two_attempts(*prices: float) -> ExportedRun:
@@ -22,7 +22,7 @@ def two_attempts(*prices: float) -> ExportedRun:
         {**event, "experiment": recipe} if event["event"] == "experiment" else event
         for event in log.events
     ]
-    result = dataclasses.replace(summarize(events), data={"benchmark": "CIFAR-10"})
+    result = dataclasses.replace(trial_of(events), data={"benchmark": "CIFAR-10"})
     return ExportedRun(Path("run"), result, tuple(events))
 
 

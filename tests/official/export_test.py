@@ -69,16 +69,15 @@ def test_mlperf_comes_back_as_the_same_result(trials, submission):
     )
     assert [t.seed for t in entry.trials] == [3, 4, 5, 6, 7]
     for trial, result in zip(entry.trials, results, strict=True):
-        assert trial.epochs == result.evaluations[-1]["epoch"]
+        assert trial.epochs == result.evaluations[-1].epoch
         assert [(e.epoch, e.value) for e in trial.evaluations] == [
-            (row["epoch"], row["top_1_accuracy"]) for row in result.evaluations
+            (row.epoch, row.value) for row in result.evaluations
         ]
         assert [e.seconds_since_run_start for e in trial.evaluations] == pytest.approx(
-            [row["seconds_since_run_start"] for row in result.evaluations], abs=milliseconds
+            [row.seconds_since_run_start for row in result.evaluations], abs=milliseconds
         )
     times = sorted(r.time_to_accuracy_seconds or 0 for r in results)
-    assert entry.summary is not None
-    assert entry.summary.score_seconds == pytest.approx(sum(times[1:-1]) / 3, abs=milliseconds)
+    assert entry.figures.score_seconds == pytest.approx(sum(times[1:-1]) / 3, abs=milliseconds)
     assert (entry.benchmark, entry.division, entry.submitter) == ("resnet", "open", "Example Lab")
     assert (entry.target.value, entry.global_batch_size) == (0.5, 64)
     assert (entry.num_hosts, entry.framework_family, entry.processor_class) == (1, "JAX", "CPU")
@@ -123,9 +122,8 @@ def test_mlperf_summarizer_reads_the_same_score(submission):
     )
     table, *_ = summarizer.summarize_results(str(submission), "training", "4.0.0")
     entry = only_entry(submission)
-    assert entry.summary is not None
     assert table["resnet"].tolist() == [
-        pytest.approx((entry.summary.score_seconds or 0) / 60, abs=1e-6)
+        pytest.approx((entry.figures.score_seconds or 0) / 60, abs=1e-6)
     ]
     assert table["submitter"].tolist() == ["Example Lab"]
 
@@ -144,12 +142,11 @@ def test_a_trial_that_did_not_reach_is_aborted(trained, trials, tmp_path):
     argv = ["--format=mlperf", *map(str, trials[:4]), str(failed), "--submitter=L"]
     assert export(*argv, f"--out={tmp_path / 'out'}") == 0
     entry = only_entry(tmp_path / "out")
-    assert entry.summary is not None
-    assert (entry.summary.reached, entry.summary.trials) == (4, 5)
+    assert (entry.figures.reached, entry.figures.trials) == (4, 5)
     assert entry.trials[-1].status == "aborted"
     times = sorted(t.time_to_accuracy_seconds for t in entry.trials if t.time_to_accuracy_seconds)
     # It counts as the slowest, so only the fastest of the others is left out.
-    assert entry.summary.score_seconds == pytest.approx(sum(times[1:]) / 3)
+    assert entry.figures.score_seconds == pytest.approx(sum(times[1:]) / 3)
     valid, said = compliance(tmp_path / "out/results/dawnjax_system/resnet/result_4.txt")
     assert valid, said
 

@@ -54,8 +54,7 @@ def only_rejection(folder: Path):
 def test_an_entry_to_the_last_field(tmp_path):
     entry = only_entry(write_entry(tmp_path))
     assert hours_of(entry) == 1.0  # exactly 93 is reached, and what comes after does not matter
-    assert entry.summary is not None
-    assert entry.summary.cost_usd == pytest.approx(24.0)
+    assert entry.figures.cost_usd == pytest.approx(24.0)
     assert (entry.num_accelerators, entry.num_hosts, entry.processor_class) == (8, 1, "GPU")
     assert (entry.framework_family, entry.date) == ("TensorFlow", "2018-04-01")
     assert (entry.global_batch_size, entry.target.unit) == (None, "percent")
@@ -135,8 +134,7 @@ def test_either_file_alone_is_no_training_entry(tmp_path):
 def test_descriptions_that_are_odd(tmp_path, change, warning, cost):
     entry = only_entry(write_entry(tmp_path, description={**DESCRIPTION, **change}))
     assert any(warning in text for text in entry.warnings)
-    assert entry.summary is not None
-    assert entry.summary.cost_usd == cost
+    assert entry.figures.cost_usd == cost
 
 
 def test_json_faults_name_the_line(tmp_path):
@@ -251,7 +249,7 @@ def test_an_inference_entry(tmp_path):
     assert entry.inference is not None
     assert (entry.kind, entry.inference.latency_milliseconds) == ("inference", 2.5)
     assert entry.inference.cost_usd == pytest.approx(0.002)  # of 10,000 examples
-    assert (entry.date, entry.trials, entry.summary) == ("2019-07-22", (), None)
+    assert (entry.date, entry.trials) == ("2019-07-22", ())
 
 
 def test_an_f1_in_percent_is_read_and_said(tmp_path):

@@ -52,12 +52,11 @@ def test_official_training_entry(row, official):
     assert decides.epoch == pytest.approx(row.epoch, abs=1e-3)
     assert decides.value == pytest.approx(row.metric, abs=1e-6)
     assert entry.date == row.date
-    assert entry.summary is not None
     if row.cost_usd is None:
-        assert entry.summary.cost_usd is None
+        assert entry.figures.cost_usd is None
         assert entry.reasons["cost_per_hour_usd"]
     else:
-        assert entry.summary.cost_usd == pytest.approx(row.cost_usd, abs=USD)
+        assert entry.figures.cost_usd == pytest.approx(row.cost_usd, abs=USD)
 
 
 @pytest.mark.compiles
@@ -239,8 +238,7 @@ def test_a_malformed_version_that_can_be_read(source, history):
     assert entry.warnings
     if hours is None:
         assert hours_of(entry) is None
-        assert entry.summary is not None
-        assert (entry.summary.reached, entry.summary.cost_usd) == (0, None)
+        assert (entry.figures.reached, entry.figures.cost_usd) == (0, None)
         assert any("93.45" in warning for warning in entry.warnings)
     else:
         assert hours_of(entry) == pytest.approx(hours, abs=HOURS)

@@ -9,14 +9,13 @@ import json
 import pytest
 from later_logs import evaluations, log_of, record, write_round
 
-from dawnjax.analysis.leaderboard import target_words
 from dawnjax.analysis.loading import Entries
 from dawnjax.official import mlperf_rounds
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf import target_of
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
 from dawnjax.report.boards import boards
-from dawnjax.trials.group import FurtherTarget
+from dawnjax.trials.target import Target
 
 NONE = None
 
@@ -131,7 +130,7 @@ def test_the_folder_names_the_benchmark_of_a_log_that_does_not(tmp_path):
     (entry,) = import_results([tmp_path]).entries
     assert entry.trials[0].epochs is None
     assert "number of samples" in entry.reasons["epochs"]
-    assert entry.summary is not None and entry.summary.seconds_per_epoch_mean is None
+    assert entry.figures.seconds_per_epoch_mean is None
 
 
 def test_every_known_benchmark_of_a_later_round_has_a_rule_or_none():
@@ -168,8 +167,8 @@ def test_a_target_of_two_metrics_has_both(tmp_path):
     (entry,) = import_results([tmp_path]).entries
     target = entry.target
     assert (target.metric, target.value, target.direction) == ("FID", 90.0, "at_most")
-    assert target.others == (FurtherTarget(metric="CLIP", value=0.15),)
-    assert target_words(target) == "FID at most 90 and CLIP at least 0.15"
+    assert target.others == (Target(metric="CLIP", value=0.15),)
+    assert target.words() == "FID at most 90 and CLIP at least 0.15"
     [row] = Entries([entry]).records()
     assert row["target_others"] == "CLIP at least 0.15"
 
@@ -220,7 +219,7 @@ def test_googles_mask_is_maskrcnn_and_both_forms_of_its_accuracy_are_read(tmp_pa
     values = {entry.trials[0].evaluations[0].value for entry in entries}
     assert values == {NVIDIA_VALUE["accuracy"]["BBOX"], GOOGLE_VALUE[0]}
     assert not any("unknown" in w for entry in entries for w in entry.warnings)
-    assert {target_words(entry.target) for entry in entries} == {BOTH}
+    assert {entry.target.words() for entry in entries} == {BOTH}
     (board,) = boards(entries)
     assert len(board.rows) == 2 and "maskrcnn" in board.title
 
@@ -246,7 +245,7 @@ def test_half_of_a_logged_target_is_never_taken_for_the_whole(asked, words):
     for log in (open_log, v05):
         reasons: dict[str, str] = {}
         target = target_of("maskrcnn", "v3.1", [log], [], reasons)
-        assert target_words(target) == words
+        assert target.words() == words
         assert ("target.value" in reasons) == (target.value is None)
 
 

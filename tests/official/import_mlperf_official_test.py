@@ -61,8 +61,7 @@ def test_every_official_entry_is_read(official):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.entry)
 def test_official_entry(row, official):
     entry = official[row.entry]
-    summary = entry.summary
-    assert summary is not None
+    summary = entry.figures
     assert (summary.reached, summary.trials) == (row.reached, row.trials)
     if row.times:
         times = [trial.time_to_accuracy_seconds for trial in entry.trials]
@@ -126,7 +125,7 @@ def test_quality_targets_are_those_of_the_logs(official):
 
 def test_a_float32_just_below_the_target_is_a_success(official):
     entry = official["nvidia/submission/results/dgx2_ngc18.11_pytorch/gnmt"]
-    last = {trial.file.rsplit("/", 1)[-1]: trial.evaluations[-1].value for trial in entry.trials}
+    last = {trial.name.rsplit("/", 1)[-1]: trial.evaluations[-1].value for trial in entry.trials}
     assert last["result_0.txt"] < 21.8
     assert last["result_8.txt"] < 21.8
     assert all(trial.reached for trial in entry.trials)

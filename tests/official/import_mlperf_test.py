@@ -320,12 +320,11 @@ def test_a_folder_of_a_later_round(tmp_path):
     imported = import_results([write_round(tmp_path, [*times, (30.0, "aborted")])])
     assert not imported.rejections
     (entry,) = imported.entries
-    assert entry.summary is not None
     assert (entry.round, entry.benchmark) == ("v2.0", "resnet")
     # The trial that was given up counts as the slowest: of 60, 65, 70, 80 the fastest goes too.
-    assert entry.summary.score_seconds == pytest.approx((65 + 70 + 80) / 3)
-    assert (entry.summary.trials, entry.summary.reached) == (5, 4)
-    assert entry.summary.expected_seconds == pytest.approx((60 + 70 + 65 + 80 + 30) / 4)
+    assert entry.figures.score_seconds == pytest.approx((65 + 70 + 80) / 3)
+    assert (entry.figures.trials, entry.figures.reached) == (5, 4)
+    assert entry.figures.expected_seconds == pytest.approx((60 + 70 + 65 + 80 + 30) / 4)
     assert (entry.num_accelerators, entry.num_hosts, entry.global_batch_size) == (32, 4, 512)
     assert (entry.submitter, entry.processor_class) == ("Example <b>Corp</b>", "GPU")
     assert (entry.target.value, entry.target.unit) == (0.759, "fraction")
@@ -336,8 +335,7 @@ def test_two_failures_mean_no_score(tmp_path):
     times = [(60.0, "success"), (70.0, "success"), (65.0, "success")]
     times += [(30.0, "aborted"), (31.0, "fail")]
     (entry,) = import_results([write_round(tmp_path, times)]).entries
-    assert entry.summary is not None
-    assert entry.summary.score_seconds is None
+    assert entry.figures.score_seconds is None
     assert any("2 of 5 trials did not reach" in warning for warning in entry.warnings)
 
 
@@ -425,8 +423,7 @@ def test_servers_of_the_job_are_counted_in_its_log(tmp_path):
     assert (entry.status, entry.division) == ("onprem", "closed")
     assert entry.reasons["input_batch_size"] == "logged as 256"
     assert any("'poc_email' is given twice" in warning for warning in entry.warnings)
-    assert entry.summary is not None
-    assert entry.summary.score_seconds == pytest.approx(102)
+    assert entry.figures.score_seconds == pytest.approx(102)
     assert "@" not in json.dumps(entry.to_json())
 
 

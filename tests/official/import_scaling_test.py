@@ -11,11 +11,11 @@ import pytest
 from later_logs import evaluations, log_of, write_round
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import RunError
 from dawnjax.official.importer import import_results
 from dawnjax.report.boards import board_table, boards
 from dawnjax.report.tables import overview_table
+from dawnjax.trials.checks import check
 from dawnjax.trials.group import Entry, read_entries
 
 # run_start to run_stop of the three logs of v5.0, Nebius,
@@ -42,9 +42,9 @@ def only(path: Path) -> Entry:
 def test_both_scores_are_given_and_the_scaled_one_ranks(tmp_path):
     scaled(tmp_path, NEBIUS_SECONDS, json.dumps({"scaling_factor": NEBIUS_FACTOR}).encode())
     entry = only(tmp_path)
-    assert entry.summary is not None and entry.scaling_factor == NEBIUS_FACTOR
-    assert entry.summary.unscaled_score_seconds == pytest.approx(12579.139)
-    assert entry.summary.score_seconds == pytest.approx(14675.662, abs=1e-3)
+    assert entry.scaling_factor == NEBIUS_FACTOR
+    assert entry.figures.unscaled_score_seconds == pytest.approx(12579.139)
+    assert entry.figures.score_seconds == pytest.approx(14675.662, abs=1e-3)
     # Times of trials stay as measured.
     assert entry.trials[1].time_to_accuracy_seconds == pytest.approx(12579.139)
     assert any("x 1.16667, the factor of its scaling.json" in w for w in entry.warnings)
@@ -73,8 +73,7 @@ def test_a_factor_in_an_archive_counts_wherever_it_stands(tmp_path):
             for path in order(folder.iterdir()):
                 archive.add(path, path.relative_to(tmp_path / "in").as_posix())
         entry = only(tmp_path / "a.tar")
-        assert entry.summary is not None
-        assert entry.summary.score_seconds == pytest.approx(101 * 1.1)
+        assert entry.figures.score_seconds == pytest.approx(101 * 1.1)
 
 
 def test_a_factor_without_logs_is_named_as_not_read(tmp_path):
@@ -148,9 +147,6 @@ def test_a_factor_that_is_no_plain_small_file(tmp_path, kind):
 def test_a_file_of_entries_cannot_carry_a_factor_that_flatters(tmp_path):
     scaled(tmp_path, (100.0, 101.0, 102.0), b'{"scaling_factor": 1.1}')
     entry = only(tmp_path)
-    assert with_summary_of_trials(entry) == entry
     for factor in (0.5, -1.0, float("nan"), 1e9):
         with pytest.raises(RunError, match="scaling_factor is"):
             check(dataclasses.replace(entry, scaling_factor=factor))
-    lower = dataclasses.replace(entry, scaling_factor=1.0)
-    assert any("score_seconds" in w for w in with_summary_of_trials(lower).warnings)

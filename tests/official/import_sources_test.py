@@ -60,8 +60,8 @@ def test_a_copy_of_a_log_in_its_folder_is_no_further_trial(tmp_path):
         (folder / name).write_bytes(LOG)
     (folder / "result_2.txt").write_bytes(LOG.replace(b"0.75}", b"0.76}"))
     (entry,) = import_results([tmp_path]).entries
-    assert [trial.file[-12:] for trial in entry.trials] == ["result_0.txt", "result_2.txt"]
-    assert entry.summary is not None and entry.summary.trials == 2
+    assert [trial.name[-12:] for trial in entry.trials] == ["result_0.txt", "result_2.txt"]
+    assert entry.figures.trials == 2
     copies = [warning for warning in entry.warnings if "copy" in warning]
     assert copies == [
         f"result_{number}.txt is a copy of result_0.txt; it counts once" for number in (1, 10)
@@ -209,7 +209,7 @@ def test_one_bad_log_costs_its_entry_alone_and_inferred_times_are_flagged(tmp_pa
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "official.jsonl"]
     entries = {entry.source.split("/")[-2]: entry for entry in read_entries(out)}
     assert set(entries) == {"seconds", "whole"}
-    assert [entries[name].summary.inferred for name in ("seconds", "whole")] == [1, 0]  # pyright: ignore[reportOptionalMemberAccess]
+    assert [entries[name].figures.inferred for name in ("seconds", "whole")] == [1, 0]
     trial = dataclasses.replace(make_trial(60.0), inferred="time_ms is read as seconds")
     flagged = make_entry([trial], source="flagged")
     (board,) = boards.boards([flagged])

@@ -307,7 +307,7 @@ def test_tables_have_every_field_of_entries_trials_and_evaluations(tmp_path, cap
     (row,) = tables["entries"]
     assert row["submitter"] == "'=cmd" and row["target_value"] == "93.0"
     assert row["reasons"] == "num_hosts: not told" and row["warnings"] == "w"
-    assert row["num_hosts"] == "" and row["summary_trials"] == "2"
+    assert row["num_hosts"] == "" and row["figures_trials"] == "2"
     assert tables["trials"][1]["time_to_accuracy_seconds"] == "8"
     assert tables["evaluations"][3]["trial"] == "1" and tables["evaluations"][3]["value"] == "94.0"
     assert "entries.csv: 1 rows" in capsys.readouterr().out

@@ -15,14 +15,15 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import main
-from dawnjax.analysis import our_entries, our_runs
-from dawnjax.analysis.entry_checks import check, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import export_dawnbench, export_mlperf
 from dawnjax.official.exported_run import read_run
 from dawnjax.official.importer import import_results
+from dawnjax.official.outcome import without_damaged
 from dawnjax.report import boards, own
 from dawnjax.runs.log import encode_line, read_events
+from dawnjax.trials import ours
+from dawnjax.trials.checks import check
 from dawnjax.trials.group import Entry, read_entries, write_entries
 
 V05 = b"""\
@@ -210,8 +211,8 @@ def imported_soundly(folder: Path) -> str:
             return f"no printable line: {rejection!r}"
     for entry in imported.entries:
         check(entry)
-        score = entry.summary and entry.summary.score_seconds
-        if score and score < (entry.summary and entry.summary.unscaled_score_seconds or 0):
+        score = entry.figures and entry.figures.score_seconds
+        if score and score < (entry.figures and entry.figures.unscaled_score_seconds or 0):
             return f"{entry.source} has a score below the one of its logs"
         if Entry.from_json(json.loads(json.dumps(entry.to_json(), allow_nan=False))) != entry:
             return f"{entry.source} is another entry when it is read back"
@@ -255,8 +256,8 @@ def test_changed_official_files_are_read_or_refused_in_a_line(count, campaign, t
 
 def reported(run: Path) -> list[Path]:
     """Makes of a run what a report shows of it."""
-    read = our_runs.read_run(run)
-    boards.boards(our_entries.entries_of([read]))
+    read = ours.read_run(run)
+    boards.boards(ours.entries_of([read]))
     own.runs_section([read])
     return []
 
@@ -333,7 +334,11 @@ def test_an_entry_whose_direction_is_up_and_a_value_out_of_all_bounds_are_one_li
     out = tmp_path / "entries.jsonl"
     write_entries(out, [entry])
     for before, after, why in (
-        ('"at_least"', '"up"', "target.direction is 'up'; choose at_least or at_most"),
+        (
+            '"metric": ',
+            '"direction": "up", "metric": ',
+            "target.direction is 'up'; choose at_least or at_most",
+        ),
         ('"mlperf_training"', '"mlperf"', "suite is 'mlperf'; choose dawnbench or"),
     ):
         (tmp_path / "up.jsonl").write_text(out.read_text().replace(before, after))

@@ -19,12 +19,12 @@ from dawnjax.config.experiment import Evaluation
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import RunError
 from dawnjax.input_pipeline.datasets.token_shards import shard_of
+from dawnjax.machine.prices import SystemPrice
 from dawnjax.plan import compiled, planned
 from dawnjax.plan.efficiency import Efficiency
 from dawnjax.plan.epochs import Epochs
 from dawnjax.plan.observations import EXTRACTS
 from dawnjax.plan.predict import predict
-from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import parse_system
 
 SYSTEM, OTHER = parse_system("v3:8"), parse_system("v3:32")

@@ -6,19 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from made_runs import write_run
 
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan import calibration, validation
 from dawnjax.plan.checks import CALIBRATED_STEP
 from dawnjax.plan.observations import observed_programs
 from dawnjax.plan.predict import step_parts
 from dawnjax.plan.systems import parse_system
-from dawnjax.runs.log import log_path
 from dawnjax.runs.stages import Stages
 
 RESNET = load_experiment("imagenet_resnet50")
@@ -112,10 +110,3 @@ def test_steps_from_one_result_of_their_kind_lie_inside():
     assert sum(check.holds for check in steps) >= 0.9 * len(steps)
     near = [math.log1p(check.error) for check in steps if not check.octaves]
     assert near and max(map(abs, near)) < 0.3
-
-
-def test_a_log_of_another_run_calibrates_nothing(tmp_path):
-    path, other = (write_run(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
-    log_path(path).write_bytes(log_path(other).read_bytes())
-    with pytest.raises(RunError, match="a/log.jsonl is the log of another run"):
-        calibration.read_run(str(path))

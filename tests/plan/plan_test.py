@@ -14,6 +14,7 @@ from dawnjax import records
 from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_product
+from dawnjax.machine.prices import SystemPrice
 from dawnjax.plan import efficiency, epochs, extract, worker
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.extract import Exchange, Extract, Work
@@ -26,7 +27,6 @@ from dawnjax.plan.predict import (
     predict,
     train_seconds,
 )
-from dawnjax.plan.prices import SystemPrice
 from dawnjax.plan.systems import accelerators, parse_system
 from dawnjax.plan.worker import reason_of
 from dawnjax.profile.hlo import analyze

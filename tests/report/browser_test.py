@@ -117,7 +117,7 @@ def filled(value: Any, payload: str, name: str = "") -> Any:
             {payload: payload} if name in ("reasons", "overrides", "versions") else {}
         )
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        texts = (payload,) if name in ("warnings", "copies") else ()
+        texts = (payload,) if name == "warnings" else ()
         return tuple(filled(item, payload, name) for item in value) + texts
     return value
 
@@ -128,16 +128,11 @@ def hostile_page(payload: str, run: Any) -> str:
         dataclasses.replace(filled(entry, payload), source=f"{payload}/{number}")
         for number, entry in enumerate(some_entries())
     ]
-    texts = dict.fromkeys(("name", "model", "unit"), payload) | {"copies": (payload,)}
-    result = dataclasses.replace(
-        run.result,
-        **{
-            name: filled(getattr(run.result, name), payload, name)
-            for name in ("experiment", "overrides", "versions", "reasons", "warnings")
-        },
-    )
+    texts = dict.fromkeys(("name", "model", "example_unit"), payload)
+    names = ("experiment", "overrides", "versions", "reasons", "warnings")
+    texts |= {name: filled(getattr(run, name), payload, name) for name in names}
     hostile = inputs.Inputs(
-        entries=tuple(entries), runs=(run._replace(result=result, **texts),), problems=(payload,)
+        entries=tuple(entries), runs=(dataclasses.replace(run, **texts),), problems=(payload,)
     )
     return contents.make(hostile, title=payload).html
 

@@ -11,13 +11,14 @@ from dawnjax.analysis.leaderboard import RULE
 from dawnjax.page.html_table import to_html
 from dawnjax.report import boards, contents, inputs, summary
 from dawnjax.trials import labels
-from dawnjax.trials.group import Entry, EntryTarget, FurtherTarget, write_entries
+from dawnjax.trials.group import Entry, write_entries
 from dawnjax.trials.labels import labels_apart
+from dawnjax.trials.target import Target
 
 
 def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
-    easy = EntryTarget(metric="top_1_accuracy", value=0.9, unit="fraction")
-    hard = EntryTarget(metric="top_1_accuracy", value=0.99, unit="fraction")
+    easy = Target(metric="top_1_accuracy", value=0.9, unit="fraction")
+    hard = Target(metric="top_1_accuracy", value=0.99, unit="fraction")
     fields = {"suite": "dawnjax", "round": "", "benchmark": "digits", "source": "digits/x/1 x cpu"}
     write_entries(tmp_path / "a.jsonl", [entry("s", [100.0, 110.0], **fields, target=hard)])
     write_entries(tmp_path / "b.jsonl", [entry("s", [100.0, 300.0, 500.0], **fields, target=hard)])
@@ -44,36 +45,36 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
     ("target", "label", "value", "line"),
     [
         (
-            EntryTarget(metric="mse", value=0.3, direction="at_most", unit="mm", title="MSE"),
+            Target(metric="mse", value=0.3, direction="at_most", unit="mm", title="MSE"),
             "MSE (mm), lower is better",
             "0.2898 mm",
             "target at most 0.3 mm",
         ),
-        (EntryTarget(metric="r2", value=0.3, unit="1", title="R2"), "R2", "0.2898", "target 0.3"),
+        (Target(metric="r2", value=0.3, unit="1", title="R2"), "R2", "0.2898", "target 0.3"),
         (
-            EntryTarget(metric="bleu", value=25.0, unit="BLEU", title="BLEU"),
+            Target(metric="bleu", value=25.0, unit="BLEU", title="BLEU"),
             "BLEU",
             "0.2898",
             "target 25",
         ),
         (
-            EntryTarget(metric="top1Accuracy", value=94.0, unit="percent"),
+            Target(metric="top1Accuracy", value=94.0, unit="percent"),
             "top-1 accuracy (%)",
             "0.2898%",
             "target 94%",
         ),
         (
-            EntryTarget(metric="eval_accuracy", value=25.0, unit="bleu"),
+            Target(metric="eval_accuracy", value=25.0, unit="bleu"),
             "eval_accuracy (BLEU)",
             "0.2898",
             "target 25",
         ),
         (
-            EntryTarget(
+            Target(
                 metric="ap",
                 value=0.25,
                 unit="fraction",
-                others=(FurtherTarget(metric="mask_ap", value=0.2),),
+                others=(Target(metric="mask_ap", value=0.2),),
             ),
             "ap (%)",
             "28.98%",
@@ -170,8 +171,7 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
     assert [run.name for run in runs] == ["s1 (1)", "s1 (2)", "s1 (3)"]
 
     def with_overrides(run, **overrides):
-        result = dataclasses.replace(run.result, overrides=overrides)
-        return run._replace(name="s1", result=result)
+        return dataclasses.replace(run, name="s1", overrides=overrides)
 
     changed = [
         with_overrides(runs[0]),
@@ -193,14 +193,14 @@ def test_own_runs_on_published_data_stand_among_official_entries():
         round="",
         benchmark="CIFAR10",
         source="CIFAR10/train/fast.json",
-        target=EntryTarget(metric="top1Accuracy", value=94.0, unit="percent"),
+        target=Target(metric="top1Accuracy", value=94.0, unit="percent"),
     )
     fields = {
         "suite": "dawnjax",
         "round": "",
         "benchmark": "cifar10_record",
         "source": "cifar10_record/1234/gpu",
-        "target": EntryTarget(metric="top_1_accuracy", value=0.94),
+        "target": Target(metric="top_1_accuracy", value=0.94),
         "data": "CIFAR-10",
     }
     ours = entry("gpu", [50.0], **fields, published="CIFAR-10")
@@ -209,7 +209,7 @@ def test_own_runs_on_published_data_stand_among_official_entries():
     for fields, why in (
         ({"published": ""}, "no official benchmark here is on its data, CIFAR-10"),
         (
-            {"target": EntryTarget(metric="top_1_accuracy", value=0.9)},
+            {"target": Target(metric="top_1_accuracy", value=0.9)},
             "its target is top_1_accuracy at least 0.9, and that of CIFAR10 is "
             "top1Accuracy at least 94",
         ),
@@ -225,14 +225,11 @@ def test_own_runs_on_published_data_stand_among_official_entries():
 
 def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own():
     fields = {"suite": "mlperf_training", "round": "v5.1", "benchmark": "llama31_8b"}
-    target = EntryTarget(metric="eval_accuracy", value=3.3, direction="at_most")
-    official = entry("fast", [100.0], **fields, source="x/llama31_8b", target=target)
-    assert official.summary is not None
-    scored = dataclasses.replace(official.summary, score_seconds=100.0)
-    official = dataclasses.replace(official, summary=scored)
+    target = Target(metric="eval_accuracy", value=3.3, direction="at_most")
+    official = entry("fast", [100.0] * 3, **fields, source="x/llama31_8b", target=target)
     fields = {"suite": "dawnjax", "round": "", "source": "c4_llama31_8b/1234/gpu"}
     fields |= {"benchmark": "c4_llama31_8b", "official": "llama31_8b", "data": "c4_llama31"}
-    loss = EntryTarget(metric="loss", value=3.3, direction="at_most")
+    loss = Target(metric="loss", value=3.3, direction="at_most")
     ours = entry("gpu", [50.0], **fields, target=loss)
     [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
     rows = boards.board_table(board).records()
@@ -248,13 +245,13 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
     ):
         [board] = [b for b in boards.boards([official, other]) if b.title.startswith("MLPerf")]
         assert len(board.rows) == 1
-    resnet = EntryTarget(metric="eval_accuracy", value=0.759, unit="fraction")
+    resnet = Target(metric="eval_accuracy", value=0.759, unit="fraction")
     official = dataclasses.replace(official, benchmark="resnet", target=resnet)
-    on_it = EntryTarget(metric="top_1_accuracy", value=0.759, unit="fraction")
+    on_it = Target(metric="top_1_accuracy", value=0.759, unit="fraction")
     ours = dataclasses.replace(ours, official="resnet", target=on_it, published="ImageNet")
     [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
     assert [row.entry.source for row in board.rows] == [ours.source, official.source]
-    box_ap = EntryTarget(metric="box_ap", value=0.212, unit="fraction")
+    box_ap = Target(metric="box_ap", value=0.212, unit="fraction")
     official = dataclasses.replace(
         official, benchmark="ssd", target=dataclasses.replace(resnet, value=0.212)
     )
@@ -267,19 +264,16 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
 
 
 def test_a_run_stands_among_entries_with_two_targets_if_it_has_both():
-    both = EntryTarget(
+    both = Target(
         metric="BBOX",
         value=0.377,
         unit="fraction",
-        others=(FurtherTarget(metric="SEGM", value=0.339),),
+        others=(Target(metric="SEGM", value=0.339),),
     )
     fields = {"suite": "mlperf_training", "round": "v3.1", "benchmark": "maskrcnn"}
     official = entry("fast", [100.0] * 5, **fields, source="x/maskrcnn", target=both)
-    assert official.summary is not None
-    scored = dataclasses.replace(official.summary, score_seconds=100.0)
-    official = dataclasses.replace(official, summary=scored)
-    mask = FurtherTarget(metric="mask_ap", value=0.339)
-    ours_both = EntryTarget(metric="box_ap", value=0.377, unit="fraction", others=(mask,))
+    mask = Target(metric="mask_ap", value=0.339)
+    ours_both = Target(metric="box_ap", value=0.377, unit="fraction", others=(mask,))
     fields = {"suite": "dawnjax", "round": "", "benchmark": "x", "official": "maskrcnn"}
     ours = entry("gpu", [50.0], **fields, source="ours", target=ours_both, published="COCO 2017")
     [board] = [b for b in boards.boards([official, ours]) if b.title.startswith("MLPerf")]
@@ -299,6 +293,6 @@ def board_sources(entries: list[Entry]) -> list:
 
 
 def test_no_rounding_shows_a_target_as_reached():
-    target = EntryTarget(metric="top_1_accuracy", value=0.759, unit="fraction")
+    target = Target(metric="top_1_accuracy", value=0.759, unit="fraction")
     assert labels.quality(0.758976, target) == "75.8976%"
     assert labels.quality(0.75904, target) == "75.90%"

@@ -104,7 +104,7 @@ def test_each_host_has_its_parts_and_its_losses(tmp_path):
     ],
 )
 def test_a_profile_of_another_kind_breaks_no_page(tmp_path, broken):
-    report = report_of(tmp_path / "run", [host(0, utilization=broken), 3])
+    report = report_of(tmp_path / "run", [host(0, utilization=broken)])
     assert "Your run" in report.html
 
 

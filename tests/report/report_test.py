@@ -17,7 +17,7 @@ from dawnjax.page.html_table import MOST_ROWS, to_html
 from dawnjax.page.section import Figure
 from dawnjax.report import contents, curves, inputs, own, trials, writing
 from dawnjax.runs.privacy import Redactor
-from dawnjax.trials.group import TimedEvaluation
+from dawnjax.trials.trial import Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_one_entry_alone_and_many_make_a_page():
     ]
     large = many[0].trials[0]
     rows = tuple(
-        TimedEvaluation(epoch=float(i), seconds_since_run_start=float(i), value=min(0.7, i / 1e4))
+        Evaluation(epoch=float(i), seconds_since_run_start=float(i), value=min(0.7, i / 1e4))
         for i in range(1, 10_001)
     )
     many[0] = dataclasses.replace(
@@ -215,7 +215,7 @@ def test_one_entry_alone_and_many_make_a_page():
 def test_what_an_example_is_stands_there_where_it_is_no_example(tmp_path):
     images = inputs.read([write_run(tmp_path / "a")])
     texts = inputs.read([write_run(tmp_path / "b", data="parallel_text")])
-    rows = [run._replace(unit="packed rows") for run in texts.runs]
+    rows = [dataclasses.replace(run, example_unit="packed rows") for run in texts.runs]
     assert "packed rows" not in contents.make(images).html
     made = contents.make(dataclasses.replace(images, runs=(*images.runs, *rows))).html
     assert made.count("Examples of x are packed rows.") == 1
@@ -227,9 +227,8 @@ def test_what_is_left_out_is_named(tmp_path):
     (left_out,) = (table for table in made.tables if table.name == "not_read")
     assert left_out.column("reason") == list(problems) and f"{MOST_ROWS} of 100 rows" in made.html
     (run,) = inputs.read([write_run(tmp_path / "a")]).runs
-    result = run.result
     runs = [
-        run._replace(result=dataclasses.replace(result, overrides={"num_epochs": number}))
+        dataclasses.replace(run, overrides={"num_epochs": number})
         for number in range(own.MOST_BARS + 1)
     ]
     section = own.runs_section(runs)
@@ -242,18 +241,15 @@ def test_what_is_left_out_is_named(tmp_path):
 def test_the_figure_of_the_wall_time_has_the_goodput_of_the_result(tmp_path):
     (run,) = inputs.read([write_run(tmp_path / "a")]).runs
     wall = {"self_play": 6.0, "gating": 1.0, "steps": 2.0, "setup": 1.0}
-    section = own.runs_section(
-        [run._replace(result=dataclasses.replace(run.result, wall_seconds=wall))]
-    )
+    section = own.runs_section([dataclasses.replace(run, wall_seconds=wall)])
     assert section is not None and isinstance(figure := section.blocks[0], Figure)
     assert "10 s, 90%" in figure.draw(880.0).body()
 
 
 def test_mean_wall_times_are_of_one_system_and_one_set_of_options(tmp_path):
     (run,) = inputs.read([write_run(tmp_path / "a")]).runs
-    other = run._replace(made=run.made._replace(system=run.system._replace(num_devices=64)))
-    origin = run.origin._replace(options=("prefetch=1",))
-    options = run._replace(made=run.made._replace(origin=origin))
+    other = dataclasses.replace(run, num_devices=64)
+    options = dataclasses.replace(run, timed_options={"prefetch": 1})
     section = own.runs_section([run] * own.MOST_BARS + [other, options])
     assert section is not None
     figure = section.blocks[0]

@@ -5,7 +5,7 @@ from made_logs import Log
 
 from dawnjax.runs.goodput import share, wall_seconds
 from dawnjax.runs.logged_run import LoggedRun
-from dawnjax.runs.summary import summarize
+from dawnjax.trials.from_log import trial_of
 
 
 def two_generations(log: Log) -> Log:
@@ -20,14 +20,14 @@ def two_generations(log: Log) -> Log:
 
 
 def test_a_generation_has_its_seconds_and_figures():
-    result = summarize(
+    result = trial_of(
         two_generations(Log()).add("attempt_end", 13.0, status="not_reached", step=20).events
     )
-    assert result.generations == [
+    assert result.generations == (
         {"generation": 0, "step": 0, "gating_seconds": 0.0, "self_play_seconds": 4.0, "games": 8.0},
         {"generation": 1, "step": 10, "gating_seconds": 2.0, "self_play_seconds": 3.0,
          "games": 6.0},
-    ]  # fmt: skip
+    )  # fmt: skip
     assert result.phases["self_play"] == 7.0 and result.phases["gating"] == 2.0
     assert sum(result.phases.values()) == result.total_seconds == 13.0
     assert result.goodput == pytest.approx((2 + 7 + 2) / 13, abs=1e-6)
@@ -65,8 +65,8 @@ def test_games_after_the_save_that_was_restored_are_lost(saved, saved_at, played
 
 def test_other_tasks_have_no_such_phases():
     log = Log().begin(0.0).add("run_start", 1.0).add("phase", 1.0, name="train").train(2.0, 10, 10)
-    result = summarize(log.add("attempt_end", 2.0, status="not_reached", step=10).events)
-    assert result.generations == []
+    result = trial_of(log.add("attempt_end", 2.0, status="not_reached", step=10).events)
+    assert result.generations == ()
     assert not {"gating", "self_play"} & (result.phases.keys() | result.wall_seconds.keys())
 
 
@@ -91,5 +91,5 @@ def test_a_generation_that_two_attempts_made_has_the_seconds_that_count(saved, r
         log.add("restored", 1.0, **restored)
     log.add("phase", 2.0, name="self_play")
     log.add("generation", 4.5, step=0, number=0, figures={})
-    result = summarize(log.add("attempt_end", 5.0, status="failed", step=0).events)
+    result = trial_of(log.add("attempt_end", 5.0, status="failed", step=0).events)
     assert [row["self_play_seconds"] for row in result.generations] == [seconds]

@@ -5,7 +5,7 @@ from made_logs import Log, interrupted_run, one_attempt
 
 from dawnjax.runs.goodput import PARTS, wall_seconds
 from dawnjax.runs.logged_run import LoggedRun
-from dawnjax.runs.summary import summarize
+from dawnjax.trials.from_log import trial_of
 
 
 def parts_of(log: Log) -> dict[str, float]:
@@ -61,7 +61,7 @@ def test_an_attempt_that_came_to_no_state_loses_nothing():
 
 
 def test_a_result_holds_the_fraction_and_its_parts():
-    result = summarize(killed_and_resumed(30).events)
+    result = trial_of(killed_and_resumed(30).events)
     assert result.goodput == pytest.approx((12 + 25) / 158)
     assert sum(result.wall_seconds.values()) == pytest.approx(158)
 
@@ -70,7 +70,7 @@ def test_lost_lines_leave_no_goodput():
     log = interrupted_run()
     events = [{**event, "lost_log": event["event"] == "attempt_start"} for event in log.events]
     assert wall_seconds(LoggedRun.from_events(events))[0] == {}
-    result = summarize(events)
+    result = trial_of(events)
     assert result.goodput is None and "lost" in result.reasons["goodput"]
 
 

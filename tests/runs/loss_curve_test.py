@@ -8,13 +8,13 @@ from made_logs import Log
 from made_runs import write_run
 
 import dawnjax
-from dawnjax.analysis.our_runs import read_run
 from dawnjax.errors import RunError
 from dawnjax.report import losses
 from dawnjax.runs.log import encode_line, log_path, read_events
 from dawnjax.runs.loss_curve import StepLoss, averaged, loss_curve, next_kept
 from dawnjax.runs.scalars import ScalarWriter
-from dawnjax.runs.summary import summarize
+from dawnjax.trials.from_log import trial_of
+from dawnjax.trials.ours import read_run
 
 
 def test_long_runs_keep_few_losses():
@@ -43,7 +43,7 @@ def test_of_steps_made_again_the_last_attempts_count_and_none_twice():
     assert curve[-2:] == [StepLoss(4, 2.0, 6.0), StepLoss(5, 1.25)]
     assert math.isnan(curve[2].loss)
     # What a result has are the first losses that were made.
-    assert summarize(events).first_losses == [3.0, 2.5, "NaN", 2.0, 1.5, 1.4]
+    assert trial_of(events).first_losses == (3.0, 2.5, "NaN", 2.0, 1.5, 1.4)
     assert averaged(curve, 2) == [(2.0, 2.75), (5.0, 1.625)]
 
 

@@ -14,12 +14,7 @@ from dawnjax.page import words
 from dawnjax.report import tables
 from dawnjax.statistics import interval, proportions
 from dawnjax.statistics.sample import Sample, expected_interval, mean_interval
-from dawnjax.statistics.stability import stability_of
-from dawnjax.trials.trial_summary import (
-    coefficient_of_variation,
-    mlperf_score,
-    summarize_trials,
-)
+from dawnjax.trials.figures import coefficient_of_variation, figures, mlperf_score
 
 # MLPerf v0.5, NVIDIA, SSD on 8 DGX-1; the paper prints a CV of 6.7 % (Table 3b).
 SSD_SECONDS = [391.562, 389.450, 388.163, 430.850, 348.114]
@@ -39,7 +34,10 @@ def test_score_drops_one_at_each_end():
 
 
 def test_summary_by_hand():
-    summary = summarize_trials([10.0, 30.0, None], [1.0, 2.0, None], [10.0, 30.0, 20.0], 36.0)
+    summary = figures(
+        [make_trial(10.0, 1.0), make_trial(30.0, 2.0), make_trial(None, total=20.0)],
+        cost_per_hour_usd=36.0,
+    )
     assert (summary.trials, summary.reached) == (3, 2)
     assert summary.mean_seconds == 20.0
     assert summary.cv == 0.5
@@ -52,7 +50,7 @@ def test_summary_by_hand():
 
 
 def test_ratio_is_zero_where_epochs_do_not_vary():
-    assert summarize_trials([10.0, 12.0], [4.0, 4.0], [10.0, 12.0]).ratio_of_cvs == 0.0
+    assert figures([make_trial(10.0, 4.0), make_trial(12.0, 4.0)]).ratio_of_cvs == 0.0
 
 
 def test_wilson_against_published_intervals():
@@ -101,7 +99,7 @@ def test_fishers_test_against_published_and_scipys_values():
 
 
 def test_the_interval_of_a_mean_time_by_hand():
-    found = stability_of(SSD_SECONDS, SSD_SECONDS).mean_seconds
+    found = mean_of(SSD_SECONDS, SSD_SECONDS)
     # Sample deviation 29.273 over mean 389.628 over sqrt(5) is 0.033600; t of 4 at 97.5 % is 2.776.
     assert found is not None and found.value == pytest.approx(389.628, abs=1e-3)
     assert found.low == pytest.approx(389.628 * math.exp(-2.77645 * 0.033600), rel=1e-4)
@@ -142,9 +140,22 @@ def test_what_the_ends_are_stands_before_them():
     same = interval.paired_ratio([2.0] * 5, [1.0] * 5)
     assert same.text(2) == "2.00 (2.00 to 2.00)" and leaves_out(same, 1.0)
     assert interval.Interval(1.0, None, None, None, 2).text() == "1.000"
-    for figures in ([], [0.0], [-1.0]):
+    for amounts in ([], [0.0], [-1.0]):
         with pytest.raises(ValueError, match="no figure|not above 0"):
-            interval.paired_ratio(figures, figures)
+            interval.paired_ratio(amounts, amounts)
+
+
+def figures_of(seconds, lengths):
+    pairs = zip(seconds, lengths, strict=True)
+    return figures([make_trial(seconds, total=length) for seconds, length in pairs])
+
+
+def mean_of(seconds, lengths):
+    return figures_of(seconds, lengths).mean_interval
+
+
+def expected_of(seconds, lengths):
+    return figures_of(seconds, lengths).expected_interval
 
 
 def lognormal(random, cv, shape):
@@ -157,7 +168,7 @@ def test_95_percent_of_the_intervals_of_a_mean_hold_it(cv):
     random = np.random.default_rng(2)
     for trials in (3, 5, 10, 20):
         for draw in (lognormal, lambda r, c, shape: r.normal(1, c, shape)):
-            found = [stability_of(times, times).mean_seconds
+            found = [mean_of(times, times)
                      for times in draw(random, cv, (600, trials)).tolist()]  # fmt: skip
             levels = {estimate.level for estimate in found if estimate}
             assert levels == ({None} if trials == 3 else {0.95})
@@ -206,7 +217,7 @@ def test_95_percent_of_the_intervals_of_an_expected_time_hold_it(reach, failure)
             reached = random.random(trials) < reach
             times = lognormal(random, 0.07, trials)
             seconds = [time if was else None for time, was in zip(times, reached, strict=True)]
-            estimate = stability_of(seconds, [failure] * trials).expected_seconds
+            estimate = expected_of(seconds, [failure] * trials)
             if estimate is not None and estimate.level is not None:
                 assert trials >= 20 and not reached.all()
                 given += 1
@@ -218,29 +229,29 @@ def test_95_percent_of_the_intervals_of_an_expected_time_hold_it(reach, failure)
 
 
 def test_expected_time_of_few_that_reach():
-    stability = stability_of([10.0, None, None, None, None], [10.0, 20.0, 20.0, 20.0, 20.0])
-    estimate = stability.expected_seconds
+    stability = figures_of([10.0, None, None, None, None], [10.0, 20.0, 20.0, 20.0, 20.0])
+    estimate = stability.expected_interval
     assert estimate is not None and (estimate.value, estimate.low) == (90.0, None)
-    assert stability.mean_seconds is None  # Of one trial.
-    assert stability.reached is not None and stability.reached.value == 0.2
+    assert stability.mean_interval is None  # Of one trial.
+    assert stability.reached_interval is not None and stability.reached_interval.value == 0.2
 
 
 def test_without_a_trial_that_reached_nothing_is_a_number():
-    stability = stability_of([None, None], [5.0, 5.0])
-    assert stability.expected_seconds is None and stability.mean_seconds is None
-    assert stability.reached is not None and stability.reached.low == 0.0
+    stability = figures_of([None, None], [5.0, 5.0])
+    assert stability.expected_interval is None and stability.mean_interval is None
+    assert stability.reached_interval is not None and stability.reached_interval.low == 0.0
 
 
 def test_unknown_time_of_a_failed_trial_leaves_expected_time_unknown():
-    assert summarize_trials([10.0, None], [None, None], [10.0, None]).expected_seconds is None
-    assert stability_of([10.0, None], [10.0, None]).expected_seconds is None
+    assert figures_of([10.0, None], [10.0, None]).expected_seconds is None
+    assert expected_of([10.0, None], [10.0, None]) is None
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.5, 1e6), min_size=2, max_size=8), st.floats(0.1, 100))
 def test_intervals_hold_the_estimate_and_scale(times, factor):
-    estimate = stability_of(times, times).mean_seconds
-    scaled = stability_of([factor * t for t in times], [factor * t for t in times]).mean_seconds
+    estimate = mean_of(times, times)
+    scaled = mean_of([factor * t for t in times], [factor * t for t in times])
     assert estimate is not None and scaled is not None
     assert estimate.low is not None and estimate.high is not None
     assert scaled.low is not None and scaled.high is not None
@@ -254,7 +265,7 @@ def test_intervals_hold_the_estimate_and_scale(times, factor):
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.booleans()), min_size=1, max_size=12))
 def test_expected_time_is_at_least_the_mean_of_those_that_reached(trials):
     seconds = [time if reached else None for time, reached in trials]
-    summary = summarize_trials(seconds, [None] * len(trials), [time for time, _ in trials])
+    summary = figures_of(seconds, [time for time, _ in trials])
     if summary.reached:
         assert summary.expected_seconds is not None and summary.mean_seconds is not None
         assert summary.expected_seconds >= summary.mean_seconds * (1 - 1e-12)
@@ -281,8 +292,8 @@ def test_stability_table_of_few_and_no_trials():
 @pytest.mark.parametrize("trials", [2, 3, 4])
 def test_few_trials_have_their_range_and_no_interval(trials):
     times = [10.0 + number for number in range(trials)]
-    stability = stability_of(times, times)
-    mean, expected = stability.mean_seconds, stability.expected_seconds
+    stability = figures_of(times, times)
+    mean, expected = stability.mean_interval, stability.expected_interval
     assert mean is not None and (mean.low, mean.high) == (times[0], times[-1])
     assert mean.level is None and mean.ends == f"range of {trials}"
     assert expected is not None and expected.value > 0 and expected.low is expected.level is None
@@ -325,9 +336,8 @@ def test_official_stability_and_epochs(test_data):
 
 def test_official_fractions_reached(test_data):
     reached = {
-        entry.source.split("/")[-2]: (entry.summary.reached, entry.summary.trials)
+        entry.source.split("/")[-2]: (entry.figures.reached, entry.figures.trials)
         for entry in official_entries(test_data).where(benchmark="ncf")
-        if entry.summary is not None
     }
     assert reached == {
         "skx8180": (55, 100),

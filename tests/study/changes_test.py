@@ -64,8 +64,9 @@ RATES = {"a": 100.0, "b": None}
 def test_epochs_of_an_entry_to_its_target_leave_out_trials_that_missed_it():
     trials = [make_trial(10.0, epochs=4.0), make_trial(None, epochs=90.0, total=300.0)]
     entry = make_entry(trials)
-    assert entry.sample is not None
-    side = Side(given="official", entry=entry, sample=entry.sample)
+    sample = entry.figures.sample
+    assert sample is not None
+    side = Side(given="official", entry=entry, sample=sample)
     [change] = changes.changes(side, side)
     assert (change.name, change.first, change.second) == ("epochs to the target", 4.0, 4.0)
 

@@ -1,6 +1,7 @@
 """Trials of an arm that are pooled: of one layout, with numbers, on clocks of their own."""
 
 import dataclasses
+import math
 import time
 
 import pytest
@@ -9,7 +10,6 @@ from made_studies import DIGITS, made_study
 
 import dawnjax
 from dawnjax.__main__ import main
-from dawnjax.analysis import our_runs
 from dawnjax.errors import ExitStatus, RunError
 from dawnjax.report.inputs import ReadStudy
 from dawnjax.report.studies import studies_sections
@@ -19,6 +19,8 @@ from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 from dawnjax.study.shown import text_of
+from dawnjax.trials import ours
+from dawnjax.trials.target import Target
 
 
 def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
@@ -27,12 +29,12 @@ def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
     (trial,) = trials_of(study, of_arms)
     write_run(trial.directory(tmp_path), seconds=15.0)
     run = trials_over((trial,), tmp_path, {})[trial]
-    metric = run.result.target[0]["metric"]
-    first, second, third = run.result.evaluations
-    without = {name: value for name, value in first.items() if name != metric}
-    evaluations = [without, {**second, metric: "NaN"}, third]
-    result = dataclasses.replace(run.result, evaluations=evaluations)
-    rows = figures(study, of_arms, {trial: run._replace(result=result)}, tmp_path)
+    first, second, third = run.evaluations
+    without = dataclasses.replace(second, value=math.nan)
+    run = dataclasses.replace(
+        run, evaluations=(dataclasses.replace(first, value=0.3), without, third)
+    )
+    rows = figures(study, of_arms, {trial: run}, tmp_path)
     assert [row.mean_seconds for row in rows] == [15.0, 15.0]
 
 
@@ -53,7 +55,7 @@ def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_pa
     runs = trials_over(ordered, tmp_path, {})
     # Its clock never started.
     runs = {
-        trial: run if run.result.reached else run._replace(spent=run.spent._replace(seconds=None))
+        trial: run if run.reached else dataclasses.replace(run, clock_seconds=None)
         for trial, run in runs.items()
     }
     first, second = figures(study, of_arms, runs, tmp_path)
@@ -96,11 +98,8 @@ def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
     assert f"Arm {said}." in section.lead
     names = {first.arm: "a", second.arm: "b"}
     runs = {
-        trial: run._replace(
-            made=runs[ordered[0]].made,
-            result=dataclasses.replace(
-                run.result, versions={}, hosts=[{"hostname": names[trial.arm.name]}]
-            ),
+        trial: dataclasses.replace(
+            runs[ordered[0]], versions={}, hosts=({"hostname": names[trial.arm.name]},)
         )
         for trial, run in runs.items()
     }
@@ -150,10 +149,9 @@ def test_a_threshold_is_of_the_first_of_several_targets_and_says_so(tmp_path):
     study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
     of_arms = arms_of(study, (), DIGITS)
     (trial,) = trials_of(study, of_arms)
-    run = our_runs.read_run(write_run(trial.directory(tmp_path), seconds=15.0))
-    first = run.result.target[0]
-    both = [first, {**first, "metric": "top_5_accuracy", "value": 0.99}]
-    two = run._replace(result=dataclasses.replace(run.result, target=both))
+    run = ours.read_run(write_run(trial.directory(tmp_path), seconds=15.0))
+    second = Target(metric="top_5_accuracy", value=0.99)
+    two = dataclasses.replace(run, target=dataclasses.replace(run.target, others=(second,)))
     names = [
         [row.arm for row in figures(study, of_arms, {trial: of}, tmp_path)] for of in (run, two)
     ]

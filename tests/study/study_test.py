@@ -23,11 +23,11 @@ from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, log_path
-from dawnjax.runs.summary import summarize
 from dawnjax.study import devices, side_by_side, trials
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import read_study, trials_over
+from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.origin import Origin
 
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
@@ -160,9 +160,9 @@ def test_one_trial_alone(tmp_path, compile_cache, capsys):
 
 def test_a_later_run_of_a_process_has_no_total():
     log = one_attempt()
-    assert summarize(log.events).total_seconds_to_accuracy is not None
+    assert trial_of(log.events).total_seconds_to_accuracy is not None
     log.events[0]["runs_before"] = 3
-    result = summarize(log.events)
+    result = trial_of(log.events)
     assert result.total_seconds_to_accuracy is None and result.time_to_accuracy_seconds is not None
     why = result.reasons["total_seconds_to_accuracy"]
     assert why.startswith("3 earlier runs of the same process")

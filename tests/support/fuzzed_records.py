@@ -21,7 +21,7 @@ from made_entries import entry_of
 from made_logs import METRICS
 from made_runs import write_run
 
-from dawnjax.analysis import counts, loading, our_runs
+from dawnjax.analysis import counts, loading
 from dawnjax.checkpointed import earlier_run
 from dawnjax.checkpointed.published_weights import INDEX, PublishedWeights
 from dawnjax.commands import check
@@ -38,11 +38,12 @@ from dawnjax.race.entry import Entry, read_entry
 from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, Trial, read_verdict
 from dawnjax.runs import directory, kept_pictures
 from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
-from dawnjax.runs.summary import summarize_log
 from dawnjax.study import changes
 from dawnjax.study.design import Arm, Look, Study, StudyFolder
 from dawnjax.study.reading import read_study
 from dawnjax.study.sides import read_side
+from dawnjax.trials import ours
+from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.group import write_entries
 from dawnjax.trials.origin import Origin
 
@@ -110,7 +111,7 @@ def loaded(path: Path) -> object:
 
 def result(path: Path) -> bytes:
     write_run(path.parent, interrupted=True)
-    return json.dumps(summarize_log(read_events(log_path(path.parent))).to_json()).encode()
+    return json.dumps(trial_of(read_events(log_path(path.parent))).to_json()).encode()
 
 
 def log(path: Path) -> bytes:
@@ -130,7 +131,7 @@ def as_lines(path: Path, content: bytes) -> None:
 
 def run(path: Path) -> object:
     checked(path)
-    return exported_run.read_run(path.parent), our_runs.read_run(path.parent).result
+    return exported_run.read_run(path.parent), ours.read_run(path.parent)
 
 
 def checked(path: Path) -> None:

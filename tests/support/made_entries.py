@@ -8,8 +8,9 @@ from typing import Any
 from dawnjax.analysis.counts import ListedEntry, read_entry_list
 from dawnjax.analysis.loading import Entries
 from dawnjax.official import importer
-from dawnjax.trials.group import Entry, EntryTarget, TimedEvaluation, Trial
-from dawnjax.trials.trial_summary import summarize_trials
+from dawnjax.trials.group import Entry
+from dawnjax.trials.target import Target
+from dawnjax.trials.trial import Evaluation, Trial
 
 
 def make_trial(
@@ -21,13 +22,14 @@ def make_trial(
 ) -> Trial:
     """Makes a trial; the curve is (epoch, seconds, value)."""
     return Trial(
-        file=fields.pop("file", "result_0.txt"),
+        name=fields.pop("name", "result_0.txt"),
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
         clock_seconds=total if total is not None else seconds,
         epochs=epochs,
+        epochs_to_target=epochs if seconds is not None else None,
         evaluations=tuple(
-            TimedEvaluation(epoch=epoch, seconds_since_run_start=moment, value=value)
+            Evaluation(epoch=epoch, seconds_since_run_start=moment, value=value)
             for epoch, moment, value in curve
         ),
         **fields,
@@ -35,21 +37,14 @@ def make_trial(
 
 
 def make_entry(trials: Sequence[Trial], **fields: Any) -> Entry:
-    """Makes a training entry with the summary of its trials."""
-    price = fields.get("cost_per_hour_usd")
+    """Makes a training entry."""
     given = {
         "source": "folder/entry",
         "suite": "dawnbench",
         "benchmark": "ImageNet",
-        "target": EntryTarget(metric="top5Accuracy", value=93.0, unit="percent"),
+        "target": Target(metric="top5Accuracy", value=93.0, unit="percent"),
     }
-    summary = summarize_trials(
-        [trial.time_to_accuracy_seconds for trial in trials],
-        [trial.epochs for trial in trials],
-        [trial.clock_seconds for trial in trials],
-        price,
-    )
-    return Entry(**{**given, **fields}, trials=tuple(trials), summary=summary)
+    return Entry(**{**given, **fields}, trials=tuple(trials))
 
 
 def entry_of(times: Sequence[float | None], total: float | None = None, **fields: Any) -> Entry:

@@ -4,8 +4,9 @@ import dataclasses
 import html.parser
 
 from dawnjax.report import contents, inputs
-from dawnjax.trials.group import Entry, EntryTarget, Inference, TimedEvaluation, Trial
-from dawnjax.trials.trial_summary import summarize_trials
+from dawnjax.trials.group import Entry, Inference
+from dawnjax.trials.target import Target
+from dawnjax.trials.trial import Evaluation, Trial
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 
@@ -14,13 +15,14 @@ def trial(number: int, seconds: float | None, *, total: float, epochs: float = 4
     """Makes a trial with four evaluations, the last at its end."""
     end = seconds if seconds is not None else total
     return Trial(
-        file=f"result_{number}.txt",
+        name=f"result_{number}.txt",
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
         clock_seconds=total,
         epochs=epochs,
+        epochs_to_target=None if seconds is None else epochs,
         evaluations=tuple(
-            TimedEvaluation(
+            Evaluation(
                 epoch=float(step),
                 seconds_since_run_start=end * step / 4,
                 value=(0.76 if seconds is not None else 0.7) * step / 4,
@@ -36,7 +38,6 @@ def entry(name: str, times: list[float | None], **fields) -> Entry:
         trial(number, seconds, total=seconds or 900.0, epochs=4.0 + number % 2)
         for number, seconds in enumerate(times)
     )
-    price = fields.get("cost_per_hour_usd")
     defaults = {
         "source": f"v0.5.0/acme/{name}/resnet",
         "suite": "mlperf_training",
@@ -53,15 +54,9 @@ def entry(name: str, times: list[float | None], **fields) -> Entry:
         "model": "ResNet-50",
         "date": "2018-12-10",
         "global_batch_size": 256,
-        "target": EntryTarget(metric="eval_accuracy", value=0.749, unit="fraction"),
+        "target": Target(metric="eval_accuracy", value=0.749, unit="fraction"),
     }
-    return Entry(
-        **{**defaults, **fields},
-        trials=trials,
-        summary=summarize_trials(
-            times, [t.epochs for t in trials], [t.clock_seconds for t in trials], price
-        ),
-    )
+    return Entry(**{**defaults, **fields}, trials=trials)
 
 
 def some_entries() -> list[Entry]:
@@ -88,7 +83,6 @@ def some_entries() -> list[Entry]:
         source="CIFAR10/inference/served",
         kind="inference",
         trials=(),
-        summary=None,
         inference=Inference(latency_milliseconds=0.683, cost_usd=0.002, quality=0.76),
     )
     return [small, large, failed, *dawn, served]

@@ -8,7 +8,7 @@ from pathlib import Path
 from dawnjax.__main__ import main
 from dawnjax.official.importer import import_results
 from dawnjax.runs.log import Event, encode_line, log_path, read_events
-from dawnjax.runs.summary import summarize
+from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.group import Entry
 
 
@@ -44,7 +44,7 @@ def on_data(**declared: str) -> Callable[[list[Event]], list[Event]]:
 
 
 def result_of(run: Path):
-    return summarize(read_events(log_path(run)))
+    return trial_of(read_events(log_path(run)))
 
 
 def export(*argv: str) -> int:

@@ -14,7 +14,6 @@ from task_table import copied_run
 from trained import result_of
 
 from dawnjax.__main__ import main
-from dawnjax.analysis import our_entries, our_runs
 from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.input_pipeline.reading.dataset import Declaration
 from dawnjax.input_pipeline.reading.questions import Lengths
@@ -29,6 +28,7 @@ from dawnjax.report import boards
 from dawnjax.tasks import span_answering
 from dawnjax.tasks.span_answering import SpanAnswering, best_spans
 from dawnjax.tasks.span_scores import exact_match, f1_score, normalize, scores
+from dawnjax.trials import ours
 
 PLAIN = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 
@@ -313,9 +313,9 @@ def test_a_run_on_squad_joins_the_official_entries(train, tmp_path, monkeypatch)
     assert table[1].split("\t")[2] == "0.8125"
     (imported,) = import_results([tmp_path / "o"]).entries
     assert (imported.benchmark, imported.trials[0].reached) == ("SQuAD", True)
-    ours = our_entries.entries_of([our_runs.read_run(tmp_path / "run")])
+    entries = ours.entries_of([ours.read_run(tmp_path / "run")])
     (board,) = (
-        b for b in boards.boards([imported, *ours]) if b.title.startswith("DAWNBench SQuAD")
+        b for b in boards.boards([imported, *entries]) if b.title.startswith("DAWNBench SQuAD")
     )
     sources = {row.entry.source for row in board.rows}
-    assert sources == {imported.source, ours[0].source}
+    assert sources == {imported.source, entries[0].source}

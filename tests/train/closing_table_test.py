@@ -10,14 +10,14 @@ from rich.console import Console
 from dawnjax.closing_table import closing_table
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.page.boxes import boxed
-from dawnjax.runs.summary import summarize
+from dawnjax.trials.from_log import trial_of
 
 
 def shown(events) -> dict[str, tuple[str, str]]:
     """The closing table of a run: value and what it holds, by quantity."""
     written = io.StringIO()
     console = Console(file=written, width=300)
-    table = closing_table(summarize(events), load_experiment("digits"), SMALL_IMAGES)
+    table = closing_table(trial_of(events), load_experiment("digits"), SMALL_IMAGES)
     console.print(boxed(table))
     rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
     return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}

@@ -3,9 +3,9 @@
 import pytest
 from made_runs import write_run
 
-from dawnjax.analysis import our_runs
-from dawnjax.analysis.our_entries import entries_of
 from dawnjax.report.pooled import pooled
+from dawnjax.trials import ours
+from dawnjax.trials.ours import entries_of
 
 ON_CPU = {"platform": "cpu", "device_kind": "cpu", "cores": 2}
 
@@ -29,7 +29,7 @@ ON_CPU = {"platform": "cpu", "device_kind": "cpu", "cores": 2}
 )
 def test_runs_that_differ_in_more_than_their_seed_are_never_pooled(tmp_path, first, second, why):
     runs = [
-        our_runs.read_run(write_run(tmp_path / name, seed=seed, **fields))
+        ours.read_run(write_run(tmp_path / name, seed=seed, **fields))
         for seed, (name, fields) in enumerate({"a": first, "b": first, "c": second}.items())
     ]
     alike, differ = runs[1].made.difference(runs[0].made), runs[2].made.difference(runs[0].made)

@@ -6,11 +6,11 @@ import pytest
 from made_logs import Log, interrupted_run, one_attempt, recompiling_run
 
 from dawnjax.errors import RunError
-from dawnjax.runs.summary import summarize
+from dawnjax.trials.from_log import trial_of
 
 
 def test_one_attempt():
-    result = summarize(one_attempt(price=36.0).events)
+    result = trial_of(one_attempt(price=36.0).events)
     assert result.reached and result.status == "reached"
     assert result.time_to_accuracy_seconds == 4.25  # 12.25 - 8
     assert result.elapsed_seconds_to_accuracy == 4.25
@@ -33,7 +33,7 @@ def test_one_attempt():
     assert result.examples_per_second == pytest.approx(20 * 10 / 3.0, abs=1e-6)
     assert (result.steps, result.epochs, result.interruptions) == (20, 2.0, 0)
     assert result.best == {"top_1_accuracy": 0.95}
-    assert [row["seconds_since_run_start"] for row in result.evaluations] == [2.0, 4.25]
+    assert [row.seconds_since_run_start for row in result.evaluations] == [2.0, 4.25]
     # 2 hosts at 36 USD an hour are 0.02 USD a second.
     assert result.cost_usd == pytest.approx(0.02 * 4.25, abs=1e-6)
     assert result.allocated_cost_usd == pytest.approx(0.02 * 14, abs=1e-6)
@@ -42,18 +42,18 @@ def test_one_attempt():
 
 def test_a_run_without_a_recorded_step_has_no_throughput():
     log = Log().begin(0.0).add("run_start", 8.0).add("phase", 8.0, name="train")
-    result = summarize(log.add("attempt_end", 9.0, status="failed", step=0).events)
+    result = trial_of(log.add("attempt_end", 9.0, status="failed", step=0).events)
     assert result.train_seconds == 1.0 and result.examples_per_second is None
     assert "no train step" in result.reasons["examples_per_second"]
 
 
 def test_without_a_price_cost_is_null_with_the_reason():
-    result = summarize(one_attempt().events)
+    result = trial_of(one_attempt().events)
     assert result.cost_usd is None and "price" in result.reasons["cost_usd"]
 
 
 def test_an_interruption_counts_all_but_the_gap():
-    result = summarize(interrupted_run().events)
+    result = trial_of(interrupted_run().events)
     # (20 - 8) of the first attempt, and all 30 s of the second: restart and redone work count.
     assert result.time_to_accuracy_seconds == 42.0
     assert result.total_seconds_to_accuracy == 50.0
@@ -61,16 +61,16 @@ def test_an_interruption_counts_all_but_the_gap():
     assert result.elapsed_seconds_to_accuracy == 1042.0
     assert result.interruptions == 1
     assert result.time_uncertainty_seconds == 1.0
-    assert [row["seconds_since_run_start"] for row in result.evaluations] == [4.0, 37.0, 42.0]
+    assert [row.seconds_since_run_start for row in result.evaluations] == [4.0, 37.0, 42.0]
 
 
 @pytest.mark.compiles
 def test_compilation_is_before_the_clock_or_in_the_time_to_accuracy():
-    result = summarize(one_attempt().events)
+    result = trial_of(one_attempt().events)
     assert result.compile_seconds_before_run_start == result.compile_seconds == 5.0
     assert result.compile_seconds_in_time_to_accuracy == 0.0
     resumed = recompiling_run()
-    result = summarize(resumed.events)
+    result = trial_of(resumed.events)
     assert (result.time_to_accuracy_seconds, result.compile_seconds) == (42.0, 8.0)
     assert result.compile_seconds_before_run_start == 5.0
     assert result.compile_seconds_in_time_to_accuracy == 3.0
@@ -83,37 +83,38 @@ def test_compilation_is_before_the_clock_or_in_the_time_to_accuracy():
         assert dataclasses.replace(result, compile_cache=programs).compiled == said
     # After the target it is in neither.
     resumed.begin(2000.0).add("phase", 1.0, name="compile").add("host_sample", 3.0)
-    result = summarize(resumed.events)
+    result = trial_of(resumed.events)
     assert (result.compile_seconds, result.compile_seconds_before_run_start) == (10.0, 5.0)
     assert result.compile_seconds_in_time_to_accuracy == 3.0
     # Not reached: only that before the clock is told.
-    result = summarize(recompiling_run(reached=0.5).events)
+    result = trial_of(recompiling_run(reached=0.5).events)
     assert result.compile_seconds_in_time_to_accuracy is None
     reason = result.reasons["compile_seconds_in_time_to_accuracy"]
     assert (result.compile_seconds_before_run_start, "reached" in reason) == (5.0, True)
 
 
 def test_training_that_goes_on_after_the_target():
-    result = summarize(one_attempt().events)
+    result = trial_of(one_attempt().events)
     assert (result.epochs_to_target, result.epochs, result.trained_on) == (2.0, 2.0, False)
     log = one_attempt()
     log.events.pop()
     log.add("phase", 13.0, name="train").train(15.0, 40, 20)
-    result = summarize(log.add("attempt_end", 16.0, status="reached", step=40).events)
+    result = trial_of(log.add("attempt_end", 16.0, status="reached", step=40).events)
     assert (result.epochs_to_target, result.epochs, result.trained_on) == (2.0, 4.0, True)
 
 
 def test_a_stepped_wall_clock_changes_no_time():
     log = interrupted_run()
-    expected = summarize(log.events)
+    expected = trial_of(log.events)
     for event in log.events:
         if event["t"] > 9 or event["attempt"] == 2:
             event["unix_seconds"] += 3600
-    stepped = summarize(log.events)
-    assert dataclasses.replace(stepped, warnings=[]) == expected
-    assert stepped.warnings == [
-        "the wall clock was set by +3,600 s in attempt 1; no duration in it is read from that clock"
-    ]
+    stepped = trial_of(log.events)
+    assert dataclasses.replace(stepped, warnings=()) == expected
+    assert stepped.warnings == (
+        "the wall clock was set by +3,600 s in attempt 1; no duration in it is read from that "
+        "clock",
+    )
 
 
 def test_another_machine_has_only_the_wall_clock_for_the_gap():
@@ -124,7 +125,7 @@ def test_another_machine_has_only_the_wall_clock_for_the_gap():
             event["unix_seconds"] += 5
             if event["event"] == "attempt_start":
                 event["boot_id"] = "another"
-    result = summarize(log.events)
+    result = trial_of(log.events)
     assert result.elapsed_seconds_to_accuracy == 1047.0
     (warning,) = result.warnings
     assert warning.startswith("attempts 1 and 2 ran on two boots or machines, whose wall clocks")
@@ -136,7 +137,7 @@ def test_a_clock_that_goes_back_on_one_boot_measures_no_gap():
     for event in log.events:
         if event["attempt"] == 2:
             event["boot_seconds"] -= 2000
-    result = summarize(log.events)
+    result = trial_of(log.events)
     assert result.elapsed_seconds_to_accuracy == 1042.0  # by the wall clocks; it was -958
     assert result.goodput is not None and result.wall_seconds["gaps"] == 1000.0
 
@@ -145,7 +146,7 @@ def test_an_attempt_killed_before_run_start_is_in_the_total_alone():
     log = Log().begin(0.0).add("host_sample", 5.0)
     log.begin(100.0).add("run_start", 3.0).evaluate(7.0, 10, 0.9)
     log.add("attempt_end", 8.0, status="reached", step=10)
-    result = summarize(log.events)
+    result = trial_of(log.events)
     assert result.time_to_accuracy_seconds == 4.0
     assert result.total_seconds_to_accuracy == 12.0
 
@@ -155,7 +156,7 @@ def test_each_attempt_costs_its_own_price_and_hosts():
     log.add("run_start", 8.0).add("host_sample", 20.0)
     log.begin(100.0, price=72.0, hosts=3).evaluate(30.0, 30, 0.9)
     log.add("attempt_end", 40.0, status="reached", step=30)
-    result = summarize(log.events)
+    result = trial_of(log.events)
     # 0.01 USD a second for one host, then 0.06 for three.
     assert result.cost_usd == pytest.approx(0.01 * 12 + 0.06 * 30, abs=1e-6)
     assert result.allocated_cost_usd == pytest.approx(0.01 * 20 + 0.06 * 40, abs=1e-6)
@@ -166,7 +167,7 @@ def test_an_attempt_without_a_price_leaves_no_cost_where_it_counts():
     log.begin(100.0, price=36.0, hosts=1).add("run_start", 3.0).evaluate(7.0, 10, 0.9)
     log.add("attempt_end", 8.0, status="reached", step=10)
     log.begin(200.0).add("attempt_end", 1.0, status="reached", step=10)
-    result = summarize(log.events)
+    result = trial_of(log.events)
     # The first ended before the run's clock started and the third came after the target.
     assert result.cost_usd == pytest.approx(0.04, abs=1e-6)
     assert "cost_usd" not in result.reasons
@@ -176,41 +177,41 @@ def test_an_attempt_without_a_price_leaves_no_cost_where_it_counts():
 
 def test_reaching_the_target_is_no_status():
     log = Log().begin(0.0).add("run_start", 1.0).evaluate(2.0, 10, 0.95).add("host_sample", 3.0)
-    result = summarize(log.events)
+    result = trial_of(log.events)
     assert (result.status, result.reached) == ("running", True)
     log.add("attempt_end", 5.0, status="failed", step=10)
-    result = summarize(log.events)
+    result = trial_of(log.events)
     assert (result.status, result.reached, result.time_to_accuracy_seconds) == ("failed", True, 1.0)
     # An event after the end changes no status, a new attempt does.
     log.add("warning", 5.5, message="late")
-    assert summarize(log.events).status == "failed"
-    assert summarize(log.begin(50.0).events).status == "running"
+    assert trial_of(log.events).status == "failed"
+    assert trial_of(log.begin(50.0).events).status == "running"
 
 
 def test_steps_are_those_of_the_newest_state():
     log = Log().begin(0.0).add("run_start", 1.0).train(2.0, 20, 20)
     log.add("checkpoint", 2.5, step=20).train(3.0, 50, 30)
-    assert (summarize(log.events).steps, summarize(log.events).epochs) == (50, 5.0)
+    assert (trial_of(log.events).steps, trial_of(log.events).epochs) == (50, 5.0)
     # Killed while it compiles, then back at the checkpoint: steps 21 to 50 are gone.
     log.begin(10.0).add("host_sample", 1.0)
-    assert summarize(log.events).steps == 50
+    assert trial_of(log.events).steps == 50
     log.begin(20.0).add("restored", 1.0, step=20)
-    assert (summarize(log.events).steps, summarize(log.events).epochs) == (20, 2.0)
+    assert (trial_of(log.events).steps, trial_of(log.events).epochs) == (20, 2.0)
     log.train(2.0, 30, 10).add("diverged", 2.5, step=27)
-    assert summarize(log.events).steps == 30
+    assert trial_of(log.events).steps == 30
     # One that fails before it restores has no state of its own.
     log.begin(30.0).add("attempt_end", 1.0, status="failed", step=0)
-    assert summarize(log.events).steps == 30
+    assert trial_of(log.events).steps == 30
     log.begin(40.0).add("attempt_end", 1.0, status="interrupted", step=20)
-    assert summarize(log.events).steps == 20
+    assert trial_of(log.events).steps == 20
 
 
 def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():
     log = Log().begin(0.0).add("run_start", 1.0).evaluate(2.0, 10, 0.5).add("host_sample", 3.0)
-    assert summarize(log.events).status == "running"
+    assert trial_of(log.events).status == "running"
     log.add("diverged", 4.0, step=17)
     log.add("attempt_end", 5.0, status="diverged", step=20)
-    result = summarize(log.events)
+    result = trial_of(log.events)
     assert (result.status, result.reached, result.diverged_step) == ("diverged", False, 17)
     assert result.time_to_accuracy_seconds is None
     assert "reached" in result.reasons["time_to_accuracy_seconds"]
@@ -218,4 +219,4 @@ def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():
 
 def test_an_empty_log_is_one_clear_error():
     with pytest.raises(RunError, match="no attempt|described itself"):
-        summarize([])
+        trial_of([])

@@ -7,19 +7,19 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import run_command
-from dawnjax.analysis import our_entries, our_runs
 from dawnjax.analysis.cost import training_cost
-from dawnjax.analysis.leaderboard import leaderboard, target_words
+from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import RunError
 from dawnjax.report import tables
 from dawnjax.runs.log import read_events
 from dawnjax.runs.stages import make_spans
+from dawnjax.trials import ours
 
 
 def entries_of(*paths):
-    return our_entries.entries_of(our_runs.read_run(path) for path in paths)
+    return ours.entries_of(ours.read_run(path) for path in paths)
 
 
 def test_trials_of_three_seeds_are_one_entry(tmp_path):
@@ -30,7 +30,7 @@ def test_trials_of_three_seeds_are_one_entry(tmp_path):
     ]
     (entry,) = entries_of(*paths)
     assert [trial.seed for trial in entry.trials] == [0, 1, 2]
-    assert [trial.file for trial in entry.trials] == ["zero", "one", "two"]
+    assert [trial.name for trial in entry.trials] == ["zero", "one", "two"]
     assert [trial.time_to_accuracy_seconds for trial in entry.trials] == [20.0, 10.0, None]
     assert [trial.status for trial in entry.trials] == ["reached", "reached", "not_reached"]
     assert entry.suite == "dawnjax" and entry.benchmark == "x"
@@ -39,15 +39,14 @@ def test_trials_of_three_seeds_are_one_entry(tmp_path):
     assert entry.target.metric == "top_1_accuracy" and entry.target.unit == "fraction"
     assert entry.framework == "JAX 0.10.2" and entry.date == "2001-09-09"
     assert entry.cost_per_hour_usd == 72.0  # 2 hosts.
-    summary = entry.summary
-    assert summary is not None
+    summary = entry.figures
     assert (summary.trials, summary.reached, summary.mean_seconds) == (3, 2, 15.0)
     # The one that failed ran 40 s on its clock: 70 s for 2.
     assert entry.trials[2].clock_seconds == 40.0
     assert summary.expected_seconds == 35.0
     assert summary.cost_usd == pytest.approx(15 * 72 / 3600)
     # 10 s, one evaluation each 5 s, ten steps of 10 of 100 examples before each.
-    assert [trial.epochs for trial in entry.trials] == [4.0, 2.0, 8.0]
+    assert [trial.epochs_to_target for trial in entry.trials] == [4.0, 2.0, None]
     assert entry.warnings == ()
 
 
@@ -78,7 +77,7 @@ def test_a_log_whose_fields_are_of_another_kind_is_one_line(tmp_path, capsys):
     path = write_run(tmp_path / "metrics")
     rewrite(path, lambda event: event.update(metrics=[1]) if "metrics" in event else None)
     with pytest.raises(RunError) as error:
-        our_runs.read_run(path)
+        ours.read_run(path)
     for text in (refused(path), str(error.value)):
         assert "a field of the log is missing or of another kind" in text
 
@@ -93,7 +92,7 @@ def test_identities_and_systems_are_never_mixed(tmp_path):
         write_run(tmp_path / "f", identity="one", seed=5, source="a remark"),
     ]
     entries = entries_of(*paths)
-    grouped = {tuple(trial.file for trial in entry.trials) for entry in entries}
+    grouped = {tuple(trial.name for trial in entry.trials) for entry in entries}
     assert grouped == {("a", "f"), ("b",), ("c",), ("d",), ("e",)}
     assert len({entry.source for entry in entries}) == 5
     assert {entry.identity for entry in entries} == {"one", "two"}
@@ -105,13 +104,12 @@ def test_the_time_of_a_trial_that_missed_ends_before_its_profile(tmp_path):
         write_run(tmp_path / "b", seed=1, seconds=None, price=36.0, profile_seconds=100.0),
     ]
     (entry,) = entries_of(*paths)
-    assert entry.summary is not None
     # 10 s and 40 s, for the one that reached.
-    assert entry.summary.expected_seconds == 50.0
+    assert entry.figures.expected_seconds == 50.0
     # 2 hosts at 36 USD an hour are 0.02 USD a second.
-    assert [trial.cost_usd for trial in entry.trials] == pytest.approx([0.2, 0.8])
+    assert [trial.seconds_cost_usd for trial in entry.trials] == pytest.approx([0.2, 0.8])
     assert training_cost(entry, 50.0) == (pytest.approx(1.0), "given by the entry")
-    assert entry.summary.cost_usd == pytest.approx(0.2)
+    assert entry.figures.cost_usd == pytest.approx(0.2)
 
 
 def test_options_that_can_change_the_time_are_never_mixed_and_others_are(tmp_path):
@@ -126,7 +124,7 @@ def test_options_that_can_change_the_time_are_never_mixed_and_others_are(tmp_pat
         write_run(tmp_path / "e", seed=4, options={"weight_update_sharding": True}),
     ]
     entries = entries_of(*paths)
-    found = {entry.distinction: [trial.file for trial in entry.trials] for entry in entries}
+    found = {entry.distinction: [trial.name for trial in entry.trials] for entry in entries}
     assert found == {
         "checkpoint.every_steps=1": ["a"],
         "": ["b", "c"],
@@ -209,15 +207,15 @@ def measuring_mse(path, values, **declared):
 
 def test_a_metric_is_what_the_run_declares(tmp_path):
     path = measuring_mse(tmp_path / "a", [0.5, 0.25])
-    run = our_runs.read_run(path)
-    assert run.result.metrics == [MSE] and run.result.example_unit == "patients"
-    assert run.result.best == {"mse": 0.25}
-    (entry,) = our_entries.entries_of([run])
+    run = ours.read_run(path)
+    assert run.metrics == (MSE,) and run.example_unit == "patients"
+    assert run.best == {"mse": 0.25}
+    (entry,) = ours.entries_of([run])
     target = entry.target
     assert (target.unit, target.title, target.direction) == ("mm", "MSE", "at_most")
     assert entry.global_batch_unit == "patients"
     (row,) = leaderboard([entry], "x").rows
-    assert row.rank == 1 and target_words(row.entry.target) == "mse at most 0.3"
+    assert row.rank == 1 and row.entry.target.words() == "mse at most 0.3"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +231,7 @@ def test_a_metric_is_what_the_run_declares(tmp_path):
 def test_values_and_declarations_that_cannot_be_are_refused(tmp_path, values, declared, why):
     path = measuring_mse(tmp_path / "odd", values, **declared)
     with pytest.raises(RunError, match=f"odd: .*{why}"):
-        our_runs.read_run(path)
+        ours.read_run(path)
 
 
 def test_an_ending_of_a_name_says_nothing(tmp_path):
@@ -251,7 +249,7 @@ def test_an_ending_of_a_name_says_nothing(tmp_path):
 @pytest.mark.parametrize("name", ["metrics", "example_unit", "data"])
 def test_a_result_or_a_log_without_its_declarations_is_refused(tmp_path, capsys, name):
     path = write_run(tmp_path / "a")
-    written = our_runs.read_run(path).result.to_json()
+    written = ours.read_run(path).to_json()
     del written[name]
     (path / "result.json").write_text(json.dumps(written))
     assert run_command("check", [str(path)]) == 1
@@ -262,7 +260,7 @@ def test_a_result_or_a_log_without_its_declarations_is_refused(tmp_path, capsys,
             del event[name]
 
     with pytest.raises(RunError, match=f"a field of the log is missing .*KeyError: '{name}'"):
-        our_runs.read_run(rewrite(path, change))
+        ours.read_run(rewrite(path, change))
 
 
 def test_a_batch_that_changes_in_the_run_is_none_with_the_reason(tmp_path):
@@ -279,7 +277,7 @@ def test_a_batch_that_changes_in_the_run_is_none_with_the_reason(tmp_path):
 def test_an_interrupted_trial_is_marked(tmp_path):
     (entry,) = entries_of(write_run(tmp_path / "a", interrupted=True, seconds=20.0))
     (trial,) = entry.trials
-    assert trial.interrupted and trial.reached
+    assert trial.interruptions == 1 and trial.reached
     # 12 s of the first attempt, 20 s of the second; the gap of 1,000 s does not count.
     assert trial.time_to_accuracy_seconds == 32.0
     assert any("had 1 interruption;" in warning for warning in entry.warnings)
@@ -292,7 +290,7 @@ def test_a_trial_that_has_not_ended_counts_as_not_reached_and_is_named(tmp_path)
         write_run(tmp_path / "c", seed=2, seconds=None, status="diverged"),
     ]
     (entry,) = entries_of(*paths)
-    assert entry.summary is not None and entry.summary.reached == 1
+    assert entry.figures.reached == 1
     assert [t.status for t in entry.trials] == ["reached", "running", "diverged"]
     assert len([w for w in entry.warnings if "has not ended" in w]) == 1
     assert any(w.startswith("b has not ended (running)") for w in entry.warnings)
@@ -303,7 +301,7 @@ def test_a_run_given_twice_counts_once_and_a_seed_run_twice_is_named(tmp_path):
     copy = write_run(tmp_path / "b", run_id="same")
     again = write_run(tmp_path / "c", run_id="other")
     (entry,) = entries_of(path, copy, again)
-    assert [trial.file for trial in entry.trials] == ["a", "c"]
+    assert [trial.name for trial in entry.trials] == ["a", "c"]
     assert any("b is a run that was given already" in w for w in entry.warnings)
     assert any("seed 0 was run more than once" in w for w in entry.warnings)
 
@@ -316,14 +314,16 @@ def test_of_two_copies_the_log_that_goes_on_counts(tmp_path):
     log.write_bytes(b"".join(lines[:6]) + lines[6][:20])  # as a copy taken during the run
     for paths in ((early, whole), (whole, early)):
         (entry,) = entries_of(*paths)
-        assert [(trial.file, trial.status) for trial in entry.trials] == [("z", "reached")]
-        assert entry.warnings == ("a is an earlier copy of z, whose log goes on; that counts",)
+        assert [(trial.name, trial.status) for trial in entry.trials] == [("z", "reached")]
+        assert entry.warnings == (
+            "z: a is an earlier copy of this run, whose log goes on here; this counts",
+        )
     other = write_run(tmp_path / "b", run_id="same", seconds=20.0)
     (entry,) = entries_of(whole, other)
-    assert [trial.file for trial in entry.trials] == ["b"]
+    assert [trial.name for trial in entry.trials] == ["b"]
     assert entry.warnings[0] == (
-        "z and b are copies of one run, and neither log is the beginning of the other; b, which "
-        "has more events, counts"
+        "b: z is a copy of this run, and neither log is the beginning of the other; this, which is "
+        "longer, counts"
     )
 
 
@@ -340,10 +340,10 @@ def rewrite(path, change):
 @pytest.mark.parametrize(
     ("name", "field", "value", "why"),
     [
-        ("evaluation", "t", -5.0, "its event 'evaluation' is at -5.0 s"),
+        ("evaluation", "t", -5.0, "its evaluation at step 10 is -13.0 s after run_start"),
         ("evaluation", "t", 5.0, "its evaluation at step 10 is -3.0 s after run_start"),
         ("evaluation", "t", float("nan"), "line 7 is damaged"),
-        ("evaluation", "t", 1e300, "its event 'evaluation' is at 1e\\+300 s"),
+        ("evaluation", "t", 1e300, "its evaluation at step 10 is 1e\\+300 s after"),
         ("evaluation", "metrics", {"top_1_accuracy": 5.0}, "top_1_accuracy is 5.0 at step 10"),
         ("evaluation", "metrics", {"top_1_accuracy": -1.0}, "outside of 0 to 1"),
         ("evaluation", "metrics", {"loss": -1.0}, "loss is -1.0 at step 10, outside of 0 to inf"),
@@ -358,7 +358,7 @@ def test_an_impossible_run_is_refused_by_name(tmp_path, name, field, value, why)
 
     path = rewrite(write_run(tmp_path / "odd"), change)
     with pytest.raises(RunError, match=f"odd.*{why}"):
-        our_runs.read_run(path)
+        ours.read_run(path)
 
 
 def test_a_wall_clock_that_is_no_date_leaves_the_date_unknown(tmp_path):
@@ -366,7 +366,7 @@ def test_a_wall_clock_that_is_no_date_leaves_the_date_unknown(tmp_path):
         event["unix_seconds"] = 1e300
 
     (entry,) = entries_of(rewrite(write_run(tmp_path / "a"), change))
-    assert entry.date == "" and entry.summary is not None and entry.summary.mean_seconds == 10.0
+    assert entry.date == "" and entry.figures.mean_seconds == 10.0
 
 
 def test_a_trial_resumed_at_another_price_costs_each_attempt_s_own(tmp_path):
@@ -377,7 +377,7 @@ def test_a_trial_resumed_at_another_price_costs_each_attempt_s_own(tmp_path):
     path = write_run(tmp_path / "a", interrupted=True, seconds=20.0, price=36.0)
     (entry,) = entries_of(rewrite(path, change))
     # 2 hosts: 12 s at 0.02 USD a second, then 20 s at 0.2.
-    assert entry.summary is not None and entry.summary.cost_usd == pytest.approx(4.24)
+    assert entry.figures.cost_usd == pytest.approx(4.24)
     assert training_cost(entry, 32.0)[0] == pytest.approx(4.24)
     assert entry.cost_per_hour_usd is None
     why = "the attempts of a were given different prices"
@@ -403,28 +403,28 @@ def test_a_trial_that_reached_at_an_unknown_time_is_named(tmp_path):
     log.write_bytes(b"".join(line for line in lines if b'"run_start"' not in line))
     (entry,) = entries_of(path)
     (trial,) = entry.trials
-    assert not trial.reached and trial.clock_seconds is None
+    assert entry.figures.reached == 0 and trial.clock_seconds is None
     assert any("a reached, but the log lacks run_start" in warning for warning in entry.warnings)
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path):
     with pytest.raises(RunError, match="no experiment.json"):
-        our_runs.read_run(tmp_path)
+        ours.read_run(tmp_path)
     path = write_run(tmp_path / "a")
     record = json.loads((path / "experiment.json").read_text())
     (path / "experiment.json").write_text(json.dumps({**record, "identity": "another"}))
     with pytest.raises(RunError, match="is the log of another run: .*identity='another'"):
-        our_runs.read_run(path)
+        ours.read_run(path)
     (path / "experiment.json").write_text("[]")
     with pytest.raises(RunError, match="cannot read"):
-        our_runs.read_run(path)
+        ours.read_run(path)
     path = write_run(tmp_path / "b")
     (path / "log.jsonl").write_bytes(b"")
     with pytest.raises(RunError, match="cannot be summarized"):
-        our_runs.read_run(path)
+        ours.read_run(path)
     (path / "log.jsonl").unlink()
     with pytest.raises(RunError, match="No such file"):
-        our_runs.read_run(path)
+        ours.read_run(path)
 
 
 def test_run_directories_are_found_in_folders_but_not_in_runs_or_links(tmp_path):
@@ -432,5 +432,5 @@ def test_run_directories_are_found_in_folders_but_not_in_runs_or_links(tmp_path)
     write_run(tmp_path / "runs" / "deep" / "b")
     write_run(tmp_path / "runs" / "a" / "checkpoints" / "inner")
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs" / "deep")
-    found = [path.name for path in our_runs.find_run_directories(tmp_path)]
+    found = [path.name for path in ours.find_run_directories(tmp_path)]
     assert found == ["a", "b"]
