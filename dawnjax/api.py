@@ -56,22 +56,30 @@ def run(
     return load_run(run_dir)
 
 
-def train_in_process(request: "Request", argv: list[str], *, shows: bool) -> ExitStatus:
-    """Train one trial on its own clock, after which this process may train another."""
+def train_in_process(
+    request: "Request", argv: list[str], *, shows: bool, set_up_seconds: float | None = None
+) -> ExitStatus:
+    """Train one trial on its own clock, after which this process may train another.
+
+    Args:
+      set_up_seconds: What the process took for imports and devices, where it did other work
+        since; None counts all the time since its start.
+    """
     from dawnjax.cluster import processes
     from dawnjax.runs.clock import RunClock
     from dawnjax.train import train_to_target
 
+    start = None if set_up_seconds is None else time.perf_counter() - set_up_seconds
     if dawnjax.runs_before:
         # The time of earlier runs is no part of this one's: their clocks have counted it.
-        dawnjax.program_start = time.perf_counter()
+        start = time.perf_counter()
         # Keep the garbage collector from walking what earlier runs left: pauses in this run stay as
         # short as in a process of its own.
         gc.collect()
         gc.freeze()
     status = ExitStatus.FAILED
     try:
-        status = train_to_target(request, RunClock(), argv, shows=shows)
+        status = train_to_target(request, RunClock(start), argv, shows=shows)
     finally:
         processes.leave(status)
         dawnjax.runs_before += 1

@@ -1,6 +1,5 @@
 """`dawnjax compare`: speed of B against A with its interval, and the fields that changed."""
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,13 @@ if TYPE_CHECKING:
 MOST_FIELDS = 20
 """Changed fields in the text; the JSON has all."""
 
-USAGE = "dawnjax compare A B [--margin=0.05] [--json] [--fail_if_slower_by=FRACTION]"
+USAGE = "dawnjax compare A B|STUDY [--margin=0.05] [--json] [--fail_if_slower_by=FRACTION]"
 
 DESCRIPTION = """
 Compares the times to accuracy of A and B, and says what changed. Each is a run directory, a folder
-of runs that differ in their seed, a .jsonl file of entries or official results; PATH#SOURCE chooses
-one of several entries.
+of runs that differ in their seed, an arm of a study (STUDY/ARM), a .jsonl file of entries or
+official results; PATH#SOURCE chooses one of several entries. STUDY alone compares the arms of a
+study with its first.
 
 The verdict is one word, for B beside A:
 
@@ -52,13 +52,15 @@ def main(argv: list[str]) -> int:
     gate = "A gate for CI: the fraction by which B may not be slower. It is the margin too."
     number("fail_if_slower_by", None, gate)
     paths = command_line.parse("compare", flag_values, argv, USAGE, DESCRIPTION)
-    if len(paths) != 2:
+    if len(paths) not in (1, 2):
         raise ConfigError(f"two things are compared, and {len(paths)} were given: {USAGE}")
     limit = flag_values["fail_if_slower_by"].value
     flag = "margin" if limit is None else "fail_if_slower_by"
     margin = float(flag_values[flag].value or 0)
     if not 0 < margin < 1:
         raise ConfigError(f"--{flag}={margin:g} must lie between 0 and 1, such as 0.05")
+    if len(paths) == 1:
+        return _arms(paths[0], margin, limit is not None, bool(flag_values["json"].value))
     # Imported here so that --help does without them.
     from dawnjax.statistics import verdict
     from dawnjax.study import changes, sides
@@ -82,7 +84,7 @@ def main(argv: list[str]) -> int:
         "changed_fields": changes.changed_fields(first, second),
         "changes": [row.to_json() for row in changes.changes(first, second)],
         "step_parts": [row.to_json() for row in changes.step_parts(first, second)],
-        "ops": [dataclasses.asdict(row) for row in changes.op_changes(first, second)],
+        "ops": [row.to_json() for row in changes.op_changes(first, second)],
     }
     if flag_values["json"].value:
         print(records.json_text(told, indent=1))
@@ -91,11 +93,34 @@ def main(argv: list[str]) -> int:
     return ExitStatus.DONE if limit is None else _gate(judged)
 
 
-def _gate(judged: "Verdict") -> ExitStatus:
-    if judged.is_slower_excluded:
+def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitStatus:
+    """Print the verdicts of a study, which hold together; as a gate, return that of all arms."""
+    from dawnjax.study.figures import read_figures
+    from dawnjax.study.text import next_commands, text_of
+
+    folder = records.path_of(path)
+    found = read_figures(folder, margin)
+    if found is None:
+        raise ConfigError(f"two things are compared, and {path} alone is no study: {USAGE}")
+    if len(found.own) < 2:
+        raise ConfigError(f"{path} is a study of one arm; give the other side: {USAGE}")
+    if prints_json:
+        print(records.json_text(found.to_json(), indent=1))
+    else:
+        print(f"{text_of(found)}\n{next_commands(found, folder)}")
+    if not is_gate:
+        return ExitStatus.DONE
+    statuses = [_gate(arm.verdict) for arm in found.arms[1:]]
+    worst = (ExitStatus.SLOWER, ExitStatus.UNDECIDED)
+    return next((status for status in worst if status in statuses), ExitStatus.DONE)
+
+
+def _gate(judged: "Verdict | None") -> ExitStatus:
+    if judged is not None and judged.is_slower_excluded:
         return ExitStatus.DONE
     # Undecided fails the gate too: too few trials must not pass as no slower.
-    return ExitStatus.SLOWER if judged.is_slower else ExitStatus.UNDECIDED
+    is_slower = judged is not None and judged.is_slower
+    return ExitStatus.SLOWER if is_slower else ExitStatus.UNDECIDED
 
 
 def _side_json(side: "Side") -> dict[str, Any]:

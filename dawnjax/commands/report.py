@@ -18,6 +18,7 @@ DIR/tables/NAME.csv and NAME.json with exact numbers. Sources are, in any mixtur
 
   FILE.jsonl   entries, as `dawnjax import` writes them
   RUN_DIR      a run directory of `dawnjax train`, or a folder of them
+  STUDY, STUDY/ARM  a study, or one of its arms
   other        official results: what `dawnjax import` reads
 
 Trials of one experiment on one system are one entry. Other files in DIR are left alone.
@@ -68,8 +69,10 @@ def _write_report(
     # Imported here so that --help does without them.
     from dawnjax.analysis import counts, paper
     from dawnjax.report import contents, inputs, writing
+    from dawnjax.study.reading import path_of_arm
     from dawnjax.text import escaped
 
+    sources = [path_of_arm(source) for source in sources]
     read = inputs.read(sources, include_hosts=include_hosts)
     for problem in read.problems:
         print(escaped(f"dawnjax report: not read: {problem}"), file=sys.stderr)

@@ -6,13 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from dawnjax import records
 from dawnjax.config import command_line
-from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import is_file, load_experiment, load_techniques
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
@@ -21,21 +20,17 @@ from dawnjax.page import words
 from dawnjax.study.design import (
     Arm,
     Look,
-    PlannedTrial,
     Study,
     StudyFolder,
     StudyRecord,
+    TrialPlan,
     arms_of,
     trials_of,
 )
 
 if TYPE_CHECKING:
-    from dawnjax.study.figures import ArmFigures
-    from dawnjax.study.search import SearchFigures
-    from dawnjax.study.trials import Ran, TrialRunner
+    from dawnjax.study.trials import Ran
     from dawnjax.trials.origin import Origin
-
-SCHEMA_VERSION = 1
 
 USAGE = "dawnjax study [STUDY.py] --experiment=NAME --out=FOLDER [--seeds=N] [--FLAG=VALUE...]"
 
@@ -69,56 +64,60 @@ def main(argv: list[str]) -> int:
 
 def _study(argv: list[str]) -> int:
     asked = _parse(argv)
-    folder = StudyFolder(asked.out)
-    earlier = folder.read_same(asked.study)
-    name = asked.study.experiment
-    arms = arms_of(asked.study, load_techniques(name), load_experiment(name))
+    study, folder = asked.study, StudyFolder(asked.out)
+    earlier = folder.read_same(study)
+    arms = arms_of(study, load_techniques(study.experiment), load_experiment(study.experiment))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
-    from dawnjax.study.looks import Looks
+    from dawnjax.study import runners
     from dawnjax.study.reading import trials_over
     from dawnjax.study.search import optuna
     from dawnjax.study.trials import (
         OVER,
-        leave_out_since,
+        TrialRunner,
         origins_of,
         request_of,
         run_all,
         run_trial,
+        set_up,
     )
+    from dawnjax.study.verdicts import Looks
 
-    trials = trials_of(asked.study, arms)
-    Looks(asked.study)
-    if asked.study.search and (asked.runner or asked.slots > 1 or asked.trial is not None):
-        raise ConfigError("search= goes with trials that run one after the other, in one process")
-    if asked.study.looks > 1 and (asked.runner or asked.slots > 1 or asked.trial is not None):
-        raise ConfigError("looks= goes with trials that run one after the other, in one process")
+    if earlier and not study.search:
+        arms = folder.same_arms(earlier, arms)
+    trials = trials_of(study, arms)
+    Looks(study)
+    for field in ("search", "looks"):
+        is_alone = not asked.runner and asked.slots == 1 and asked.trial is None
+        if getattr(study, field) != getattr(Study(), field) and not is_alone:
+            raise ConfigError(
+                f"{field}= goes with trials that run one after the other, in one process"
+            )
     if asked.trial is not None and not 0 <= asked.trial < len(trials):
         raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
     looks = earlier["looks_made"] if earlier else []
     origins = earlier["origins"] if earlier else {}
     # A wrong flag of the last arm is found before the first has trained.
     for trial in trials[: len(arms)]:  # the first block has each arm once
-        request_of(asked.study, trial, asked.out)
+        request_of(study, trial, asked.out)
     if asked.runner:
+        runners.submitit()
         # The data may be on the machines that train alone: they bind the arms to their origins.
-        folder.write(asked.study, arms, looks, origins)
+        folder.write(study, arms, looks, origins)
         return _hand_out(asked, len(trials))
-    here = origins_of(asked.study, arms, trials, asked.out)
-    began = time.perf_counter()
-    if asked.study.search:
+    set_up_seconds = set_up(study, trials[0], asked.out)
+    here = origins_of(study, arms, trials, asked.out)
+    if study.search:
         optuna()
-        leave_out_since(began)
-        return _search(asked, folder, earlier)
+        return _search(asked, folder, earlier, set_up_seconds)
     for arm, origin in origins.items():
         if difference := here[arm].difference(origin):
             raise ConfigError(f"{folder.file}: arm {arm!r} was begun otherwise: {difference}")
     over = trials_over(trials, asked.out, here)
-    leave_out_since(began)
-    folder.write(asked.study, arms, looks, here)
+    folder.write(study, arms, looks, here)
     if asked.trial is not None:
-        flags = (*asked.study.flags, *asked.process_flags)
-        study = dataclasses.replace(asked.study, flags=flags)
-        status = run_trial(study, trials[asked.trial], asked.out)
+        flags = (*study.flags, *asked.process_flags)
+        study = dataclasses.replace(study, flags=flags)
+        status = run_trial(study, trials[asked.trial], asked.out, set_up_seconds)
         # A scheduler would repeat a trial that spent its budget or diverged, which is a result.
         return ExitStatus.DONE if status in OVER else status
     if asked.slots > 1:
@@ -128,13 +127,14 @@ def _study(argv: list[str]) -> int:
             asked,
             arms,
             len(trials),
-            here,
-            lambda runner: run_all(asked.study, arms, trials, runner),
-            looks,
+            lambda tell: run_all(
+                study, arms, trials, TrialRunner(study, asked.out, here, tell, set_up_seconds)
+            ),
+            lambda: _made_looks(folder, study, arms, looks, here),
         )
 
 
-def _run_side_by_side(asked: "_Asked", left: list[PlannedTrial]) -> None:
+def _run_side_by_side(asked: "_Asked", left: list[TrialPlan]) -> None:
     from dawnjax.study import side_by_side
 
     print(
@@ -249,10 +249,12 @@ def _study_of_file(name: str) -> Study:
     return study
 
 
-def _search(asked: _Asked, folder: StudyFolder, earlier: "StudyRecord | None") -> int:
+def _search(
+    asked: _Asked, folder: StudyFolder, earlier: "StudyRecord | None", set_up_seconds: float
+) -> int:
     """Run a search: its arms join the study one by one, as they are drawn."""
     from dawnjax.study.search import run_search
-    from dawnjax.study.trials import origins_of
+    from dawnjax.study.trials import TrialRunner, origins_of
 
     recorded = list(earlier["arms"]) if earlier else []
     origins = dict(earlier["origins"]) if earlier else {}
@@ -261,7 +263,7 @@ def _search(asked: _Asked, folder: StudyFolder, earlier: "StudyRecord | None") -
     def admits(arm: Arm) -> bool:
         place = len(arms)
         try:
-            trial = PlannedTrial(0, arm, asked.study.first_seed, chooses=True)
+            trial = TrialPlan(0, arm, asked.study.first_seed, chooses=True)
             here = origins_of(asked.study, [arm], [trial], asked.out)[arm.name]
         except ConfigError as error:
             if recorded[place : place + 1] == [arm]:
@@ -280,33 +282,52 @@ def _search(asked: _Asked, folder: StudyFolder, earlier: "StudyRecord | None") -
             folder.write(asked.study, tuple(arms), (), origins)
         return True
 
+    def ran(tell: Callable[[str], None]) -> "Iterator[Ran]":
+        runner = TrialRunner(asked.study, asked.out, origins, tell, set_up_seconds)
+        return run_search(asked.study, runner.run, admits)
+
     with folder.locked():
-        total = asked.study.trials + asked.study.seeds
-        return _run(
-            asked, arms, total, origins, lambda runner: run_search(asked.study, runner.run, admits)
-        )
+        return _run(asked, arms, asked.study.trials + asked.study.seeds, ran, list)
+
+
+def _made_looks(
+    folder: StudyFolder,
+    study: Study,
+    arms: tuple[Arm, ...],
+    earlier: "Sequence[Look]",
+    origins: "dict[str, Origin]",
+) -> "list[Look]":
+    """Record the looks of a study that is over."""
+    from dawnjax.study.verdicts import Looks, looks_made
+
+    made = looks_made(earlier, Looks(study)) if len(arms) > 1 else []
+    folder.write(study, arms, made, origins)
+    return made
 
 
 def _run(
     asked: _Asked,
     arms: "Sequence[Arm]",
     total: int,
-    origins: "dict[str, Origin]",
-    ran_by: "Callable[[TrialRunner], Iterator[Ran]]",
-    earlier: "Sequence[Look]" = (),
+    ran_by: "Callable[[Callable[[str], None]], Iterator[Ran]]",
+    looked: "Callable[[], Sequence[Look]]",
 ) -> int:
-    """Run trials, with a line and a new result after each; return the exit status."""
+    """Run trials, with a line and a new result after each; return the exit status.
+
+    Args:
+      arms: They grow while a search draws.
+      ran_by: Runs the trials, and calls its argument with the name of each that begins.
+      looked: Looks at the trials once they are over.
+    """
     from rich.console import Console
 
     from dawnjax.study.figures import figures
-    from dawnjax.study.looks import Looks, cost_of_looks, looks_made
     from dawnjax.study.reading import is_over
-    from dawnjax.study.search import search_figures
-    from dawnjax.study.shown import estimate_of, line_of, text_of
-    from dawnjax.study.trials import TrialRunner
+    from dawnjax.study.text import estimate_of, line_of, next_commands, text_of
 
     console = Console(stderr=True, highlight=False)
-    started, begun, failed = time.monotonic(), 0, []
+    started, begun, done, estimate, has_failed, runs = time.monotonic(), 0, 0, "", False, {}
+    file = asked.out / "result.json"
     with console.status("starting") as status:
 
         def tell(name: str) -> None:
@@ -318,50 +339,19 @@ def _run(
                 left = f", about {words.about(round(seconds))} left"
             status.update(f"{done} of {total} trials over{left}{estimate}: {name}")
 
-        done, estimate, runs = 0, "", {}
-        ran = ran_by(TrialRunner(asked.study, asked.out, origins, tell))
-        for done, (trial, run, why) in enumerate(ran, 1):
-            if why:
-                failed.append(why)
+        for done, (trial, run, why) in enumerate(ran_by(tell), 1):
+            has_failed = has_failed or bool(why)
             if run is not None and is_over(run):
                 runs[trial] = run
             console.print(line_of(total, done, trial, run, why), markup=False, soft_wrap=True)
-            rows = figures(asked.study, arms, runs, asked.out)
-            estimate = next((estimate_of(row) for row in rows if row.arm == trial.arm.name), "")
+            found = figures(asked.study, arms, runs, asked.out)
+            estimate = next(
+                (estimate_of(row) for row in found.arms if row.arm == trial.arm.name), ""
+            )
             # After each trial: a study that is killed keeps a result of the trials so far.
-            _write_result(asked, rows, None, search_figures(asked.study, runs))
-    rows = figures(asked.study, arms, runs, asked.out)
-    found = search_figures(asked.study, runs)
-    cost = None
-    if len(arms) > 1 and found is None:
-        made = looks_made(earlier, Looks(asked.study))
-        StudyFolder(asked.out).write(asked.study, tuple(arms), made, origins)
-        cost = cost_of_looks(made, len(arms) - 1)
-    result = _write_result(asked, rows, cost, found)
-    if asked.prints_json:
-        print(records.json_text(result, indent=1))
-    else:
-        print(text_of(asked.study, rows, cost, found))
-    print(f"result: {asked.out / 'result.json'}", file=sys.stderr)
-    return ExitStatus.FAILED if failed else ExitStatus.DONE
-
-
-def _write_result(
-    asked: _Asked,
-    rows: "Sequence[ArmFigures]",
-    cost: dict[str, Any] | None,
-    found: "SearchFigures | None",
-) -> dict[str, Any]:
-    from dawnjax.study.figures import best_of
-
-    best = best_of(asked.study, rows)
-    result = {
-        "schema_version": SCHEMA_VERSION,
-        "study": to_json(asked.study),
-        "arms": [dataclasses.asdict(row) for row in rows],
-        "best": best and best.arm,
-        "search": found and dataclasses.asdict(found),
-        "looks": cost,
-    }
-    records.write_json(asked.out / "result.json", result, durable=True)
-    return result
+            records.write_json(file, found.to_json(), durable=True)
+    found = figures(asked.study, arms, runs, asked.out, looked())
+    records.write_json(file, found.to_json(), durable=True)
+    print(records.json_text(found.to_json(), indent=1) if asked.prints_json else text_of(found))
+    print(f"result: {file}\n{next_commands(found, asked.out)}", file=sys.stderr)
+    return ExitStatus.FAILED if has_failed else ExitStatus.DONE

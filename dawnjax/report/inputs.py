@@ -5,18 +5,14 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.errors import RunError
 from dawnjax.runs import kept_pictures
 from dawnjax.runs.kept_pictures import KeptPicture
 from dawnjax.runs.privacy import LEFT_OUT_PATH, Redactor
-from dawnjax.study.design import Study, trials_of
-from dawnjax.study.figures import ArmFigures, figures
-from dawnjax.study.looks import cost_of_looks
-from dawnjax.study.reading import read_study, trials_over
-from dawnjax.study.search import SearchFigures, search_figures
+from dawnjax.study.figures import StudyFigures, read_figures
 from dawnjax.trials.group import Entry
 from dawnjax.trials.trial import Trial
 
@@ -39,29 +35,13 @@ class Inputs:
     entries: tuple[Entry, ...]
     runs: tuple[Trial, ...] = ()
     problems: tuple[str, ...] = ()
-    studies: tuple["ReadStudy", ...] = ()
+    studies: tuple[StudyFigures, ...] = ()
     pictures: tuple["RunPictures", ...] = ()
 
 
 class RunPictures(NamedTuple):
     run: Trial
     pictures: tuple[KeptPicture, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadStudy:
-    """A study with the figures of its arms.
-
-    Attributes:
-      search: Figures of a search; None for any other study.
-      looks: Cost of its looks (`looks.cost_of_looks`); None for one arm or an unfinished study.
-    """
-
-    name: str
-    study: Study
-    arms: tuple[ArmFigures, ...]
-    search: SearchFigures | None = None
-    looks: dict[str, Any] | None = None
 
 
 def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
@@ -159,25 +139,14 @@ def _what_differs(run: Trial, alike: Sequence[Trial]) -> Iterator[str]:
     yield from map(str, itertools.count(1))
 
 
-def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:
+def _studies(paths: Sequence[Path]) -> tuple[list[StudyFigures], list[str]]:
     studies, damaged = [], []
     for path in paths:
         try:
-            read = _read_study(path) if path.is_dir() else None
+            read = read_figures(path) if path.is_dir() else None
         except RunError as error:
             damaged.append(str(error))
             continue
         if read is not None:
             studies.append(read)
     return studies, damaged
-
-
-def _read_study(path: Path) -> ReadStudy | None:
-    record = read_study(path)
-    if record is None:
-        return None
-    study, arms, made = record["study"], record["arms"], record["looks_made"]
-    over = trials_over(trials_of(study, arms), path, record["origins"])
-    cost = cost_of_looks(made, len(arms) - 1) if made and len(arms) > 1 else None
-    of_arms = tuple(figures(study, arms, over, path))
-    return ReadStudy(path.resolve().name, study, of_arms, search_figures(study, over), cost)

@@ -8,11 +8,9 @@ from dawnjax.page.heat import Cell, draw_heat
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Missing, Table, with_fields
-from dawnjax.report.inputs import ReadStudy
 from dawnjax.study.axes import axis_of
 from dawnjax.study.design import arm_at
-from dawnjax.study.figures import ArmFigures, best_of, best_sentence, own_trials
-from dawnjax.study.looks import words_of_cost
+from dawnjax.study.figures import ArmFigures, StudyFigures
 from dawnjax.study.search import SearchFigures
 from dawnjax.trials.trial import Scalar
 
@@ -27,7 +25,7 @@ _QUESTIONS = {
 }
 
 
-def studies_sections(studies: Sequence[ReadStudy]) -> list[Section]:
+def studies_sections(studies: Sequence[StudyFigures]) -> list[Section]:
     """One section for each study that has a trial."""
     return [
         _section(study, number)
@@ -36,32 +34,22 @@ def studies_sections(studies: Sequence[ReadStudy]) -> list[Section]:
     ]
 
 
-def _section(read: ReadStudy, number: int) -> Section:
+def _section(read: StudyFigures, number: int) -> Section:
     study, tables = read.study, [_table(read, number)] if read.arms else []
     machines = sorted({machine for arm in read.arms for machine in arm.machines})
-    trials = sum(arm.trials for arm in own_trials(study, read.arms))
-    planned = sum(arm.planned for arm in own_trials(study, read.arms))
+    trials = sum(arm.trials for arm in read.own)
+    planned = sum(arm.planned for arm in read.own)
     over = f"{trials} of {planned} planned trials of {study.experiment} are over"
     lead = [f"{_QUESTIONS[study.kind]}: {over}, on {'; '.join(machines)}."]
     if read.search is not None:
         lead = [f"{_QUESTIONS[study.kind]}, for {study.experiment}: {read.search.sentence()}."]
         tables.append(_recipes_table(read.search, number, read.name))
-    best = best_of(study, read.arms)
-    if best is not None:
-        sentence = best_sentence(best, len(read.arms))
-        lead.append(f"{sentence[:1].upper()}{sentence[1:]}.")
     if study.kind not in ("seeds", "threshold", "search"):
         lead.append(
             "Each arm is compared with the first: the ratio of expected times, and a verdict. The "
             "verdicts of a study hold together, so the level of an interval rises with the arms."
         )
-    if read.looks:
-        lead += [f"{line[:1].upper()}{line[1:]}." for line in words_of_cost(read.looks)]
-    if study.kind == "scaling" and any("cpu" in machine for machine in machines):
-        lead.append(
-            "Simulated devices share a machine's cores: no speed-up is to be expected of them."
-        )
-    lead += [f"Arm {arm.caution}." for arm in read.arms if arm.caution]
+    lead += [f"{line[:1].upper()}{line[1:]}." for line in read.remarks]
     figures = [_map(read, number), _figure(read, number, machines)]
     return Section(
         name=f"study_{number}",
@@ -71,7 +59,7 @@ def _section(read: ReadStudy, number: int) -> Section:
     )
 
 
-def _map(read: ReadStudy, number: int) -> Figure | None:
+def _map(read: StudyFigures, number: int) -> Figure | None:
     """Heat map of a grid of two axes; None for other studies."""
     if read.study.kind != "grid" or len(read.study.axes) != 2:
         return None
@@ -124,7 +112,7 @@ def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
     )
 
 
-def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
+def _figure(read: StudyFigures, number: int, machines: list[str]) -> Figure | None:
     rows = [
         Row(
             label=arm.arm,
@@ -164,11 +152,11 @@ def _reached(arm: ArmFigures) -> list[tuple[float, int]]:
     return [(seconds, seed) for seconds, seed in rows if seconds is not None]
 
 
-def _table(read: ReadStudy, number: int) -> Table:
+def _table(read: StudyFigures, number: int) -> Table:
     first = read.arms[0]
     rows = []
     for arm in read.arms:
-        verdict = arm.verdict or {}
+        verdict = arm.to_json()["verdict"] or {}
         speedup = None
         if first.examples_per_second and arm.examples_per_second and arm is not first:
             speedup = arm.examples_per_second / first.examples_per_second

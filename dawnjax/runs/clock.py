@@ -34,10 +34,10 @@ GENERATION_PHASES = ("gating", "self_play")
 
 
 class RunClock:
-    """Seconds since this program started, by `dawnjax.program_start`."""
+    """Seconds since this program started, by `dawnjax.program_start`, or since another start."""
 
-    def __init__(self) -> None:
-        self._start = dawnjax.program_start
+    def __init__(self, start: float | None = None) -> None:
+        self._start = dawnjax.program_start if start is None else start
 
     def now(self) -> float:
         return time.perf_counter() - self._start

@@ -400,10 +400,10 @@ class _Contrast:
     def _apart_words(self, number: int, place: int) -> str:
         side = self.sides[number]
         median = float(np.median(side.amounts[side.reached]))
-        return (
-            f"trial {place + 1} of {'AB'[number]} took {side.amounts[place] / median:.3g} times "
-            "the median of its side"
-        )
+        seed = side.seeds[place] if side.seeds else None
+        name = f"trial {place + 1}" if seed is None else f"the trial of seed {seed}"
+        times = f"{side.amounts[place] / median:.3g} times the median of its side"
+        return f"{name} of {'AB'[number]} took {times}"
 
 
 def _over(distance: float, error: float) -> float:

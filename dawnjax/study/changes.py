@@ -3,11 +3,9 @@
 import csv
 import dataclasses
 import io
-import itertools
 import re
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from dawnjax import records
@@ -54,20 +52,6 @@ class Change:
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OpChange:
-    """Seconds a step of the ops of one name in one layer; 0 on a side without such an op."""
-
-    name: str
-    first: float
-    second: float
-
-    @property
-    def difference(self) -> float:
-        """Seconds a step that B takes longer."""
-        return self.second - self.first
-
-
 def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     """True if both sides train the same, by identity and first losses; and the reason.
 
@@ -75,10 +59,11 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     """
     if not first.runs or not second.runs:
         return None, "not our runs: neither the experiment nor the first losses are known"
-    is_one = first.entry.identity == second.entry.identity and len(_texts(first, second)) == 1
+    texts = {record.get("source.sha256", "") for record in map(_record, first.runs + second.runs)}
+    is_one = first.entry.identity == second.entry.identity and len(texts) == 1
     words = "the same experiment" if is_one else "different experiments"
-    by_seed = {result.seed: result for result in first.results if result.finite_losses}
-    pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.finite_losses]
+    by_seed = {trial.seed: trial for trial in first.runs if trial.finite_losses}
+    pairs = [(by_seed[b.seed], b) for b in second.runs if b.seed in by_seed and b.finite_losses]
     if not pairs:
         return (None if is_one else False), f"{words}; no seed has first losses on both sides"
     if any(len(a.finite_losses) != len(b.finite_losses) for a, b in pairs):
@@ -93,40 +78,31 @@ def changed_fields(first: Side, second: Side) -> list[str]:
     """Fields of the experiment and facts of the system that differ between the sides."""
     if not first.runs or not second.runs:
         return []
-    before, after = (_facts(*side.runs[0]) for side in (first, second))
-    lines = []
-    for name in sorted({*before, *after}):
-        old, new = before.get(name), after.get(name)
-        if old != new:
-            lines.append(f"{name}: {_value(old)} -> {_value(new)}")
-    return lines
+    before, after = (_facts(side.runs[0]) for side in (first, second))
+    names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return [f"{name}: {_value(before.get(name))} -> {_value(after.get(name))}" for name in names]
 
 
-def _texts(*sides: Side) -> set[str]:
-    """Hashes of the texts of the user's files behind both sides; empty for a name's."""
-    runs = itertools.chain.from_iterable(side.runs for side in sides)
-    return {_record(directory).get("source.sha256", "") for directory, _ in runs}
+def _record(trial: Trial) -> dict[str, Any]:
+    """Content of a trial's `experiment.json`, by dotted name."""
+    assert trial.directory is not None
+    return flatten(read_record(RunDirectory(trial.directory)) or {})
 
 
-def _record(directory: Path) -> dict[str, Any]:
-    return flatten(read_record(RunDirectory(directory)) or {})
-
-
-def _facts(directory: Path, result: Trial) -> dict[str, Any]:
-    record = read_record(RunDirectory(directory)) or {}
+def _facts(trial: Trial) -> dict[str, Any]:
     # Claims about a recipe change nothing that a run does, and a changed recipe has none.
     fields = {
-        name: value
-        for name, value in flatten(record.get("experiment", {})).items()
-        if name.split(".")[0] not in ("observations", "target_note")
+        name.removeprefix("experiment."): value
+        for name, value in _record(trial).items()
+        if re.match(r"experiment\.(?!observations|target_note)", name)
     }
-    options = {f"run option {name}": value for name, value in flatten(result.run_options).items()}
+    options = {f"run option {name}": value for name, value in flatten(trial.run_options).items()}
     for name in ("run_dir", "profile.after_run"):
         options.pop(f"run option {name}", None)
     system = {
-        "devices": f"{result.num_devices} x {result.device_kind}",
-        "processes": result.num_processes,
-        **{f"version of {name}": version for name, version in result.versions.items()},
+        "devices": f"{trial.num_devices} x {trial.device_kind}",
+        "processes": trial.num_processes,
+        **{f"version of {name}": version for name, version in trial.versions.items()},
     }
     return {**fields, **options, **system}
 
@@ -152,7 +128,7 @@ def changes(first: Side, second: Side) -> list[Change]:
         ]
         return [_change("epochs to the target", *figures)]
     return [
-        _change(name, *([of_run(run) for run in side.results] for side in (first, second)))
+        _change(name, *([of_run(run) for run in side.runs] for side in (first, second)))
         for name, of_run in quantities
     ]
 
@@ -194,7 +170,7 @@ def step_parts(first: Side, second: Side) -> list[Change]:
 
     Empty where a side has no profile.
     """
-    sides = [_parts(side.results) for side in (first, second)]
+    sides = [_parts(side.runs) for side in (first, second)]
     if not all(sides):
         return []
     names = [name for name in sides[0] if name in sides[1]]
@@ -215,31 +191,33 @@ def _parts(results: Sequence[Trial]) -> dict[str, list[float | None]]:
     return parts
 
 
-def op_changes(first: Side, second: Side) -> list[OpChange]:
+def op_changes(first: Side, second: Side) -> list[Change]:
     """Kinds of op that gained or lost most seconds a step, the largest difference first.
 
-    Ops match by layer and by name without its number, which differs from program to program.
-    Empty where a side has no profile of ops.
+    Ops match by layer and by name without its number, which differs from program to program; a
+    side without such an op has 0. Empty where a side has no profile of ops.
     """
-    sides = [_op_seconds(side) for side in (first, second)]
-    if not all(sides):
+    before, after = (_op_seconds(side) for side in (first, second))
+    if not before or not after:
         return []
-    changed = [
-        OpChange(name=name, first=sides[0].get(name, 0.0), second=sides[1].get(name, 0.0))
-        for name in {*sides[0], *sides[1]}
+    seconds = {name: (before.get(name, 0.0), after.get(name, 0.0)) for name in {*before, *after}}
+    names = sorted(seconds, key=lambda name: (-abs(seconds[name][1] - seconds[name][0]), name))
+    return [
+        Change(name=name, first=seconds[name][0], second=seconds[name][1])
+        for name in names[:MOST_OPS]
+        if len({*seconds[name]}) > 1
     ]
-    changed.sort(key=lambda op: (-abs(op.difference), op.name))
-    return [op for op in changed[:MOST_OPS] if op.difference]
 
 
 def _op_seconds(side: Side) -> dict[str, float]:
     """Seconds a step of each kind of op on process 0, the mean over profiled trials."""
     totals: dict[str, float] = {}
     trials = 0
-    for directory, result in side.runs:
-        window = next(iter(result.hosts), None) or {}
+    for trial in side.runs:
+        assert trial.directory is not None
+        window = next(iter(trial.hosts), None) or {}
         name = (window.get("utilization") or {}).get("window")
-        file = directory / "profile" / "process_00000" / str(name) / "ops.csv"
+        file = trial.directory / "profile" / "process_00000" / str(name) / "ops.csv"
         if not name or not file.is_file():
             continue
         trials += 1

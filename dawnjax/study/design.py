@@ -19,11 +19,15 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore, check_fields, within
+from dawnjax.page.words import shortened
 from dawnjax.statistics.looks import looks_of
 from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
 from dawnjax.trials.origin import Origin
 
 MOST_TRIALS = 10_000
+
+LONGEST_NAME = 40
+"""Letters of an arm's name, which stands in tables and figures."""
 
 RUNGS = (1, 2, 4)
 """Trials after which successive halving decides whether a recipe gets more: each rung doubles."""
@@ -118,10 +122,10 @@ class Arm:
         name = re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.")
         if len(name) <= 80:
             return name
-        return f"{name[:70]}_{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
+        return f"{name[:70]}_{_digest(self.name)}"
 
 
-class PlannedTrial(NamedTuple):
+class TrialPlan(NamedTuple):
     """One trial of a study.
 
     Attributes:
@@ -206,19 +210,19 @@ def _refuse_flags_of_the_study(flags: Sequence[str]) -> None:
             raise ConfigError(f"{flag}: {SET_BY_THE_STUDY[name]}")
 
 
-def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[PlannedTrial, ...]:
+def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[TrialPlan, ...]:
     """All trials in order: blocks that hold each arm once, in an order drawn for each block.
 
     So no arm gains if a machine becomes slower or faster during the study. Of a search: each trial
     that an arm may have, those that choose first.
     """
     random = np.random.default_rng(study.order_seed)
-    trials: list[PlannedTrial] = []
+    trials: list[TrialPlan] = []
     # Drawn block by block, so that a study with more seeds begins with the same trials.
     for seed in (*study.seeds_that_choose, *study.seeds_that_judge):
         for index in random.permutation(len(arms)):
             chooses = seed in study.seeds_that_choose
-            trials.append(PlannedTrial(len(trials), arms[index], seed, chooses))
+            trials.append(TrialPlan(len(trials), arms[index], seed, chooses))
     return tuple(trials)
 
 
@@ -267,8 +271,38 @@ def _grid(study: Study) -> Iterator[Arm]:
 
 def arm_at(axes: Sequence[Axis], point: Sequence[str]) -> Arm:
     """Arm of one value on each axis."""
-    settings = [f"{axis.field}={value}" for axis, value in zip(axes, point, strict=True)]
-    return Arm(" ".join(settings), tuple(f"--{setting}" for setting in settings))
+    fields = [axis.field for axis in axes]
+    names = [_tail(field, fields) for field in fields]
+    # Values tell arms of one grid apart, so that names of fields give way.
+    room = (LONGEST_NAME + 1 - sum(len(value) + 2 for value in point)) // len(point)
+    cut = [shortened(name, max(room, 6)) for name in names]
+    whole, short = (
+        " ".join(f"{name}={value}" for name, value in zip(of, point, strict=True))
+        for of in (names, cut)
+    )
+    flags = tuple(f"--{field}={value}" for field, value in zip(fields, point, strict=True))
+    return Arm(whole if len(whole) <= LONGEST_NAME else _short(short), flags)
+
+
+def _tail(field: str, fields: Sequence[str]) -> str:
+    """Last parts of a field's name that tell it apart: `momentum` of `optimizer.momentum`."""
+    parts = field.split(".")
+    tails = (".".join(parts[place:]) for place in reversed(range(len(parts))))
+    alone = (
+        tail for tail in tails if sum(f".{other}".endswith(f".{tail}") for other in fields) < 2
+    )
+    return next(alone, field)
+
+
+def _short(name: str) -> str:
+    """Name of an arm, cut to `LONGEST_NAME` letters with a hash of all of it."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 9].rstrip()} {_digest(name)}"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 def _at_the_ends(study: Study) -> Iterator[Arm]:
@@ -321,7 +355,7 @@ def _chosen(study: Study, known: Sequence[Technique]) -> list[Technique]:
 def _lesion(techniques: Sequence[Technique]) -> Iterator[Arm]:
     yield Arm("whole recipe")
     for technique in techniques:
-        yield Arm(f"without {technique.name}", technique.without)
+        yield Arm(_short(f"without {technique.name}"), technique.without)
 
 
 def _factor(techniques: Sequence[Technique]) -> Iterator[Arm]:
@@ -330,10 +364,12 @@ def _factor(techniques: Sequence[Technique]) -> Iterator[Arm]:
 
     yield Arm("without all", without(techniques))
     for technique in techniques:
-        yield Arm(f"only {technique.name}", without([t for t in techniques if t != technique]))
+        yield Arm(
+            _short(f"only {technique.name}"), without([t for t in techniques if t != technique])
+        )
     for count in range(2, len(techniques)):
         names = " ".join(technique.name for technique in techniques[:count])
-        yield Arm(f"with {names}", without(techniques[count:]))
+        yield Arm(_short(f"with {names}"), without(techniques[count:]))
     if len(techniques) > 1:
         yield Arm("whole recipe")
 
@@ -359,10 +395,6 @@ class StudyRecord(TypedDict):
     origins: dict[str, Origin]
 
 
-class OlderFormatError(ValueError):
-    """A `study.json` that an earlier version wrote."""
-
-
 class StudyFolder:
     """Folder of a study: `study.json`, `result.json`, and the trials' run directories."""
 
@@ -376,8 +408,6 @@ class StudyFolder:
             fields = records.load_json(records.read_plain(self.file))
         except FileNotFoundError:
             return None
-        if isinstance(fields, dict) and fields.get("schema_version") == 1:
-            raise OlderFormatError("it is of format 1, which is not read: begin the study anew")
         record = records.convert(fields, StudyRecord)
         check_fields(record["study"])
         # The file may come from elsewhere, and its arms' names become folders.
@@ -464,3 +494,17 @@ class StudyFolder:
                 "another --out"
             )
         return record
+
+    def same_arms(self, record: StudyRecord, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """The recorded arms under their recorded names; refuse others than those of now.
+
+        Raises:
+          ConfigError: The experiment's techniques, or the rules that make arms, have changed.
+        """
+        before, now = ([(arm.flags, arm.devices) for arm in of] for of in (record["arms"], arms))
+        if before != now:
+            raise ConfigError(
+                f"{self.file}: its arms were {', '.join(arm.name for arm in record['arms'])}, and "
+                f"are {', '.join(arm.name for arm in arms)} now; choose another --out"
+            )
+        return record["arms"]

@@ -1,16 +1,26 @@
 """Statistics of each arm of a study, and the verdict on it beside the first arm."""
 
 import dataclasses
+import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax.config.config_json import to_json
 from dawnjax.page import words
-from dawnjax.study.design import Arm, PlannedTrial, Study
-from dawnjax.study.looks import Looks, Row, Rows
+from dawnjax.statistics.verdict import MARGIN, Verdict
+from dawnjax.study.design import Arm, Look, Study, TrialPlan, trials_of
+from dawnjax.study.reading import read_study, trials_over
+from dawnjax.study.search import SearchFigures, search_figures
+from dawnjax.study.verdicts import Looks, cost_of_looks, words_of_cost
 from dawnjax.trials.figures import figures as trial_figures
+from dawnjax.trials.target import Target
 from dawnjax.trials.trial import Trial
+
+SCHEMA_VERSION = 1
+"""Of `result.json`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +42,7 @@ class ArmFigures:
       epochs_mean: Mean epochs to the target.
       examples_per_second: Mean of the trials' throughputs.
       exposed_communication: Mean share of a step that no computation hid; None without profiles.
-      verdict: The arm beside the study's first (`Verdict.to_json`), with its `advice_text`; None
-        for the first.
+      verdict: The arm beside the study's first; None for the first.
       rows: Each trial: seed, status, whether it reached, its time to accuracy, run directory.
       machines: Systems of its trials.
       elsewhere: How machines and libraries of its trials are not those of the first arm; empty
@@ -54,23 +63,23 @@ class ArmFigures:
     epochs_mean: float | None
     examples_per_second: float | None
     exposed_communication: float | None
-    verdict: dict[str, Any] | None
+    verdict: Verdict | None
     rows: list[dict[str, Any]]
     machines: list[str]
     elsewhere: str = ""
 
     @property
-    def caution(self) -> str:
-        """Sentences on different machines and on trials of unknown length; empty without any."""
+    def cautions(self) -> list[str]:
+        """Sentences on different machines and on trials of unknown length."""
         said = []
         if len(self.machines) > 1:
             machines = "; ".join(self.machines)
-            said.append(f"{self.arm}: its times are of different machines ({machines})")
+            said.append(f"its times are of different machines ({machines})")
         if self.elsewhere:
-            said.append(f"{self.arm}: {self.elsewhere}, so its ratio is not of the recipes alone")
+            said.append(f"{self.elsewhere}, so its ratio is not of the recipes alone")
         if self.reached and self.expected_seconds is None:
-            said.append(f"{self.arm}: {self.why_no_time}, so it has no expected time")
-        return "; ".join(said)
+            said.append(f"{self.why_no_time}, so it has no expected time")
+        return [f"arm {self.arm}: {sentence}" for sentence in said]
 
     @property
     def why_no_time(self) -> str:
@@ -87,63 +96,145 @@ class ArmFigures:
             return text
         return f"{text} ({self.ends}: {words.rounded(self.low)} to {words.rounded(self.high)})"
 
+    @property
+    def advice(self) -> str:
+        """Further trials that may decide the verdict, in words; empty without any."""
+        return self.verdict.advice.text() if self.verdict and self.verdict.advice else ""
 
-def own_trials(study: Study, rows: Sequence[ArmFigures]) -> Sequence[ArmFigures]:
-    """Rows with trials of their own: all thresholds of a study are read from the same trials."""
-    return rows[:1] if study.kind == "threshold" else rows
+    def to_json(self) -> dict[str, Any]:
+        verdict = self.verdict and {**self.verdict.to_json(), "advice_text": self.advice}
+        return {**dataclasses.asdict(self), "verdict": verdict}
 
 
-def best_of(study: Study, rows: Sequence[ArmFigures]) -> ArmFigures | None:
-    """Arm of a grid with the least expected time; None for other studies, or without a choice."""
-    there = [row for row in rows if row.expected_seconds is not None]
-    if study.kind != "grid" or len(there) < 2:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudyFigures:
+    """A study with the figures of its arms.
+
+    Attributes:
+      name: Name of its folder.
+      arms: One for each arm or threshold, in the study's order; of a search its winner's.
+      search: Figures of a search; None for any other study.
+      looks: Cost of its looks (`verdicts.cost_of_looks`); None for one arm or an unfinished study.
+    """
+
+    name: str
+    study: Study
+    arms: tuple[ArmFigures, ...]
+    search: SearchFigures | None = None
+    looks: dict[str, Any] | None = None
+
+    @property
+    def own(self) -> Sequence[ArmFigures]:
+        """Arms with trials of their own: all thresholds are read from the same trials."""
+        return self.arms[:1] if self.study.kind == "threshold" else self.arms
+
+    @property
+    def best(self) -> ArmFigures | None:
+        """Fastest arm of a grid; None for other studies, or without a choice."""
+        there = [arm for arm in self.arms if arm.expected_seconds is not None]
+        if self.study.kind != "grid" or len(there) < 2:
+            return None
+        return min(there, key=lambda arm: arm.expected_seconds or math.inf)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences that a reader needs beside the table."""
+        said = []
+        if best := self.best:
+            said.append(
+                f"best of {len(self.arms)} arms: {best.arm}, {best.time_text}; the same trials "
+                "chose it, so expect more on fresh seeds"
+            )
+        said += itertools.chain.from_iterable(arm.cautions for arm in self.arms)
+        said += words_of_cost(self.looks) if self.looks else []
+        machines = [machine for arm in self.arms for machine in arm.machines]
+        if self.study.kind == "scaling" and any("cpu" in machine for machine in machines):
+            said.append(
+                "simulated devices share a machine's cores: no speed-up is to be expected of them"
+            )
+        return said
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of `result.json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "study": to_json(self.study),
+            "arms": [arm.to_json() for arm in self.arms],
+            "best": self.best and self.best.arm,
+            "search": self.search and dataclasses.asdict(self.search),
+            "looks": self.looks,
+        }
+
+
+def read_figures(path: Path, margin: float = MARGIN) -> StudyFigures | None:
+    """Figures of the study in a folder, by its trials' logs; None where there is no study.
+
+    Raises:
+      RunError: `study.json` is damaged, or a trial's folder holds another run.
+    """
+    record = read_study(path)
+    if record is None:
         return None
-    return min(there, key=lambda row: row.expected_seconds or math.inf)
-
-
-def best_sentence(best: ArmFigures, among: int) -> str:
-    """The best arm and its time, and why that flatters it."""
-    return (
-        f"best of {among} arms: {best.arm}, {best.time_text}; the same trials chose it, so expect "
-        "more on fresh seeds"
-    )
+    study, arms, looks_made = record["study"], record["arms"], record["looks_made"]
+    over = trials_over(trials_of(study, arms), path, record["origins"])
+    return figures(study, arms, over, path, looks_made, margin)
 
 
 def figures(
-    study: Study, arms: Sequence[Arm], runs: Mapping[PlannedTrial, Trial], out: Path
-) -> list[ArmFigures]:
-    """Figures of each arm, or of each threshold, in the study's order; of a search, of its winner.
+    study: Study,
+    arms: Sequence[Arm],
+    runs: Mapping[TrialPlan, Trial],
+    out: Path,
+    looks_made: Sequence[Look] = (),
+    margin: float = MARGIN,
+) -> StudyFigures:
+    """Figures of a study's trials.
 
     Args:
       arms: The others are compared with the first.
       runs: Trials that are over (`reading.trials_over`).
       out: The study's folder.
+      looks_made: Looks at its trials, once they are over.
+      margin: Ratios within it count as equal.
     """
-    looks = Looks(study)
+    search = search_figures(study, runs)
+    cost = cost_of_looks(looks_made, len(arms) - 1) if looks_made and len(arms) > 1 else None
+    return StudyFigures(
+        name=out.resolve().name,
+        study=study,
+        arms=tuple(_arms(study, arms, runs, margin)),
+        search=search,
+        looks=None if search else cost,
+    )
+
+
+def _arms(
+    study: Study,
+    arms: Sequence[Arm],
+    runs: Mapping[TrialPlan, Trial],
+    margin: float,
+) -> list[ArmFigures]:
+    # Trials that chose are no results.
+    ran = {plan: trial for plan, trial in runs.items() if not plan.chooses}
+    of_arms = {
+        arm: {plan.seed: trial for plan, trial in ran.items() if plan.arm == arm} for arm in arms
+    }
     if study.kind == "threshold":
-        return [_arm(study, arms[0], runs, out, value)[0] for value in study.thresholds]
-    told: list[ArmFigures] = []
-    rows: dict[Arm, Rows] = {}
-    if study.search:  # those that chose are no results
-        runs = {trial: run for trial, run in runs.items() if not trial.chooses}
-        arms = [arm for arm in arms if any(trial.arm == arm for trial in runs)]
-        return [_arm(study, arm, _of_arm(runs, arm), out, None)[0] for arm in arms]
-    for arm in arms:
-        of_arms, rows[arm] = _arm(study, arm, _of_arm(runs, arm), out, None)
-        told.append(of_arms)
-    verdicts = looks.verdicts(rows)
-    for place, arm in enumerate(arms):
-        if arm in verdicts:
-            advice = verdicts[arm].advice
-            record = {**verdicts[arm].to_json(), "advice_text": advice.text() if advice else ""}
-            own, first = (list(_of_arm(runs, one).values()) for one in (arm, arms[0]))
-            elsewhere = _elsewhere(study, own, first)
-            told[place] = dataclasses.replace(told[place], verdict=record, elsewhere=elsewhere)
-    return told
-
-
-def _of_arm(runs: Mapping[PlannedTrial, Trial], arm: Arm) -> dict[PlannedTrial, Trial]:
-    return {trial: run for trial, run in runs.items() if trial.arm == arm}
+        [(arm, trials)] = of_arms.items()
+        return [_arm(study, arm, trials, value) for value in study.thresholds]
+    if study.search:
+        return [_arm(study, arm, trials) for arm, trials in of_arms.items() if trials]
+    verdicts = Looks(study, margin).verdicts(of_arms)
+    return [
+        dataclasses.replace(
+            _arm(study, arm, trials),
+            verdict=verdicts[arm],
+            elsewhere=_elsewhere(study, [*trials.values()], [*of_arms[arms[0]].values()]),
+        )
+        if arm in verdicts
+        else _arm(study, arm, trials)
+        for arm, trials in of_arms.items()
+    ]
 
 
 def _elsewhere(study: Study, own: Sequence[Trial], first: Sequence[Trial]) -> str:
@@ -174,67 +265,54 @@ def _elsewhere(study: Study, own: Sequence[Trial], first: Sequence[Trial]) -> st
 
 
 def _arm(
-    study: Study, arm: Arm, runs: Mapping[PlannedTrial, Trial], out: Path, threshold: float | None
-) -> tuple[ArmFigures, Rows]:
-    """Figures of an arm, and its trials by seed; no trials where the duration of one is unknown."""
-    results = list(runs.values())
-    direction = results[0].target.direction if results else "at_least"
-    summary = trial_figures(results, threshold, direction)
-    seconds, sample = summary.seconds, summary.sample
-    interval = None if sample is None else summary.interval
-    rows = {}
-    if sample is not None:
-        rows = {
-            trial.seed: Row(
-                float(amount), bool(reached), run.finite_losses, step, run.budget_seconds
-            )
-            for (trial, run), amount, reached, step in zip(
-                runs.items(), sample.amounts, sample.reached, sample.steps, strict=True
-            )
-        }
-    told = [
-        {
-            "seed": trial.seed,
-            "status": run.status,
-            "reached": second is not None,
-            "time_to_accuracy_seconds": second,
-            "run_dir": str(trial.directory(out).relative_to(out)),
-        }
-        for (trial, run), second in zip(runs.items(), seconds, strict=True)
-    ]
-    target = results[0].target if results else None
-    metric = target.metric if target else "target"
+    study: Study,
+    arm: Arm,
+    trials: Mapping[int, Trial],
+    threshold: float | None = None,
+) -> ArmFigures:
+    """Figures of an arm's trials, given by their seeds."""
+    seeds = sorted(trials)
+    results = [trials[seed] for seed in seeds]
+    target = results[0].target if results else Target(metric="target")
+    found = trial_figures(results, threshold, target.direction)
     # The others of several targets are not asked for.
-    alone = " alone" if target and target.others else ""
-    return (
-        ArmFigures(
-            arm=arm.name if threshold is None else f"{metric} {threshold:g}{alone}",
-            flags=list(arm.flags),
-            planned=study.seeds,
-            trials=len(results),
-            reached=summary.reached,
-            mean_seconds=summary.mean_seconds,
-            cv=summary.cv,
-            expected_seconds=summary.expected_seconds,
-            low=interval and interval.low,
-            high=interval and interval.high,
-            ends=interval.ends if interval else "",
-            epochs_mean=summary.epochs_mean,
-            examples_per_second=_mean([result.examples_per_second for result in results]),
-            exposed_communication=_mean([_exposed(result) for result in results]),
-            verdict=None,
-            rows=sorted(told, key=lambda row: row["seed"]),
-            machines=sorted({str(run.system) for run in runs.values()}),
+    alone = " alone" if target.others else ""
+    interval = found.interval if found.sample else None
+    return ArmFigures(
+        arm=arm.name if threshold is None else f"{target.metric} {threshold:g}{alone}",
+        flags=list(arm.flags),
+        planned=study.seeds,
+        trials=found.trials,
+        reached=found.reached,
+        mean_seconds=found.mean_seconds,
+        cv=found.cv,
+        expected_seconds=found.expected_seconds,
+        low=interval and interval.low,
+        high=interval and interval.high,
+        ends=interval.ends if interval else "",
+        epochs_mean=found.epochs_mean,
+        examples_per_second=_mean([result.examples_per_second for result in results]),
+        exposed_communication=_mean(
+            [
+                _mean([(host.get("communication") or {}).get("exposed_fraction") for host in hosts])
+                for hosts in (result.hosts for result in results)
+            ]
         ),
-        rows,
+        verdict=None,
+        rows=[
+            {
+                "seed": seed,
+                "status": trials[seed].status,
+                "reached": seconds is not None,
+                "time_to_accuracy_seconds": seconds,
+                "run_dir": str(TrialPlan(0, arm, seed).directory(Path())),
+            }
+            for seed, seconds in zip(seeds, found.seconds, strict=True)
+        ],
+        machines=sorted({str(result.system) for result in results}),
     )
-
-
-def _exposed(result: Trial) -> float | None:
-    shares = [(host.get("communication") or {}).get("exposed_fraction") for host in result.hosts]
-    return _mean(shares)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None and math.isfinite(value)]
-    return sum(known) / len(known) if known else None
+    return statistics.fmean(known) if known else None

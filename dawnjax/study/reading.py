@@ -7,14 +7,13 @@ from pathlib import Path
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
-from dawnjax.study.design import OlderFormatError, PlannedTrial, StudyFolder, StudyRecord
-from dawnjax.study.looks import Row
+from dawnjax.study.design import StudyFolder, StudyRecord, TrialPlan
 from dawnjax.trials import ours
 from dawnjax.trials.origin import Origin
 from dawnjax.trials.trial import Trial
 
 
-def read_trial(trial: PlannedTrial, out: Path) -> Trial | None:
+def read_trial(trial: TrialPlan, out: Path) -> Trial | None:
     """A trial's run so far; None where it has not begun, or its log says too little."""
     if not RunDirectory(trial.directory(out)).experiment_file.exists():
         return None
@@ -24,8 +23,8 @@ def read_trial(trial: PlannedTrial, out: Path) -> Trial | None:
 
 
 def trials_over(
-    trials: Sequence[PlannedTrial], out: Path, origins: Mapping[str, Origin]
-) -> dict[PlannedTrial, Trial]:
+    trials: Sequence[TrialPlan], out: Path, origins: Mapping[str, Origin]
+) -> dict[TrialPlan, Trial]:
     """Trials that are over, with their runs.
 
     Args:
@@ -44,7 +43,7 @@ def trials_over(
 
 
 def refuse_strangers(
-    runs: Mapping[PlannedTrial, Trial], out: Path, origins: Mapping[str, Origin]
+    runs: Mapping[TrialPlan, Trial], out: Path, origins: Mapping[str, Origin]
 ) -> None:
     """Refuse a run that is no trial of the study: of another recipe, seed or system, or a copy.
 
@@ -82,7 +81,7 @@ def refuse_strangers(
             )
 
 
-def _place(trial: PlannedTrial) -> str:
+def _place(trial: TrialPlan) -> str:
     """Folder within the study's, because a page shows no absolute paths."""
     return str(trial.directory(Path()))
 
@@ -96,19 +95,21 @@ def is_over(run: Trial | None) -> bool:
     return run is not None and run.status in (*FINAL_STATUSES, "failed")
 
 
-def row_of(run: Trial) -> Row | None:
-    """Time and success of a trial; None if its clock never started."""
-    result, spent = run, run.clock_seconds
-    reached = result.time_to_accuracy_seconds is not None
-    seconds = result.time_to_accuracy_seconds if reached else spent
-    return None if seconds is None else Row(seconds, reached, result.finite_losses)
-
-
 def read_study(path: Path) -> StudyRecord | None:
     """Content of `study.json` in a folder; None where there is none, `RunError` if damaged."""
     folder = StudyFolder(path)
     try:
         return folder.read()
     except (OSError, ValueError) as error:
-        fault = "cannot be read" if isinstance(error, OlderFormatError) else "is damaged"
-        raise RunError(f"{folder.file} {fault}: {error}") from None
+        raise RunError(f"{folder.file} is damaged: {error}") from None
+
+
+def path_of_arm(path: Path) -> Path:
+    """Folder of `STUDY/ARM`, by the arm's name or its folder's; any other path as it is."""
+    if not path.exists():
+        with contextlib.suppress(RunError):
+            record = read_study(path.parent)
+            for arm in record["arms"] if record else ():
+                if path.name in (arm.name, arm.folder):
+                    return path.parent / "trials" / arm.folder
+    return path

@@ -8,8 +8,18 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dawnjax.errors import ConfigError, RunError
+
+
+def submitit() -> Any:
+    """Load submitit; `ConfigError` says how to install it."""
+    try:
+        import submitit as library  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError("--runner=slurm needs submitit: pip install -e '.[slurm]'") from None
+    return library
 
 
 def submit_to_slurm(
@@ -25,28 +35,24 @@ def submit_to_slurm(
       settings: Parameters of submitit's executor: `slurm_partition=gpu`, `timeout_min=60`.
 
     Raises:
-      ConfigError: submitit is not installed, or does not know a setting.
+      ConfigError: submitit does not know a setting.
       RunError: Slurm refused the job.
     """
-    try:
-        import submitit  # pyright: ignore[reportMissingImports]
-        from submitit.core.utils import FailedJobError  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ConfigError("--runner=slurm needs submitit: pip install -e '.[slurm]'") from None
+    library = submitit()
     command = [sys.executable, "-m", "dawnjax", "study", *argv]
     try:
-        executor = submitit.AutoExecutor(folder=out / "slurm", cluster="slurm")
+        executor = library.AutoExecutor(folder=out / "slurm", cluster="slurm")
         executor.update_parameters(
             name="dawnjax", **{name: _number(value) for name, value in settings.items()}
         )
         with executor.batch():
             jobs = [
-                executor.submit(submitit.helpers.CommandFunction([*command, f"--trial={trial}"]))
+                executor.submit(library.helpers.CommandFunction([*command, f"--trial={trial}"]))
                 for trial in range(trials)
             ]
     except (RuntimeError, NameError, ValueError, TypeError) as error:
         raise ConfigError(f"--runner=slurm: {' '.join(str(error).split())[:200]}") from None
-    except (FailedJobError, OSError) as error:
+    except (library.core.utils.FailedJobError, OSError) as error:
         raise RunError(f"Slurm refused the job: {' '.join(str(error).split())[:200]}") from None
     return str(jobs[0].job_id).partition("_")[0]
 

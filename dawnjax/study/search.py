@@ -14,20 +14,21 @@ accuracy: a schedule that decays the learning rate reaches its target at its end
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.study.axes import Axis, axis_of
-from dawnjax.study.design import RUNGS, Arm, PlannedTrial, Study, arm_at
-from dawnjax.study.looks import Row, Rows
-from dawnjax.study.reading import is_over, row_of
+from dawnjax.study.design import RUNGS, Arm, Study, TrialPlan, arm_at
+from dawnjax.study.reading import is_over
+from dawnjax.study.verdicts import Trials
+from dawnjax.trials.figures import figures
 from dawnjax.trials.trial import Trial
 
 MOST_VAIN_DRAWS = 1000
 """Draws in a row of recipes that were drawn before, or that cannot be trained."""
 
-Run = Callable[[PlannedTrial], tuple[Trial | None, str]]
+Run = Callable[[TrialPlan], tuple[Trial | None, str]]
 
 Admit = Callable[[Arm], bool]
 """True if a new arm can be trained; it is then part of the study."""
@@ -43,26 +44,23 @@ def optuna() -> Any:
     return library
 
 
-def score(rows: Iterable[Row]) -> float:
-    """Time of a recipe's trials over the number that reached; infinite where none did."""
-    rows = list(rows)
-    reached = sum(row.reached for row in rows)
-    return sum(row.seconds for row in rows) / reached if reached else math.inf
+def score(trials: Iterable[Trial]) -> float:
+    """Expected time of a recipe; infinite where no trial reached.
+
+    So it is where a trial failed before its clock started, which took for ever and not no time.
+    """
+    expected = figures([*trials]).expected_seconds
+    return math.inf if expected is None else expected
 
 
-def _row_of(run: Trial) -> Row:
-    """Row of a trial; one that failed before its clock started took for ever, not no time."""
-    return row_of(run) or Row(math.inf, False)
-
-
-def winner(rows: Mapping[Arm, Rows]) -> Arm | None:
+def winner(trials: Trials) -> Arm | None:
     """Fastest of the recipes that passed most rungs; None where no trial reached the target."""
 
     def place(arm: Arm) -> tuple[int, float]:
-        rungs = sum(len(rows[arm]) >= rung for rung in RUNGS)
-        return -rungs, score(rows[arm].values())
+        rungs = sum(len(trials[arm]) >= rung for rung in RUNGS)
+        return -rungs, score(trials[arm].values())
 
-    there = [arm for arm in rows if math.isfinite(score(rows[arm].values()))]
+    there = [arm for arm in trials if math.isfinite(score(trials[arm].values()))]
     return min(there, key=place, default=None)
 
 
@@ -101,10 +99,10 @@ class Draws:
             "axes"
         )
 
-    def is_dropped(self, rows: Sequence[Row]) -> bool:
+    def is_dropped(self, trials: Collection[Trial]) -> bool:
         """True if a recipe with these trials gets no more."""
-        value = score(rows)
-        self._trial.report(value, step=len(rows))
+        value = score(trials)
+        self._trial.report(value, step=len(trials))
         # Asked in any case: Optuna counts the value among those that later ones compete with.
         is_slow = self._trial.should_prune()
         return is_slow or math.isinf(value)
@@ -124,7 +122,7 @@ def _distribution(distributions: Any, axis: Axis) -> Any:
 
 def run_search(
     study: Study, run: Run, admits: Admit
-) -> Iterator[tuple[PlannedTrial, Trial | None, str]]:
+) -> Iterator[tuple[TrialPlan, Trial | None, str]]:
     """Run the trials that choose, then those that judge the winner; yield each with its run.
 
     Args:
@@ -134,29 +132,29 @@ def run_search(
     Raises:
       RunError: A trial failed before its clock started, so that nothing can be chosen by it.
     """
-    draws, rows, number = Draws(study), {}, 0
+    draws, trials, number = Draws(study), dict[Arm, dict[int, Trial]](), 0
     while number < study.trials:
         arm = draws.draw(admits)
-        of_arm: Rows = rows.setdefault(arm, {})
+        of_arm = trials.setdefault(arm, {})
         for seed in study.seeds_that_choose:
-            trial = PlannedTrial(number, arm, seed, chooses=True)
+            trial = TrialPlan(number, arm, seed, chooses=True)
             of_run, why = run(trial)
             if of_run is None or not is_over(of_run):
                 raise RunError(
                     f"{arm.name}, seed {seed}: {why or 'it has not ended'}; a search cannot choose "
                     "without it, and the same command tries it again"
                 )
-            of_arm[seed] = _row_of(of_run)
+            of_arm[seed] = of_run
             number += 1
             yield trial, of_run, why
-            if draws.is_dropped([*of_arm.values()]) or number == study.trials:
+            if draws.is_dropped(of_arm.values()) or number == study.trials:
                 break
         draws.end()
-    best = winner(rows)
+    best = winner(trials)
     if best is None:
         return
     for seed in study.seeds_that_judge:
-        trial = PlannedTrial(number, best, seed)
+        trial = TrialPlan(number, best, seed)
         number += 1
         yield (trial, *run(trial))
 
@@ -198,25 +196,25 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
 
 
-def search_figures(study: Study, runs: Mapping[PlannedTrial, Trial]) -> SearchFigures | None:
+def search_figures(study: Study, runs: Mapping[TrialPlan, Trial]) -> SearchFigures | None:
     """Figures of a search's trials so far; None for any other study."""
     if not study.search:
         return None
-    rows: dict[Arm, Rows] = {}
-    for trial, run in runs.items():
-        if trial.chooses:
-            rows.setdefault(trial.arm, {})[trial.seed] = _row_of(run)
-    count = sum(map(len, rows.values()))
-    best = winner(rows) if count >= study.trials else None
+    trials: dict[Arm, dict[int, Trial]] = {}
+    for plan, trial in runs.items():
+        if plan.chooses:
+            trials.setdefault(plan.arm, {})[plan.seed] = trial
+    count = sum(map(len, trials.values()))
+    best = winner(trials) if count >= study.trials else None
     recipes = []
-    for arm, of_arm in rows.items():
+    for arm, of_arm in trials.items():
         value = score(of_arm.values())
         recipes.append(
             {
                 "arm": arm.name,
                 "flags": list(arm.flags),
                 "trials": len(of_arm),
-                "reached": sum(row.reached for row in of_arm.values()),
+                "reached": figures([*of_arm.values()]).reached,
                 "choosing_seconds": value if math.isfinite(value) else None,
             }
         )

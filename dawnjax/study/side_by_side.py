@@ -15,7 +15,7 @@ from typing import IO
 from dawnjax.cluster.children import Child, Children, last_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.study import devices
-from dawnjax.study.design import PlannedTrial
+from dawnjax.study.design import TrialPlan
 
 STOP_SECONDS = 60.0
 """Time for the trials to save and end once the study is asked to stop."""
@@ -24,7 +24,7 @@ _Place = tuple[list[str], dict[str, str]]
 
 
 def run(
-    argv: Sequence[str], trials: Iterable[PlannedTrial], slots: int, tell: Callable[[str], None]
+    argv: Sequence[str], trials: Iterable[TrialPlan], slots: int, tell: Callable[[str], None]
 ) -> None:
     """Run trials, as many at once as there are slots.
 
@@ -38,7 +38,7 @@ def run(
       KeyboardInterrupt: The study was asked to stop; the trials are saved.
     """
     free, left = places(slots), iter(trials)
-    running: dict[Child, tuple[PlannedTrial, _Place, IO[bytes]]] = {}
+    running: dict[Child, tuple[TrialPlan, _Place, IO[bytes]]] = {}
     with contextlib.ExitStack() as opened, Children(STOP_SECONDS) as children:
         while True:
             while free and not children.asked and (trial := next(left, None)):

@@ -9,8 +9,7 @@ from dawnjax.analysis import loading
 from dawnjax.analysis.comparison import shared_trials
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.statistics.sample import Sample
-from dawnjax.study.reading import read_study
-from dawnjax.trials import ours
+from dawnjax.study.reading import path_of_arm, read_study
 from dawnjax.trials.group import Entry
 from dawnjax.trials.trial import Trial
 
@@ -24,34 +23,34 @@ class Side:
 
     Attributes:
       arm: Name of the arm of a study whose trials these are; empty for others.
-      runs: Our runs with their directories, in the order of their seeds; empty for official
-        entries and for files of entries.
     """
 
     given: str
     entry: Entry
     sample: Sample
-    runs: tuple[tuple[Path, Trial], ...] = ()
     arm: str = ""
 
     @property
-    def results(self) -> list[Trial]:
-        return [result for _, result in self.runs]
+    def runs(self) -> list[Trial]:
+        """Trials that were read from a run directory, which alone says where their time went."""
+        return [trial for trial in self.entry.trials if trial.directory]
 
 
 def read_side(given: str) -> Side:
     """Read one side of a comparison.
 
     Args:
-      given: A run directory, a folder of them, a `.jsonl` file of entries or official results. With
-        several entries at the path, `PATH#SOURCE` chooses the one of that source.
+      given: A run directory, a folder of them, an arm of a study as `STUDY/ARM`, a `.jsonl` file of
+        entries or official results. With several entries at the path, `PATH#SOURCE` chooses the
+        one of that source.
 
     Raises:
       ConfigError: Nothing is at the path, or it holds several entries and none is chosen.
       RunError: Nothing could be read.
     """
     path, _, source = given.partition(CHOICE)
-    entries, runs_there = loading.load_with_runs(records.path_of(path))
+    folder = path_of_arm(records.path_of(path))
+    entries, runs_there = loading.load_with_runs(folder)
     if not entries and runs_there:
         raise ConfigError(
             f"{path} holds only trials by which a search chose its recipe: scored by them it would "
@@ -71,9 +70,7 @@ def read_side(given: str) -> Side:
     sample = entry.figures.sample
     if sample is None:
         raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
-    folder = records.path_of(path)
-    runs, arm = _runs_of(folder, entry), _arm_at(folder)
-    return Side(given=given, entry=entry, sample=sample, runs=runs, arm=arm)
+    return Side(given=given, entry=entry, sample=sample, arm=_arm_at(folder))
 
 
 def refuse_shared_trials(first: Side, second: Side) -> None:
@@ -101,16 +98,3 @@ def _arm_at(path: Path) -> str:
     return next(
         (arm.name for arm in arms if folder == folder.parent.parent / "trials" / arm.folder), ""
     )
-
-
-def _runs_of(path: Path, entry: Entry) -> tuple[tuple[Path, Trial], ...]:
-    """Runs among the directories at a path that are an entry's trials."""
-    if not path.is_dir() or entry.suite != "dawnjax":
-        return ()
-    wanted = {trial.run_id for trial in entry.trials}
-    runs = {}
-    for directory in ours.find_run_directories(path):
-        result = ours.read_run(directory)
-        if result.run_id in wanted:
-            runs[result.run_id] = (directory, result)
-    return tuple(sorted(runs.values(), key=lambda run: run[1].seed))

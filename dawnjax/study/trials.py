@@ -17,9 +17,9 @@ from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.runs.directory import RunDirectory, different_fields, read_record
 from dawnjax.study import devices
-from dawnjax.study.design import Arm, PlannedTrial, Study
-from dawnjax.study.looks import Looks, Rows
-from dawnjax.study.reading import is_over, read_trial, refuse_strangers, row_of
+from dawnjax.study.design import Arm, Study, TrialPlan
+from dawnjax.study.reading import is_over, read_trial, refuse_strangers
+from dawnjax.study.verdicts import Looks
 from dawnjax.trials.origin import Origin, origin_of, timed_options, timed_settings
 from dawnjax.trials.trial import Trial
 
@@ -33,9 +33,7 @@ OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
 STOP_SECONDS = 75.0
 """Time for a launched trial to save and end: `dawnjax launch` gives its processes 60 s of it."""
 
-Told = Callable[[str], None]
-
-Ran = tuple[PlannedTrial, Trial | None, str]
+Ran = tuple[TrialPlan, Trial | None, str]
 """A trial, its run, and the reason of a failure; empty without one."""
 
 
@@ -45,13 +43,13 @@ def flags_of(study: Study, arm: Arm) -> list[str]:
     return [f"--experiment={study.experiment}", *profile, *study.flags, *arm.flags]
 
 
-def _argv_of(study: Study, trial: PlannedTrial, out: Path) -> list[str]:
+def _argv_of(study: Study, trial: TrialPlan, out: Path) -> list[str]:
     chooses = ["--chooses=true"] if trial.chooses else []
     own = [*chooses, f"--seed={trial.seed}", f"--run_dir={trial.directory(out)}"]
     return [*flags_of(study, trial.arm), *own]
 
 
-def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
+def request_of(study: Study, trial: TrialPlan, out: Path) -> Request:
     """Request of a trial's run.
 
     Raises:
@@ -64,7 +62,7 @@ def request_of(study: Study, trial: PlannedTrial, out: Path) -> Request:
 
 
 def origins_of(
-    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], out: Path
+    study: Study, arms: Sequence[Arm], trials: Sequence[TrialPlan], out: Path
 ) -> dict[str, Origin]:
     """Origin of each arm's trials as this command would make them, by the arm's name.
 
@@ -72,11 +70,10 @@ def origins_of(
       ConfigError: An arm cannot be trained, its trials so far had another experiment, or two arms
         differ in nothing that a study measures.
     """
-    by_arm: dict[str, list[PlannedTrial]] = {}
+    by_arm: dict[str, list[TrialPlan]] = {}
     for trial in trials:
         by_arm.setdefault(trial.arm.name, []).append(trial)
     origins: dict[str, Origin] = {}
-    began = time.perf_counter()
     alike: dict[tuple[Any, ...], Arm] = {}
     for arm in arms:
         request = request_of(study, by_arm[arm.name][0], out)
@@ -93,23 +90,22 @@ def origins_of(
                 f"arms {first.name!r} and {arm.name!r} train alike: they differ in nothing that a "
                 "study measures"
             )
-        if not origins:  # a run alone makes one origin too
-            began = time.perf_counter()
         origins[arm.name] = origin
-    leave_out_since(began)
     return origins
 
 
-def leave_out_since(moment: float) -> None:
-    """Take the time since then out of the set-up of this process's first trial.
+def set_up(study: Study, trial: TrialPlan, out: Path) -> float:
+    """Load JAX and find the devices, as a run alone does; seconds since the program's start.
 
-    Its total has the imports, as that of a run alone, but not the reading of other trials.
+    They are in the total of the process's first trial. The study's own work is not: it reads other
+    trials.
     """
-    dawnjax.program_start += time.perf_counter() - moment
+    origins_of(study, [trial.arm], [trial], out)
+    return time.perf_counter() - dawnjax.program_start
 
 
 def _refuse_other_experiment(
-    record: dict[str, Any], trials: Sequence[PlannedTrial], out: Path
+    record: dict[str, Any], trials: Sequence[TrialPlan], out: Path
 ) -> None:
     """Refuse, by the fields that differ, an arm whose trials so far had another experiment."""
     for trial in trials:
@@ -124,8 +120,13 @@ def _refuse_other_experiment(
             return
 
 
-def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
+def run_trial(
+    study: Study, trial: TrialPlan, out: Path, set_up_seconds: float | None = None
+) -> ExitStatus:
     """Run or resume one trial; return its exit status.
+
+    Args:
+      set_up_seconds: Set-up of this process (`set_up`).
 
     Raises:
       ConfigError: The arm cannot be trained here at all.
@@ -135,12 +136,14 @@ def run_trial(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
         return _launch(study, trial, out)
     request = request_of(study, trial, out)
     try:
-        return api.train_in_process(request, _argv_of(study, trial, out), shows=False)
+        return api.train_in_process(
+            request, _argv_of(study, trial, out), shows=False, set_up_seconds=set_up_seconds
+        )
     except ConfigError as error:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
 
 
-def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
+def _launch(study: Study, trial: TrialPlan, out: Path) -> ExitStatus:
     """Run a trial in a child process: a process chooses its number of devices only once."""
     each = trial.arm.devices // study.processes
     # Counted without JAX: this process would otherwise hold the GPUs of its trials.
@@ -174,12 +177,19 @@ def _launch(study: Study, trial: PlannedTrial, out: Path) -> ExitStatus:
 class TrialRunner:
     """Runner of single trials; `tell` gets the name of each that begins."""
 
-    def __init__(self, study: Study, out: Path, origins: Mapping[str, Origin], tell: Told):
+    def __init__(
+        self,
+        study: Study,
+        out: Path,
+        origins: Mapping[str, Origin],
+        tell: Callable[[str], None],
+        set_up_seconds: float | None = None,
+    ):
         self._study, self._out, self._origins, self._tell = study, out, origins, tell
-        self._firsts: dict[Arm, tuple[PlannedTrial, Trial]] = {}
-        self._ended = time.perf_counter()
+        self._set_up_seconds = set_up_seconds
+        self._firsts: dict[Arm, tuple[TrialPlan, Trial]] = {}
 
-    def run(self, trial: PlannedTrial) -> tuple[Trial | None, str]:
+    def run(self, trial: TrialPlan) -> tuple[Trial | None, str]:
         """Run a trial unless it is over; return its run, and the reason of a failure or nothing.
 
         Raises:
@@ -190,14 +200,12 @@ class TrialRunner:
         run, why = read_trial(trial, self._out), ""
         if not is_over(run):
             self._tell(f"{trial.arm.name}, seed {trial.seed}")
-            leave_out_since(self._ended)
             try:
-                status = run_trial(self._study, trial, self._out)
+                status = run_trial(self._study, trial, self._out, self._set_up_seconds)
             except (RunError, CheckpointError, DataError) as error:
                 status, why = ExitStatus.FAILED, str(error)
             if status == ExitStatus.INTERRUPTED:
                 raise KeyboardInterrupt
-            self._ended = time.perf_counter()
             run = read_trial(trial, self._out)
             if run is None:
                 why = why or "its log says too little for a result"
@@ -208,16 +216,15 @@ class TrialRunner:
 
 
 def run_all(
-    study: Study, arms: Sequence[Arm], trials: Sequence[PlannedTrial], runner: TrialRunner
+    study: Study, arms: Sequence[Arm], plans: Sequence[TrialPlan], runner: TrialRunner
 ) -> Iterator[Ran]:
     """Run every trial that is not over, unless a look made it needless."""
     looks = Looks(study)
-    rows: dict[Arm, Rows] = {arm: {} for arm in arms}
-    for trial in trials:
-        if looks.needs_no_more(rows, trial):
+    ran: dict[Arm, dict[int, Trial]] = {arm: {} for arm in arms}
+    for plan in plans:
+        if looks.needs_no_more(ran, plan):
             continue
-        run, why = runner.run(trial)
-        row = None if run is None else row_of(run)
-        if row is not None:
-            rows[trial.arm][trial.seed] = row
-        yield trial, run, why
+        trial, why = runner.run(plan)
+        if trial is not None:
+            ran[plan.arm][plan.seed] = trial
+        yield plan, trial, why

@@ -5,8 +5,10 @@ import shutil
 
 import pytest
 from made_runs import write_run
+from made_studies import DIGITS, made_study
 
 from dawnjax.__main__ import main
+from dawnjax.study.design import Study, StudyFolder, arms_of
 
 
 @pytest.fixture
@@ -94,6 +96,46 @@ def test_the_same_mathematics_on_other_seeds_is_told_to_take_the_same(tmp_path, 
     assert hint not in capsys.readouterr().out
 
 
+def test_a_trial_that_alone_decides_is_named_and_decides_nothing(folders, capsys):
+    """As where its machine stalled."""
+    write_run(folders / "a2" / "3", seed=3, seconds=3000.0)
+    stalled = ["compare", f"{folders}/a", f"{folders}/a2", "--fail_if_slower_by=0.05"]
+    assert main(stalled) == 7
+    verdict = capsys.readouterr().out.partition("verdict: ")[2].partition("\n")[0]
+    assert verdict.startswith("undecided: the trial of seed 3 of B took 200 times the median")
+
+
+def test_a_study_alone_compares_its_arms(tmp_path, capsys):
+    times = [10.0, 10.0, 15.0, 10.0, 15.0, 10.0]
+    out = tmp_path / "s"
+    study, arms, _ = made_study(out, {"3": [*times], "4": [2 * time for time in times]})
+    StudyFolder(out).write(study, arms)
+    assert main(["compare", str(out)]) == 0
+    text = capsys.readouterr().out
+    row = next(line for line in text.splitlines() if line.startswith("num_epochs=4"))
+    assert "6 of 6" in row and "95 %: " in row and "slower" in row
+    beside = f"dawnjax compare {out}/num_epochs_3 {out}/num_epochs_4"
+    assert f"next: {beside}" in text
+    assert main(["compare", str(out), "--fail_if_slower_by=0.05"]) == 6
+    assert main(["compare", str(out), "--json"]) == 0
+    shown = capsys.readouterr().out
+    _, arm = json.loads(shown[shown.index("{") :])["arms"]
+    assert arm["verdict"]["word"] == "slower_if_all_reach"
+    # Its next command, and the arm by its name.
+    assert main([*beside.split()[1:]]) == 0
+    assert "verdict: B is slower" in capsys.readouterr().out
+    assert main(["compare", f"{out}/num_epochs=4", f"{out}/num_epochs=3"]) == 0
+    assert "A  num_epochs=4" in capsys.readouterr().out
+    assert main(["report", f"{out}/num_epochs=4", f"--out={tmp_path / 'page'}"]) == 0
+
+
+def test_a_study_of_one_arm_needs_another_side(tmp_path, capsys):
+    study = Study(experiment="digits", seeds=1)
+    StudyFolder(tmp_path).write(study, arms_of(study, (), DIGITS))
+    assert main(["compare", str(tmp_path)]) == 2
+    assert "is a study of one arm; give the other side" in capsys.readouterr().err
+
+
 def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path, capsys):
     write_run(tmp_path / "one" / "0", identity="one")
     write_run(tmp_path / "two" / "0", identity="two")
@@ -110,7 +152,8 @@ def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["{a}"], "two things are compared, and 1 were given"),
+        (["{a}"], "two things are compared, and"),
+        (["{a}", "{a}", "{a}"], "two things are compared, and 3 were given"),
         (["{a}", "{a}", "--margin=0"], "--margin=0 must lie between 0 and 1"),
         (["{a}", "{a}", "--fail_if_slower_by=1"], "--fail_if_slower_by=1 must lie between 0 and 1"),
         (["{a}", "{a}/nothing"], "there is nothing at"),

@@ -10,7 +10,8 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.statistics.looks import looks_of, nominal_levels
 from dawnjax.study.design import Look, Study, arms_of, trials_of
-from dawnjax.study.looks import Looks, Row, cost_of_looks, looks_made, words_of_cost
+from dawnjax.study.verdicts import Looks, cost_of_looks, looks_made, words_of_cost
+from dawnjax.trials.trial import Trial
 
 
 @pytest.mark.parametrize(
@@ -46,10 +47,14 @@ STUDY = Study(experiment="digits", kind="grid", axes=("num_epochs=1,2,3",), seed
 ARMS = arms_of(STUDY, (), load_experiment("digits"))
 
 
+def trial(seconds: float, seed: int) -> Trial:
+    return Trial(name="", reached=True, time_to_accuracy_seconds=seconds, seed=seed)
+
+
 def made_rows(*means: float) -> dict:
     random = np.random.default_rng(1)
     return {
-        arm: {seed: Row(mean * random.uniform(0.9, 1.1), True) for seed in range(10)}
+        arm: {seed: trial(mean * random.uniform(0.9, 1.1), seed) for seed in range(10)}
         for arm, mean in zip(ARMS, means, strict=True)
     }
 
@@ -116,7 +121,7 @@ def test_an_extended_study_is_wrong_as_often_as_it_says():
         for seeds in (5, 10, 20, 40):
             study = dataclasses.replace(STUDY, looks=1, seeds=seeds)
             rows = {
-                arm: {seed: Row(time, True) for seed, time in enumerate(side[:seeds])}
+                arm: {seed: trial(time, seed) for seed, time in enumerate(side[:seeds])}
                 for arm, side in zip(ARMS, times, strict=False)
             }
             if Looks(study).verdicts(rows)[ARMS[1]].word not in ("undecided", "equivalent"):

@@ -16,8 +16,9 @@ from dawnjax.study.sides import Side, read_side
 def side_with(folder: Path, **fields) -> Side:
     """Side of one run, whose result has other fields."""
     side = read_side(str(write_run(folder)))
-    [(directory, result)] = side.runs
-    return dataclasses.replace(side, runs=((directory, dataclasses.replace(result, **fields)),))
+    [trial] = side.entry.trials
+    entry = dataclasses.replace(side.entry, trials=(dataclasses.replace(trial, **fields),))
+    return dataclasses.replace(side, entry=entry)
 
 
 def quantities(first: Side, second: Side) -> dict[str, changes.Change]:

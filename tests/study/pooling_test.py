@@ -2,23 +2,19 @@
 
 import dataclasses
 import math
-import time
 
 import pytest
 from made_runs import write_run
 from made_studies import DIGITS, made_study
 
-import dawnjax
 from dawnjax.__main__ import main
 from dawnjax.errors import ExitStatus, RunError
-from dawnjax.report.inputs import ReadStudy
 from dawnjax.report.studies import studies_sections
-from dawnjax.runs.clock import RunClock
 from dawnjax.study import trials
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
-from dawnjax.study.shown import text_of
+from dawnjax.study.text import text_of
 from dawnjax.trials import ours
 from dawnjax.trials.target import Target
 
@@ -34,7 +30,7 @@ def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
     run = dataclasses.replace(
         run, evaluations=(dataclasses.replace(first, value=0.3), without, third)
     )
-    rows = figures(study, of_arms, {trial: run}, tmp_path)
+    rows = figures(study, of_arms, {trial: run}, tmp_path).arms
     assert [row.mean_seconds for row in rows] == [15.0, 15.0]
 
 
@@ -44,9 +40,9 @@ def test_trials_that_are_read_at_several_thresholds_count_once(tmp_path):
     ordered = trials_of(study, of_arms)
     for trial in ordered:
         write_run(trial.directory(tmp_path), seed=trial.seed, seconds=15.0)
-    rows = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
-    assert [row.trials for row in rows] == [2, 2, 2]
-    [section] = studies_sections([ReadStudy("s", study, tuple(rows))])
+    found = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    assert [row.trials for row in found.arms] == [2, 2, 2]
+    [section] = studies_sections([found])
     assert "2 of 2 planned trials of digits are over" in section.lead[0]
 
 
@@ -58,27 +54,30 @@ def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_pa
         trial: run if run.reached else dataclasses.replace(run, clock_seconds=None)
         for trial, run in runs.items()
     }
-    first, second = figures(study, of_arms, runs, tmp_path)
+    first, second = figures(study, of_arms, runs, tmp_path).arms
     assert (first.reached, first.trials, first.expected_seconds) == (1, 2, None)
     assert first.time_text == "how long a trial ran is not known"
-    assert first.caution == f"num_epochs=3: {first.time_text}, so it has no expected time"
-    assert second.verdict is None and second.caution == ""
+    assert first.cautions == [f"arm num_epochs=3: {first.time_text}, so it has no expected time"]
+    assert second.verdict is None and not second.cautions
 
 
 def test_an_arm_on_different_machines_says_so(tmp_path, capsys):
     study, of_arms, ordered = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
     second = next(trial for trial in ordered if trial.seed == 1 and trial.arm is of_arms[0])
     write_run(second.directory(tmp_path / "s"), seed=1, device_kind="tpu v5")
-    rows = figures(study, of_arms, trials_over(ordered, tmp_path / "s", {}), tmp_path / "s")
-    said = "num_epochs=3: its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
-    assert rows[0].caution.startswith(said)
-    assert rows[1].caution == (
-        "num_epochs=4: the first arm alone ran with 8 x tpu v5 on 2 hosts, "
-        "so its ratio is not of the recipes alone"
+    runs = trials_over(ordered, tmp_path / "s", {})
+    first, second = figures(study, of_arms, runs, tmp_path / "s").arms
+    [said] = first.cautions
+    assert said.startswith(
+        "arm num_epochs=3: its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
     )
+    assert second.cautions == [
+        "arm num_epochs=4: the first arm alone ran with 8 x tpu v5 on 2 hosts, "
+        "so its ratio is not of the recipes alone"
+    ]
     StudyFolder(tmp_path / "s").write(study, of_arms)
     assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
-    assert f"Arm {said}" in (tmp_path / "page" / "index.html").read_text()
+    assert said[1:] in (tmp_path / "page" / "index.html").read_text()
 
 
 def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
@@ -87,30 +86,31 @@ def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
     place = trial.directory(tmp_path / "s")
     write_run(place, device_kind="tpu v5", versions={"jax": "0.10.1", "commit": "b"})
     runs = trials_over(ordered, tmp_path / "s", {})
-    first, second = figures(study, of_arms, runs, tmp_path / "s")
-    said = "num_epochs=4: it alone ran with 8 x tpu v5 on 2 hosts, jax 0.10.1, "
+    found = figures(study, of_arms, runs, tmp_path / "s")
+    first, second = found.arms
+    said = "arm num_epochs=4: it alone ran with 8 x tpu v5 on 2 hosts, jax 0.10.1, "
     said += "the first arm alone ran with 8 x tpu v4 on 2 hosts, jax 0.10.2, "
     said += "so its ratio is not of the recipes alone"
-    assert first.caution == "" and second.caution == said
-    assert said in text_of(study, [first, second], None, None)
-    assert dataclasses.asdict(second)["elsewhere"] in said
-    [section] = studies_sections([ReadStudy("s", study, (first, second))])
-    assert f"Arm {said}." in section.lead
+    assert first.cautions == [] and second.cautions == [said]
+    assert said in text_of(found)
+    assert found.to_json()["arms"][1]["elsewhere"] in said
+    [section] = studies_sections([found])
+    assert f"A{said[1:]}." in section.lead
     names = {first.arm: "a", second.arm: "b"}
     runs = {
-        trial: dataclasses.replace(
-            runs[ordered[0]], versions={}, hosts=({"hostname": names[trial.arm.name]},)
+        plan: dataclasses.replace(
+            runs[ordered[0]], versions={}, hosts=({"hostname": names[plan.arm.name]},)
         )
-        for trial, run in runs.items()
+        for plan in runs
     }
-    second = figures(study, of_arms, runs, tmp_path / "s")[1]
+    second = figures(study, of_arms, runs, tmp_path / "s").arms[1]
     assert second.elsewhere == "no host trained both"
 
 
 def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, monkeypatch):
     study, of_arms, ordered = made_study(tmp_path, {"3": [10.0], "4": [10.0]})
 
-    def run_trial(study, trial, out):
+    def run_trial(study, trial, out, set_up_seconds):
         write_run(trial.directory(out), seed=trial.seed, num_devices=4)
         return ExitStatus.DONE
 
@@ -122,29 +122,6 @@ def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, mo
         next(ran)
 
 
-def test_reading_other_trials_is_no_set_up_of_the_first(tmp_path, monkeypatch):
-    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0] * 5, "4": [10.0] * 5})
-    now, read, ages = 1000.0, trials.read_trial, []
-
-    def read_trial(trial, out):
-        nonlocal now
-        now += 50.0
-        return read(trial, out)
-
-    def run_trial(study, trial, out):
-        ages.append(RunClock().now())
-        write_run(trial.directory(out), seed=trial.seed)
-        return ExitStatus.DONE
-
-    monkeypatch.setattr(trials, "read_trial", read_trial)
-    monkeypatch.setattr(trials, "run_trial", run_trial)
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    monkeypatch.setattr(dawnjax, "program_start", 993.0)
-    runner = trials.TrialRunner(study, tmp_path, {}, lambda name: None)
-    list(trials.run_all(study, of_arms, ordered, runner))
-    assert ages == [7.0, 7.0]  # of the imports
-
-
 def test_a_threshold_is_of_the_first_of_several_targets_and_says_so(tmp_path):
     study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
     of_arms = arms_of(study, (), DIGITS)
@@ -153,7 +130,8 @@ def test_a_threshold_is_of_the_first_of_several_targets_and_says_so(tmp_path):
     second = Target(metric="top_5_accuracy", value=0.99)
     two = dataclasses.replace(run, target=dataclasses.replace(run.target, others=(second,)))
     names = [
-        [row.arm for row in figures(study, of_arms, {trial: of}, tmp_path)] for of in (run, two)
+        [row.arm for row in figures(study, of_arms, {trial: of}, tmp_path).arms]
+        for of in (run, two)
     ]
     assert names[0] == ["top_1_accuracy 0.4", "top_1_accuracy 0.95"]
     assert names[1] == ["top_1_accuracy 0.4 alone", "top_1_accuracy 0.95 alone"]

@@ -39,26 +39,6 @@ def test_the_manifest_of_the_docs_is_a_job_whose_command_runs_one_trial(tmp_path
         validate.validate(job, "1.30", strict=True)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--runner_setting=image=x"], "must be KEY=VALUE, with a --runner"),
-        (["--runner=slurm", "--runner_setting=hosts"], "must be KEY=VALUE"),
-        (["--runner=kubernetes"], "runner=kubernetes"),
-    ],
-)
-def test_wrong_settings_are_one_line(flags, said, tmp_path, capsys):
-    assert main([*TINY, f"--out={tmp_path / 's'}", *flags]) == 2
-    line = capsys.readouterr().err
-    assert said in line and line.count("\n") == 1
-
-
-def test_slurm_without_submitit_says_what_to_install(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    assert main([*TINY, f"--out={tmp_path / 's'}", "--runner=slurm"]) == 2
-    assert "pip install -e '.[slurm]'" in capsys.readouterr().err
-
-
 CONFIG = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)

@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import sys
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +12,11 @@ from dawnjax import analysis
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.study.axes import Axis, axis_of
-from dawnjax.study.design import Arm, PlannedTrial, Study, StudyFolder, arms_of, trials_of
+from dawnjax.study.design import Arm, Study, StudyFolder, TrialPlan, arms_of, trials_of
 from dawnjax.study.figures import figures
-from dawnjax.study.looks import Row
 from dawnjax.study.reading import trials_over
 from dawnjax.study.search import run_search, search_figures, winner
+from dawnjax.trials.trial import Trial
 
 RATE = "optimizer.base_learning_rate=log(0.01,1)"
 
@@ -58,58 +55,23 @@ def test_an_axis_that_is_neither_is_refused(text, said):
     assert said in str(refused.value)
 
 
-SEARCH = [f"--axis={RATE}", "--search=random", "--trials=4"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ([f"--axis={RATE}"], "is a distribution, which a search draws from: add --search=random"),
-        ([f"--axis={RATE}", "--search=random"], "needs trials: how many it may choose by"),
-        (["--search=asha", "--trials=4"], "needs axes"),
-        (["--axis=num_epochs=1,2", "--trials=4"], "trials goes with kind=search"),
-        (["--axis=num_epochs=log(1)", "--search=random", "--trials=4"], "is no distribution"),
-        (["--axis=num_epochs=1", "--search=random", "--trials=4"], "has one value"),
-        (["--axis=num_epochs=1,2", "--search=asha", "--trials=4"], "the axes hold 2 recipes"),
-        ([*SEARCH, f"--axis={RATE}"], "two axes are of one field"),
-        (["--axis=num_epoch=int(1,9)", "--search=asha", "--trials=4"], "did you mean --num_epochs"),
-        ([*SEARCH, "--looks=2"], "has nothing to compare"),
-        ([*SEARCH, "--trial=1"], "search= goes with trials that run one after the other"),
-        ([*SEARCH, "--chooses=true"], "a search marks the trials that it chooses by"),
-    ],
-)
-def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["study", "--experiment=digits", "--out=s", *flags]) == 2
-    line = capsys.readouterr().err
-    assert said in line and line.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_optuna_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    assert main(["study", "--experiment=digits", "--out=s", *SEARCH]) == 2
-    line = capsys.readouterr().err
-    assert "--search needs Optuna: pip install -e '.[search]'" in line and line.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def ended_after(seconds: float | None) -> Any:
-    """Run of a trial that reached after so long, or spent 40 s."""
-    result = SimpleNamespace(
-        status="not_reached" if seconds is None else "reached",
+def ended_after(seconds: float | None) -> Trial:
+    """A trial that reached after so long, or spent 40 s."""
+    reached = seconds is not None
+    return Trial(
+        name="",
+        status="reached" if reached else "not_reached",
+        reached=reached,
         time_to_accuracy_seconds=seconds,
-        finite_losses=(),
+        clock_seconds=seconds or 40.0,
     )
-    return SimpleNamespace(result=result, spent=SimpleNamespace(seconds=seconds or 40.0))
 
 
 def rate_of(arm: Arm) -> float:
     return float(arm.name.partition("=")[2])
 
 
-def ran(study: Study, seconds_of) -> list[PlannedTrial]:
+def ran(study: Study, seconds_of) -> list[TrialPlan]:
     """Trials of a search whose times a function gives."""
     pytest.importorskip("optuna", reason="Optuna is not installed")
     search = run_search(study, lambda trial: (ended_after(seconds_of(trial)), ""), lambda arm: True)
@@ -176,12 +138,10 @@ def test_a_trial_whose_clock_never_started_makes_no_recipe_fast():
     pytest.importorskip("optuna", reason="Optuna is not installed")
     study = Study(kind="search", axes=(RATE,), search="asha", trials=6, seeds=1)
 
-    def run(trial: PlannedTrial) -> tuple[Any, str]:
-        of_run = ended_after(10.0 + rate_of(trial.arm))
-        if trial.arm == arms[0] and trial.seed == 1:  # the first recipe, which gets a second trial
-            of_run.result.time_to_accuracy_seconds = of_run.spent.seconds = None
-            of_run.result.status = "failed"
-        return of_run, ""
+    def run(plan: TrialPlan) -> tuple[Trial, str]:
+        if plan.arm == arms[0] and plan.seed == 1:  # the first recipe, which gets a second trial
+            return Trial(name="", reached=False, status="failed"), ""
+        return ended_after(10.0 + rate_of(plan.arm)), ""
 
     arms: list[Arm] = []
     trials = [trial for trial, _, _ in run_search(study, run, lambda arm: not arms.append(arm))]
@@ -193,12 +153,12 @@ def test_a_trial_whose_clock_never_started_makes_no_recipe_fast():
 def test_the_winner_has_passed_most_rungs():
     sure, lucky, failed = Arm("sure"), Arm("lucky"), Arm("failed")
     rows = {
-        lucky: {0: Row(1.0, True)},
-        sure: {0: Row(2.0, True), 1: Row(2.0, True)},
-        failed: {0: Row(1.0, False), 1: Row(1.0, False)},
+        lucky: {0: ended_after(1.0)},
+        sure: {0: ended_after(2.0), 1: ended_after(2.0)},
+        failed: {0: ended_after(None), 1: ended_after(None)},
     }
     assert winner(rows) is sure
-    rows[sure][1] = Row(9.0, False)
+    rows[sure][1] = ended_after(None)
     assert winner(rows) is sure
     assert winner({failed: rows[failed]}) is None
 
@@ -228,7 +188,7 @@ def searched(tmp_path):
 def test_figures_say_which_seeds_chose_and_which_judged(searched):
     study, arms, out = searched
     over = trials_over(trials_of(study, arms), out, {})
-    [judged] = figures(study, arms, over, out)
+    [judged] = figures(study, arms, over, out).arms
     assert (judged.arm, judged.trials, judged.expected_seconds) == ("num_epochs=5", 2, 20.0)
     assert [row["seed"] for row in judged.rows] == [1, 2]
     found = search_figures(study, over)
@@ -291,7 +251,7 @@ def test_a_search_from_the_command_line_resumes_what_it_drew(tmp_path, compile_c
     command += ["--trials=2", "--seeds=1"]
     assert main(command) == 0
     shown = capsys.readouterr()
-    assert "2 of 2 trials of 2 recipes, on seed 0, chose optimizer.base_learning_rate=" in shown.out
+    assert "2 of 2 trials of 2 recipes, on seed 0, chose base_learning_rate=" in shown.out
     result = json.loads((out / "result.json").read_text())
     [judged] = result["arms"]
     assert [row["seed"] for row in judged["rows"]] == [1]
@@ -301,18 +261,18 @@ def test_a_search_from_the_command_line_resumes_what_it_drew(tmp_path, compile_c
     assert len(runs) == 3 and main(command) == 0
     assert before == [run.stat().st_mtime_ns for run in runs]
     study = json.loads((out / "study.json").read_text())
-    study["arms"][0]["name"] = "optimizer.base_learning_rate=0.5"
+    study["arms"][0]["name"] = "base_learning_rate=0.5"
     (out / "study.json").write_text(json.dumps(study))
     capsys.readouterr()
     assert main(command) == 2
-    assert "recipe 1 was optimizer.base_learning_rate=0.5, and is drawn" in capsys.readouterr().err
+    assert "recipe 1 was base_learning_rate=0.5, and is drawn" in capsys.readouterr().err
 
 
 def test_the_arms_of_a_search_are_its_ends_until_it_draws():
     axes = (RATE, "num_epochs=3,4,5")
     study = Study(experiment="digits", kind="search", axes=axes, search="asha", trials=9)
     names = [arm.name for arm in arms_of(study, (), DIGITS)]
-    rate = "optimizer.base_learning_rate"
+    rate = "base_learning_rate"
     assert names == [
         f"{rate}=0.01 num_epochs=3",
         f"{rate}=1.0 num_epochs=3",

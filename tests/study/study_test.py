@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -24,7 +25,7 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, log_path
 from dawnjax.study import devices, side_by_side, trials
-from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
+from dawnjax.study.design import Arm, Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.trials.from_log import trial_of
@@ -61,6 +62,35 @@ def test_the_arms_of_each_kind():
     assert arms(kind="threshold", thresholds=(0.9, 0.97)) == {"all": ("--targets.0.value=0.97",)}
 
 
+@pytest.mark.parametrize(
+    ("axes", "name"),
+    [
+        (("optimizer.base_learning_rate=0.1,0.2",), "base_learning_rate=0.1"),
+        (("optimizer.decay=0.1,0.2", "model.decay=3,4"), "optimizer.decay=0.1 model.decay=3"),
+        (
+            ("optimizer.base_learning_rate=0.1,0.2", "global_batch_size=32,64"),
+            "base_learning_r…=0.1 global_batch_si…=32",
+        ),
+        (tuple(f"task.value_{n}=0.123456,1" for n in range(9)), "value…=0.123456 value…=0.123456"),
+    ],
+)
+def test_arms_are_named_by_what_differs_in_40_letters(axes, name):
+    names = list(arms(kind="grid", axes=axes))
+    assert names[0][:31] == name[:31] and max(map(len, names)) <= 40
+    assert len(set(names)) == 2 ** len(axes)
+
+
+def test_a_study_goes_on_with_the_arms_that_it_has(tmp_path):
+    study = Study(experiment="digits", kind="lesion", seeds=1)
+    old = tuple(Arm(f"no {arm.name}", arm.flags) for arm in arms_of(study, TECHNIQUES, DIGITS))
+    folder = StudyFolder(tmp_path)
+    folder.write(study, old)
+    record = folder.read_same(study)
+    assert record and folder.same_arms(record, arms_of(study, TECHNIQUES, DIGITS)) == old
+    with pytest.raises(ConfigError, match="its arms were no whole recipe, .* choose another --out"):
+        folder.same_arms(record, arms_of(study, TECHNIQUES[:2], DIGITS))
+
+
 def test_trials_run_in_blocks_of_each_arm_once_in_orders_that_differ():
     study = Study(experiment="digits", kind="grid", axes=("num_epochs=1,2,3,4",), seeds=20)
     of_arms = arms_of(study, (), DIGITS)
@@ -88,7 +118,7 @@ def test_each_declared_technique_can_be_left_out(name):
 def test_the_figures_of_an_arm(tmp_path):
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
     study, of_arms, ordered = made_study(tmp_path, times)
-    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path).arms
     assert (first.trials, first.reached, first.planned) == (5, 5, 6)
     assert first.expected_seconds == first.mean_seconds == 12
     assert first.cv == pytest.approx(np.std([10, 10, 15, 10, 15]) / 12)
@@ -99,7 +129,9 @@ def test_the_figures_of_an_arm(tmp_path):
     assert second.mean_seconds == 22
     assert second.low is None, "too few trials for an interval with a failure"
     assert (
-        second.verdict and second.verdict["word"] == "undecided" and second.verdict["ratio"] == 2.5
+        second.verdict
+        and second.verdict.word == "undecided"
+        and second.verdict.to_json()["ratio"] == 2.5
     )
     assert [row["reached"] for row in second.rows] == [True, True, True, False, True, True]
 
@@ -110,7 +142,7 @@ def test_a_trial_that_diverges_in_its_first_steps_counts_in_its_arm(tmp_path):
         if trial.seed == 2:
             folder, seed = trial.directory(tmp_path), trial.seed
             write_run(folder, seed=seed, seconds=None, status="diverged", losses=(2.5, "NaN"))
-    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path).arms
     assert [(arm.trials, arm.reached) for arm in (first, second)] == [(3, 2), (3, 2)]
     assert first.expected_seconds == 30.0
 
@@ -127,14 +159,15 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2"]) == 0
     elapsed = time.perf_counter() - started
     shown = capsys.readouterr()
-    assert "optimizer.base_learning_rate=0.2" in shown.out
+    assert "base_learning_rate=0.2" in shown.out
     assert shown.err.count("seed 0: not reached") == 2
     result = json.loads((tmp_path / "s" / "result.json").read_text())
     assert [arm["trials"] for arm in result["arms"]] == [2, 2]
     runs = sorted((tmp_path / "s" / "trials").glob("*/seed_*"))
     assert len(runs) == 4
     results = [api.load_run(run) for run in runs]
-    assert sum(result.total_seconds for result in results) < elapsed, "each has its own clock"
+    totals = [result.total_seconds or elapsed for result in results]
+    assert sum(totals) < elapsed, "each has its own clock"
     assert len({r.identity for r in results}) == 2 and {r.seed for r in results} == {0, 1}
     before = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2", "--seeds=3"]) == 0
@@ -168,7 +201,9 @@ def test_a_later_run_of_a_process_has_no_total():
     assert why.startswith("3 earlier runs of the same process")
 
 
-def test_each_run_of_a_process_has_its_own_clock(monkeypatch):
+def test_each_trial_of_a_process_has_its_own_clock(tmp_path, monkeypatch):
+    """The first one's total has the imports, as a run alone, and none of the study's own work."""
+    study, _, ordered = made_study(tmp_path, {"12": [], "18": []})
     ages = []
 
     def train_to_target(request, clock, argv, *, shows):
@@ -176,55 +211,78 @@ def test_each_run_of_a_process_has_its_own_clock(monkeypatch):
         return ExitStatus.DONE
 
     monkeypatch.setattr("dawnjax.train.train_to_target", train_to_target)
-    monkeypatch.setattr(dawnjax, "program_start", time.perf_counter() - 100)
-    request, _ = parse_request("train", ["--experiment=digits"])
-    for _ in range(3):
-        api.train_in_process(request, [], shows=False)
-    # The first waits for the imports of a run, on a busy machine for seconds.
-    assert ages[0] > 100 and max(ages[1:]) < 50
+    monkeypatch.setattr(time, "perf_counter", lambda: 1000.0)
+    monkeypatch.setattr(dawnjax, "program_start", 993.0)
+    set_up_seconds = trials.set_up(study, ordered[0], tmp_path)
+    monkeypatch.setattr(time, "perf_counter", lambda: 1050.0)
+    for trial in ordered[:2]:
+        trials.run_trial(study, trial, tmp_path, set_up_seconds)
+    assert ages == [7.0, 0.0]
+
+
+RATE = "--axis=optimizer.base_learning_rate=log(0.01,1)"
+SEARCH = [RATE, "--search=random", "--trials=4"]
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ([], "--experiment is missing"),
-        (["--experiment=digits"], "--out is missing"),
-        (["--experiment=digits", "--out=s", "--axis=num_epoch=1,2"], "did you mean --num_epochs"),
-        (["--experiment=digits", "--out=s", "--axis=num_epochs=1,x"], "arm 'num_epochs=x'"),
-        (["--experiment=digits", "--out=s", "--axis=num_epochs="], "must be FIELD=VALUE,VALUE"),
-        (["--experiment=digits", "--out=s", "--axis=seeds"], "must be FIELD=VALUE,VALUE"),
-        (["--experiment=digits", "--out=s", "--kind=grid"], "needs axes"),
-        (["--experiment=digits", "--out=s", "--kind=lesion", "--techniques=x"], "no technique 'x'"),
-        (["--experiment=digits", "--out=s", "--devices=1,2"], "goes with kind=scaling"),
-        (["--experiment=digits", "--out=s", "--seeds=0"], "seeds=0 must lie in"),
-        (["--experiment=digits", "--out=s", "--trial=5"], "the study has trials 0 to 4"),
-        (["--experiment=digits", "--out=s", "--nonsense=1"], "nonsense"),
-        (["--experiment=digits", "--out=s", "seeds"], "'seeds' is no flag"),
-        (["--experiment=digits", "--out=s", "--seed=3"], "--seeds and --first_seed"),
-        (["--experiment=digits", "--out=s", "--axis=seed=7,8"], "--seeds and --first_seed"),
-        (["--experiment=digits", "--out=s", "--axis=run_dir=A,B"], "has its own in --out"),
-        (["--experiment=digits", "--out=s", "--axis=experiment=digits,cifar10_record"], "all arms"),
-        (
-            ["--experiment=digits", "--out=s", "--axis=price_per_hour_usd=1,2"],
-            "'price_per_hour_usd=1' and 'price_per_hour_usd=2' train alike",
-        ),
-        (["--experiment=digits", "--out=s", "--axis=num_epochs=6,6.0"], "train alike"),
-        (
-            [
-                "--experiment=digits",
-                "--out=s",
-                *["--axis=x=" + ",".join(map(str, range(9999)))] * 9,
-            ],
-            "pass 10,000 trials",
-        ),
-        (
-            ["--experiment=digits", "--out=s", "--kind=scaling", "--devices=3", "--processes=2"],
-            "must share them evenly",
-        ),
-        (["nowhere/study.py", "--out=s"], "no experiment file nowhere/study.py"),
+        (["--axis=num_epoch=1,2"], "did you mean --num_epochs"),
+        (["--axis=num_epochs=1,x"], "arm 'num_epochs=x'"),
+        (["--axis=num_epochs="], "must be FIELD=VALUE,VALUE"),
+        (["--axis=seeds"], "must be FIELD=VALUE,VALUE"),
+        (["--kind=grid"], "needs axes"),
+        (["--kind=lesion", "--techniques=x"], "no technique 'x'"),
+        (["--devices=1,2"], "goes with kind=scaling"),
+        (["--seeds=0"], "seeds=0 must lie in"),
+        (["--trial=5"], "the study has trials 0 to 4"),
+        (["--nonsense=1"], "nonsense"),
+        (["seeds"], "'seeds' is no flag"),
+        (["--seed=3"], "--seeds and --first_seed"),
+        (["--axis=seed=7,8"], "--seeds and --first_seed"),
+        (["--axis=run_dir=A,B"], "has its own in --out"),
+        (["--axis=experiment=digits,cifar10_record"], "all arms"),
+        (["--axis=price_per_hour_usd=1,2"], "=1' and 'price_per_hour_usd=2' train alike"),
+        (["--axis=num_epochs=6,6.0"], "train alike"),
+        (["--axis=x=" + ",".join(map(str, range(9999)))] * 9, "pass 10,000 trials"),
+        (["--kind=scaling", "--devices=3", "--processes=2"], "must share them evenly"),
+        ([RATE], "is a distribution, which a search draws from: add --search=random"),
+        ([RATE, "--search=random"], "needs trials: how many it may choose by"),
+        (["--search=asha", "--trials=4"], "needs axes"),
+        (["--axis=num_epochs=1,2", "--trials=4"], "trials goes with kind=search"),
+        (["--axis=num_epochs=log(1)", "--search=random", "--trials=4"], "is no distribution"),
+        (["--axis=num_epochs=1", "--search=random", "--trials=4"], "has one value"),
+        (["--axis=num_epochs=1,2", "--search=asha", "--trials=4"], "the axes hold 2 recipes"),
+        ([*SEARCH, RATE], "two axes are of one field"),
+        (["--axis=num_epoch=int(1,9)", "--search=asha", "--trials=4"], "did you mean --num_epochs"),
+        ([*SEARCH, "--looks=2"], "has nothing to compare"),
+        ([*SEARCH, "--trial=1"], "search= goes with trials that run one after the other"),
+        ([*SEARCH, "--chooses=true"], "a search marks the trials that it chooses by"),
+        (["--runner_setting=image=x"], "must be KEY=VALUE, with a --runner"),
+        (["--runner=slurm", "--runner_setting=hosts"], "must be KEY=VALUE"),
+        (["--runner=kubernetes"], "runner=kubernetes"),
     ],
 )
 def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, monkeypatch, capsys):
+    refused(["--experiment=digits", "--out=s", *flags], said, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing", "said"),
+    [
+        ([], "", "--experiment is missing"),
+        (["--experiment=digits"], "", "--out is missing"),
+        (["nowhere/study.py", "--out=s"], "", "no experiment file nowhere/study.py"),
+        (["--experiment=digits", "--out=s", *SEARCH], "optuna", "install -e '.[search]'"),
+        (["--experiment=digits", "--out=s", "--runner=slurm"], "submitit", "install -e '.[slurm]'"),
+    ],
+)
+def test_what_is_missing_is_one_line(flags, missing, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, missing, None)
+    refused(flags, said, tmp_path, monkeypatch, capsys)
+
+
+def refused(flags, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["study", *flags]) == 2
     line = capsys.readouterr().err
@@ -264,7 +322,7 @@ def test_the_folders_of_arms_differ():
         arms_of(study, (), DIGITS)
 
 
-def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
+def test_a_report_has_a_section_of_each_study(tmp_path):
     out = tmp_path / "rates"
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
     study, of_arms, _ = made_study(out, times)
@@ -276,25 +334,6 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     [first, second] = table["rows"]
     assert first["expected_seconds"] == 12 and second["ratio"] == 2.5
     assert second["verdict"] == "undecided" and second["reached"] == 5
-    (out / "study.json").write_text(
-        '{"schema_version": 2, "study": {"kind": "seeds"}, "arms": [{"name": 3}]}'
-    )
-    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
-    assert "is damaged: arms[0].name: Expected str, got int" in capsys.readouterr().err
-
-
-def test_a_study_of_an_earlier_format_is_named(tmp_path, capsys):
-    study, of_arms, _ = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
-    folder = StudyFolder(tmp_path / "s")
-    folder.write(study, of_arms)
-    record = json.loads(folder.file.read_text())
-    del record["origins"]
-    folder.file.write_text(json.dumps(record | {"schema_version": 1}))
-    with pytest.raises(ConfigError, match=r"study.json: it is of format 1, which is not read"):
-        folder.read_same(study)
-    assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
-    line = capsys.readouterr().err
-    assert "of format 1, which is not read: begin the study anew" in line and "damaged" not in line
 
 
 @pytest.mark.parametrize(
@@ -303,9 +342,11 @@ def test_a_study_of_an_earlier_format_is_named(tmp_path, capsys):
         ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are no rising numbers of trials"),
         ({"looks_made": [[5, 0.05], [5, 0.05]]}, "its looks are no rising numbers of trials"),
         ({"looks": 5}, "looks=5: the first look would have 2 trials of each arm"),
+        ({"schema_version": 1}, "schema_version"),
+        ({"arms": [{"name": 3}]}, r"arms\[0\].name"),
     ],
 )
-def test_looks_of_a_strange_study_are_one_line(tmp_path, changes, said):
+def test_a_strange_study_is_one_line(tmp_path, changes, said):
     study, of_arms, _ = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
     folder = StudyFolder(tmp_path / "s")
     folder.write(study, of_arms)
@@ -391,7 +432,7 @@ def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
     command = [*TINY, "--seeds=3", compile_cache, f"--out={out}"]
     real = trials.run_trial
 
-    def stopped_at_seed_1(study, trial, out):
+    def stopped_at_seed_1(study, trial, out, set_up_seconds):
         return ExitStatus.INTERRUPTED if trial.seed == 1 else real(study, trial, out)
 
     monkeypatch.setattr(trials, "run_trial", stopped_at_seed_1)
@@ -399,7 +440,7 @@ def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
     assert "dawnjax study: interrupted" in capsys.readouterr().err
     assert json.loads((out / "result.json").read_text())["arms"][0]["trials"] == 1
 
-    def failing_at_seed_1(study, trial, out):
+    def failing_at_seed_1(study, trial, out, set_up_seconds):
         if trial.seed == 1:
             raise RunError("the disk is full")
         return real(study, trial, out)

@@ -41,7 +41,7 @@ from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
 from dawnjax.study import changes
 from dawnjax.study.design import Arm, Look, Study, StudyFolder
 from dawnjax.study.reading import read_study
-from dawnjax.study.sides import read_side
+from dawnjax.study.sides import Side, read_side
 from dawnjax.trials import ours
 from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.group import write_entries
@@ -262,17 +262,21 @@ def ops(path: Path) -> bytes:
 
 
 def op_changes(path: Path) -> object:
-    side = read_side(str(path.parents[3]))
-    [(run, read)] = side.runs
-    hosts = [{"utilization": {"window": path.parent.name}}]
-    changed = dataclasses.replace(side, runs=((run, dataclasses.replace(read, hosts=hosts)),))
+    run = path.parents[3]
+    side = read_side(str(run))
+
+    def profiled(directory: Path) -> Side:
+        hosts = ({"utilization": {"window": path.parent.name}},)
+        [trial] = side.entry.trials
+        trial = dataclasses.replace(trial, hosts=hosts, directory=directory)
+        return dataclasses.replace(side, entry=dataclasses.replace(side.entry, trials=(trial,)))
+
     other = path.parents[4] / "other"
     if not other.exists():
         shutil.copytree(run, other)
         table = other / path.relative_to(run)
         table.write_bytes(b"name,scope,seconds\nfusion.1,stem,0.125\n")
-    against = dataclasses.replace(side, runs=((other, dataclasses.replace(read, hosts=hosts)),))
-    return changes.op_changes(changed, against)
+    return changes.op_changes(profiled(run), profiled(other))
 
 
 PEAKS = hardware.MeasuredPeaks(1e12, 1e11, spread=0.05, other_work=0.01)

@@ -1,35 +1,32 @@
 """Result of a study in words, for a terminal."""
 
-from collections.abc import Sequence
+import shlex
+from pathlib import Path
 from typing import Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
-from dawnjax.study.design import PlannedTrial, Study
-from dawnjax.study.figures import ArmFigures, best_of, best_sentence
-from dawnjax.study.looks import words_of_cost
+from dawnjax.statistics.verdict import FASTER, SLOWER, Verdict
+from dawnjax.study.design import Arm, TrialPlan
+from dawnjax.study.figures import ArmFigures, StudyFigures
 from dawnjax.study.search import SearchFigures
 
 MOST_RECIPES = 10
 """Recipes of a search on the screen; `result.json` has all."""
 
 
-def text_of(
-    study: Study,
-    rows: Sequence[ArmFigures],
-    cost: dict[str, Any] | None,
-    search: SearchFigures | None,
-) -> str:
+def text_of(found: StudyFigures) -> str:
     """Table of the arms, and what a reader must know beside it."""
+    rows, search = found.arms, found.search
     head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
-    compares = study.kind not in ("seeds", "threshold", "search")
+    compares = found.study.kind not in ("seeds", "threshold", "search")
     has_wire = any(row.exposed_communication is not None for row in rows)
     head += ["exposed"] if has_wire else []
     head += ["/ first", "interval", "verdict"] if compares else []
     lines = []
     for row in rows:
         cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
-        cells += [_number(row.cv, 2), _number(row.expected_seconds), _ends(row, 4)]
+        cells += [_number(row.cv, 2), _number(row.expected_seconds), _ends(row)]
         cells += [_number(row.epochs_mean), _number(row.examples_per_second)]
         exposed = row.exposed_communication
         cells += ["-" if exposed is None else f"{100 * exposed:.1f} %"] if has_wire else []
@@ -39,19 +36,22 @@ def text_of(
     parts = _search_parts(search) if search else []
     if rows:
         parts += [of_words(head, lines).to_text(), "", f"on {'; '.join(machines) or 'nothing yet'}"]
-    parts += [
-        f"{row.arm}: {row.verdict['why']}"
-        + (f"; {row.verdict['advice_text']}" if row.verdict["advice_text"] else "")
-        for row in rows
-        if row.verdict and row.verdict["word"] == "undecided"
-    ]
-    best = best_of(study, rows)
-    parts += [best_sentence(best, len(rows))] if best else []
-    parts += [row.caution for row in rows if row.caution]
-    parts += words_of_cost(cost) if cost else []
-    if study.kind == "scaling" and any("cpu" in machine for machine in machines):
-        parts.append("simulated devices share this machine's cores: no speed-up is to be expected")
-    return "\n".join(parts)
+    for row in rows:
+        if row.verdict and row.verdict.word not in (FASTER, SLOWER):
+            why = f"{row.arm} (B) beside {rows[0].arm} (A): {row.verdict.why}"
+            parts.append("; ".join(filter(None, [why, row.advice])))
+    return "\n".join([*parts, *found.remarks])
+
+
+def next_commands(found: StudyFigures, out: Path) -> str:
+    """Commands that say more about a study: a page, and what changed between two of its arms."""
+    commands = [["report", str(out), f"--out={out / 'page'}"]]
+    compared = [row for row in found.arms if row.verdict]
+    if compared:
+        best = found.best if found.best in compared else compared[0]
+        arms = (found.arms[0].arm, best.arm)
+        commands.append(["compare", *(str(out / Arm(name).folder) for name in arms)])
+    return "\n".join(f"next: {shlex.join(['dawnjax', *command])}" for command in commands)
 
 
 def _search_parts(search: SearchFigures) -> list[str]:
@@ -69,7 +69,7 @@ def _search_parts(search: SearchFigures) -> list[str]:
     return [*parts, "", f"{search.sentence()}", ""]
 
 
-def line_of(total: int, done: int, trial: PlannedTrial, run: Any, why: str) -> str:
+def line_of(total: int, done: int, trial: TrialPlan, run: Any, why: str) -> str:
     """A trial that is over, as the progress shows it."""
     said = f"failed: {why}"
     if run is not None and not why:
@@ -83,28 +83,25 @@ def estimate_of(row: ArmFigures) -> str:
     """Expected time of an arm so far, for the line of the progress; empty without one."""
     if row.expected_seconds is None:
         return ""
-    ends = f" ({_ends(row, 3)})" if row.low is not None else ""
-    return (
-        f", {row.reached} of {row.trials} reached, {words.rounded(row.expected_seconds, 3)} s{ends}"
-    )
+    return f", {row.reached} of {row.trials} reached, {row.time_text}"
 
 
-def _ends(row: ArmFigures, digits: int) -> str:
+def _ends(row: ArmFigures) -> str:
     """Ends of the expected time, labelled unless they are a 95 % interval."""
     if row.low is None or row.high is None:
         return ""
     kind = "" if row.ends == "95 %" else f"{row.ends}: "
-    return f"{kind}{words.rounded(row.low, digits)} to {words.rounded(row.high, digits)}"
+    return f"{kind}{words.rounded(row.low)} to {words.rounded(row.high)}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else words.rounded(value, digits)
 
 
-def _verdict_cells(verdict: dict[str, Any] | None) -> list[str]:
+def _verdict_cells(verdict: Verdict | None) -> list[str]:
     if verdict is None:
         return ["", "", ""]
-    ends = ""
-    if verdict["low"] is not None:
-        ends = f"{verdict['ends']}: {verdict['low']:.3f} to {verdict['high']:.3f}"
-    return [_number(verdict["ratio"]), ends, verdict["word"].replace("_", " ")]
+    ratio, ends = verdict.ratio, ""
+    if ratio is not None and ratio.low is not None:
+        ends = f"{ratio.ends}: {ratio.low:.3f} to {ratio.high:.3f}"
+    return [_number(ratio and ratio.value), ends, verdict.word.replace("_", " ")]

@@ -1,38 +1,28 @@
 """Looks of a study at its trials: verdicts that hold together, and arms that are decided."""
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from dawnjax.errors import ConfigError
 from dawnjax.statistics.interval import ALPHA
 from dawnjax.statistics.looks import false_verdicts, looks_of, nominal_levels
 from dawnjax.statistics.sample import Sample
-from dawnjax.statistics.verdict import UNDECIDED, Verdict, judge_all
-from dawnjax.study.design import Arm, Look, PlannedTrial, Study
-from dawnjax.trials.figures import mean_of_all
+from dawnjax.statistics.verdict import MARGIN, UNDECIDED, Verdict, judge, judge_all
+from dawnjax.study.design import Arm, Look, Study, TrialPlan
+from dawnjax.trials.figures import figures
+from dawnjax.trials.trial import Trial
 
-
-class Row(NamedTuple):
-    """A trial that is over; `seconds` is its time to accuracy, or its duration without one."""
-
-    seconds: float
-    reached: bool
-    first_losses: tuple[float, ...] = ()
-    step: float | None = None
-    budget: float | None = None
-
-
-Rows = dict[int, Row]
-"""The trials of an arm by their seed."""
+Trials = Mapping[Arm, Mapping[int, Trial]]
+"""Trials that are over, of each arm by their seed; the others are compared with the first arm."""
 
 
 class Looks:
     """Looks of a study; a study with one look tests at its end."""
 
-    def __init__(self, study: Study):
+    def __init__(self, study: Study, margin: float = MARGIN):
+        self._margin = margin
         self._seeds = range(study.first_seed, study.first_seed + study.seeds)
         try:
             self.at = looks_of(study.seeds, study.looks) if study.looks > 1 else (study.seeds,)
@@ -44,38 +34,37 @@ class Looks:
         """Two-sided level of each look, for a study of two arms."""
         return nominal_levels(self.at)
 
-    def verdicts(self, rows: Mapping[Arm, Rows]) -> dict[Arm, Verdict]:
+    def verdicts(self, trials: Trials) -> dict[Arm, Verdict]:
         """Joint verdicts on all arms but the first.
 
         A verdict comes from the look that decided its arm, or else from the last look so far.
         Nothing is claimed before the first look, even in a study of one look: reading verdicts
         while trials arrive is an extra look. An arm lacks a verdict while it or the first arm has
-        no trial.
+        no trial, or one whose duration is not known.
         """
-        verdicts = self._after(rows, self.at[-1])
-        first, *others = rows
-        for arm in others:
-            if arm not in verdicts and rows[first] and rows[arm]:
-                sides = _sample(rows[first]), _sample(rows[arm])
-                [verdict] = judge_all(sides[0], [sides[1]])
+        verdicts = self._after(trials, self.at[-1])
+        first, *others = [(arm, _sample(of, of)) for arm, of in trials.items()]
+        for arm, sample in others:
+            if arm not in verdicts and first[1] is not None and sample is not None:
+                verdict = judge(first[1], sample, self._margin)
                 verdicts[arm] = verdict.before_a_look(self.at[0])
         return verdicts
 
-    def needs_no_more(self, rows: Mapping[Arm, Rows], trial: PlannedTrial) -> bool:
+    def needs_no_more(self, trials: Trials, plan: TrialPlan) -> bool:
         """True if an earlier look has decided the trial's arm, so that it need not run.
 
         The first arm needs no more trials once all other arms are decided.
         """
-        place = self._seeds.index(trial.seed)
+        place = self._seeds.index(plan.seed)
         # Before the first look, every arm needs its trials.
         if place < self.at[0]:
             return False
-        first, *others = rows
-        arms = others if trial.arm == first else [trial.arm]
-        verdicts = self._after(rows, place)
-        return all(arm in verdicts and verdicts[arm].word != UNDECIDED for arm in arms)
+        first, *others = trials
+        verdicts = self._after(trials, place)
+        arms = others if plan.arm == first else [plan.arm]
+        return all(_is_decided(verdicts.get(arm)) for arm in arms)
 
-    def _after(self, rows: Mapping[Arm, Rows], most: int) -> dict[Arm, Verdict]:
+    def _after(self, trials: Trials, most: int) -> dict[Arm, Verdict]:
         """Verdicts of the looks after at most `most` trials of each arm.
 
         Look k tests an arm at its group-sequential level when the arms that are still open share
@@ -84,40 +73,39 @@ class Looks:
         Source: W. Maurer and F. Bretz, "Multiple Testing in Group Sequential Trials Using Graphical
         Approaches", Statistics in Biopharmaceutical Research 5 (2013).
         """
-        first, *others = rows
+        first, *others = trials
         verdicts: dict[Arm, Verdict] = {}
-        for number, count in enumerate(self.at):
-            seeds = self._seeds[:count]
-
-            def is_there(arm: Arm, seeds: range = seeds) -> bool:
-                return all(seed in rows[arm] for seed in seeds)
-
-            decided = [arm for arm, verdict in verdicts.items() if verdict.word != UNDECIDED]
-            judged = [arm for arm in others if arm not in decided and is_there(arm)]
-            if count > most or not is_there(first):
+        for look, count in enumerate(self.at):
+            samples = {arm: _sample(of, self._seeds[:count]) for arm, of in trials.items()}
+            if count > most or (of_first := samples[first]) is None:
                 break
+            undecided = [arm for arm in others if not _is_decided(verdicts.get(arm))]
+            judged = {arm: side for arm in undecided if (side := samples[arm]) is not None}
             found = judge_all(
-                _sample(rows[first], seeds),
-                [_sample(rows[arm], seeds) for arm in judged],
-                alpha_of=lambda left, number=number: nominal_levels(self.at, ALPHA / left)[number],
-                left=len(others) - len(decided),
+                of_first,
+                list(judged.values()),
+                self._margin,
+                alpha_of=functools.partial(self._level, look),
+                left=len(undecided),
                 # An early claim of equivalence would spend its own 5 % several times.
                 may_be_equivalent=count == self.at[-1],
             )
             verdicts |= dict(zip(judged, found, strict=True))
         return verdicts
 
+    def _level(self, look: int, left: int) -> float:
+        """Level of a test at a look, when `left` arms that are still open share the 5 %."""
+        return nominal_levels(self.at, ALPHA / left)[look]
 
-def _sample(rows: Rows, seeds: range | None = None) -> Sample:
-    chosen = sorted(rows) if seeds is None else list(seeds)
-    return Sample(
-        np.array([rows[seed].seconds for seed in chosen], np.float64),
-        np.array([rows[seed].reached for seed in chosen], bool),
-        tuple(chosen),
-        tuple(rows[seed].first_losses for seed in chosen),
-        steps=tuple(rows[seed].step for seed in chosen),
-        budget=mean_of_all([rows[seed].budget for seed in chosen]),
-    )
+
+def _is_decided(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.word != UNDECIDED
+
+
+def _sample(trials: Mapping[int, Trial], seeds: Collection[int]) -> Sample | None:
+    """Sample of the seeds' trials; None where one is not over, or its duration is not known."""
+    chosen = [trials[seed] for seed in sorted(seeds) if seed in trials]
+    return figures(chosen).sample if chosen and len(chosen) == len(seeds) else None
 
 
 MOST_LOOKS = 100
