@@ -17,6 +17,7 @@ from dawnjax.plan.checks import CALIBRATED_STEP
 from dawnjax.plan.observations import observed_programs
 from dawnjax.plan.predict import step_parts
 from dawnjax.plan.systems import parse_system
+from dawnjax.runs.directory import flatten
 from dawnjax.runs.stages import Stages
 
 RESNET = load_experiment("imagenet_resnet50")
@@ -27,17 +28,17 @@ PROGRAMS = observed_programs()["H200 resnet"]
 @pytest.fixture
 def run(monkeypatch):
     """A run of ResNet-50 on one H200 with steps of 40 ms; fields may be changed before use."""
-    result = SimpleNamespace(
+    trial = SimpleNamespace(
         experiment=RESNET.name,
         device_kind="NVIDIA H200",
         num_devices=1,
         global_batch_size=256,
         hosts=[{"step_seconds": {"p50": 0.04}}],
         run_options={"mesh": to_json(MeshShape())},
+        fields=flatten(to_json(RESNET)),
     )
-    record = {"experiment": to_json(RESNET)}
-    monkeypatch.setattr(calibration, "read_run", lambda path: (result, record))
-    return SimpleNamespace(result=result, record=record)
+    monkeypatch.setattr(calibration, "read_run", lambda path: trial)
+    return trial
 
 
 def calibrated(on="h200:8"):
@@ -79,7 +80,7 @@ def test_the_run_s_own_step_is_reproduced_and_its_interval_is_narrower(run):
     ],
 )
 def test_a_run_that_says_nothing_of_the_plan_gets_one_line(run, field, value, says):
-    setattr(run.result, field, value)
+    setattr(run, field, value)
     with pytest.raises(ConfigError, match=says) as caught:
         calibrated()
     assert "\n" not in str(caught.value) and "--calibrate=runs/a: " in str(caught.value)
@@ -87,18 +88,18 @@ def test_a_run_that_says_nothing_of_the_plan_gets_one_line(run, field, value, sa
 
 def test_another_program_is_named_and_another_batch_or_rate_is_not_one(run):
     other = dataclasses.replace(RESNET, compute_dtype="float32")
-    run.record["experiment"] = to_json(other)
+    run.fields = flatten(to_json(other))
     with pytest.raises(ConfigError, match="another program than is planned: compute_dtype"):
         calibrated()
     rate = dataclasses.replace(RESNET.optimizer, base_learning_rate=0.5)
     same = dataclasses.replace(RESNET, optimizer=rate, global_batch_size=1024)
-    run.record["experiment"] = to_json(same)
+    run.fields = flatten(to_json(same))
     assert calibrated().chip == "h200"
 
 
 def test_a_run_of_several_stages_has_no_one_step(run, monkeypatch):
     staged = dataclasses.replace(RESNET, stages=Stages(boundary_epochs=(1.0,)))
-    run.record["experiment"] = to_json(staged)
+    run.fields = flatten(to_json(staged))
     monkeypatch.setattr(REQUEST, "experiment", staged)
     with pytest.raises(ConfigError, match="its steps change from stage to stage"):
         calibrated()

@@ -208,7 +208,8 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
     # Trials that all reached at one evaluation leave room for the next.
     alike = entry("e", [10.0, 10.0], identity="5", global_batch_size=1024, **digits)
     alike = dataclasses.replace(
-        alike, trials=tuple(dataclasses.replace(trial, epochs=4.0) for trial in alike.trials)
+        alike,
+        trials=tuple(dataclasses.replace(trial, epochs_to_target=4.0) for trial in alike.trials),
     )
     assert epochs_at(1024, alike).interval().high == pytest.approx(5)
     missed = epochs_at(256, entry("f", [10.0, None], **digits)).basis
