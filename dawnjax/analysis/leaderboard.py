@@ -220,7 +220,7 @@ def _ranked(
 
 def remark(entry: Entry) -> str:
     """What a reader must know of an entry's times; empty for most."""
-    return "; ".join(filter(None, [scaled_score(entry), _inferred(entry)]))
+    return scaled_score(entry)
 
 
 def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
@@ -238,14 +238,6 @@ def scaled_score(entry: Entry) -> str:
         f"score {summary.unscaled_score_seconds:.2f} s x {entry.scaling_factor:.4g}, as the review "
         f"of the round scaled it: {summary.score_seconds:.2f} s"
     )
-
-
-def _inferred(entry: Entry) -> str:
-    """Number of trials read otherwise than their logs say, and the reading; empty if none was."""
-    how = [trial.inferred for trial in entry.trials if trial.inferred]
-    if not how:
-        return ""
-    return f"of {len(how)} of {len(entry.trials)} trials {'; '.join(dict.fromkeys(how))}"
 
 
 def _interval(entry: Entry) -> Interval | None:

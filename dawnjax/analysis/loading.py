@@ -38,7 +38,6 @@ _TRIAL = (
     "compile_seconds_before_run_start",
     "cost_usd",
     "clock_cost_usd",
-    "inferred",
 )
 """Columns of a trial."""
 
@@ -180,7 +179,6 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[Trial]]:
             imported = without_damaged(importer.import_results([path]))
             read += [(entry, "") for entry in imported.entries]
             problems += map(str, imported.rejections)
-            problems += (f"{copy}; it counts once" for copy in imported.copies)
     runs = ours.with_swept(ours.distinct(runs))
     # First, so that they keep their name where a file of entries has them too.
     read = [(entry, "") for entry in ours.entries_of(t for t in runs if not t.chooses)] + read

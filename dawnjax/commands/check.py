@@ -1,6 +1,7 @@
-"""`dawnjax check`: a run's result against its log, an MLPerf log against the rules."""
+"""`dawnjax check`: a run's result against its log, an MLPerf log against the rules of its round."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,21 @@ from absl import flags
 from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.official import mlperf_rules
+from dawnjax.official import compliance
 from dawnjax.runs.directory import RunDirectory, is_record_file, read_events_of, read_existing
 from dawnjax.runs.logged_run import LoggedRun
 from dawnjax.text import escaped
 from dawnjax.trials.from_log import trial_of
 
-USAGE = "dawnjax check RUN_DIR|MLPERF_LOG|FOLDER..."
+USAGE = "dawnjax check RUN_DIR|MLPERF_LOG|FOLDER... [--ruleset=5.1.0]"
 
 DESCRIPTION = """
 Validates run directories: reads every line of the log, computes the result from it again and
 compares that with result.json.
 
 In an MLPerf Training log, or a folder or an archive of such logs, it names each rule that is broken
-and its line: keys that are missing or there twice, their order, labels, the target, and the
-hyperparameters that the closed division asks for.
+and its line, by MLPerf's own compliance checker (pip install -e '.[mlperf]'). The rules are those
+of the round that a folder names, such as training_results_v5.1, or of --ruleset.
 """
 
 _LONGEST_LINE = 600
@@ -31,14 +32,20 @@ _LONGEST_LINE = 600
 
 def main(argv: list[str]) -> int:
     """Run the command; returns 1 if anything has a fault."""
-    paths = command_line.parse("check", flags.FlagValues(), argv, USAGE, DESCRIPTION)
+    flag_values = flags.FlagValues()
+    help_ = "MLPerf's rules, such as 5.1.0. Without it, those of the round."
+    flags.DEFINE_string("ruleset", "", help_, flag_values=flag_values)
+    paths = command_line.parse("check", flag_values, argv, USAGE, DESCRIPTION)
+    ruleset = str(flag_values["ruleset"].value or "")
     if not paths:
         raise ConfigError(f"no path given; {USAGE}")
     for path in paths:
         if not Path(path).exists():
             raise ConfigError(f"there is nothing at {path}")
+    if ruleset and ruleset not in (known := compliance.rulesets()):
+        raise ConfigError(f"--ruleset={ruleset}: choose from {', '.join(known)}")
     faulty = 0
-    for name, faults, notes in (checked for path in paths for checked in check_path(Path(path))):
+    for name, faults, notes in (it for path in paths for it in check_path(Path(path), ruleset)):
         for note in notes:
             print(f"{escaped(name)}: note: {_short(note)}")
         for fault in faults:
@@ -49,12 +56,15 @@ def main(argv: list[str]) -> int:
     return ExitStatus.FAILED if faulty else ExitStatus.DONE
 
 
-def check_path(path: Path) -> list[tuple[str, list[str], list[str]]]:
+def check_path(path: Path, ruleset: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
     """Check what is at a path: names, each with its faults, and notes that are no faults."""
-    logs = []
+    found = False
     if not RunDirectory(path).experiment_file.exists() and not is_record_file(path):
-        logs = [(it.name, list(map(str, it.broken)), it.notes) for it in mlperf_rules.check(path)]
-    return logs or [(str(path), *check_run(path))]
+        for log in compliance.check(path, ruleset):
+            found = True
+            yield log
+    if not found:
+        yield str(path), *check_run(path)
 
 
 def check_run(path: Path) -> tuple[list[str], list[str]]:

@@ -58,8 +58,6 @@ def main(argv: list[str]) -> int:
     imported = without_damaged(import_results(paths))
     for rejection in imported.rejections:
         print(escaped(f"rejected: {rejection}"))
-    for copy in imported.copies:
-        print(f"copy, left out: {printable(copy)}")
     if flag_values["warnings"].value:
         for entry in imported.entries:
             for warning in entry.warnings:
@@ -107,8 +105,6 @@ def table(imported: Imported) -> str:
         warned = sum(bool(entry.warnings) for entry in entries)
         rows.append((name, str(len(entries)), str(trials), str(warned)))
     rows.append(("rejected", str(len(imported.rejections)), "", ""))
-    if imported.copies:
-        rows.append(("copies, left out", str(len(imported.copies)), "", ""))
     rows.append(("other files, not read", str(len(imported.other_files)), "", ""))
     lines = [of_words(["", "entries", "trials", "with warnings"], rows).to_text()]
     if imported.other_files:

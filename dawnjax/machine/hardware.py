@@ -49,6 +49,7 @@ class Device:
     memory_bytes: int
     link_bytes_per_second: float
     source: str
+    devices_per_chip: int = 1
     unchecked: tuple[str, ...] = ()
 
     def peak(self, dtype: str) -> float | None:
@@ -111,6 +112,7 @@ def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
             memory_bytes=int(size) * {"GB": GIGA, "GiB": GIB}[unit] // count,
             link_bytes_per_second=float(row["link_gb_per_second"]) * GIGA / count,
             source=row["source"],
+            devices_per_chip=count,
             unchecked=tuple(row["unchecked"].split("; ")) if row["unchecked"] else (),
         )
         devices.append((re.compile(rf"(?:^|[\s-]){row['pattern']}"), device))
@@ -125,6 +127,12 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
     if device_kind == "cpu":
         return None, "a CPU has no data sheet here; its peak is measured"
     return None, f"no data sheet is known here for the device kind {device_kind!r}"
+
+
+def num_chips(num_devices: int, device_kind: str) -> int:
+    """Chips of some JAX devices: two devices are a chip of TPU v2, v3 or v7x."""
+    device, _ = find_device(device_kind)
+    return num_devices // (1 if device is None else device.devices_per_chip)
 
 
 def devices() -> tuple[Device, ...]:

@@ -12,11 +12,10 @@ import datetime
 import itertools
 import re
 import statistics
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dawnjax.official import naming, text
-from dawnjax.official.outcome import Refused, quoted
+from dawnjax.official.outcome import Refused, of_file, quoted
 from dawnjax.trials.group import Entry, Inference
 from dawnjax.trials.target import Target
 from dawnjax.trials.trial import Evaluation, Trial
@@ -82,31 +81,18 @@ def read_training(
     `source` is the path without the ending, `context` the same with the folders above. A number
     that is absent or would be wrong raises `Refused`.
     """
-    tsv_file = f"{source}.tsv"
     warnings: list[str] = []
-    faults: list[Refused] = []
-
-    def part(file: str, data: bytes | None, absent: str, read: Callable[[bytes], Any]) -> Any:
-        try:
-            if data is None:
-                raise Refused(f"there is no such file: {absent}")
-            return read(data)
-        except Refused as refused:
-            faults.append(Refused(refused.reason, refused.line, file))
-
-    def read_table(data: bytes) -> tuple[BenchmarkTask, list[_Row]]:
-        names, cells = _cells(data, warnings)
+    absent = Refused("there is no such file: an entry is a .json and a .tsv")
+    with of_file(tsv_file := f"{source}.tsv"):
+        if table is None:
+            raise absent
+        names, cells = _cells(table, warnings)
         task = task_of(context, names)
-        return task, _rows(names, cells, task, warnings)
-
-    table_read = part(tsv_file, table, "a training entry is a .json and a .tsv", read_table)
-    json_file, read_fields = f"{source}.json", lambda data: _fields(data, warnings)
-    fields = part(json_file, description, "nothing describes the entry", read_fields)
-    if faults:
-        first, *more = faults
-        also = "".join(f"; and {fault.file}: {fault.reason}" for fault in more)
-        raise Refused(first.reason + also, first.line, first.file)
-    task, rows = table_read
+        rows = _rows(names, cells, task, warnings)
+    with of_file(f"{source}.json"):
+        if description is None:
+            raise absent
+        fields = _fields(description, warnings)
     common, cost, reasons = _common(fields, warnings)
     if cost is None:
         reasons.setdefault("cost_per_hour_usd", "the entry gives no costPerHour")
@@ -203,10 +189,8 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
     header_line, header = filled[0]
     # Bounded, because a line of tabs would become millions of cells.
     names = [name.strip() for name in header.split("\t", MAX_COLUMNS + 1)]
-    trailing = 0
     while len(names) > 1 and not names[-1]:
         names.pop()
-        trailing += 1
     if len(names) == 1:
         raise Refused("the header has no tabs: columns must be separated by tabs", header_line)
     if len(names) > MAX_COLUMNS:
@@ -219,14 +203,11 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
         cells = [cell.strip() for cell in line.split("\t", 2 * MAX_COLUMNS)]
         while len(cells) > len(names) and not cells[-1]:
             cells.pop()
-            trailing += 1
         if len(cells) != len(names):
             raise Refused(f"{len(cells)} fields under {len(names)} columns", number)
         rows.append((number, cells))
     if not rows:
         raise Refused("has a header and no rows", header_line)
-    if trailing:
-        warnings.append("tsv: an empty last column ignored")
     return names, rows
 
 
@@ -241,8 +222,6 @@ def _rows(
     unknown = [n for n in names if n not in (*wanted, "top1Accuracy", "top5Accuracy")]
     if unknown:
         warnings.append(f"tsv: columns ignored: {', '.join(quoted(n) for n in unknown)}")
-    if names[0] != "epoch" or names[1] != "hours":
-        warnings.append(f"tsv: columns in another order: {', '.join(quoted(n) for n in names)}")
     columns = [names.index(name) for name in wanted]
     rows = []
     for number, row in cells:
@@ -258,7 +237,6 @@ def _rows(
         rows.append(_Row(number, *values))
     _check_hours(rows)
     _check_scale(rows, task)
-    _note_steps(rows, warnings)
     return rows
 
 
@@ -300,25 +278,6 @@ def _check_scale(rows: list[_Row], task: BenchmarkTask) -> None:
             "are meant",
             best.line,
         )
-
-
-def _note_steps(rows: list[_Row], warnings: list[str]) -> None:
-    if rows[0].hours == 0:
-        warnings.append("tsv: the first row is at 0 hours")
-    if any(row.epoch != int(row.epoch) for row in rows):
-        warnings.append("tsv: epochs are fractional")
-    back = [b.line for a, b in itertools.pairwise(rows) if b.epoch <= a.epoch]
-    if back:
-        shown = ", ".join(map(str, back[:5]))
-        warnings.append(f"tsv: epochs do not increase at line {shown}")
-    still = [b.line for a, b in itertools.pairwise(rows) if b.hours == a.hours]
-    if still:
-        warnings.append(f"tsv: hours do not grow at line {', '.join(map(str, still[:5]))}")
-    steps = [b.hours - a.hours for a, b in itertools.pairwise(rows)]
-    median = statistics.median(steps) if steps else 0.0
-    for step, row in zip(steps, rows[1:], strict=False):
-        if median > 0 and step > 5 * median:
-            warnings.append(f"tsv: line {row.line} took {step / median:.1f} times the usual")
 
 
 def _trial(file: str, rows: list[_Row], task: BenchmarkTask, warnings: list[str]) -> Trial:
@@ -369,8 +328,6 @@ def _common(
         described[name] = text.words(fields.get(name))
         if not described[name]:
             warnings.append(f"json: no {name}")
-    if "misc" in fields and not isinstance(fields["misc"], dict):
-        warnings.append(f"json: misc is a {type(fields['misc']).__name__}")
     given = fields.get("costPerHour")
     cost = text.finite(given)
     if cost is not None and not 0 <= cost <= MAX_USD_PER_HOUR:
@@ -410,8 +367,6 @@ def _date(value: Any, warnings: list[str]) -> str:
     except ValueError:
         warnings.append(f"json: timestamp {quoted(value)} is no date; left out")
         return ""
-    if date != value:
-        warnings.append(f"json: timestamp {quoted(value)} is read as {date}")
     return date
 
 
@@ -430,7 +385,8 @@ def _batch_size(
     if not size:
         reasons["global_batch_size"] = f"misc.{name} is no single number"
         return None
-    if common["num_accelerators"] != 1:
+    # The four chips of a Cloud TPU are one device to its user.
+    if common["num_accelerators"] != 1 and "Cloud TPU" not in common["hardware"]:
         reasons["global_batch_size"] = (
             f"misc.{name} is {size}; whether of one accelerator or of all is not said"
         )

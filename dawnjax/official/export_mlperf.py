@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
+from dawnjax.machine.hardware import num_chips
 from dawnjax.official.exported_run import ExportedRun, benchmark_data, metrics_of, naming_faults
 from dawnjax.official.outcome import printable
 from dawnjax.runs.directory import check_name
 from dawnjax.runs.log import Event
+from dawnjax.runs.logged_run import LoggedRun
 
 
 class Exported(NamedTuple):
@@ -171,7 +173,7 @@ def _check_clock(run: ExportedRun, form: Exported) -> None:
 
 def _end(run: ExportedRun) -> Event:
     reached = [event for event in run.of("evaluation") if event["reached"]]
-    return reached[0] if reached else run.events[-1]
+    return reached[0] if reached else LoggedRun.from_events(run.events).training_end
 
 
 def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: str) -> list[str]:
@@ -272,6 +274,7 @@ def _number(epochs: float) -> float | int:
 def _description(run: ExportedRun, submitter: str, system: str, status: str) -> dict[str, Any]:
     result, hosts = run.trial, run.num_hosts
     on_cpu = result.platform == "cpu"
+    chips = num_chips(result.num_devices, result.device_kind)
     description: dict[str, Any] = dict.fromkeys(_UNKNOWN_FIELDS.split(), "")
     return description | {
         "submitter": printable(submitter, 120),
@@ -280,7 +283,7 @@ def _description(run: ExportedRun, submitter: str, system: str, status: str) -> 
         "system_name": system,
         "number_of_nodes": str(hosts),
         "host_processors_per_node": "1",
-        "accelerators_per_node": "0" if on_cpu else str(result.num_devices // hosts),
+        "accelerators_per_node": "0" if on_cpu else str(chips // hosts),
         "accelerator_model_name": "N/A" if on_cpu else printable(result.device_kind, 120),
         "framework": run.framework,
         "other_software_stack": run.software,

@@ -22,8 +22,6 @@ MAX_EVALUATIONS = 400_000
 MAX_HELD_BYTES = 64 * 2**20
 """Of a source's descriptions and tables, which wait for what belongs to them."""
 
-_SCALING_BYTES = 64 * 2**10
-
 _LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 
 
@@ -34,7 +32,6 @@ def import_results(paths: Sequence[Path]) -> Imported:
     """
     entries: list[Entry] = []
     rejections: list[Refused] = []
-    copies: list[str] = []
     other_files: list[str] = []
     num_evaluations = 0
     first: dict[tuple[Any, ...], str] = {}
@@ -48,7 +45,8 @@ def import_results(paths: Sequence[Path]) -> Imported:
         for entry in source.entries:
             key = _measured(entry)
             if key in first:
-                copies.append(f"{entry.source} has the trials of {first[key]}")
+                reason = f"has the trials of {first[key]}; import one of the two"
+                rejections.append(Refused(reason, file=entry.source))
             else:
                 new.setdefault(key, entry.source)
                 entries.append(entry)
@@ -59,7 +57,6 @@ def import_results(paths: Sequence[Path]) -> Imported:
     return Imported(
         entries=tuple(sorted(entries, key=lambda entry: entry.source)),
         rejections=tuple(sorted(rejections, key=lambda r: (r.file, r.line or 0))),
-        copies=tuple(copies),
         other_files=tuple(other_files),
     )
 
@@ -123,38 +120,35 @@ class Source:
         folder, base = posixpath.split(file.context)
         stem, ending = posixpath.splitext(base)
         parent = posixpath.basename(folder).lower()
-        if base == _SCALING and not file.alone:
-            data = _read(file, _SCALING_BYTES)
-            self._hold(data)
-            self._scalings[folder] = file.name, data
-            self._unused[file.context] = file.name
-        elif base in _DESCRIPTIONS or (ending == ".json" and parent == "systems"):
-            data = _read(file, sources.DESCRIPTION_BYTES)
-            if _describes_dawnbench(data, parent in _DAWNBENCH_FOLDERS):
-                self._add_dawnbench(file, stem, ending, data)
-            else:
+        is_named = file.alone or mlperf.RESULT_FILE.fullmatch(base)
+        if ending in _LIMITS:
+            data = _read(file, _LIMITS[ending])  # once: a member of an archive gives its bytes once
+            in_folder = parent in _DAWNBENCH_FOLDERS
+            is_entry = (
+                _is_table(data) if ending == ".tsv" else _describes_dawnbench(data, in_folder)
+            )
+            if base == _SCALING and not file.alone:
+                self._hold(data)
+                self._scalings[folder] = file.name, data
+                self._unused[file.context] = file.name
+            elif not is_entry and (
+                base in _DESCRIPTIONS or (ending == ".json" and parent == "systems")
+            ):
                 self._hold(data)
                 self._descriptions[file.context] = data
                 self._unused[file.context] = file.name
-        elif mlperf.RESULT_FILE.fullmatch(base):
-            self._add_log(file, _read(file, sources.LOG_BYTES))
-        elif mlperf.PERHAPS_RESULT_FILE.fullmatch(base):
-            data = _read(file, sources.LOG_BYTES)
-            if file.alone or isinstance(data, Refused) or b":::ML" in data:
-                self._add_log(file, data)
-            else:
-                self.other_files.append(file.name)
-        elif ending in (".json", ".tsv"):
-            data = _read(file, _LIMITS[ending])  # once: a member of an archive gives its bytes once
-            is_entry = _is_table(data) if ending == ".tsv" else _describes_dawnbench(data, False)
-            if parent in _DAWNBENCH_FOLDERS or is_entry:
+            elif in_folder or is_entry:
                 self._add_dawnbench(file, stem, ending, data)
             elif file.alone:
                 self._add_log(file, data)
             else:
                 self.other_files.append(file.name)
-        elif file.alone:
-            self._add_log(file, _read(file, sources.LOG_BYTES))
+        elif is_named or mlperf.PERHAPS_RESULT_FILE.fullmatch(base):
+            data = _read(file, sources.LOG_BYTES)
+            if is_named or isinstance(data, Refused) or b":::ML" in data:
+                self._add_log(file, data)
+            else:
+                self.other_files.append(file.name)
         else:
             self.other_files.append(file.name)
 
@@ -195,8 +189,8 @@ class Source:
     def _add_dawnbench(
         self, file: SourceFile, stem: str, ending: str, data: bytes | Refused
     ) -> None:
-        source = posixpath.join(posixpath.dirname(file.name), stem)
         self._hold(data)
+        source = posixpath.join(posixpath.dirname(file.name), stem)
         self._contexts[source] = file.context
         self._dawnbench.setdefault(source, {})[ending] = data
 

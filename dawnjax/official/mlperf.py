@@ -11,7 +11,7 @@ later  <submitter>/systems/<system>.json
 import dataclasses
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dawnjax.official import mlperf_rounds, naming
@@ -56,19 +56,18 @@ def read_entry(
     system: System,
     scaling_factor: float = 1.0,
 ) -> Entry:
-    """Make the entry of a folder of logs; `Refused` if they mix benchmarks or versions.
+    """Make the entry of a folder of logs; `Refused` for copies and mixed benchmarks or versions.
 
-    A copy of a log counts once, with a warning. `scaling_factor` multiplies the score, by the
-    folder's `scaling.json`.
+    `scaling_factor` multiplies the score, by the folder's `scaling.json`.
     """
-    logs, copies = _distinct(logs)
+    _refuse_copies(logs)
     versions = sorted({log.version for _, log in logs})
     names = sorted({log.benchmark for _, log in logs})
     if len(versions) > 1 or len(names) > 1:
         what = versions if len(versions) > 1 else names
         raise Refused(f"its logs are of several kinds: {', '.join(map(quoted, what))}")
     folders = context.split("/")
-    warnings, reasons = [*system.warnings, *copies], dict[str, str]()
+    warnings, reasons = [*system.warnings], dict[str, str]()
     benchmark = names[0] or mlperf_rounds.benchmark_of(printable(folders[-1], 60))
     if not names[0]:
         warnings.append(f"the logs name no benchmark; the folder does: {quoted(benchmark)}")
@@ -78,7 +77,7 @@ def read_entry(
     target = target_of(benchmark, round_name, [log for _, log in logs], warnings, reasons)
     trials = tuple(_trial(file, log) for file, log in logs)
     _note_trials(benchmark, round_name, logs, target, warnings)
-    machine = _machine(versions[0], logs, system, reasons)
+    machine = _machine(versions[0], logs, system, reasons, warnings)
     batch, unit = _batch(versions[0], benchmark, logs, machine, reasons, warnings)
     reasons["epochs"] = _epochs_reason(logs)
     if "cost_per_hour_usd" not in reasons:
@@ -114,24 +113,18 @@ def read_entry(
     )
 
 
-def _distinct(
-    logs: list[tuple[str, TrialLog]],
-) -> tuple[list[tuple[str, TrialLog]], list[str]]:
-    """Logs without copies of others, and a line for each copy."""
-    kept: list[tuple[str, TrialLog]] = []
-    by_times: dict[tuple[float, float], list[tuple[str, TrialLog]]] = {}
-    copies = []
+def _refuse_copies(logs: list[tuple[str, TrialLog]]) -> None:
+    """Refuse a copy of a log: ten copies of a fast trial would make a score."""
+    first: dict[Hashable, str] = {}
     for file, log in logs:
-        alike = by_times.setdefault((log.start_unix_seconds, log.seconds), [])
-        # Two trials start at one moment on two machines, and differ in the moments that follow.
-        first = next((name for name, other in alike if other == log), None)
-        if first is not None and log.evaluations:
-            names = (name.rsplit("/", 1)[-1] for name in (file, first))
-            copies.append("{} is a copy of {}; it counts once".format(*names))
+        if not log.evaluations:
             continue
-        alike.append((file, log))
-        kept.append((file, log))
-    return kept, copies
+        # Two trials may start at one moment on two machines, and differ in what follows.
+        told = log.start_unix_seconds, log.seconds, log.seeds, log.evaluations
+        earlier = first.setdefault(told, file)
+        if earlier != file:
+            names = (name.rsplit("/", 1)[-1] for name in (file, earlier))
+            raise Refused("its log {} is a copy of {}".format(*names))
 
 
 def scaling_factor(data: bytes) -> float:
@@ -177,7 +170,6 @@ def _trial(file: str, log: TrialLog) -> Trial:
         epochs_to_target=log.epochs if log.reached else None,
         status=log.status,
         seed=log.seeds[0] if len(log.seeds) == 1 else None,
-        inferred=log.inferred,
         evaluations=log.evaluations,
     )
 
@@ -257,7 +249,11 @@ def _note_trials(
 
 
 def _machine(
-    version: str, logs: list[tuple[str, TrialLog]], system: System, reasons: dict[str, str]
+    version: str,
+    logs: list[tuple[str, TrialLog]],
+    system: System,
+    reasons: dict[str, str],
+    warnings: list[str],
 ) -> dict[str, Any]:
     fields = system.fields
     framework = words(fields.get("framework"), 120)
@@ -282,12 +278,13 @@ def _machine(
     if accelerator.lower() in ("na", "n/a", "none", "-", "0"):
         accelerator = ""
     hardware = accelerator or cpu
-    slice_match = re.search(r"-(\d+)$", accelerator)
+    slice_match = re.search(r"tpu-?v[23]-(\d+)$", accelerator, re.I)
     if each is None:
         total = None
         reasons["num_accelerators"] = "no description of the system says it"
     elif slice_match and int(slice_match[1]) == each:
-        total = each  # the name is that of the whole slice, such as tpuv3-512
+        total = each // 2  # the name counts the cores of the whole slice, such as tpuv3-512
+        warnings.append(f"the {each} accelerators of the description are cores, two a chip")
     else:
         total = None if hosts is None else each * hosts
         if each == 0:

@@ -24,24 +24,20 @@ _FIRST_RETINANET = (2, 0)
 
 
 @functools.cache
-def _benchmarks() -> dict[str, dict[str, str]]:
-    path = Path(__file__).with_name("mlperf_benchmarks.csv")
-    filled = ("benchmark", "trials", "dropped", "source")
-    return {row["benchmark"]: row for _, row in records.csv_rows(path, filled)}
+def _rows(table: str, *filled: str) -> tuple[dict[str, str], ...]:
+    path = Path(__file__).with_name(f"mlperf_{table}.csv")
+    return tuple(row for _, row in records.csv_rows(path, ("benchmark", "source", *filled)))
 
 
-@functools.cache
-def _targets() -> tuple[dict[str, str], ...]:
-    path = Path(__file__).with_name("mlperf_targets.csv")
-    filled = ("benchmark", "first_round", "value", "direction", "source")
-    return tuple(row for _, row in records.csv_rows(path, filled))
+def _benchmark(benchmark: str) -> dict[str, str]:
+    """Row of a benchmark; empty if it is unknown."""
+    rows = _rows("benchmarks", "trials", "dropped")
+    return next((row for row in rows if row["benchmark"] == benchmark), {})
 
 
-@functools.cache
-def _epoch_rules() -> tuple[dict[str, str], ...]:
-    path = Path(__file__).with_name("mlperf_epochs.csv")
-    filled = ("benchmark", "first_round", "rule", "source")
-    return tuple(row for _, row in records.csv_rows(path, filled))
+def _targets(benchmark: str) -> list[dict[str, str]]:
+    rows = _rows("targets", "first_round", "value", "direction")
+    return [row for row in rows if row["benchmark"] == benchmark]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +59,8 @@ class EpochRule:
 
 def epoch_rule(benchmark: str, round_name: str) -> EpochRule:
     """Rule for epochs of a benchmark in a round; an empty round is enough if no round differs."""
-    rows = in_round([row for row in _epoch_rules() if row["benchmark"] == benchmark], round_name)
+    every = _rows("epochs", "first_round", "rule")
+    rows = _in_round([row for row in every if row["benchmark"] == benchmark], round_name)
     if not rows:
         return EpochRule("none", reason="no rule says what the labels of this benchmark count")
     if len({row["rule"] for row in rows}) > 1:
@@ -74,7 +71,7 @@ def epoch_rule(benchmark: str, round_name: str) -> EpochRule:
 
 
 def is_known(benchmark: str) -> bool:
-    return benchmark in _benchmarks()
+    return bool(_benchmark(benchmark))
 
 
 def benchmark_of(logged: str) -> str:
@@ -84,14 +81,14 @@ def benchmark_of(logged: str) -> str:
 
 def curve_metric(benchmark: str) -> str:
     """Metric shown of a benchmark that logs several, the first of its target; empty for others."""
-    return next((row["metric"] for row in _targets() if row["benchmark"] == benchmark), "")
+    return next((row["metric"] for row in _targets(benchmark)), "")
 
 
 def model(benchmark: str, round_name: str = "") -> str:
     """Model that the closed division prescribes; empty if unknown."""
     if benchmark == "ssd" and round_name and _number(round_name) >= _FIRST_RETINANET:
-        return _benchmarks()["retinanet"]["model"]
-    return _benchmarks()[benchmark]["model"] if is_known(benchmark) else ""
+        benchmark = "retinanet"
+    return _benchmark(benchmark).get("model", "")
 
 
 def round_in(path: str) -> str:
@@ -106,8 +103,8 @@ def target(benchmark: str, round_name: str, largest: float | None) -> Target:
     An empty round is enough for a target that never changed. `largest`, the largest evaluation,
     shows if the logs hold BLEU or its hundredth.
     """
-    every = [row for row in _targets() if row["benchmark"] == benchmark]
-    rows, unit = in_round(every, round_name), unit_in_v05(benchmark)
+    every = _targets(benchmark)
+    rows, unit = _in_round(every, round_name), unit_in_v05(benchmark)
     unknown = Target(
         metric=curve_metric(benchmark) or "eval_accuracy",
         value=None,
@@ -129,7 +126,7 @@ def target(benchmark: str, round_name: str, largest: float | None) -> Target:
 
 def unit_in_v05(benchmark: str) -> str:
     """Unit of a benchmark's quality in the logs of v0.5; empty if unknown."""
-    return _benchmarks()[benchmark]["unit"] if is_known(benchmark) else ""
+    return _benchmark(benchmark).get("unit", "")
 
 
 def num_trials(benchmark: str, round_name: str) -> int | None:
@@ -137,15 +134,15 @@ def num_trials(benchmark: str, round_name: str) -> int | None:
         return None
     if benchmark == "ncf" and round_name == "v0.5":
         return 100
-    return int(_benchmarks()[benchmark]["trials"])
+    return int(_benchmark(benchmark)["trials"])
 
 
 def drops(benchmark: str) -> int:
     """Number of trials that the score omits at each end."""
-    return int(_benchmarks()[benchmark]["dropped"]) if is_known(benchmark) else 1
+    return int(_benchmark(benchmark).get("dropped", 1))
 
 
-def in_round(rows: list[dict[str, str]], round_name: str) -> list[dict[str, str]]:
+def _in_round(rows: list[dict[str, str]], round_name: str) -> list[dict[str, str]]:
     if not round_name:
         return rows
     number = _number(round_name)

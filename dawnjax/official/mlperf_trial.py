@@ -1,18 +1,16 @@
 """One MLPerf log as one trial: its clock, its end, its evaluations and its epochs.
 
 The time to accuracy is the stamp of `run_stop` minus that of `run_start`. Stamps alone order the
-records, because several ranks write, some of them twice. If stamps are Unix times of another unit
-than their name says, the unit is inferred: all stamps must lie between 2014 and 2036 in it.
+records, because several ranks write, some of them twice.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.official import mlperf_epochs, mlperf_rounds
 from dawnjax.official.mlperf_epochs import Evaluated
-from dawnjax.official.mlperf_log import Record, Records, line_of, parse
+from dawnjax.official.mlperf_log import Record, line_of, parse
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, finite, number_of, words
 from dawnjax.trials.trial import Evaluation
@@ -25,26 +23,16 @@ MAX_EPOCHS = 1e6
 
 MAX_EVALUATIONS = 20_000
 """Evaluations of one log."""
-LATEST = 4.2e9
-"""Unix time of 2103: a later stamp is a mistake."""
 
-_YEARS = (1.4e9, 2.1e9)
-"""Unix times of 2014 and 2036: a unit is inferred if all stamps of a log lie between them in it."""
-
-_UNITS = {"milliseconds": 1e-3, "seconds": 1.0, "microseconds": 1e-6, "nanoseconds": 1e-9}
-
-_LONGEST_IN_SECONDS = 1e5
-"""Seconds of a trial, up to which stamps named milliseconds are taken for seconds. As milliseconds
-it would take 100 s or less, on a clock that began weeks before; a longer one is told by neither."""
+_YEARS = (1e9, 2.1e9)
+"""Unix times of 2001 and 2036. A run_start outside of them has another unit or clock than its name
+says, and so would the trial's time."""
 
 _DESCRIPTIONS = (
-    "submission_benchmark",
     "submission_org",
     "submission_division",
     "submission_status",
     "submission_platform",
-    "submission_entry",
-    "opt_name",
 )
 
 
@@ -62,8 +50,7 @@ class TrialLog:
       batch_sizes: Distinct values of `input_batch_size`, ascending.
       iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
       num_cache_clears: Number of `run_clear_caches` or `cache_clear` lines.
-      descriptions: Values of `submission_...` and the like.
-      inferred: Inferences about times or lines, with their evidence; empty if none.
+      descriptions: Values of `submission_...`.
     """
 
     version: str
@@ -83,7 +70,6 @@ class TrialLog:
     num_cache_clears: int
     seeds: tuple[int, ...]
     descriptions: dict[str, str]
-    inferred: str
     warnings: tuple[str, ...]
 
 
@@ -93,25 +79,29 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
     `folder` is the benchmark by the log's folder, for logs that name none; the unit of epochs
     depends on the benchmark and `round_name`.
     """
-    log, unit = _in_seconds(parse(data), data)
-    inferred = "; ".join(filter(None, [log.dialect, unit]))
+    log = parse(data)
     by_key: dict[str, list[Record]] = {}
     last = 0.0
     for record in log.records:
         by_key.setdefault(record.key, []).append(record)
-        if record.seconds is not None and record.seconds > last:
-            last = record.seconds
-    warnings: list[str] = [f"inferred: {inferred}"] if inferred else []
+        if record.seconds is None:
+            continue
+        if not 0 <= record.seconds <= _YEARS[1]:
+            raise _misstamped(record, data)
+        last = max(last, record.seconds)
+    warnings: list[str] = []
     if log.unreadable:
         line = line_of(data, log.unreadable[0])
         warnings.append(f"{len(log.unreadable)} marked lines are unreadable, the first at {line}")
+        if not {"run_start", "run_stop"} <= by_key.keys():
+            raise Refused("has no readable run_start or run_stop; this line cannot be read", line)
     start = _start(by_key, data, warnings)
     stop, status, reached = _end(by_key, data, log.version, warnings)
     # A float64 of Unix seconds has 0.24 microseconds.
     seconds = round((last if stop is None else stop) - start, 6)
     if seconds <= 0:
         raise Refused(f"takes {seconds:g} s from run_start to its end")
-    if not math.isfinite(seconds) or seconds > 3.2e8:
+    if seconds > 3.2e8:
         raise Refused(f"takes {seconds:g} s, more than ten years: the stamps are wrong")
     benchmark = mlperf_rounds.benchmark_of(
         log.benchmark or _description(by_key, "submission_benchmark")
@@ -150,58 +140,14 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         num_cache_clears=len(cleared),
         seeds=_counts(by_key.get("seed", []) + by_key.get("run_set_random_seed", [])),
         descriptions={key: text for key in _DESCRIPTIONS if (text := _description(by_key, key))},
-        inferred=inferred,
         warnings=tuple(warnings),
     )
 
 
-def _in_seconds(log: Records, data: bytes) -> tuple[Records, str]:
-    starts = [r for r in log.records if r.key == "run_start" and r.seconds is not None]
-    first = min(starts, key=lambda record: record.seconds or 0.0, default=None)
-    stamp = 0.0 if first is None or first.seconds is None else first.seconds
-    # Seconds that were read as milliseconds, or units below seconds that were read as seconds.
-    if first is not None and (1.4e6 <= stamp <= 4.2e6 or stamp >= 1.4e12):
-        return _in_inferred_unit(log, stamp, line_of(data, first.offset))
-    for record in log.records:
-        if record.seconds is not None and not 0 <= record.seconds <= LATEST:
-            raise Refused(
-                f"{quoted(record.key)} is stamped {record.seconds:g} s after 1970, no time of a "
-                "run",
-                line_of(data, record.offset),
-            )
-    return log, ""
-
-
-def _in_inferred_unit(log: Records, stamp: float, line: int) -> tuple[Records, str]:
-    """Records with stamps in the unit that puts all of them between 2014 and 2036."""
-    name = log.time_name or "the stamp"
-    named = "milliseconds" if log.time_name == "time_ms" else "seconds"
-    raw = stamp / _UNITS[named]
-    because = (
-        f"run_start is stamped {stamp:.6g} s after 1970: its time has another unit than its name "
-        "says"
-    )
-    low, high = _YEARS
-    unit = next((unit for unit, scale in _UNITS.items() if low <= raw * scale <= high), None)
-    if unit is None or " and " in name:
-        raise Refused(f"{because}, and no unit makes it a time from 2014 to 2036", line)
-    factor = _UNITS[unit] / _UNITS[named]
-    records = [
-        record if record.seconds is None else record._replace(seconds=record.seconds * factor)
-        for record in log.records
-    ]
-    stamps = [record.seconds for record in records if record.seconds is not None]
-    if not low <= min(stamps) <= max(stamps) <= high:
-        raise Refused(f"{because}, and not all stamps of the log have the same", line)
-    if unit == "seconds" and max(stamps) - min(stamps) > _LONGEST_IN_SECONDS:
-        raise Refused(
-            f"{because}, or its clock began weeks before: as seconds the log takes "
-            f"{max(stamps) - min(stamps):.0f}, as {named} {(max(stamps) - min(stamps)) / 1000:.0f}",
-            line,
-        )
-    said = f"{name} is read as {unit}" if log.time_name else f"stamps are read as {unit}"
-    return log._replace(records=records), (
-        f"{said}, not {named}: so read, all {len(stamps)} stamps lie from 2014 to 2036"
+def _misstamped(record: Record, data: bytes) -> Refused:
+    return Refused(
+        f"{quoted(record.key)} is stamped {record.seconds:g} s after 1970, no time of a run",
+        line_of(data, record.offset),
     )
 
 
@@ -212,6 +158,9 @@ def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) ->
         raise Refused("has no run_start: no time can be taken")
     if not stamps:
         raise Refused("run_start has no time", line_of(data, records[0].offset))
+    for record in records:
+        if record.seconds is not None and record.seconds < _YEARS[0]:
+            raise _misstamped(record, data)
     stops = [r.seconds for r in by_key.get("run_stop", []) if r.seconds is not None]
     if stops and stamps[-1] > min(stops):
         later = next(r for r in records if r.seconds == stamps[-1])
@@ -392,17 +341,6 @@ def _by_metric(value: Any) -> tuple[tuple[str, float], ...]:
     }
     known = [(name, number) for name, number in numbers.items() if number is not None]
     return tuple(sorted(known)) if len(known) == len(given) else ()
-
-
-def values_of(evaluations: Sequence[Record], metric: str) -> list[float]:
-    """Values of one metric, in records of `eval_accuracy` that name several."""
-    named = [(words(record.metadata.get("metric"), 40), record.value) for record in evaluations]
-    of_it = [
-        finite(_number_in(value, metric))
-        for name, value in named
-        if name.lower() == metric.lower() or (not name and isinstance(value, dict))
-    ]
-    return [number for number in of_it if number is not None]
 
 
 def _counts(records: Any) -> tuple[int, ...]:

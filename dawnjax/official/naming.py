@@ -37,6 +37,14 @@ _GPU = re.compile(
 )
 _CPU = re.compile(r"xeon|epyc|\bcpu|vcpu|\bc[45]\.\d*x|n1-standard|platinum|skylake", re.I)
 
+CHIPS_OF_A_CLOUD_TPU = 4
+"""An accelerator is a chip. A Cloud TPU of 2018 was a board of four with two cores each, and names
+such as `tpuv3-512` count cores.
+
+Source: Jouppi et al. 2020, "A domain-specific supercomputer for training deep neural networks"
+(Communications of the ACM 63:7).
+"""
+
 _MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTMABH]\d{1,3}|GTX|RTX|2080|TPU)"
 
 
@@ -71,6 +79,8 @@ def machine_counts(hardware: str) -> tuple[int | None, int | None]:
         return 0, hosts
     if re.search(r"\bpod\b", hardware, re.I):
         return None, None
+    if re.search(r"\bCloud TPU\b|\b1 TPUv2\b", hardware):
+        return CHIPS_OF_A_CLOUD_TPU, hosts
     if match := re.search(rf"\b(\d+) ?\* ?(\d+) ?\* ?{_MODEL}", hardware):
         return int(match[1]) * int(match[2]), int(match[1])
     instances = _instances()
@@ -84,7 +94,7 @@ def machine_counts(hardware: str) -> tuple[int | None, int | None]:
             return (number * hosts if per_node and hosts else number), hosts
     if not processor_class(hardware):
         return None, None
-    if re.search(r"\b(?:Cloud TPU|Volta \(V100\)|V100 \(AWS)", hardware):
+    if re.search(r"\b(?:Volta \(V100\)|V100 \(AWS)", hardware):
         return 1, hosts
     return None, hosts
 

@@ -1,6 +1,8 @@
 """Outcome of an import: entries, and a line for everything left out."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 from dawnjax.errors import RunError
 from dawnjax.trials.checks import check
@@ -29,19 +31,27 @@ class SourceRefused(Refused):
     """A whole folder or archive: part of it would leave entries with some of their trials."""
 
 
+@contextlib.contextmanager
+def of_file(file: str) -> Iterator[None]:
+    """Give a refusal that names no file the name of the file being read."""
+    try:
+        yield
+    except Refused as refused:
+        refused.file = refused.file or file
+        raise
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
     """Outcome of an import.
 
     Attributes:
       rejections: Files left out, with reasons.
-      copies: A line for each entry that an earlier source has too; it counts once.
       other_files: Files whose names are not those of results, in order.
     """
 
     entries: tuple[Entry, ...]
     rejections: tuple[Refused, ...]
-    copies: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
 
 

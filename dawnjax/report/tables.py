@@ -143,7 +143,6 @@ def overview_table(entries: Sequence[Entry]) -> Table:
         Column("warm_compile_seconds", "warm compilation", "s", "number", filed=True),
         Column("warm_trials", "of warm trials", kind="integer", filed=True),
         Column("mean_cost_usd", "mean cost", "USD", "number"),
-        Column("inferred", "trials with inferred times", kind="integer", filed=True),
         Column("warnings", "warnings", kind="integer", filed=True),
     )
     names, rows = labels_by_key(entries), []

@@ -55,7 +55,6 @@ class Figures:
       expected_seconds: Time of all trials / number that reached.
       cost_usd: Mean cost of the trials' own, where each has one; else the mean time x price.
       expected_cost_usd: Cost of all trials / number that reached, where each has its own cost.
-      inferred: Trials of which something was read otherwise than their log says it.
       sample: Times of all trials for statistics; None if a trial's length is unknown.
     """
 
@@ -75,7 +74,6 @@ class Figures:
     expected_seconds: float | None
     cost_usd: float | None
     expected_cost_usd: float | None
-    inferred: int
     sample: Sample | None
 
     @functools.cached_property
@@ -165,7 +163,6 @@ def figures(
         expected_cost_usd=math.fsum(known_costs) / len(times)
         if times and len(known_costs) == len(trials)
         else None,
-        inferred=sum(bool(trial.inferred) for trial in trials),
         sample=sample,
     )
 

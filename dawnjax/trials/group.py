@@ -59,7 +59,7 @@ class Entry:
       system: The system's name.
       hardware: The accelerators, or the processors where there are none.
       processor_class: `GPU`, `TPU` or `CPU`; empty if not known.
-      num_accelerators: Accelerators of the job; None if not known.
+      num_accelerators: Accelerators of the job, of TPUs chips; None if not known.
       num_hosts: Hosts of the job; None if not known.
       framework: The framework as the entry names it.
       framework_family: The framework it counts as, such as `TensorFlow` for `tensorpack`.
@@ -183,7 +183,6 @@ _TRIAL_FIELDS = tuple(
         "compile_cache",
         "cost_usd",
         "clock_cost_usd",
-        "inferred",
     )
 )
 """Fields of a trial that a file of entries has: those of the trial itself, not of its machine."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.machine.hardware import num_chips
 from dawnjax.runs.directory import read_events_of, read_existing
 from dawnjax.runs.log import MOST_BYTES, log_path
 from dawnjax.runs.logged_run import FINAL_STATUSES
@@ -132,7 +133,9 @@ def _entry(trials: Sequence[Trial]) -> Entry:
         hardware=system.hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
         # The devices of a CPU are simulated.
-        num_accelerators=0 if first.platform == "cpu" else first.num_devices,
+        num_accelerators=(
+            0 if first.platform == "cpu" else num_chips(first.num_devices, first.device_kind)
+        ),
         num_hosts=system.num_hosts,
         framework=" or ".join(f"JAX {version}".strip() for version in versions),
         framework_family="JAX",

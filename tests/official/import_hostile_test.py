@@ -1,8 +1,6 @@
 """Input that means harm, or nothing: one clear line, no crash, nothing written but the output."""
 
-import contextlib
 import json
-import math
 import os
 import tarfile
 import time
@@ -10,25 +8,17 @@ import tracemalloc
 import zipfile
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from official_sources import JSON, LATER, LOG, RESULT, TSV, only_rejection, regular, tar_of
+from official_sources import LATER, LOG, RESULT, TSV, only_rejection, regular, tar_of
 
 from dawnjax.__main__ import main
-from dawnjax.official import dawnbench, importer, mlperf_log, sources
+from dawnjax.official import sources
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-from dawnjax.trials.group import Entry, read_entries
+from dawnjax.trials.group import read_entries
 
 # Of this process, on any machine; what these inputs are made for would take minutes.
 SECONDS = 10
-
-
-def linked(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    return info
 
 
 def test_the_honest_archives_are_read(tmp_path):
@@ -61,7 +51,8 @@ def test_names_that_lead_out_of_the_archive(tmp_path, name, kind):
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
 )
 def test_links_and_devices_in_an_archive(tmp_path, kind):
-    member = linked(RESULT, "/etc/passwd", kind)
+    member = tarfile.TarInfo(RESULT)
+    member.type, member.linkname = kind, "/etc/passwd"
     assert "link, a device" in only_rejection(tar_of(tmp_path / "a.tar.gz", [member], [b""]))
 
 
@@ -156,23 +147,16 @@ def test_descriptions_that_are_no_descriptions(tmp_path, data):
     assert only_rejection(tmp_path).startswith("ImageNet/inference/x.json")
 
 
-def test_ten_thousand_keys_given_twice_take_no_time(tmp_path):
+def test_what_is_made_to_be_read_again_and_again_takes_no_time(tmp_path):
     pairs = ",".join(f'"k{n}": 1' for n in range(50_000))
     folder = tmp_path / "ImageNet" / "inference"
     folder.mkdir(parents=True)
     (folder / "x.json").write_text("{" + pairs + "," + pairs + "}")
     started = time.process_time()
     assert "latency" in only_rejection(tmp_path)
+    trial = read_trial(LOG + b":::MLPv0.5.0 a 1 (" * 100_000 + b"\n")
     assert time.process_time() - started < SECONDS
-
-
-def test_a_line_made_to_be_scanned_again_and_again():
-    line = b":::MLPv0.5.0 a 1 (" * 100_000 + b"\n"
-    started = time.process_time()
-    trial = read_trial(LOG + line)
-    assert time.process_time() - started < SECONDS
-    assert trial.seconds == pytest.approx(60)
-    assert "unreadable" in trial.warnings[0]
+    assert trial.seconds == pytest.approx(60) and "unreadable" in trial.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -211,8 +195,8 @@ def test_values_that_are_no_numbers(value, kept):
         LOG.replace(b"v0.5.0", b"v9.9.9"),
         LOG + LATER,
         LOG.replace(b"resnet 1541720001", b"ssd 1541720001"),
-        LATER.replace(b"9000", b"1e999"),
-        LATER.replace(b"9000", b'"soon"'),
+        LATER.replace(b"1600000009000", b"1e999"),
+        LATER.replace(b"1600000009000", b'"soon"'),
     ],
     ids=range(12),
 )
@@ -250,98 +234,7 @@ def test_names_of_files_cannot_break_a_line(tmp_path, capsys):
 
 def test_nothing_is_written_but_the_output(tmp_path):
     path = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
-    before = sorted(tmp_path.rglob("*"))
     assert main(["import", str(path), f"--out={tmp_path / 'out.jsonl'}"]) == 0
-    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "out.jsonl"])
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.tar.gz", "out.jsonl"]
     (entry,) = read_entries(tmp_path / "out.jsonl")
     assert entry.submitter == "someone"
-
-
-def check_entry(entry: Entry) -> None:
-    """Whatever was read must be an entry that can be written and read, without NaN."""
-    text = json.dumps(entry.to_json(), allow_nan=False)
-    assert Entry.from_json(json.loads(text)) == entry
-    for trial in entry.trials:
-        assert trial.reached == (trial.time_to_accuracy_seconds is not None)
-        if trial.time_to_accuracy_seconds is not None:
-            assert 0 <= trial.time_to_accuracy_seconds < 1e10
-        for evaluation in trial.evaluations:
-            assert math.isfinite(evaluation.value)
-
-
-def mutated(base: bytes) -> st.SearchStrategy[bytes]:
-    """Makes a file with pieces replaced, cut out, doubled or inserted."""
-    piece = st.one_of(
-        st.binary(max_size=8),
-        st.sampled_from(
-            [b"NaN", b"-1", b"1e308", b"\t", b"\r", b"\n", b'"', b"{", b"}", b"[", b"null", b"\xff"]
-        ),
-        st.sampled_from([b"0", b"99999999999", b"0.0", b"run_stop", b"run_start", b"train_epoch"]),
-    )
-    edit = st.tuples(st.integers(0, len(base)), st.integers(0, 40), piece, st.integers(1, 3))
-
-    def apply(edits: list[tuple[int, int, bytes, int]]) -> bytes:
-        data = base
-        for start, length, insert, times in edits:
-            data = data[:start] + insert * times + data[start + length :]
-        return data
-
-    return st.lists(edit, max_size=6).map(apply)
-
-
-class Files:
-    """A source made of files in memory."""
-
-    def __init__(self, contents: dict[str, bytes]) -> None:
-        self.source = importer.Source()
-        for name, data in contents.items():
-            self.source.add(sources.SourceFile(name, name, lambda limit, data=data: data[:limit]))
-        self.source.finish()
-
-
-@pytest.mark.compiles
-@settings(max_examples=150, deadline=None)
-@given(mutated(LOG), mutated(LATER), mutated(b'{"nodes": [{"num_nodes": 1, "cpu": "x"}]}'))
-def test_fuzzed_logs(log, later, description):
-    files = Files(
-        {
-            "v0.5.0/a/s/results/x/entry.json": description,
-            "v0.5.0/a/s/results/x/resnet/result_0.txt": log,
-            "A/systems/y.json": description,
-            "A/results/y/resnet/result_0.txt": later,
-        }
-    )
-    assert len(files.source.entries) + len(files.source.rejections) == 2
-    for entry in files.source.entries:
-        check_entry(entry)
-    for rejection in files.source.rejections:
-        assert str(rejection).isprintable()
-
-
-@pytest.mark.compiles
-@settings(max_examples=150, deadline=None)
-@given(mutated(JSON), mutated(TSV), mutated(JSON[:-1] + b', "latency": 1, "top5Accuracy": 93}'))
-def test_fuzzed_entries(description, table, inference):
-    files = Files(
-        {
-            "ImageNet/train/x.json": description,
-            "ImageNet/train/x.tsv": table,
-            "ImageNet/inference/x.json": inference,
-        }
-    )
-    assert len(files.source.entries) + len(files.source.rejections) == 2
-    for entry in files.source.entries:
-        check_entry(entry)
-        if entry.trials and entry.trials[0].reached:
-            value = next(e for e in entry.trials[0].evaluations if e.value >= 93)
-            assert value.value <= 100
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(lambda b: b":::MLLOG {" + b)))
-def test_any_bytes(data):
-    for read in (read_trial, mlperf_log.parse):
-        with contextlib.suppress(Refused):
-            read(data)
-    with contextlib.suppress(Refused):
-        dawnbench.read_training("x", "ImageNet/train/x", data, data)

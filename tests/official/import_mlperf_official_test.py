@@ -15,9 +15,10 @@ PERCENT = 0.01
 
 ROWS = mlperf_rows()
 
-# Accelerators of the job, its hosts, and the batch of all accelerators with its unit. The first
-# two of the last column are Table 7 of "Analysis of DAWNBench" (16k, and 4k, which is an error of
-# the table: 208 x 8), then 2k and 10k (an error too: 5120 tokens x 8).
+# Accelerators of the job (TPU chips, where v0.5 counts cores), its hosts, and the batch of all
+# accelerators with its unit. The first two of the last column are Table 7 of "Analysis of
+# DAWNBench" (16k, and 4k, which is an error of the table: 208 x 8), then 2k and 10k (an error too:
+# 5120 tokens x 8).
 MACHINES = {
     "nvidia/submission/results/dgx1_multi_ngc18.11_mxnet/resnet": (640, 80, 16640, "examples"),
     "nvidia/submission/results/dgx1_ngc18.11_mxnet/resnet": (8, 1, 1664, "examples"),
@@ -29,8 +30,8 @@ MACHINES = {
     "nvidia/submission/results/dgx2_ngc18.11_pytorch/gnmt": (16, 1, 1024, "examples"),
     "nvidia/submission/results/dgx2_ngc18.11_pytorch/ncf": (16, 1, None, "examples"),
     "google/cloud_v100x8/results/8xV100/resnet": (8, 1, 2048, "examples"),
-    "google/research_v3.512/resnet-tpuv3-512/results/tpu/resnet": (512, None, 16384, "examples"),
-    "google/cloud_v2.8/ssd-tpuv2-8/results/tpu/ssd": (8, 1, None, "examples"),
+    "google/research_v3.512/resnet-tpuv3-512/results/tpu/resnet": (256, None, 16384, "examples"),
+    "google/cloud_v2.8/ssd-tpuv2-8/results/tpu/ssd": (4, 1, None, "examples"),
     "intel/intel_resnet_submission/results/skx_8180_4s_4x/resnet": (0, 4, None, "examples"),
     "intel/intel_ncf_submission/results/skx8180/ncf": (0, 1, None, "examples"),
 }

@@ -20,19 +20,8 @@ from dawnjax.official import mlperf_rounds
 from dawnjax.official.importer import import_results
 
 ROUNDS = (
-    "v0.6",
-    "v0.7",
-    "v1.0",
-    "v1.1",
-    "v2.0",
-    "v2.1",
-    "v3.0",
-    "v3.1",
-    "v4.0",
-    "v4.1",
-    "v5.0",
-    "v5.1",
-)
+    "v0.6", "v0.7", "v1.0", "v1.1", "v2.0", "v2.1", "v3.0", "v3.1", "v4.0", "v4.1", "v5.0", "v5.1",
+)  # fmt: skip
 
 SUMMARIZER = "mlperf_logging.result_summarizer.result_summarizer"
 

@@ -120,7 +120,7 @@ def entry(num_evaluations: int, **fields: object) -> bytes:
     trial = {"file": "a", "reached": False, "time_to_accuracy_seconds": None}
     trial["evaluations"] = "HERE"
     record = {
-        "schema_version": 3,
+        "schema_version": 4,
         "source": "s",
         "suite": "dawnbench",
         "benchmark": "ImageNet",

@@ -15,10 +15,12 @@ LOG = b"""\
 """
 
 LATER = b"""\
-:::MLLOG {"key": "submission_benchmark", "value": "resnet", "time_ms": 1000, "metadata": {}}
-:::MLLOG {"key": "run_start", "value": null, "time_ms": 1000, "metadata": {}}
-:::MLLOG {"key": "eval_accuracy", "value": 0.76, "time_ms": 8000, "metadata": {"epoch_num": 2}}
-:::MLLOG {"key": "run_stop", "value": null, "time_ms": 9000, "metadata": {"status": "success"}}
+:::MLLOG {"key": "submission_benchmark", "value": "resnet", "time_ms": 1600000001000}
+:::MLLOG {"key": "run_start", "value": null, "time_ms": 1600000001000, "metadata": {}}
+:::MLLOG {"key": "eval_accuracy", "value": 0.76, "time_ms": 1600000008000, \
+"metadata": {"epoch_num": 2}}
+:::MLLOG {"key": "run_stop", "value": null, "time_ms": 1600000009000, \
+"metadata": {"status": "success"}}
 """
 
 JSON = b'{"version": "v1.0", "author": "A", "framework": "JAX", "model": "M", "hardware": "1 V100"}'
