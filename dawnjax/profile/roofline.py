@@ -4,10 +4,13 @@ An op's roofline is the longer of two times: its FLOPs at the arithmetic's peak,
 the memory's bandwidth. Time beyond that is lost.
 
 Source: Williams, Waterman and Patterson 2009, "Roofline: an insightful visual performance model"
-(Communications of the ACM 52:4).
+(Communications of the ACM 52:4). Distributions over time: Coleman et al. 2019, "Analysis of
+DAWNBench, a time-to-accuracy machine learning performance benchmark", figures 7 to 11.
 """
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,8 +109,47 @@ def largest_losses(ops: Sequence[OpTime]) -> list[OpTime]:
     return sorted(known, key=lambda op: -(op.lost_seconds or 0.0))[:10]
 
 
+def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Ascending values, each with the share of the time at or below it, of (value, seconds).
+
+    >>> time_weighted_cdf([(2.0, 1.0), (1.0, 3.0)])
+    [(1.0, 0.75), (2.0, 1.0)]
+    """
+    total = sum(seconds for _, seconds in values)
+    if not total:
+        return []
+    shares: dict[float, float] = {}
+    for value, seconds in values:
+        shares[value] = shares.get(value, 0.0) + seconds / total
+    ascending = sorted(shares)
+    below = itertools.accumulate(shares[value] for value in ascending)
+    return list(zip(ascending, below, strict=True))
+
+
+def peak_use_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
+    """Distribution over computing time of the share of the peak that products used.
+
+    It is empty where products that exceed the peak take more than a hundredth of the time.
+    """
+    computing = [op for op in ops if not op.kind]
+    exceed = sum(op.seconds for op in computing if op.peak_fraction is None and op.product_flops)
+    if exceed > 0.01 * sum(op.seconds for op in computing):
+        return []
+    known = [(op.peak_fraction, op.seconds) for op in computing if op.peak_fraction is not None]
+    return time_weighted_cdf(known)
+
+
+def throughput_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
+    """Distribution over computing time of the FLOP/s of the running op."""
+    computing = [op for op in ops if op.seconds and not op.kind]
+    return time_weighted_cdf([(op.flops / op.seconds, op.seconds) for op in computing])
+
+
 MOST_OPS = 20
 """Ops that a result keeps for its roofline: those that take the longest."""
+
+MOST_POINTS = 40
+"""Points of a distribution that a result keeps."""
 
 
 def to_json(
@@ -116,7 +158,7 @@ def to_json(
     peak_bytes_per_second: float | None,
     peak_source: str,
 ) -> dict[str, Any]:
-    """Roofline for the result, without ops that take little time."""
+    """Roofline and distributions for the result, without ops that take little time."""
     computing = [op for op in ops if not op.kind and op.seconds and op.flops and op.intensity]
     return {
         "peak_flops_per_second": peak_flops_per_second,
@@ -133,7 +175,14 @@ def to_json(
             }
             for op in computing[:MOST_OPS]
         ],
+        "peak_use_cdf": _thinned(peak_use_cdf(ops)),
+        "throughput_cdf": _thinned(throughput_cdf(ops)),
     }
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[list[float]]:
+    kept = {math.ceil(share * MOST_POINTS - 1e-9): (value, share) for value, share in points}
+    return [[_short(value), round(share, 6)] for value, share in kept.values()]
 
 
 def _short(value: float) -> float:

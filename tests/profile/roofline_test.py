@@ -1,4 +1,4 @@
-"""Roofline and losses, with answers by hand."""
+"""Roofline, losses and distributions over time, with answers by hand."""
 
 import pytest
 from traces import tpu_trace
@@ -8,6 +8,8 @@ from dawnjax.profile.roofline import (
     OpTime,
     largest_losses,
     op_times,
+    peak_use_cdf,
+    throughput_cdf,
     to_json,
 )
 from dawnjax.profile.trace import read_trace
@@ -46,10 +48,18 @@ def test_each_op_against_its_own_roofline(tmp_path):
 
 def test_without_peaks_there_is_no_roofline(tmp_path):
     all_ops = list(ops(tmp_path).values())
-    assert largest_losses(all_ops) == []
+    assert largest_losses(all_ops) == [] and peak_use_cdf(all_ops) == []
+    assert throughput_cdf(all_ops)
 
 
-def test_a_result_keeps_the_longest_ops():
+def test_collectives_are_in_no_distribution_of_computing(tmp_path):
+    points = throughput_cdf(list(ops(tmp_path).values()))
+    # 40 us at 2,000,000 FLOPs and 19 us at 1000: the slower first.
+    assert [value for value, _ in points] == pytest.approx([1000 / 19e-6, 2e6 / 40e-6])
+    assert points[0][1] == pytest.approx(19 / 59) and points[-1][1] == pytest.approx(1.0)
+
+
+def test_a_result_keeps_the_longest_ops_and_thin_distributions():
     def op(number, kind=""):
         seconds = 1e-3 / (1 + number)
         return OpTime(f"op.{number}", seconds, 0.0, 1e6, 1e5, None, None, "", "", kind)
@@ -57,5 +67,11 @@ def test_a_result_keeps_the_longest_ops():
     kept = to_json([op(number) for number in range(300)], 1e12, None, "")
     assert [row["op"] for row in kept["ops"][:2]] == ["op.0", "op.1"] and len(kept["ops"]) == 20
     assert kept["ops"][0]["flops_per_byte"] == 10 and kept["ops"][0]["flops_per_second"] == 1e9
-    assert kept["peak_source"] is None
+    assert kept["peak_source"] is None and kept["peak_use_cdf"] == []
+    points = kept["throughput_cdf"]
+    assert len(points) <= 40 and points[-1][1] == 1.0 and points == sorted(points)
+    whole = throughput_cdf([op(number) for number in range(300)])
+    for value, share in whole:  # as a step function, it is nowhere wrong by more than a part
+        below = max((s for v, s in points if v <= value * (1 + 1e-5)), default=0.0)
+        assert share - 1 / 40 - 1e-6 <= below <= share + 1e-6
     assert to_json([op(0, "all-reduce")], 1e12, 1e11, "x")["ops"] == []
