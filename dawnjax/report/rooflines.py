@@ -9,6 +9,7 @@ from typing import Any
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure
 from dawnjax.page.table import Column, Table
+from dawnjax.report.distributions import distributions
 from dawnjax.trials.trial import Trial
 
 _NAMED_OPS = 5
@@ -24,14 +25,19 @@ _OPS = (
 )
 
 
-def rooflines(runs: Sequence[Trial]) -> tuple[list[Figure], list[Table], str]:
-    """Figures and tables of the first profiled run of each experiment, and the runs left out."""
+def rooflines(runs: Sequence[Trial]) -> tuple[list[Figure], list[Table], list[Table], str]:
+    """Figures and tables of the first profiled run of each experiment.
+
+    Returns:
+      Figures, tables of the page, tables that only files have, and the names of runs left out.
+    """
     kept, left_out = _chosen(runs)
     figures = [
         _figure(f"roofline-{number}", name, of_run)
         for number, (name, of_run) in enumerate(kept.items(), 1)
     ]
-    return figures, [_ops_table(kept)] if kept else [], left_out
+    more, filed = distributions(kept)
+    return figures + more, [_ops_table(kept)] if kept else [], filed, left_out
 
 
 def _chosen(runs: Sequence[Trial]) -> tuple[dict[str, Mapping[str, Any]], str]:

@@ -59,7 +59,7 @@ def steps_section(runs: Sequence[Trial]) -> Section | None:
         for run in runs
         if isinstance(message := field_of(run.straggler, "message"), str)
     ]
-    roofs, of_ops, left_out = rooflines(runs)
+    roofs, of_ops, filed, left_out = rooflines(runs)
     return Section(
         name="steps",
         title="Where the time of a step went",
@@ -71,6 +71,7 @@ def steps_section(runs: Sequence[Trial]) -> Section | None:
         ),
         blocks=(_parts_figure(hosts), *roofs, used),
         folded=(*((losses,) if losses.rows else ()), *of_ops),
+        tables=tuple(filed),
     )
 
 
