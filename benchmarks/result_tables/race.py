@@ -13,7 +13,7 @@ ENTRIES = Path(__file__).parents[2] / "entries"
 def race_records(_: list[tuple[str, Record]]) -> Rows:
     """Verdict on each entry, by the judge's clock, beside the baseline of its rounds."""
     head = "track | entry | verdict | expected time over the baseline's | reached | "
-    head += "mean of a trial, s: entry, baseline | judged on | date"
+    head += "expected time, s: entry, baseline | judged on | date"
     rows: Rows = [[*head.split(" | ")]]
     for track, board in read_board(ENTRIES).items():
         for entry, verdict in board:
@@ -27,7 +27,7 @@ def race_records(_: list[tuple[str, Record]]) -> Rows:
                     verdict.word,
                     verdict.baseline.text(),
                     f"{sides[0].reached}; baseline {sides[1].reached}",
-                    ", ".join(words.rounded(side.mean_seconds) for side in sides),
+                    ", ".join(side.time for side in sides),
                     f"{verdict.hardware}, jax {verdict.versions['jax']}",
                     verdict.date,
                 ]

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Collection
 
-from dawnjax.config.experiment import Experiment, Target
+from dawnjax.config.experiment import Experiment
 from dawnjax.page import words
 from dawnjax.plan.epoch_sources import OFFICIAL, SAME_EPOCHS
 from dawnjax.plan.epochs import Epochs
+from dawnjax.trials.target import Target
 
 _SAME_EPOCHS = {*SAME_EPOCHS, "batch_norm_group_size", "data.data_dir"}
 """Flags that the estimate accounts for, or that change no mathematics."""
@@ -21,7 +22,7 @@ def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) 
         return found
     if epochs.source == OFFICIAL:
         if not epochs.has_own_target:
-            own = " and ".join(map(_words, experiment.targets))
+            own = " and ".join(Target(**vars(it)).words() for it in experiment.targets)
             found.append(
                 f"epochs are not to the experiment's own target, {own}, but to the one above"
             )
@@ -75,7 +76,3 @@ def straddling_groups(
         f"{batch:,}. --global_batch_size={larger} keeps each group on one device; so does "
         f"--batch_norm_group_size={fits}, which is another recipe"
     )
-
-
-def _words(target: Target) -> str:
-    return f"{target.metric} {target.direction.replace('_', ' ')} {target.value:g}"

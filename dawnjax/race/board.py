@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dawnjax.errors import ConfigError
-from dawnjax.page import words
 from dawnjax.page.table import Table, of_words
 from dawnjax.race import tracks
 from dawnjax.race.entry import VERDICTS, Entry, entries_in
 from dawnjax.race.verdicts import BASELINE, JudgedEntry, read_verdict
 
-_HEADS = ("rank", "entry", "verdict", f"beside {BASELINE}", "reached", "mean, s", "on", "date")
+_HEADS = ("rank", "entry", "verdict", f"beside {BASELINE}", "reached", "expected, s", "on", "date")
 _ORDER = ("accepted", "tie", "slower", "refused")
 
 Row = tuple[Entry, JudgedEntry | None]
@@ -72,6 +71,6 @@ def _cells(entry: Entry, verdict: JudgedEntry | None, ranks: dict[str, str]) -> 
     own = verdict.sides.get(entry.name)
     return [
         *(rank, entry.name, word, verdict.baseline.text() if verdict.baseline else ""),
-        *((own.reached, words.rounded(own.mean_seconds)) if own else ("", "")),
+        *((own.reached, own.time) if own else ("", "")),
         *(verdict.hardware, verdict.date),
     ]

@@ -33,8 +33,8 @@ from dawnjax.race.verdicts import (
     BASELINE,
     Beside,
     JudgedEntry,
+    JudgedTrial,
     SideResult,
-    Trial,
     Word,
     compared,
     first_of,
@@ -43,7 +43,12 @@ from dawnjax.race.verdicts import (
 )
 from dawnjax.runs.versions import installed
 from dawnjax.statistics.interval import FEWEST_TRIALS
-from dawnjax.statistics.verdict import BETTER, WORSE
+from dawnjax.statistics.verdict import (
+    BETTER,
+    FASTER_IF_ALL_REACH,
+    SLOWER_IF_ALL_REACH,
+    WORSE,
+)
 from dawnjax.study import devices
 
 MOST_ROUNDS = 200
@@ -227,7 +232,7 @@ def _measured(
             if weights.fault and weights.fault != NO_WEIGHTS:
                 raise _failed(Fault("weights", f"seed {heat.seed}: {weights.fault}"), side, own)
             trials.append(
-                Trial(
+                JudgedTrial(
                     seed=heat.seed,
                     reached=weights.reached,
                     seconds=round(heat.seconds, 6),
@@ -246,8 +251,10 @@ def _failed(fault: Fault, side: Side, own: Side) -> Exception:
 
 
 def _word(beside: Beside) -> tuple[Word, str]:
+    if_all = (FASTER_IF_ALL_REACH, SLOWER_IF_ALL_REACH)
+    note = "if all trials reach, as all of these did" if beside.word in if_all else ""
     if beside.word in BETTER:
-        return "accepted", ""
+        return "accepted", note
     if beside.word in WORSE:
-        return "slower", ""
+        return "slower", note
     return "tie", beside.why

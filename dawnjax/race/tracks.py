@@ -17,6 +17,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.page.table import Table, of_words
 from dawnjax.race.sandbox import Limits
 from dawnjax.runs.directory import flatten
+from dawnjax.trials.target import Target
 
 _FOLDER = Path(__file__).parent
 
@@ -27,15 +28,6 @@ FIXED = (
     *("max_seconds", "initialize_from", "initial_state"),
 )
 """Fields of an experiment, or groups of them, that are as in the baseline."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrackTarget:
-    """Quality that every counted trial reaches; the same as the baseline's own target."""
-
-    metric: str
-    direction: Literal["at_least", "at_most"]
-    value: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,8 +42,9 @@ class Track:
         where it is not known yet.
       data_benchmark: Published set that the data must be recognized as.
       hidden: Folders of installed packages that hold examples to evaluate; a run does not see them.
-      rounds: Rounds of a verification, at least.
+      rounds: Rounds of a verification.
       rules: For people.
+      target: The baseline's own.
     """
 
     name: str
@@ -65,7 +58,7 @@ class Track:
     hidden: tuple[str, ...] = ()
     rounds: int
     rules: tuple[str, ...]
-    target: TrackTarget
+    target: Target
     limits: Limits
 
     @property
@@ -171,7 +164,7 @@ def recipe_text(track: Track) -> str:
     """A recipe's file that can enter as it stands: the baseline, evaluated once."""
     fields = [flag.removeprefix("--evaluation.").split("=") for flag in track.flags]
     evaluation = ", ".join(f"{name}={value}" for name, value in fields)
-    return f'''"""An entry of the race's track {track.name}: {target_words(track)}.
+    return f'''"""An entry of the race's track {track.name}: {track.target.words()}.
 
 Model, optimizer, schedule, length and batch may change; task, data, target and evaluation may not.
 """
@@ -193,7 +186,7 @@ def tracks_table() -> Table:
     rows = []
     for track in map(read_track, track_names()):
         data = track.data_fingerprint or track.data_benchmark or "not known yet"
-        rows.append([track.name, target_words(track), _device(track), track.experiment, data])
+        rows.append([track.name, track.target.words(), _device(track), track.experiment, data])
     return of_words(["track", "target", "device", "baseline", "data"], rows, texts=range(5))
 
 
@@ -203,7 +196,7 @@ def track_text(track: Track) -> str:
     return "\n".join(
         [
             f"{track.name}: {track.title}",
-            f"target: {target_words(track)}, on {_device(track)}",
+            f"target: {track.target.words()}, on {_device(track)}",
             f"baseline: {track.command}",
             f"data: {track.data_note}",
             *(f"rule: {rule}" for rule in track.rules),
@@ -213,11 +206,6 @@ def track_text(track: Track) -> str:
             f"judged by {track.rounds} rounds on fresh seeds",
         ]
     )
-
-
-def target_words(track: Track) -> str:
-    target = track.target
-    return f"{target.metric} {target.direction.replace('_', ' ')} {target.value:g}"
 
 
 def _device(track: Track) -> str:

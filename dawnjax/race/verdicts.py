@@ -1,6 +1,7 @@
 """The judge's verdicts: one file for each entry, on the recipe that it was made of."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,8 @@ from dawnjax.page import words
 from dawnjax.runs.directory import names_a_file
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import judge, p_different
+from dawnjax.trials.figures import Figures, figures
+from dawnjax.trials.trial import Trial
 
 SCHEMA_VERSION = 2
 
@@ -23,7 +26,7 @@ BASELINE = "the baseline"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial:
+class JudgedTrial:
     """A trial by the judge's clock and evaluation; `quality` is the target's metric."""
 
     seed: int
@@ -40,22 +43,39 @@ class SideResult:
       preparation_seconds: Before a trial asks for its data, on average.
     """
 
-    trials: tuple[Trial, ...]
+    trials: tuple[JudgedTrial, ...]
     preparation_seconds: float
 
-    @property
-    def mean_seconds(self) -> float:
-        return sum(trial.seconds for trial in self.trials) / len(self.trials)
+    @functools.cached_property
+    def figures(self) -> Figures:
+        # The length of a trial is fixed: one that misses the target takes as long.
+        return figures(
+            [
+                Trial(
+                    name=str(trial.seed),
+                    seed=trial.seed,
+                    reached=trial.reached,
+                    time_to_accuracy_seconds=trial.seconds if trial.reached else None,
+                    clock_seconds=trial.seconds,
+                    budget_seconds=trial.seconds,
+                )
+                for trial in self.trials
+            ]
+        )
 
     @property
     def reached(self) -> str:
-        return f"{sum(trial.reached for trial in self.trials)} of {len(self.trials)}"
+        return f"{self.figures.reached} of {self.figures.trials}"
+
+    @property
+    def time(self) -> str:
+        """Expected time in words, of which a verdict's ratio is."""
+        expected = self.figures.expected_seconds
+        return "none reached" if expected is None else words.rounded(expected)
 
     def sample(self) -> Sample:
         """The trials as pairs of another side's: the judge ran both in turn."""
-        seconds = [trial.seconds for trial in self.trials]
-        times = [trial.seconds if trial.reached else None for trial in self.trials]
-        sample = Sample.of(times, seconds, [trial.seed for trial in self.trials])
+        sample = self.figures.sample
         assert sample is not None  # every trial has a time
         return dataclasses.replace(sample, in_turn=True)
 
@@ -143,8 +163,8 @@ class JudgedEntry:
         lines = [f"{self.word}: {self._because()}"]
         if own is not None:
             lines.append(
-                f"{own.reached} trials on fresh seeds reached the target, "
-                f"{words.rounded(own.mean_seconds)} s a trial on average"
+                f"{own.reached} trials on fresh seeds reached the target; expected time, s: "
+                f"{own.time}"
             )
         if self.baseline is not None:
             lines.append(f"beside {BASELINE}: {self.baseline.text()}")

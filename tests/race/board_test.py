@@ -9,13 +9,13 @@ from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.race import board
 from dawnjax.race.entry import read_entry
-from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, Trial, write_verdict
+from dawnjax.race.verdicts import Beside, JudgedEntry, JudgedTrial, SideResult, write_verdict
 
 
 def judge(folder, word, ratio, **more):
     """Write a verdict on an entry beside it."""
     entry = read_entry(folder)
-    trial = Trial(seed=9, reached=True, seconds=10 * (ratio or 1), quality=0.99)
+    trial = JudgedTrial(seed=9, reached=True, seconds=10 * (ratio or 1), quality=0.99)
     beside = Beside(
         word="faster", why="the baseline never reached", ratio=ratio, low=ratio and ratio - 0.1,
         high=ratio and ratio + 0.1, ends="99 %", p_value=0.001, is_paired=True,

@@ -35,7 +35,7 @@ from dawnjax.models.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
 from dawnjax.profile import captured, host_profile, trace
 from dawnjax.race.entry import Entry, read_entry
-from dawnjax.race.verdicts import Beside, JudgedEntry, SideResult, Trial, read_verdict
+from dawnjax.race.verdicts import Beside, JudgedEntry, JudgedTrial, SideResult, read_verdict
 from dawnjax.runs import directory, kept_pictures
 from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
 from dawnjax.study import changes
@@ -59,7 +59,7 @@ def study(path: Path) -> bytes:
     return path.read_bytes()
 
 
-TRIAL = Trial(seed=1, reached=True, seconds=5.5, quality=0.99)
+TRIAL = JudgedTrial(seed=1, reached=True, seconds=5.5, quality=0.99)
 BESIDE = Beside(
     word="faster",
     why="",
