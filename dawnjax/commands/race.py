@@ -58,9 +58,6 @@ def main(argv: list[str]) -> int:
         if part in owners or shows_all:
             of_part = f"{', '.join(owners)}: {text}"
             flags.DEFINE_string(name, None, of_part, flag_values=values)
-    if part == "verify" or shows_all:
-        rounds = "verify: rounds, at least the track's; 0 takes those."
-        flags.DEFINE_integer("rounds", 0, rounds, 0, flag_values=values)
     words = command_line.parse("race", values, argv, USAGE, DESCRIPTION)
     return parts[part](words[1:], values)
 
@@ -69,7 +66,6 @@ _TEXTS = {
     "track": (("new", "submit"), "the track."),
     "out": (("submit",), "the entry's folder, new; entries/NAME."),
     "data_dir": (("tracks", "verify"), "where the track's data lie, if not in the installation."),
-    "verdicts": (("verify", "board"), "the verdicts' folder; `verdicts` beside the entries."),
 }
 """Flags that are texts, with the parts of the command that have them."""
 
@@ -133,8 +129,6 @@ def _verify(paths: list[str], values: flags.FlagValues) -> int:
     verdict, is_earlier = judge.verify(
         folder,
         data_dir=_path(values, "data_dir"),
-        rounds=int(values["rounds"].value or 0),
-        verdicts=_path(values, "verdicts"),
         tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
     )
     print(escaped(verdict.text()))
@@ -146,6 +140,6 @@ def _verify(paths: list[str], values: flags.FlagValues) -> int:
 def _board(paths: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import board
 
-    boards = board.read_board(_one(paths, "folder of entries"), _path(values, "verdicts"))
+    boards = board.read_board(_one(paths, "folder of entries"))
     print(escaped(board.board_text(boards)))
     return ExitStatus.DONE

@@ -15,7 +15,7 @@ _ORDER = ("accepted", "tie", "slower", "refused")
 Row = tuple[Entry, JudgedEntry | None]
 
 
-def read_board(folder: Path, verdicts: Path | None = None) -> dict[str, list[Row]]:
+def read_board(folder: Path) -> dict[str, list[Row]]:
     """Entries of a folder by track, the record first, each with its verdict.
 
     A verdict on another recipe than the entry has now is none.
@@ -25,7 +25,7 @@ def read_board(folder: Path, verdicts: Path | None = None) -> dict[str, list[Row
     """
     boards: dict[str, list[Row]] = {}
     for name, (_, entry) in entries_in(folder).items():
-        verdict = read_verdict(verdicts or folder / VERDICTS, name, entry.recipe)
+        verdict = read_verdict(folder / VERDICTS, name, entry.recipe)
         boards.setdefault(entry.track, []).append((entry, verdict))
     if not boards:
         raise ConfigError(f"{folder} holds no entry: no folder in it has an entry.json")

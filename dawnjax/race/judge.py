@@ -26,7 +26,7 @@ from dawnjax.race import rules, sandbox, tracks
 from dawnjax.race.entry import SOURCE, VERDICTS, Entry, entries_in, read_entry
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import Course, Heat, Side
-from dawnjax.race.rules import Fault
+from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
 from dawnjax.race.tracks import Track
 from dawnjax.race.verdicts import (
@@ -51,8 +51,6 @@ from dawnjax.statistics.verdict import (
 )
 from dawnjax.study import devices
 
-MOST_ROUNDS = 200
-
 PREPARATION_RATIO = 1.5
 PREPARATION_SLACK_SECONDS = 3.0
 """Time that an entry may take before its data, over the baseline's: more could be training."""
@@ -60,28 +58,11 @@ PREPARATION_SLACK_SECONDS = 3.0
 Tell = Callable[[str], None]
 
 
-class BrokenRuleError(Exception):
-    """An entry broke a rule in its run."""
-
-    def __init__(self, fault: Fault):
-        super().__init__(str(fault))
-        self.fault = fault
-
-
-def verify(
-    folder: Path,
-    *,
-    data_dir: Path | None = None,
-    rounds: int = 0,
-    verdicts: Path | None = None,
-    tell: Tell,
-) -> tuple[JudgedEntry, bool]:
+def verify(folder: Path, *, data_dir: Path | None = None, tell: Tell) -> tuple[JudgedEntry, bool]:
     """Judge an entry; returns the verdict, and whether it was made before.
 
     Args:
       data_dir: Where the track's data lie; None where they come with the installation.
-      rounds: 0 takes the track's, which are the least.
-      verdicts: Folder of the verdicts; None takes `verdicts` beside the entry.
 
     Raises:
       ConfigError: The entry breaks a rule that needs no run, or this machine cannot judge it.
@@ -89,12 +70,8 @@ def verify(
     """
     entry = read_entry(folder)
     track = tracks.read_track(entry.track)
-    verdicts = verdicts or folder.absolute().parent / VERDICTS
-    rounds = rounds or track.rounds
-    if not track.rounds <= rounds <= MOST_ROUNDS:
-        raise ConfigError(f"--rounds={rounds} must lie in {track.rounds} to {MOST_ROUNDS}")
-    if fault := rules.first_fault(folder, entry, track):
-        raise ConfigError(f"{folder}: {fault}")
+    rules.check(folder, entry, track)
+    verdicts = folder.absolute().parent / VERDICTS
     if earlier := read_verdict(verdicts, entry.name, entry.recipe):
         return earlier, True
     _refuse_unready(track, verdicts, data_dir)
@@ -111,10 +88,10 @@ def verify(
     with _course(track, data_dir) as (course, baseline):
         sides = [baseline, own, *([record] if record else [])]
         try:
-            heats = _heats(course, sides, own, rounds, tell)
+            heats = _heats(course, sides, own, tell)
             results, device = _measured(course, sides, own, heats)
-        except BrokenRuleError as error:
-            verdict = dataclasses.replace(made, rule=error.fault.rule, why=error.fault.why)
+        except RuleError as error:
+            verdict = dataclasses.replace(made, rule=error.rule, why=error.why)
         else:
             besides = {it.name: compared(results[own.name], results[it.name]) for it in sides}
             word, why = _word(besides[record.name if record else BASELINE])
@@ -137,7 +114,7 @@ def _refuse_unready(track: Track, verdicts: Path, data_dir: Path | None) -> None
     """Refuse to begin where a verdict could not be made or written; `ConfigError` says why."""
     place = next(path for path in (verdicts, *verdicts.absolute().parents) if path.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
-        raise ConfigError(f"no verdict can be written in {place}: choose another --verdicts")
+        raise ConfigError(f"no verdict can be written in {place}")
     if track.platform == "gpu" and not devices.gpus():
         raise ConfigError(f"{track.name} is judged on a GPU, and none is here; the entry is whole")
     sandbox.check()
@@ -177,11 +154,9 @@ def _standing_record(
     return (_side(*others[record.name]), record) if record else (None, None)
 
 
-def _heats(
-    course: Course, sides: Sequence[Side], own: Side, rounds: int, tell: Tell
-) -> dict[str, list[Heat]]:
+def _heats(course: Course, sides: Sequence[Side], own: Side, tell: Tell) -> dict[str, list[Heat]]:
     """Run all sides in turn, each round on a seed that nobody knew before."""
-    draw = secrets.SystemRandom()
+    draw, rounds = secrets.SystemRandom(), course.track.rounds
     heats: dict[str, list[Heat]] = {side.name: [] for side in sides}
     for place, seed in enumerate(draw.sample(range(2**31), rounds), 1):
         course.handover.shuffle()
@@ -190,27 +165,25 @@ def _heats(
             try:
                 heats[side.name].append(course.run(side, seed, number))
             except LimitError as error:
-                raise _failed(Fault("run", f"seed {seed}: {error}"), side, own) from None
+                raise _failed("run", f"seed {seed}: {error}", side, own) from None
         # The first runs of a machine read all from a cold disk.
-        fault = preparation_fault(heats[own.name], heats[BASELINE])
-        if fault is not None and place >= FEWEST_TRIALS:
-            raise BrokenRuleError(fault)
+        if place >= FEWEST_TRIALS:
+            check_preparation(heats[own.name], heats[BASELINE])
         times = ", ".join(f"{s.name} {words.rounded(heats[s.name][-1].seconds)} s" for s in sides)
         tell(f"round {place} of {rounds}, seed {seed}: {times}")
     return heats
 
 
-def preparation_fault(own: Sequence[Heat], baseline: Sequence[Heat]) -> Fault | None:
-    """Fault of an entry that prepares far longer than the baseline before it takes its data."""
+def check_preparation(own: Sequence[Heat], baseline: Sequence[Heat]) -> None:
+    """Raise `RuleError` if an entry prepares far longer than the baseline before its data."""
     mean, other = map(_mean_preparation, (own, baseline))
     most = PREPARATION_RATIO * other + PREPARATION_SLACK_SECONDS
-    if mean <= most:
-        return None
-    return Fault(
-        "compile",
-        f"it took {mean:.1f} s before its data, and the baseline {other:.1f} s; at most {most:.1f} "
-        "s may pass, for more could be training",
-    )
+    if mean > most:
+        raise RuleError(
+            "compile",
+            f"it took {mean:.1f} s before its data, and the baseline {other:.1f} s; at most "
+            f"{most:.1f} s may pass, for more could be training",
+        )
 
 
 def _mean_preparation(heats: Sequence[Heat]) -> float:
@@ -226,11 +199,11 @@ def _measured(
         try:
             measured = course.measure(side, heats[side.name])
         except RunError as error:  # also of weights that were made to stop the measurement
-            raise _failed(Fault("weights", str(error)), side, own) from None
+            raise _failed("weights", str(error), side, own) from None
         trials, device = [], measured.device
         for heat, weights in zip(heats[side.name], measured.weights, strict=True):
             if weights.fault and weights.fault != NO_WEIGHTS:
-                raise _failed(Fault("weights", f"seed {heat.seed}: {weights.fault}"), side, own)
+                raise _failed("weights", f"seed {heat.seed}: {weights.fault}", side, own)
             trials.append(
                 JudgedTrial(
                     seed=heat.seed,
@@ -244,10 +217,10 @@ def _measured(
     return results, device
 
 
-def _failed(fault: Fault, side: Side, own: Side) -> Exception:
+def _failed(rule: str, why: str, side: Side, own: Side) -> Exception:
     if side == own:
-        return BrokenRuleError(fault)
-    return RunError(f"{side.name} failed, so that nothing is judged: {fault}")
+        return RuleError(rule, why)
+    return RunError(f"{side.name} failed, so that nothing is judged: {rule}: {why}")
 
 
 def _word(beside: Beside) -> tuple[Word, str]:

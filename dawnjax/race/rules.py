@@ -8,10 +8,11 @@ import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dawnjax import records
 from dawnjax.config.choices import CHOICES
+from dawnjax.errors import ConfigError
 from dawnjax.race.entry import MOST_BYTES, Entry
 from dawnjax.race.tracks import Track, baseline_fields
 
@@ -19,29 +20,27 @@ MOST_PACKED_BYTES = 10_000
 """Of source and fields together, compressed: trained weights must not hide in them."""
 
 
-class Fault(NamedTuple):
+class RuleError(ConfigError):
     """A rule that an entry breaks, and how."""
 
-    rule: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.why}"
+    def __init__(self, rule: str, why: str):
+        super().__init__(f"{rule}: {why}")
+        self.rule, self.why = rule, why
 
 
-def first_fault(folder: Path, entry: Entry, track: Track) -> Fault | None:
-    """First rule that an entry breaks; None where it breaks none."""
+def check(folder: Path, entry: Entry, track: Track) -> None:
+    """Raise `RuleError` with the first rule that an entry breaks."""
     if track.lacks:
-        return Fault("data", f"no entry of {track.name} can be judged: {track.lacks}")
+        raise RuleError("data", f"no entry of {track.name} can be judged: {track.lacks}")
     differences = track.differences(entry.experiment, baseline_fields(track))
     if differences:
-        return Fault(
+        raise RuleError(
             "track",
             f"{differences[0]}; begin with: dawnjax race new NAME --track={track.name}",
         )
     own = own_choices(entry.experiment)
     if own:
-        return Fault(
+        raise RuleError(
             "code",
             f"{', '.join(own)}: the weights are measured without any code of the entry, so task, "
             "model and data must be the project's; optimizer and schedule may be its own",
@@ -50,12 +49,11 @@ def first_fault(folder: Path, entry: Entry, track: Track) -> Fault | None:
     told.append(json.dumps([sorted(entry.files), entry.experiment]).encode())
     packed = len(zlib.compress(b"".join(told), 9))
     if packed > MOST_PACKED_BYTES:
-        return Fault(
+        raise RuleError(
             "code",
             f"source and fields pack to {packed:,} bytes; at most {MOST_PACKED_BYTES:,} may race: "
             "data and weights must not hide in them",
         )
-    return None
 
 
 def own_choices(fields: Mapping[str, Any]) -> list[str]:

@@ -44,8 +44,7 @@ def submit(file: Path, *, track: str, out: Path) -> Entry:
         records.write_json(folder / ENTRY_FILE, records.plain(entry))
         # Read back as the judge will read it, before the folder has its name.
         made.append(read_entry(folder))
-        if fault := rules.first_fault(folder, made[0], of_track):
-            raise ConfigError(f"no entry of {track}: {fault}")
+        rules.check(folder, made[0], of_track)
 
     records.write_folder(out, fill)
     return made[0]

@@ -12,6 +12,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.race import board, judge, sandbox, tracks
 from dawnjax.race.entry import read_entry
 from dawnjax.race.heats import Course, Heat
+from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
 from dawnjax.race.verdicts import read_verdict
 
@@ -52,8 +53,8 @@ def runs(monkeypatch):
     return Runs(monkeypatch)
 
 
-def verified(folder, **options):
-    return judge.verify(folder, tell=lambda _: None, **options)
+def verified(folder):
+    return judge.verify(folder, tell=lambda _: None)
 
 
 def verdict_of(folder):
@@ -112,8 +113,9 @@ def test_a_preparation_of_half_as_long_again_passes(tmp_path):
     def heats(*seconds):
         return [Heat(0, tmp_path, each, 1.0) for each in seconds]
 
-    assert judge.preparation_fault(heats(11.0, 13.0), heats(6.0, 6.0)) is None
-    assert judge.preparation_fault(heats(12.0, 13.0), heats(6.0, 6.0)) is not None
+    judge.check_preparation(heats(11.0, 13.0), heats(6.0, 6.0))
+    with pytest.raises(RuleError, match="compile: it took 12.5 s before its data"):
+        judge.check_preparation(heats(12.0, 13.0), heats(6.0, 6.0))
 
 
 def test_a_baseline_that_fails_judges_nothing(tmp_path, runs):
@@ -150,22 +152,19 @@ def test_nothing_runs_where_a_verdict_cannot_be_made_or_written(tmp_path, runs, 
 
     track = tracks.read_track("digits")
 
-    def refused(why, changes=None, **options):
-        changed = dataclasses.replace(track, **(changes or {}))
+    def refused(why, **changes):
+        changed = dataclasses.replace(track, **changes)
         monkeypatch.setattr(judge.tracks, "read_track", lambda name: changed)
         with pytest.raises(ConfigError, match=why):
-            verified(folder, **options)
+            verified(folder)
 
-    refused(
-        "no verdict can be written in .*entry.json: choose", verdicts=folder / "entry.json" / "v"
-    )
-    refused("--rounds=19 must lie in 20 to 200", rounds=19)
-    monkeypatch.setattr(judge.rules, "first_fault", lambda *_: None)
-    refused(
-        "the data are not those of the track digits: their fing", {"data_fingerprint": "0" * 16}
-    )
+    with monkeypatch.context() as here:
+        here.setattr(judge, "VERDICTS", "mine/entry.json")
+        refused("no verdict can be written in .*entry.json")
+    monkeypatch.setattr(judge.rules, "check", lambda *_: None)
+    refused("the data are not those of the track digits: their fing", data_fingerprint="0" * 16)
     monkeypatch.setattr(judge.devices, "gpus", list)
-    refused("digits is judged on a GPU, and none is here", {"platform": "gpu"})
+    refused("digits is judged on a GPU, and none is here", platform="gpu")
     monkeypatch.setattr(sandbox, "check", none)
     refused("there is no bubblewrap")
     assert runs.count == 0 and not (tmp_path / "entries" / "verdicts").exists()
