@@ -123,7 +123,7 @@ def _cell(
                 str(cell), letters[len(reasons)] if len(reasons) < len(letters) else "*"
             )
     elif isinstance(cell, str):
-        text = cell
+        text = in_words(cell, column)
         style = "d" if column.kind == "date" else "" if column.is_text else "x n"
     else:
         text = in_words(cell, column)

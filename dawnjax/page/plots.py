@@ -22,18 +22,16 @@ _BELOW = 46.0
 
 
 class Line(NamedTuple):
-    """A line with its spread; without a label it is grey, behind the others.
+    """A line with its spread.
 
     Attributes:
       points: (x, y) or (x, y, low, high) from left to right.
       strands: Thin lines of the trials whose median the line is.
-      name: For the titles of its points; the label if empty.
     """
 
     label: str
     points: tuple[tuple[float, ...], ...]
     strands: tuple[tuple[tuple[float, float], ...], ...] = ()
-    name: str = ""
     marked: bool = True
 
     @property
@@ -110,9 +108,8 @@ def draw_lines(
     `reference` is (value, name) of a horizontal line, such as a target; nothing below `least_y` is
     drawn.
     """
-    named = [line for line in lines if line.label]
-    longest = max((svg.text_width(words.squeezed(line.label, 32)) for line in named), default=0)
-    right = width - (8 if not named else min(longest + 30, 0.34 * width))
+    longest = max(svg.text_width(words.squeezed(line.label, 32)) for line in lines)
+    right = width - min(longest + 30, 0.34 * width)
     top = 30.0
     bottom = top + 0.38 * width
     canvas = svg.Canvas(width, bottom + _BELOW)
@@ -128,10 +125,7 @@ def draw_lines(
     frame.draw(canvas)
     if reference is not None:
         _draw_reference(canvas, frame, *reference)
-    for line in lines:
-        if not line.label:
-            _draw_behind(canvas, frame, line)
-    ends = [_draw_named(canvas, frame, line, number) for number, line in enumerate(named)]
+    ends = [_draw_line_of(canvas, frame, line, number) for number, line in enumerate(lines)]
     _label_ends(canvas, ends, right, top, bottom)
     return canvas
 
@@ -143,18 +137,10 @@ def _draw_reference(canvas: svg.Canvas, frame: _Frame, value: float, name: str) 
     canvas.text(left + 6, at - 5, name, "targeted")
 
 
-def _draw_behind(canvas: svg.Canvas, frame: _Frame, line: Line) -> None:
-    for path in (line.points, *line.strands):
-        _draw_line(canvas, svg.thinned(path, MOST_POINTS), frame, "behind", 0)
-    last = max(line.every, key=lambda point: point[0])
-    if line.name and last[1] >= frame.to_y.low:
-        canvas.marker(*frame.place(last), 2.2, "behind", title=frame.title(line.name, last))
-
-
-def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _End:
+def _draw_line_of(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _End:
     color = number % svg.SERIES + 1
     style, shape = f"s{color}", svg.MARKERS[number % len(svg.MARKERS)]
-    name, low = line.name or line.label, frame.to_y.low
+    name, low = line.label, frame.to_y.low
     for strand in line.strands:
         thin = svg.thinned(strand, MOST_POINTS // 4)
         _draw_line(canvas, thin, frame, f"{style} strand", 0)

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from html import escape
 from importlib import resources
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dawnjax.text import escaped
 
@@ -334,7 +334,10 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
     return placed
 
 
-def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float, ...]]:
+Item = TypeVar("Item")
+
+
+def thinned(points: Sequence[Item], most: int) -> list[Item]:
     """At most `most` points, evenly by number, with the first and the last."""
     if len(points) <= most:
         return list(points)

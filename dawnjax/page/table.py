@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 
 Cell = str | int | float | bool | None
 
-KINDS = ("text", "date", "integer", "number", "fraction", "flag", "rank")
+KINDS = ("text", "word", "date", "integer", "number", "fraction", "flag", "rank")
 
 _COLUMN = ("name", "label", "unit", "kind")
 
@@ -52,8 +52,8 @@ class Column:
       name: Its key in JSON and its head in CSV, such as `mean_seconds`.
       label: Its head for people, such as `mean`; the name where it is empty.
       unit: Such as `s`, `h`, `USD`; empty for none.
-      kind: One of `KINDS`; a `fraction` is 0 to 1, shown in percent. The page renumbers a `rank`
-        when it is cut at a day.
+      kind: One of `KINDS`; a `fraction` is 0 to 1, shown in percent. A `word` is one such as
+        `not_reached`, shown with blanks. The page renumbers a `rank` when it is cut at a day.
       digits: Significant digits in words.
       under: Column below whose cells the page writes this one's, in small letters.
       filed: True if only files have it.
@@ -74,7 +74,7 @@ class Column:
     @property
     def is_text(self) -> bool:
         """True if its cells stand to the left."""
-        return self.kind in ("text", "date", "flag")
+        return self.kind in ("text", "word", "date", "flag")
 
     @property
     def head(self) -> str:
@@ -118,7 +118,7 @@ class Table:
     def _check(self, column: Column, cell: Cell) -> None:
         if isinstance(cell, float) and not math.isfinite(cell):
             raise ValueError(f"{self.name}.{column.name} is {cell}")
-        if column.kind == "text" and not isinstance(cell, str | None):
+        if column.kind in ("text", "word") and not isinstance(cell, str | None):
             raise ValueError(f"{self.name}.{column.name} is a text column and {cell!r} no text")
 
     def column(self, name: str) -> list[Cell]:
@@ -250,7 +250,7 @@ def in_words(cell: Cell, column: Column) -> str:
     if isinstance(cell, Missing):
         return "-" if cell.word == words.NOT_KNOWN else cell.word
     if isinstance(cell, str):
-        return escaped(cell)
+        return escaped(cell.replace("_", " ") if column.kind == "word" else cell)
     if column.kind == "fraction":
         return words.percent(cell)
     if column.unit in ("s", "h"):

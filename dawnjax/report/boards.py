@@ -46,11 +46,6 @@ class Board:
         """Rows with a rank by time, the fastest first."""
         return [row for row in self.rows if row.rank is not None]
 
-    @property
-    def cheapest(self) -> Ranked | None:
-        """Row ranked first by cost; None where nothing is."""
-        return next((row for row in self.rows if row.cost_rank == 1), None)
-
 
 def with_target(title: str, target: Target, targets: Collection[Target]) -> str:
     """Name of a benchmark; the target follows where its entries have several."""

@@ -23,12 +23,9 @@ from dawnjax.trials.labels import (
     target_label,
 )
 from dawnjax.trials.target import Target
-from dawnjax.trials.trial import Trial
 
 MOST_NAMED = 6
 """Named lines in one figure: one for each colour."""
-
-MOST_BEHIND = 40
 
 _FEW = 6
 """Trials with fewer evaluations than this, in the mean, are drawn without their median."""
@@ -142,35 +139,32 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     """Learning curves of a group; None where no evaluation has its time or epoch."""
     target = group[0].target
     lines, left_out, sentences = [], [], []
-    behind = 0
     for entry, short in zip(group, labels_apart(group), strict=True):
         points, strands = _curve_and_strands(entry, against)
         if not points and not strands:
             what_lacks = "epochs" if against == "epoch" else "times"
             left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
             continue
-        named = len(sentences) < MOST_NAMED
-        if not named and behind >= MOST_BEHIND:
+        if len(lines) == MOST_NAMED:
             left_out.append((label(entry), "too many lines for one figure"))
             continue
-        if named:
-            sentences.append(_curve_in_words(entry, points, against))
-        behind += not named
-        shown = tuple(strands) if named and len(strands) <= MOST_STRANDS else ()
+        shown = tuple(strands) if len(strands) <= MOST_STRANDS else ()
         if points or shown:
-            lines.append(plots.Line(short if named else "", tuple(points), shown, short))
+            sentences.append(_curve_in_words(entry, points, against))
+            lines.append(plots.Line(short, tuple(points), shown))
     if not lines:
         return None
     lines, x = placed_along(lines, against)
     y = _quality_axis(target)
     reference = None if target.value is None else (target.value, level_label(target))
-    grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
     return Figure(
         name=name,
         title=f"{title}: {metric_name(target)} against {how}",
         summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
-        caption=(f"Named: the {len(sentences)} fastest entries.{grey}" if behind else ""),
+        caption=f"The {MOST_NAMED} fastest of {len(group)} entries."
+        if len(group) > MOST_NAMED
+        else "",
         draw=lambda width: plots.draw_lines(
             lines, x, y, width, reference=reference, least_y=_floor(lines, target)
         ),
@@ -265,23 +259,18 @@ def _thinned_entry(entry: Entry) -> Entry:
     if total <= MOST_EVALUATIONS:
         return entry
     each = max(2, MOST_EVALUATIONS // len(entry.trials))
-
-    def thin(trial: Trial) -> Trial:
-        rows = trial.evaluations
-        if len(rows) <= each:
-            return trial
-        step = (len(rows) - 1) / (each - 1)
-        chosen = tuple(rows[round(number * step)] for number in range(each))
-        return dataclasses.replace(trial, evaluations=chosen)
-
-    return dataclasses.replace(entry, trials=tuple(map(thin, entry.trials)))
+    trials = (
+        dataclasses.replace(trial, evaluations=tuple(svg.thinned(trial.evaluations, each)))
+        for trial in entry.trials
+    )
+    return dataclasses.replace(entry, trials=tuple(trials))
 
 
 def _floor(lines: Sequence[plots.Line], target: Target) -> float | None:
     """Start of the y axis, which omits the first steps on the way to the target."""
     if target.value is None or target.direction != "at_least":
         return None
-    values = sorted(point[1] for line in lines if line.label for point in line.every)
+    values = sorted(point[1] for line in lines for point in line.every)
     least = values[len(values) // 7]
     return least if least < target.value else None
 

@@ -56,7 +56,7 @@ _RESULTS = (
     *RUN_COLUMNS,
     Column("data", "data"),
     Column("system", "system", filed=True),
-    Column("status", "status"),
+    Column("status", "status", kind="word"),
     Column("reached", "reached", kind="flag", filed=True),
     Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
     Column("epochs_to_target", "epochs to the target", kind="number"),

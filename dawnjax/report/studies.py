@@ -199,7 +199,7 @@ def _table(read: StudyFigures, number: int) -> Table:
             Column("ratio_low", "from", "x", "number"),
             Column("ratio_high", "to", "x", "number"),
             Column("ratio_ends", "the ends are"),
-            Column("verdict", "verdict"),
+            Column("verdict", "verdict", kind="word"),
             Column("why", "why", under="verdict"),
             Column("advice", "further trials"),
             Column("machine", "machine", filed=True),

@@ -5,19 +5,17 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.cost import training_cost
-from dawnjax.analysis.leaderboard import Ranked, ranking_seconds
+from dawnjax.analysis.leaderboard import ranking_seconds
 from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Cell, Column, Missing, Table
+from dawnjax.page.table import Column, Table
 from dawnjax.report.boards import Board, board_table, leaderboards_table, why_none_is_comparable
 from dawnjax.report.inputs import Inputs
 from dawnjax.report.systems import pairs_of
 from dawnjax.report.tables import (
-    COMPILATION,
     SUITE_NAMES,
-    mean_compile_seconds,
     overview_table,
     summaries,
     warnings_table,
@@ -219,16 +217,13 @@ def summary_section(
     figures: Sequence[Figure] = (),
     tables: Sequence[Table] = (),
 ) -> Section:
-    """First section: boards of our entries, the given figures, each benchmark's best."""
-    training = [board for board in all_boards if board.kind == "training"]
-    ours = [board for board in training if board.is_ours]
+    """First section: boards of our entries, the given figures, all times by benchmark."""
+    ours = [board for board in all_boards if board.kind == "training" and board.is_ours]
     own = [board_table(board) for board in ours if len(board.rows) > 1]
-    is_simple = len(ours) == len(training) == 1
     return Section(
         name="summary",
         title="Summary",
         blocks=(*own, *figures, *_overview_figure(all_boards)),
-        folded=() if is_simple or not training else (_best_table(training),),
         tables=(*tables, *([leaderboards_table(all_boards)] if all_boards else [])),
     )
 
@@ -269,47 +264,6 @@ def _overview_figure(all_boards: Sequence[Board]) -> tuple[Figure, ...]:
         tables=("leaderboards",),
     )
     return (figure,)
-
-
-def _best_table(boards: Sequence[Board]) -> Table:
-    """Fastest and cheapest training entry of each benchmark."""
-    rows = []
-    for board in boards:
-        whys = "; ".join(sorted({row.why for row in board.rows if row.why})[:2])
-        fast, cheap = next(iter(board.ranked), None), board.cheapest
-        seconds = fast.seconds if fast else None
-        cost = cheap.cost_usd if cheap else None
-        rows.append(
-            (
-                board.title,
-                f"{len(board.ranked)} of {len(board.rows)} ranked",
-                *_who_and_where(fast, whys or "there is no trial"),
-                Missing("") if seconds is None else seconds,
-                mean_compile_seconds(fast.entry) if fast else None,
-                *_who_and_where(cheap, "no ranked entry has a price"),
-                Missing("") if cost is None else cost,
-            )
-        )
-    return Table(
-        name="best",
-        title="Fastest and cheapest of each benchmark",
-        columns=(
-            Column("benchmark", "benchmark"),
-            Column("ranked", "entries ranked", under="benchmark"),
-            Column("fastest", "fastest"),
-            Column("fastest_hardware", "on", under="fastest"),
-            Column("seconds", "time to accuracy", "s", "number"),
-            COMPILATION,
-            Column("cheapest", "cheapest"),
-            Column("cheapest_hardware", "on", under="cheapest"),
-            Column("cost_usd", "expected cost", "USD", "number"),
-        ),
-        rows=tuple(rows),
-    )
-
-
-def _who_and_where(row: Ranked | None, why_none: str) -> tuple[Cell, Cell]:
-    return (_who(row.entry), hardware(row.entry)) if row else (Missing(why_none, "none"), None)
 
 
 def _who(entry: Entry) -> str:

@@ -1,8 +1,5 @@
 """The command that writes a report: its files, and what it refuses."""
 
-import csv
-import dataclasses
-import io
 import json
 import os
 import re
@@ -11,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_reports import entry, some_entries, some_report
+from made_reports import some_entries, some_report
 
 from dawnjax.__main__ import main, run_command
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError
 from dawnjax.page import words
 from dawnjax.report import contents, inputs, writing
 from dawnjax.report.tables import WARM
@@ -24,27 +21,6 @@ from dawnjax.trials.group import write_entries
 @pytest.fixture(scope="module")
 def report() -> contents.Report:
     return some_report()
-
-
-@pytest.mark.parametrize("field", ["time_to_accuracy_seconds", "clock_seconds", "cost_usd"])
-def test_a_negative_time_or_cost_is_refused_by_name(tmp_path, field):
-    made = entry("s", [100.0, 110.0])
-    trials = (dataclasses.replace(made.trials[0], **{field: -1.0}), made.trials[1])
-    write_entries(tmp_path / "a.jsonl", [dataclasses.replace(made, trials=trials)])
-    with pytest.raises(
-        RunError, match=rf"acme/s/resnet' is damaged: trials\[0\].{field} is '-1.0'"
-    ):
-        inputs.read([tmp_path / "a.jsonl"])
-
-
-def test_formulas_do_not_reach_a_spreadsheet(tmp_path):
-    formula = '=HYPERLINK("x","y")'
-    entries = [dataclasses.replace(e, submitter=formula, model=formula) for e in some_entries()]
-    writing.write(contents.make(inputs.Inputs(tuple(entries))), tmp_path)
-    for file in sorted((tmp_path / "tables").glob("*.csv")):
-        for row in csv.reader(io.StringIO(file.read_bytes().decode(), newline="")):
-            assert not [cell for cell in row if cell.startswith("=")], file.name
-    assert "'=HYPERLINK" in (tmp_path / "tables" / "leaderboards.csv").read_text()
 
 
 @pytest.mark.processes
@@ -100,32 +76,28 @@ def test_a_link_out_of_the_directory_is_refused(report, tmp_path):
     [
         b"{not json\n",
         b"[1, 2]\n",
-        b'{"schema_version": 3}\n',
         b"[" * 100_000,
         b"\xff\xfe\x00",
-        "nan",
-        "negative",
-        "text",
-        "huge",
-        "date",
+        float("nan"),
+        -5.0,
+        "soon",
+        1e308,
     ],
 )
 def test_damaged_input_is_one_line(damage, tmp_path, capsys):
+    """Bytes of no entries, or a time that is none: the line names the field."""
     source, out = tmp_path / "e.jsonl", tmp_path / "out"
     if isinstance(damage, bytes):
         source.write_bytes(damage)
     else:
         value = some_entries()[0].to_json()
-        bad = {"nan": float("nan"), "negative": -5.0, "text": "soon", "huge": 1e308, "date": "x"}
-        bad = bad[damage]
-        if damage == "date":
-            value["date"] = 7
-        else:
-            value["trials"][0]["time_to_accuracy_seconds"] = bad
+        value["trials"][0]["time_to_accuracy_seconds"] = damage
         source.write_text(json.dumps(value) + "\n")
     assert run_command("report", [str(source), f"--out={out}"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("dawnjax report: ") and error.count("\n") == 1
+    named = "has NaN" if damage != damage else "trials[0].time_to_accuracy_seconds"
+    assert isinstance(damage, bytes) or named in error
     assert "Traceback" not in error and not out.exists()
 
 

@@ -4,7 +4,9 @@ import html
 import re
 
 from dawnjax.page import plots, svg, words
+from dawnjax.page.html_table import to_html
 from dawnjax.page.rows import WIDE, Row, draw_bars, draw_strips
+from dawnjax.page.table import Column, Table
 
 
 def test_times_and_numbers_in_words():
@@ -14,6 +16,8 @@ def test_times_and_numbers_in_words():
     }  # fmt: skip
     for seconds, text in said.items():
         assert words.duration(seconds) == text, seconds
+    values = (22652.7, 0.13729, 3.0, -1234567, 99.996, 0.00000012349, 0.0)
+    assert " ".join(map(words.rounded, values)) == "22,650 0.1373 3 -1,235,000 100 0.0000001235 0"
     estimates = [words.about(seconds) for seconds in (0.0196, 397.2, 790.0, 45_000.0)]
     assert estimates == ["19.6 ms", "397 s", "13 min", "12.5 h"]
     assert words.scaled(5e11, "FLOP/s") == "500 GFLOP/s" and words.scaled(999.7, "B") == "1 kB"
@@ -26,6 +30,13 @@ def test_times_and_numbers_in_words():
         "0",
         "1\u202f234",
     ]
+
+
+def test_a_status_is_shown_in_words_and_kept_as_it_is_in_files():
+    columns = (Column("run", "run"), Column("status", "status", kind="word"))
+    table = Table(name="runs", title="", columns=columns, rows=(("a_b", "not_reached"),))
+    assert ">not reached<" in to_html(table, "runs") and "a_b  not reached" in table.to_text()
+    assert table.records()[0]["status"] == "not_reached" and "not_reached" in table.to_csv()
 
 
 def test_short_names_differ_where_the_names_do():
@@ -73,10 +84,8 @@ def test_each_mark_tells_whose_it_is_and_its_values_with_units():
     x = svg.Axis("time", words.duration, svg.time_ticks)
     y = svg.Axis("accuracy (%)", words.plain, exact=lambda v: words.percent(v, 4), name="accuracy")
     quartiles = ((60.0, 0.5, 0.4, 0.6), (120.0, 0.93456, 0.93456, 0.93456))
-    lines = [plots.Line("short", quartiles, name="a <whole> name"), plots.Line("", ((90.0, 0.7),))]
-    lines.append(plots.Line("", ((90.0, 0.6),), name="grey"))
+    lines = [plots.Line("a <whole> name", quartiles)]
     assert titles(plots.draw_lines(lines, x, y, WIDE)) == [
-        ["grey", "time: 1 min 30 s", "accuracy: 60%"],
         ["a <whole> name", "time: 1 min", "accuracy: 50%", "half of the trials: 40% to 60%"],
         ["a <whole> name", "time: 2 min", "accuracy: 93.46%"],
     ]
