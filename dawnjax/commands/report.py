@@ -69,10 +69,10 @@ def _write_report(
     # Imported here so that --help does without them.
     from dawnjax.analysis import counts, paper
     from dawnjax.report import contents, inputs, writing
-    from dawnjax.study.reading import path_of_arm
+    from dawnjax.study.reading import arm_at
     from dawnjax.text import escaped
 
-    sources = [path_of_arm(source) for source in sources]
+    sources = [arm_at(source)[0] for source in sources]
     read = inputs.read(sources, include_hosts=include_hosts)
     for problem in read.problems:
         print(escaped(f"dawnjax report: not read: {problem}"), file=sys.stderr)

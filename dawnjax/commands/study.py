@@ -68,14 +68,12 @@ def _study(argv: list[str]) -> int:
     earlier = folder.read_same(study)
     arms = arms_of(study, load_techniques(study.experiment), load_experiment(study.experiment))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
-    from dawnjax.study import runners
     from dawnjax.study.reading import trials_over
     from dawnjax.study.search import optuna
     from dawnjax.study.trials import (
         OVER,
         TrialRunner,
         origins_of,
-        request_of,
         run_all,
         run_trial,
         set_up,
@@ -87,7 +85,7 @@ def _study(argv: list[str]) -> int:
     trials = trials_of(study, arms)
     Looks(study)
     for field in ("search", "looks"):
-        is_alone = not asked.runner and asked.slots == 1 and asked.trial is None
+        is_alone = asked.slots == 1 and asked.trial is None
         if getattr(study, field) != getattr(Study(), field) and not is_alone:
             raise ConfigError(
                 f"{field}= goes with trials that run one after the other, in one process"
@@ -97,13 +95,6 @@ def _study(argv: list[str]) -> int:
     looks = earlier["looks_made"] if earlier else []
     origins = earlier["origins"] if earlier else {}
     # A wrong flag of the last arm is found before the first has trained.
-    for trial in trials[: len(arms)]:  # the first block has each arm once
-        request_of(study, trial, asked.out)
-    if asked.runner:
-        runners.submitit()
-        # The data may be on the machines that train alone: they bind the arms to their origins.
-        folder.write(study, arms, looks, origins)
-        return _hand_out(asked, len(trials))
     set_up_seconds = set_up(study, trials[0], asked.out)
     here = origins_of(study, arms, trials, asked.out)
     if study.search:
@@ -147,15 +138,6 @@ def _run_side_by_side(asked: "_Asked", left: list[TrialPlan]) -> None:
     )
 
 
-def _hand_out(asked: "_Asked", trials: int) -> int:
-    from dawnjax.study.runners import submit_to_slurm
-
-    job = submit_to_slurm(asked.trial_argv, trials, asked.out, asked.settings)
-    print(f"submitted array job {job} with {trials} trials; squeue --job={job} shows it")
-    print("when they are over, the same command without --runner makes the result")
-    return ExitStatus.DONE
-
-
 @dataclasses.dataclass(frozen=True)
 class _Asked:
     study: Study
@@ -163,9 +145,7 @@ class _Asked:
     trial: int | None
     process_flags: tuple[str, ...]  # of one host of a trial, and so not the study's
     prints_json: bool
-    runner: str
     slots: int
-    settings: dict[str, str]
     trial_argv: list[str]
 
 
@@ -182,7 +162,7 @@ def _parse(argv: list[str]) -> _Asked:
     flags.DEFINE_multi_string("axis", [], form, flag_values=values)
     place = "Run this trial alone: its place in the order."
     flags.DEFINE_integer("trial", None, place, flag_values=values)
-    _define_handing_out(values)
+    _define_of_all_trials(values)
     of_trials = command_line.parse("study", values, given, USAGE, DESCRIPTION, known_only=True)
     for argument in of_trials:
         if not argument.startswith("--") or "=" not in argument:
@@ -205,34 +185,22 @@ def _parse(argv: list[str]) -> _Asked:
     out = str(values["out"].value)
     if not out:
         raise ConfigError("--out is missing: the folder for the study's trials and result")
-    runner, settings = str(values["runner"].value), {}
-    for setting in values["runner_setting"].value or ():
-        key, equals, value = setting.partition("=")
-        if not (key and equals and value and runner):
-            raise ConfigError(f"--runner_setting={setting} must be KEY=VALUE, with a --runner")
-        settings[key] = value
-    handing_out = flags.FlagValues()
-    _define_handing_out(handing_out)
+    not_of_one_trial = flags.FlagValues()
+    _define_of_all_trials(not_of_one_trial)
     return _Asked(
         study=study,
         out=Path(out),
         trial=values["trial"].value,
         process_flags=process_flags,
         prints_json=bool(values["json"].value),
-        runner=runner,
         slots=int(values["side_by_side"].value or 1),
-        settings=settings,
-        trial_argv=command_line.known(handing_out, argv),
+        trial_argv=command_line.known(not_of_one_trial, argv),
     )
 
 
-def _define_handing_out(values: flags.FlagValues) -> None:
-    """Flags of who runs the trials and what is printed, which a single trial does not have."""
+def _define_of_all_trials(values: flags.FlagValues) -> None:
+    """Flags of the whole study, which the command line of a single trial does not have."""
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
-    who = "Who runs the trials; else this process."
-    flags.DEFINE_enum("runner", "", ["", "slurm"], who, flag_values=values)
-    setting = "KEY=VALUE for the runner: a parameter of submitit, such as slurm_partition=gpu."
-    flags.DEFINE_multi_string("runner_setting", [], setting, flag_values=values)
     beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
     flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
 
@@ -345,9 +313,7 @@ def _run(
                 runs[trial] = run
             console.print(line_of(total, done, trial, run, why), markup=False, soft_wrap=True)
             found = figures(asked.study, arms, runs, asked.out)
-            estimate = next(
-                (estimate_of(row) for row in found.arms if row.arm == trial.arm.name), ""
-            )
+            estimate = next((estimate_of(row) for row in found.arms if row.arm == trial.arm), "")
             # After each trial: a study that is killed keeps a result of the trials so far.
             records.write_json(file, found.to_json(), durable=True)
     found = figures(asked.study, arms, runs, asked.out, looked())

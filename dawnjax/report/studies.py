@@ -37,7 +37,7 @@ def studies_sections(studies: Sequence[StudyFigures]) -> list[Section]:
 def _section(read: StudyFigures, number: int) -> Section:
     study, tables = read.study, [_table(read, number)] if read.arms else []
     machines = sorted({machine for arm in read.arms for machine in arm.machines})
-    trials = sum(arm.trials for arm in read.own)
+    trials = sum(len(arm.trials) for arm in read.own)
     planned = sum(arm.planned for arm in read.own)
     over = f"{trials} of {planned} planned trials of {study.experiment} are over"
     lead = [f"{_QUESTIONS[study.kind]}: {over}, on {'; '.join(machines)}."]
@@ -64,7 +64,7 @@ def _map(read: StudyFigures, number: int) -> Figure | None:
     if read.study.kind != "grid" or len(read.study.axes) != 2:
         return None
     axes = first, second = [axis_of(text) for text in read.study.axes]
-    arms = {arm.arm: arm for arm in read.arms}
+    arms = {arm.name: arm for arm in read.arms}
     cells = [
         [_cell(arms.get(arm_at(axes, (one, other)).name)) for other in second.values]
         for one in first.values
@@ -72,7 +72,7 @@ def _map(read: StudyFigures, number: int) -> Figure | None:
     return Figure(
         name=f"study_{number}_map",
         title=f"Expected time of each pair of values, {read.name}",
-        summary="; ".join(f"{arm.arm}: {arm.time_text}" for arm in read.arms) + ".",
+        summary="; ".join(f"{arm.name}: {arm.time_text}" for arm in read.arms) + ".",
         caption=(
             "Each cell has the time of all its trials over the number that reached the target, and "
             "how many did. The darker, the faster; the frame is around the fastest."
@@ -87,8 +87,8 @@ def _map(read: StudyFigures, number: int) -> Figure | None:
 def _cell(arm: ArmFigures | None) -> Cell:
     if arm is None:  # of a `study.json` whose arms are not those of its axes
         return Cell(None, "", ())
-    counted = f"{arm.reached} of {arm.trials}"
-    return Cell(arm.expected_seconds, counted, (arm.arm, arm.time_text, f"{counted} reached"))
+    title = (arm.name, arm.time_text, f"{arm.reached} reached")
+    return Cell(arm.figures.expected_seconds, arm.reached, title)
 
 
 def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
@@ -113,24 +113,13 @@ def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
 
 
 def _figure(read: StudyFigures, number: int, machines: list[str]) -> Figure | None:
-    rows = [
-        Row(
-            label=arm.arm,
-            group="",
-            values=tuple(seconds for seconds, _ in _reached(arm)),
-            note=f"{words.duration(arm.expected_seconds)}, {arm.reached} of {arm.trials}",
-            low=arm.low if arm.ends.startswith("95 %") else None,
-            high=arm.high if arm.ends.startswith("95 %") else None,
-            mean=arm.expected_seconds,
-            titles=tuple(f"seed {seed}: {words.duration(s)}" for s, seed in _reached(arm)),
-        )
-        for arm in read.arms
-        if arm.expected_seconds is not None
-    ]
+    rows = [_strip(arm) for arm in read.arms if arm.figures.expected_seconds is not None]
     if not rows:
         return None
     axis = svg.Axis("time to accuracy", words.duration)
-    left_out = tuple((a.arm, a.why_no_time) for a in read.arms if a.expected_seconds is None)
+    left_out = tuple(
+        (arm.name, arm.why_no_time) for arm in read.arms if arm.figures.expected_seconds is None
+    )
     return Figure(
         name=f"study_{number}_times",
         title=f"Time to accuracy of each trial, {read.name}",
@@ -147,31 +136,39 @@ def _figure(read: StudyFigures, number: int, machines: list[str]) -> Figure | No
     )
 
 
-def _reached(arm: ArmFigures) -> list[tuple[float, int]]:
-    rows = ((row["time_to_accuracy_seconds"], row["seed"]) for row in arm.rows)
-    return [(seconds, seed) for seconds, seed in rows if seconds is not None]
+def _strip(arm: ArmFigures) -> Row:
+    found, interval = arm.figures, arm.interval
+    bar = interval if interval and interval.level else None  # A range of few trials has none.
+    timed = [(s, seed) for s, seed in zip(found.seconds, arm.trials, strict=True) if s is not None]
+    return Row(
+        label=arm.name,
+        group="",
+        values=tuple(seconds for seconds, _ in timed),
+        note=f"{words.duration(found.expected_seconds or 0.0)}, {arm.reached}",
+        low=bar and bar.low,
+        high=bar and bar.high,
+        mean=found.expected_seconds,
+        titles=tuple(f"seed {seed}: {words.duration(seconds)}" for seconds, seed in timed),
+    )
 
 
 def _table(read: StudyFigures, number: int) -> Table:
     first = read.arms[0]
     rows = []
     for arm in read.arms:
-        verdict = arm.to_json()["verdict"] or {}
+        record, of = arm.to_json(), arm.figures
+        verdict = record["verdict"] or {}
         speedup = None
         if first.examples_per_second and arm.examples_per_second and arm is not first:
             speedup = arm.examples_per_second / first.examples_per_second
-        expected, none = arm.expected_seconds, Missing("", "the first") if arm is first else None
+        expected, none = of.expected_seconds, Missing("", "the first") if arm is first else None
         rows.append(
             (
-                *(arm.arm, arm.planned, arm.trials, arm.reached),
+                *(arm.name, arm.planned, of.trials, of.reached),
                 Missing(arm.why_no_time) if expected is None else expected,
-                *(arm.low, arm.high, arm.ends or None, arm.mean_seconds, arm.cv),
-                *(
-                    arm.epochs_mean,
-                    arm.examples_per_second,
-                    speedup or none,
-                    arm.exposed_communication,
-                ),
+                *(record["low"], record["high"], record["ends"] or None, of.mean_seconds, of.cv),
+                *(of.epochs_mean, arm.examples_per_second, speedup or none),
+                arm.exposed_communication,
                 *(verdict.get("ratio") or none, verdict.get("low"), verdict.get("high")),
                 *(verdict.get("ends") or None, verdict.get("word", ""), verdict.get("why", "")),
                 *(verdict.get("advice_text", ""), "; ".join(arm.machines)),
@@ -210,7 +207,7 @@ def _table(read: StudyFigures, number: int) -> Table:
             "Where all trials reached, the ends of the expected time are those of the mean.",
         ),
     )
-    return with_fields(table, [_fields_of(arm.flags) for arm in read.arms])
+    return with_fields(table, [_fields_of(arm.arm.flags) for arm in read.arms])
 
 
 def _fields_of(flags: Iterable[str]) -> dict[str, Scalar]:

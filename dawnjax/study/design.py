@@ -118,11 +118,8 @@ class Arm:
 
     @property
     def folder(self) -> str:
-        """Name of the arm's folder; of a long name the beginning, and a hash of all of it."""
-        name = re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.")
-        if len(name) <= 80:
-            return name
-        return f"{name[:70]}_{_digest(self.name)}"
+        """Name of the arm's folder."""
+        return re.sub(r"[^A-Za-z0-9.]+", "_", self.name[:200]).strip("_.")
 
 
 class TrialPlan(NamedTuple):
@@ -298,11 +295,8 @@ def _short(name: str) -> str:
     """Name of an arm, cut to `LONGEST_NAME` letters with a hash of all of it."""
     if len(name) <= LONGEST_NAME:
         return name
-    return f"{name[: LONGEST_NAME - 9].rstrip()} {_digest(name)}"
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - 9].rstrip()} {digest}"
 
 
 def _at_the_ends(study: Study) -> Iterator[Arm]:

@@ -4,18 +4,20 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dawnjax.config.config_json import to_json
 from dawnjax.page import words
+from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.verdict import MARGIN, Verdict
 from dawnjax.study.design import Arm, Look, Study, TrialPlan, trials_of
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.study.search import SearchFigures, search_figures
 from dawnjax.study.verdicts import Looks, cost_of_looks, words_of_cost
-from dawnjax.trials.figures import figures as trial_figures
+from dawnjax.trials.figures import Figures
+from dawnjax.trials.figures import figures as figures_of
 from dawnjax.trials.target import Target
 from dawnjax.trials.trial import Trial
 
@@ -25,48 +27,53 @@ SCHEMA_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmFigures:
-    """Statistics of an arm's finished trials; times are seconds.
+    """An arm's trials that are over, their statistics, and the verdict.
 
     Attributes:
-      arm: Its name.
-      flags: Flags that make the arm.
+      name: The arm's; of a threshold its value.
       planned: Trials of the arm in the study.
-      trials: Trials that are over.
-      reached: Trials that reached the target.
-      mean_seconds: Mean time to accuracy of those that reached.
-      cv: Their population standard deviation over their mean.
-      expected_seconds: Time of all trials over the number that reached.
-      low: Lower end of its interval; where all trials reached that is the mean's.
-      high: Upper end.
-      ends: Kind of the ends: `95 %`, `range of 3`; empty where there are none.
-      epochs_mean: Mean epochs to the target.
-      examples_per_second: Mean of the trials' throughputs.
-      exposed_communication: Mean share of a step that no computation hid; None without profiles.
+      trials: Those that are over, by their seed, in its order.
+      figures: Their statistics; of a threshold of the times to it.
       verdict: The arm beside the study's first; None for the first.
-      rows: Each trial: seed, status, whether it reached, its time to accuracy, run directory.
-      machines: Systems of its trials.
       elsewhere: How machines and libraries of its trials are not those of the first arm; empty
         where they are the same, or without a verdict.
     """
 
-    arm: str
-    flags: list[str]
+    name: str
+    arm: Arm
     planned: int
-    trials: int
-    reached: int
-    mean_seconds: float | None
-    cv: float | None
-    expected_seconds: float | None
-    low: float | None
-    high: float | None
-    ends: str
-    epochs_mean: float | None
-    examples_per_second: float | None
-    exposed_communication: float | None
-    verdict: Verdict | None
-    rows: list[dict[str, Any]]
-    machines: list[str]
+    trials: Mapping[int, Trial]
+    figures: Figures
+    verdict: Verdict | None = None
     elsewhere: str = ""
+
+    @property
+    def interval(self) -> Interval | None:
+        """The expected time with its ends; where all trials reached they are the mean's."""
+        return self.figures.interval
+
+    @property
+    def reached(self) -> str:
+        """How many trials reached, such as `4 of 5`."""
+        return f"{self.figures.reached} of {len(self.trials)}"
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Mean of the trials' throughputs."""
+        return _mean(trial.examples_per_second for trial in self.trials.values())
+
+    @property
+    def exposed_communication(self) -> float | None:
+        """Mean share of a step that no computation hid; None without profiles."""
+        return _mean(
+            _mean((host.get("communication") or {}).get("exposed_fraction") for host in trial.hosts)
+            for trial in self.trials.values()
+        )
+
+    @property
+    def machines(self) -> list[str]:
+        """Systems of its trials."""
+        return sorted({str(trial.system) for trial in self.trials.values()})
 
     @property
     def cautions(self) -> list[str]:
@@ -77,24 +84,26 @@ class ArmFigures:
             said.append(f"its times are of different machines ({machines})")
         if self.elsewhere:
             said.append(f"{self.elsewhere}, so its ratio is not of the recipes alone")
-        if self.reached and self.expected_seconds is None:
+        if self.figures.reached and self.figures.expected_seconds is None:
             said.append(f"{self.why_no_time}, so it has no expected time")
-        return [f"arm {self.arm}: {sentence}" for sentence in said]
+        return [f"arm {self.name}: {sentence}" for sentence in said]
 
     @property
     def why_no_time(self) -> str:
         """Reason why there is no expected time."""
-        return "how long a trial ran is not known" if self.reached else "no trial reached"
+        reached = self.figures.reached
+        return "how long a trial ran is not known" if reached else "no trial reached"
 
     @property
     def time_text(self) -> str:
-        """Expected time with its ends, such as `5.2 s (95 %: 4.9 to 5.6)`."""
-        if self.expected_seconds is None:
+        """Expected time with its ends, such as `5.2 s (95 % if all reach: 4.9 to 5.6)`."""
+        if self.figures.expected_seconds is None:
             return self.why_no_time
-        text = f"{words.rounded(self.expected_seconds)} s"
-        if self.low is None or self.high is None:
+        text = f"{words.rounded(self.figures.expected_seconds)} s"
+        found = self.interval
+        if found is None or found.low is None or found.high is None:
             return text
-        return f"{text} ({self.ends}: {words.rounded(self.low)} to {words.rounded(self.high)})"
+        return f"{text} ({found.ends}: {words.rounded(found.low)} to {words.rounded(found.high)})"
 
     @property
     def advice(self) -> str:
@@ -102,8 +111,37 @@ class ArmFigures:
         return self.verdict.advice.text() if self.verdict and self.verdict.advice else ""
 
     def to_json(self) -> dict[str, Any]:
-        verdict = self.verdict and {**self.verdict.to_json(), "advice_text": self.advice}
-        return {**dataclasses.asdict(self), "verdict": verdict}
+        found, interval = self.figures, self.interval
+        rows = [
+            {
+                "seed": seed,
+                "status": trial.status,
+                "reached": seconds is not None,
+                "time_to_accuracy_seconds": seconds,
+                "run_dir": str(TrialPlan(0, self.arm, seed).directory(Path())),
+            }
+            for (seed, trial), seconds in zip(self.trials.items(), found.seconds, strict=True)
+        ]
+        return {
+            "arm": self.name,
+            "flags": list(self.arm.flags),
+            "planned": self.planned,
+            "trials": found.trials,
+            "reached": found.reached,
+            "mean_seconds": found.mean_seconds,
+            "cv": found.cv,
+            "expected_seconds": found.expected_seconds,
+            "low": interval and interval.low,
+            "high": interval and interval.high,
+            "ends": interval.ends if interval else "",
+            "epochs_mean": found.epochs_mean,
+            "examples_per_second": self.examples_per_second,
+            "exposed_communication": self.exposed_communication,
+            "verdict": self.verdict and {**self.verdict.to_json(), "advice_text": self.advice},
+            "rows": rows,
+            "machines": self.machines,
+            "elsewhere": self.elsewhere,
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,10 +169,10 @@ class StudyFigures:
     @property
     def best(self) -> ArmFigures | None:
         """Fastest arm of a grid; None for other studies, or without a choice."""
-        there = [arm for arm in self.arms if arm.expected_seconds is not None]
+        there = [arm for arm in self.arms if arm.figures.expected_seconds is not None]
         if self.study.kind != "grid" or len(there) < 2:
             return None
-        return min(there, key=lambda arm: arm.expected_seconds or math.inf)
+        return min(there, key=lambda arm: arm.figures.expected_seconds or math.inf)
 
     @property
     def remarks(self) -> list[str]:
@@ -142,7 +180,7 @@ class StudyFigures:
         said = []
         if best := self.best:
             said.append(
-                f"best of {len(self.arms)} arms: {best.arm}, {best.time_text}; the same trials "
+                f"best of {len(self.arms)} arms: {best.name}, {best.time_text}; the same trials "
                 "chose it, so expect more on fresh seeds"
             )
         said += itertools.chain.from_iterable(arm.cautions for arm in self.arms)
@@ -160,7 +198,7 @@ class StudyFigures:
             "schema_version": SCHEMA_VERSION,
             "study": to_json(self.study),
             "arms": [arm.to_json() for arm in self.arms],
-            "best": self.best and self.best.arm,
+            "best": self.best and self.best.name,
             "search": self.search and dataclasses.asdict(self.search),
             "looks": self.looks,
         }
@@ -271,48 +309,19 @@ def _arm(
     threshold: float | None = None,
 ) -> ArmFigures:
     """Figures of an arm's trials, given by their seeds."""
-    seeds = sorted(trials)
-    results = [trials[seed] for seed in seeds]
-    target = results[0].target if results else Target(metric="target")
-    found = trial_figures(results, threshold, target.direction)
+    by_seed = dict(sorted(trials.items()))
+    target = next((trial.target for trial in by_seed.values()), Target(metric="target"))
     # The others of several targets are not asked for.
     alone = " alone" if target.others else ""
-    interval = found.interval if found.sample else None
     return ArmFigures(
-        arm=arm.name if threshold is None else f"{target.metric} {threshold:g}{alone}",
-        flags=list(arm.flags),
+        name=arm.name if threshold is None else f"{target.metric} {threshold:g}{alone}",
+        arm=arm,
         planned=study.seeds,
-        trials=found.trials,
-        reached=found.reached,
-        mean_seconds=found.mean_seconds,
-        cv=found.cv,
-        expected_seconds=found.expected_seconds,
-        low=interval and interval.low,
-        high=interval and interval.high,
-        ends=interval.ends if interval else "",
-        epochs_mean=found.epochs_mean,
-        examples_per_second=_mean([result.examples_per_second for result in results]),
-        exposed_communication=_mean(
-            [
-                _mean([(host.get("communication") or {}).get("exposed_fraction") for host in hosts])
-                for hosts in (result.hosts for result in results)
-            ]
-        ),
-        verdict=None,
-        rows=[
-            {
-                "seed": seed,
-                "status": trials[seed].status,
-                "reached": seconds is not None,
-                "time_to_accuracy_seconds": seconds,
-                "run_dir": str(TrialPlan(0, arm, seed).directory(Path())),
-            }
-            for seed, seconds in zip(seeds, found.seconds, strict=True)
-        ],
-        machines=sorted({str(result.system) for result in results}),
+        trials=by_seed,
+        figures=figures_of([*by_seed.values()], threshold, target.direction),
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None and math.isfinite(value)]
     return statistics.fmean(known) if known else None

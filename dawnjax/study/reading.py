@@ -104,12 +104,16 @@ def read_study(path: Path) -> StudyRecord | None:
         raise RunError(f"{folder.file} is damaged: {error}") from None
 
 
-def path_of_arm(path: Path) -> Path:
-    """Folder of `STUDY/ARM`, by the arm's name or its folder's; any other path as it is."""
-    if not path.exists():
+def arm_at(path: Path) -> tuple[Path, str]:
+    """Folder and name of the arm at `STUDY/ARM` or in that folder; else the path and no name."""
+    home = path.resolve().parent
+    for study in (home, home.parent):
         with contextlib.suppress(RunError):
-            record = read_study(path.parent)
+            record = read_study(study)
             for arm in record["arms"] if record else ():
-                if path.name in (arm.name, arm.folder):
-                    return path.parent / "trials" / arm.folder
-    return path
+                folder = study / "trials" / arm.folder
+                if path.exists() and folder == path.resolve():
+                    return path, arm.name
+                if not path.exists() and path.name in (arm.name, arm.folder):
+                    return folder, arm.name
+    return path, ""

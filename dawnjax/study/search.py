@@ -174,7 +174,6 @@ class SearchFigures:
         is no estimate of its time, since it was chosen for being low.
     """
 
-    method: str
     planned: int
     trials: int
     chose: list[int]
@@ -222,7 +221,6 @@ def search_figures(study: Study, runs: Mapping[TrialPlan, Trial]) -> SearchFigur
         key=lambda row: (row["arm"] != (best and best.name), row["choosing_seconds"] or math.inf)
     )
     return SearchFigures(
-        method=study.search,
         planned=study.trials,
         trials=count,
         chose=list(study.seeds_that_choose),

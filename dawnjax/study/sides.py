@@ -1,15 +1,13 @@
 """One side of a comparison: the trials at a path, and the results of our runs."""
 
-import contextlib
 import dataclasses
-from pathlib import Path
 
 from dawnjax import records
 from dawnjax.analysis import loading
 from dawnjax.analysis.comparison import shared_trials
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError
 from dawnjax.statistics.sample import Sample
-from dawnjax.study.reading import path_of_arm, read_study
+from dawnjax.study.reading import arm_at
 from dawnjax.trials.group import Entry
 from dawnjax.trials.trial import Trial
 
@@ -49,7 +47,7 @@ def read_side(given: str) -> Side:
       RunError: Nothing could be read.
     """
     path, _, source = given.partition(CHOICE)
-    folder = path_of_arm(records.path_of(path))
+    folder, arm = arm_at(records.path_of(path))
     entries, runs_there = loading.load_with_runs(folder)
     if not entries and runs_there:
         raise ConfigError(
@@ -70,7 +68,7 @@ def read_side(given: str) -> Side:
     sample = entry.figures.sample
     if sample is None:
         raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
-    return Side(given=given, entry=entry, sample=sample, arm=_arm_at(folder))
+    return Side(given=given, entry=entry, sample=sample, arm=arm)
 
 
 def refuse_shared_trials(first: Side, second: Side) -> None:
@@ -86,15 +84,3 @@ def refuse_shared_trials(first: Side, second: Side) -> None:
             f"{len(shared)} of the {len(second.entry.trials)} trials of B are in A too, or copies "
             f"of such ({', '.join(shared[:5])}{more}): give each side trials of its own"
         )
-
-
-def _arm_at(path: Path) -> str:
-    """Name of the arm whose folder in a study this is; empty for any other path."""
-    folder = path.resolve()
-    record = None
-    with contextlib.suppress(RunError):
-        record = read_study(folder.parent.parent)
-    arms = record["arms"] if record else ()
-    return next(
-        (arm.name for arm in arms if folder == folder.parent.parent / "trials" / arm.folder), ""
-    )

@@ -6,8 +6,9 @@ from typing import Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
+from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.verdict import FASTER, SLOWER, Verdict
-from dawnjax.study.design import Arm, TrialPlan
+from dawnjax.study.design import TrialPlan
 from dawnjax.study.figures import ArmFigures, StudyFigures
 from dawnjax.study.search import SearchFigures
 
@@ -22,12 +23,13 @@ def text_of(found: StudyFigures) -> str:
     compares = found.study.kind not in ("seeds", "threshold", "search")
     has_wire = any(row.exposed_communication is not None for row in rows)
     head += ["exposed"] if has_wire else []
-    head += ["/ first", "interval", "verdict"] if compares else []
+    head += ["/ first", "95 %", "verdict"] if compares else []
     lines = []
     for row in rows:
-        cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
-        cells += [_number(row.cv, 2), _number(row.expected_seconds), _ends(row)]
-        cells += [_number(row.epochs_mean), _number(row.examples_per_second)]
+        of = row.figures
+        cells = [row.name, row.reached, _number(of.mean_seconds), _number(of.cv, 2)]
+        cells += [_number(of.expected_seconds), _ends(row.interval)]
+        cells += [_number(of.epochs_mean), _number(row.examples_per_second)]
         exposed = row.exposed_communication
         cells += ["-" if exposed is None else f"{100 * exposed:.1f} %"] if has_wire else []
         cells += _verdict_cells(row.verdict) if compares else []
@@ -38,7 +40,7 @@ def text_of(found: StudyFigures) -> str:
         parts += [of_words(head, lines).to_text(), "", f"on {'; '.join(machines) or 'nothing yet'}"]
     for row in rows:
         if row.verdict and row.verdict.word not in (FASTER, SLOWER):
-            why = f"{row.arm} (B) beside {rows[0].arm} (A): {row.verdict.why}"
+            why = f"{row.name} (B) beside {rows[0].name} (A): {row.verdict.why}"
             parts.append("; ".join(filter(None, [why, row.advice])))
     return "\n".join([*parts, *found.remarks])
 
@@ -50,7 +52,7 @@ def next_commands(found: StudyFigures, out: Path) -> str:
     if compared:
         best = found.best if found.best in compared else compared[0]
         arms = (found.arms[0].arm, best.arm)
-        commands.append(["compare", *(str(out / Arm(name).folder) for name in arms)])
+        commands.append(["compare", *(str(out / arm.folder) for arm in arms)])
     return "\n".join(f"next: {shlex.join(['dawnjax', *command])}" for command in commands)
 
 
@@ -81,17 +83,16 @@ def line_of(total: int, done: int, trial: TrialPlan, run: Any, why: str) -> str:
 
 def estimate_of(row: ArmFigures) -> str:
     """Expected time of an arm so far, for the line of the progress; empty without one."""
-    if row.expected_seconds is None:
-        return ""
-    return f", {row.reached} of {row.trials} reached, {row.time_text}"
+    known = row.figures.expected_seconds is not None
+    return f", {row.reached} reached, {row.time_text}" if known else ""
 
 
-def _ends(row: ArmFigures) -> str:
-    """Ends of the expected time, labelled unless they are a 95 % interval."""
-    if row.low is None or row.high is None:
+def _ends(interval: Interval | None) -> str:
+    """Ends of an interval, labelled unless they are a 95 % interval."""
+    if interval is None or interval.low is None or interval.high is None:
         return ""
-    kind = "" if row.ends == "95 %" else f"{row.ends}: "
-    return f"{kind}{words.rounded(row.low)} to {words.rounded(row.high)}"
+    kind = "" if interval.ends == "95 %" else f"{interval.ends}: "
+    return f"{kind}{_number(interval.low)} to {_number(interval.high)}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -101,7 +102,5 @@ def _number(value: float | None, digits: int = 4) -> str:
 def _verdict_cells(verdict: Verdict | None) -> list[str]:
     if verdict is None:
         return ["", "", ""]
-    ratio, ends = verdict.ratio, ""
-    if ratio is not None and ratio.low is not None:
-        ends = f"{ratio.ends}: {ratio.low:.3f} to {ratio.high:.3f}"
-    return [_number(ratio and ratio.value), ends, verdict.word.replace("_", " ")]
+    ratio, word = verdict.ratio, verdict.word.replace("_", " ")
+    return [_number(ratio and ratio.value), ratio.ends_text() if ratio else "", word]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.proportions import wilson
-from dawnjax.statistics.sample import Sample, expected_interval, mean_interval
+from dawnjax.statistics.sample import Sample, expected_interval, mean_interval, time_interval
 from dawnjax.trials.target import reaches
 from dawnjax.trials.trial import Trial
 
@@ -96,8 +96,8 @@ class Figures:
 
     @property
     def interval(self) -> Interval | None:
-        """Time that ranks: the mean where all trials reached, else the expected time."""
-        return self.expected_interval if self.reached < self.trials else self.mean_interval
+        """Expected time; where all trials reached, its ends are those if all reach."""
+        return None if self.sample is None else time_interval(self.sample)
 
 
 def figures(

@@ -174,6 +174,23 @@ def test_a_shell_in_an_allocation_trains_alone(slurm, tmp_path, compile_cache):
     assert result_of(tmp_path / "run")["num_processes"] == 1
 
 
+def test_the_array_job_of_the_docs_runs_each_trial_of_a_study(slurm, tmp_path, compile_cache):
+    environment, _ = slurm
+    docs, out, job = ROOT / "docs" / "studies.md", tmp_path / "s", tmp_path / "job"
+    [script] = [part.partition("```")[0] for part in docs.read_text().split("```bash\n")[1:]]
+    for asked, here in (
+        ("--array=0-19", f"--array=0-1 --output={tmp_path}/%a.txt"),
+        ("--seeds=20", f"--seeds=2 --tiny=true {compile_cache}"),
+        ("\ndawnjax ", f"\n{sys.executable} -m dawnjax "),
+        ("/shared/studies/digits", str(out)),
+    ):
+        assert asked in script
+        script = script.replace(asked, here)
+    job.write_text(script)
+    output(on_cpus(environment, 1), "sbatch", "--wait", str(job))
+    assert [result_of(out / "trials/all" / f"seed_{seed}")["seed"] for seed in (0, 1)] == [0, 1]
+
+
 def test_mpirun_makes_one_run(tmp_path, compile_cache):
     (mpirun,) = needed("mpirun")
     command = [mpirun, "-np", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]

@@ -113,7 +113,7 @@ def test_a_study_alone_compares_its_arms(tmp_path, capsys):
     assert main(["compare", str(out)]) == 0
     text = capsys.readouterr().out
     row = next(line for line in text.splitlines() if line.startswith("num_epochs=4"))
-    assert "6 of 6" in row and "95 %: " in row and "slower" in row
+    assert "6 of 6" in row and "95 % if all reach: " in row and "slower" in row
     beside = f"dawnjax compare {out}/num_epochs_3 {out}/num_epochs_4"
     assert f"next: {beside}" in text
     assert main(["compare", str(out), "--fail_if_slower_by=0.05"]) == 6

@@ -31,7 +31,7 @@ def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
         run, evaluations=(dataclasses.replace(first, value=0.3), without, third)
     )
     rows = figures(study, of_arms, {trial: run}, tmp_path).arms
-    assert [row.mean_seconds for row in rows] == [15.0, 15.0]
+    assert [row.figures.mean_seconds for row in rows] == [15.0, 15.0]
 
 
 def test_trials_that_are_read_at_several_thresholds_count_once(tmp_path):
@@ -41,7 +41,7 @@ def test_trials_that_are_read_at_several_thresholds_count_once(tmp_path):
     for trial in ordered:
         write_run(trial.directory(tmp_path), seed=trial.seed, seconds=15.0)
     found = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
-    assert [row.trials for row in found.arms] == [2, 2, 2]
+    assert [len(row.trials) for row in found.arms] == [2, 2, 2]
     [section] = studies_sections([found])
     assert "2 of 2 planned trials of digits are over" in section.lead[0]
 
@@ -55,7 +55,7 @@ def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_pa
         for trial, run in runs.items()
     }
     first, second = figures(study, of_arms, runs, tmp_path).arms
-    assert (first.reached, first.trials, first.expected_seconds) == (1, 2, None)
+    assert (first.reached, first.figures.expected_seconds) == ("1 of 2", None)
     assert first.time_text == "how long a trial ran is not known"
     assert first.cautions == [f"arm num_epochs=3: {first.time_text}, so it has no expected time"]
     assert second.verdict is None and not second.cautions
@@ -96,7 +96,7 @@ def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
     assert found.to_json()["arms"][1]["elsewhere"] in said
     [section] = studies_sections([found])
     assert f"A{said[1:]}." in section.lead
-    names = {first.arm: "a", second.arm: "b"}
+    names = {first.name: "a", second.name: "b"}
     runs = {
         plan: dataclasses.replace(
             runs[ordered[0]], versions={}, hosts=({"hostname": names[plan.arm.name]},)
@@ -130,7 +130,7 @@ def test_a_threshold_is_of_the_first_of_several_targets_and_says_so(tmp_path):
     second = Target(metric="top_5_accuracy", value=0.99)
     two = dataclasses.replace(run, target=dataclasses.replace(run.target, others=(second,)))
     names = [
-        [row.arm for row in figures(study, of_arms, {trial: of}, tmp_path).arms]
+        [row.name for row in figures(study, of_arms, {trial: of}, tmp_path).arms]
         for of in (run, two)
     ]
     assert names[0] == ["top_1_accuracy 0.4", "top_1_accuracy 0.95"]

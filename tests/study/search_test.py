@@ -189,8 +189,8 @@ def test_figures_say_which_seeds_chose_and_which_judged(searched):
     study, arms, out = searched
     over = trials_over(trials_of(study, arms), out, {})
     [judged] = figures(study, arms, over, out).arms
-    assert (judged.arm, judged.trials, judged.expected_seconds) == ("num_epochs=5", 2, 20.0)
-    assert [row["seed"] for row in judged.rows] == [1, 2]
+    assert (judged.name, judged.figures.expected_seconds) == ("num_epochs=5", 20.0)
+    assert [*judged.trials] == [1, 2]
     found = search_figures(study, over)
     assert found is not None and found.winner == "num_epochs=5"
     assert (found.chose, found.judged, found.trials) == ([0], [1, 2], 3)
