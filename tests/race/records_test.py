@@ -6,7 +6,7 @@ import pytest
 
 from dawnjax.race import rules, tracks
 from dawnjax.race.entry import VERDICTS, read_entry
-from dawnjax.race.verdicts import read_verdict
+from dawnjax.race.verdicts import BASELINE, compared, read_verdict
 
 ENTRIES = Path(__file__).resolve().parents[2] / "entries"
 NAMES = sorted(path.name for path in ENTRIES.iterdir() if path.name != VERDICTS)
@@ -18,3 +18,5 @@ def test_an_entry_of_this_repository_stands(name):
     rules.check(ENTRIES / name, entry, tracks.read_track(entry.track))
     verdict = read_verdict(ENTRIES / VERDICTS, name, entry.recipe)
     assert verdict is not None and verdict.word in ("accepted", "tie", "slower")
+    beside = compared(verdict.sides[name], verdict.sides[BASELINE])
+    assert verdict.baseline is not None and verdict.baseline.text() == beside.text()

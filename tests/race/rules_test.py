@@ -13,7 +13,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.race import entry as entries
-from dawnjax.race import rules, submit, tracks
+from dawnjax.race import rules, tracks
 from dawnjax.race.tracks import read_track
 
 WEIGHTS = base64.b64encode(random.Random(0).randbytes(15_000)).decode()
@@ -137,11 +137,6 @@ def test_two_entries_of_one_name_are_refused(tmp_path):
     change(folder, name="second")
     with pytest.raises(ConfigError, match="two entries are called 'second'"):
         entries.entries_in(tmp_path / "entries")
-
-
-def test_a_file_that_is_none_is_one_line(tmp_path):
-    with pytest.raises(ConfigError, match="there is no file"):
-        submit.submit(tmp_path / "none.py", track="digits", out=tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", tracks.track_names())
