@@ -11,8 +11,8 @@ import numpy as np
 
 from benchmarks import machine_load
 from dawnjax.statistics import interval
+from dawnjax.statistics.contrast import ratio_of_means
 from dawnjax.statistics.interval import Interval
-from dawnjax.statistics.verdict import ratio_of_means
 
 Trial = dict[str, Any]
 

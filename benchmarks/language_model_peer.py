@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks import harness, record, step_settings, workers
 from dawnjax.input_pipeline.datasets.token_shards import HEADER_BYTES, MAGIC, VERSION
-from dawnjax.statistics.verdict import ratio_of_means
+from dawnjax.statistics.contrast import ratio_of_means
 
 DIFFERENCES = (
     "same tokens a step and class of model size; configurations differ in: layers and extra "

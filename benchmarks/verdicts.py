@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, Interval
 from dawnjax.statistics.looks import looks_of, nominal_levels
 from dawnjax.statistics.sample import Sample, expected_interval, mean_interval
@@ -32,7 +33,6 @@ from dawnjax.statistics.verdict import (
     Verdict,
     judge,
     judge_all,
-    p_different,
 )
 
 LOOKS = looks_of(40, 4)

@@ -12,10 +12,11 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
 from dawnjax.official import mlperf_rounds
 from dawnjax.page.words import NOT_REACHED
+from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
 from dawnjax.statistics.trimmed import p_scores_differ
-from dawnjax.statistics.verdict import holm, p_different
+from dawnjax.statistics.verdict import holm
 from dawnjax.trials.group import Entry
 from dawnjax.trials.target import Target, reaches
 

@@ -10,8 +10,9 @@ from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
 from dawnjax.runs.directory import names_a_file
+from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.sample import Sample
-from dawnjax.statistics.verdict import judge, p_different
+from dawnjax.statistics.verdict import judge
 from dawnjax.trials.figures import Figures, figures
 from dawnjax.trials.trial import Trial
 

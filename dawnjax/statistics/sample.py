@@ -114,16 +114,6 @@ class Sample:
         return self.amounts / self.amounts.mean() - self.reached / self.reached.mean()
 
     @functools.cached_property
-    def squared_influence(self) -> float:
-        """Sum of the squared influences."""
-        return float((self.influence**2).sum())
-
-    @functools.cached_property
-    def mean_amount(self) -> float:
-        """Mean amount of all trials, failures included."""
-        return float(self.amounts.mean())
-
-    @functools.cached_property
     def longest_failure(self) -> float:
         """Greatest amount of a trial that did not reach; 0 where all did."""
         return float(self.amounts[~self.reached].max(initial=0.0))
@@ -138,30 +128,29 @@ class Sample:
         known = [step for step, amount in pairs if step is not None and step < amount]
         return sum(known) / len(known) if known else 0.0
 
-    def unseen_squares(self, longest_failure: float = 0.0) -> float:
-        """Squared influence of trials that were not seen, but might have been.
+    def variance(self, longest_failure: float, *, is_on_grid: bool = True) -> float:
+        """Variance of the logarithm of the expected time, unseen trials included.
 
         Args:
           longest_failure: Amount of one more failure that is counted in the variance alone; 0 where
             neither side of a comparison has any. Without it, a side of 20 trials that by luck shows
             no failure differs from an equal side of 100 trials in up to 26 % of pairs; with it in
             at most 4 %.
+          is_on_grid: Whether more trials might need one evaluation more, or one fewer.
         """
-        return (longest_failure**2 + _UNSEEN_STEPS * self.step**2) / self.mean_amount**2
-
-    def variance(self, longest_failure: float = 0.0) -> float:
-        """Variance of the logarithm of the expected time, unseen trials included."""
-        squares = self.squared_influence + self.unseen_squares(longest_failure)
+        step = self.step if is_on_grid else 0.0
+        unseen = (longest_failure**2 + _UNSEEN_STEPS * step**2) / float(self.amounts.mean()) ** 2
+        squares = float((self.influence**2).sum()) + unseen
         return squares / (len(self) * max(1, len(self) - 1))
 
-    def cost_of_misses(self, alpha: float, cost: float | None) -> float | None:
+    def cost_of_misses(self, alpha: float) -> float | None:
         """Expected time that misses may add to a side of which all trials reached.
 
         So many trials without a miss exclude a larger share of misses at the level `alpha`; each
-        costs `cost`. None where that is unknown.
+        costs the budget. None where that is unknown.
         """
         share = unseen_share(len(self), alpha)
-        return None if cost is None else share / (1 - share) * cost
+        return None if self.budget is None else share / (1 - share) * self.budget
 
     @functools.cached_property
     def apart(self) -> int | None:
@@ -176,25 +165,26 @@ class Sample:
         times = self.amounts[places]
         median = float(np.median(times))
         distances = np.abs(times - median)
-        *_, second, farthest = np.argsort(distances)
-        far = float(distances[farthest])
-        is_apart = far > max(_APART * distances[second], 2 * self.step)
-        is_apart &= not median / 2 < times[farthest] < 2 * median
+        farthest = int(distances.argmax())
+        second = np.delete(distances, farthest).max()
+        if median / 2 < times[farthest] < 2 * median:
+            return None
+        is_apart = distances[farthest] > max(_APART * second, 2 * self.step)
         return int(places[farthest]) if is_apart else None
 
-    def without(self, place: int) -> "Sample":
-        """The sample less one trial."""
+    def at(self, places: Sequence[int] | np.ndarray) -> "Sample":
+        """The trials at some places alone."""
 
-        def rest(values: tuple) -> tuple:
-            return values[:place] + values[place + 1 :]
+        def some(values: tuple) -> tuple:
+            return tuple(values[place] for place in places) if values else ()
 
         return dataclasses.replace(
             self,
-            amounts=np.delete(self.amounts, place),
-            reached=np.delete(self.reached, place),
-            seeds=rest(self.seeds),
-            first_losses=rest(self.first_losses),
-            steps=rest(self.steps),
+            amounts=self.amounts[places],
+            reached=self.reached[places],
+            seeds=some(self.seeds),
+            first_losses=some(self.first_losses),
+            steps=some(self.steps),
         )
 
     def scaled(self, factor: float) -> "Sample":
@@ -245,14 +235,14 @@ def mean_interval(sample: Sample) -> Interval | None:
 
     None for fewer than two trials that reached.
     """
-    times = sample.amounts[sample.reached]
-    steps = tuple(itertools.compress(sample.steps, sample.reached))
-    if len(times) < 2:
+    reached = sample.at(np.flatnonzero(sample.reached))
+    if len(reached) < 2:
         return None
-    if len(times) < FEWEST_TRIALS:
+    if len(reached) < FEWEST_TRIALS:
+        times = reached.amounts
         ends = float(times.min()), float(times.max())
         return Interval(float(times.mean()), *ends, None, len(times))
-    return _t_interval(Sample(times, np.ones(len(times), bool), steps=steps))
+    return _t_interval(reached)
 
 
 def expected_interval(sample: Sample) -> Interval | None:
@@ -266,7 +256,7 @@ def expected_interval(sample: Sample) -> Interval | None:
     if value is None or len(sample) < 2:
         return None
     fewest = FEWEST_WITH_FAILURES if sample.has_failures else FEWEST_TRIALS
-    misses = 0.0 if sample.has_failures else sample.cost_of_misses(ALPHA / 2, sample.budget)
+    misses = 0.0 if sample.has_failures else sample.cost_of_misses(ALPHA / 2)
     if misses is None or len(sample) < fewest:
         return Interval(value, None, None, None, len(sample))
     found = _t_interval(sample)

@@ -1,11 +1,5 @@
 """Verdict on B beside A: the ratio of their expected times, its interval, and a word.
 
-The interval holds for the ratio and for its logarithm: it spans Fieller's interval and the t
-interval of the logarithm, with the variance of each expected time by linearization
-(`sample.Sample.influence`). The logarithm alone calls a side slower because one machine stalled;
-the ratio alone errs more often for skewed times. Samples whose trials are pairs by seed
-(`sample.Sample.pairs`) have the variance of their pairs' differences.
-
 `faster` and `slower` are claims about expected times, misses included. Where no trial missed,
 misses are unknown: the claim then is about the trials that reach, `faster_if_all_reach`, unless
 even as many misses as the trials may hide cannot make up for the difference. Pairs of the same
@@ -13,8 +7,7 @@ mathematics miss together, so they need no such condition.
 
 `python -m benchmarks verdicts` simulates how often each claim is wrong.
 
-Source: E. C. Fieller, "Some Problems in Interval Estimation", J. R. Statist. Soc. B 16 (1954);
-D. J. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15 (1987), for equivalence by two
+Source: D. J. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15 (1987), for equivalence by two
 one-sided tests; S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J.
 Statist. 6 (1979), for verdicts that hold together; the degrees of freedom are
 `interval.freedom_of`.
@@ -23,14 +16,15 @@ Statist. 6 (1979), for verdicts that hold together; the degrees of freedom are
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from dawnjax.statistics import interval
+from dawnjax.statistics.contrast import Contrast, contrast
 from dawnjax.statistics.further import Advice, advise
-from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval, percent
-from dawnjax.statistics.proportions import fisher, unseen_share
-from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample
+from dawnjax.statistics.interval import ALPHA, Interval, percent
+from dawnjax.statistics.proportions import unseen_share
+from dawnjax.statistics.sample import Sample
 
 FASTER, SLOWER, EQUIVALENT, UNDECIDED = "faster", "slower", "equivalent", "undecided"
 FASTER_IF_ALL_REACH, SLOWER_IF_ALL_REACH = "faster_if_all_reach", "slower_if_all_reach"
@@ -152,45 +146,15 @@ def judge_all(
     if not 0 < margin < 1:
         raise ValueError(f"a margin of {margin:g} is not between 0 and 1")
     left = len(others) if left is None else left
-    cases = [_contrast(first, other) for other in others]
+    cases = [contrast(first, other) for other in others]
     different = holm([case.p_different for case in cases], alpha_of, left)
-    equal = [case.p_equivalent(margin) if may_be_equivalent else 1.0 for case in cases]
-    equivalent = holm(equal, lambda count: ALPHA / count, left)
-    return [
-        case.verdict(margin, alpha, p <= level, level)
-        for case, alpha, p, level in zip(cases, different, equal, equivalent, strict=True)
-    ]
-
-
-def p_different(first: Sample, second: Sample) -> float:
-    """Probability of such a difference between equal sides; 1 with too few trials for a verdict.
-
-    Where no trial missed, the sides are equal if their trials that reach are.
-    """
-    return _contrast(first, second).p_different
-
-
-def ratio_of_means(
-    first: Sequence[float],
-    second: Sequence[float],
-    steps: tuple[Sequence[float | None], Sequence[float | None]] = ((), ()),
-) -> Interval:
-    """Ratio of two means of positive figures, second over first, with its interval or range.
-
-    Args:
-      steps: Of figures that fall on a grid the distance to the one before (`Sample.steps`).
-
-    Raises:
-      ValueError: A side has no figure.
-    """
-    sides = (
-        Sample(np.asarray(side, np.float64), np.ones(len(side), bool), steps=tuple(of_side))
-        for side, of_side in zip((first, second), steps, strict=True)
+    equivalent = holm(
+        [case.p_equivalent(margin) for case in cases], lambda count: ALPHA / count, left
     )
-    ratio = _contrast(*sides).ratio(ALPHA)
-    if ratio is None:
-        raise ValueError("a side has no figure above 0, so there is no ratio")
-    return ratio
+    return [
+        _verdict(case, _Levels(margin, alpha, equal, may_be_equivalent))
+        for case, alpha, equal in zip(cases, different, equivalent, strict=True)
+    ]
 
 
 def holm(
@@ -213,268 +177,108 @@ def holm(
     return levels
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Contrast:
-    """Two samples with the ratio of their expected times and its variance.
+class _Levels(NamedTuple):
+    """What a claim is held to: the margin, and the level of the test of each kind of claim."""
 
-    Attributes:
-      value: The ratio; None where a side has no expected time.
-      variances: Of each expected time, relative to its square.
-      covariance: Of the two, likewise; 0 unless the sides are pairs.
-      is_conditional: Whether the ratio counts no misses, because no trial missed and the sides are
-        no pairs of the same mathematics.
-      lacks: Why there are too few trials for an interval.
-      p_reach: Fisher's p value where one side never reached.
-    """
-
-    sides: tuple[Sample, Sample]
-    value: float | None = None
-    variances: tuple[float, float] = (0.0, 0.0)
-    covariance: float = 0.0
-    freedom: float = 1.0
-    is_paired: bool = False
-    is_conditional: bool = False
-    lacks: str = ""
-    minimum: int = 0
-    p_reach: float | None = None
-
-    @property
-    def error(self) -> float:
-        """Standard error of the logarithm of the ratio."""
-        return math.sqrt(max(0.0, sum(self.variances) - 2 * self.covariance))
-
-    @property
-    def p_different(self) -> float:
-        if self.p_reach is not None:
-            return self.p_reach
-        if self.value is None or self.lacks:
-            return 1.0
-        return min(1.0, 2 * self._tail(abs(self._distance(1.0))))
-
-    def p_equivalent(self, margin: float) -> float:
-        """Probability of a ratio so near to 1 between sides that differ by the margin."""
-        if self.value is None or self.lacks:
-            return 1.0
-        above, below = self._distance(1 + margin), self._distance(1 / (1 + margin))
-        return self._tail(min(above, -below))
-
-    def _distance(self, ratio: float) -> float:
-        """Standard errors from the measured ratio up to another: the lesser of two statistics.
-
-        A side whose own error is so large that Fieller's interval has no end differs from nothing.
-        """
-        assert self.value is not None
-        beyond = ratio / self.value
-        first, second = self.variances
-        square = second + beyond**2 * first - 2 * beyond * self.covariance
-        of_ratio = _over(beyond - 1, math.sqrt(max(0.0, square)))
-        of_logarithm = _over(math.log(beyond), self.error)
-        most = _over(1.0, math.sqrt(max(self.variances)))
-        return math.copysign(min(abs(of_ratio), abs(of_logarithm), most), of_logarithm)
-
-    def _tail(self, distance: float) -> float:
-        if math.isinf(distance):
-            return 0.0 if distance > 0 else 1.0
-        return interval.t_tail(self.freedom, distance)
-
-    def ratio(self, alpha: float) -> Interval | None:
-        if self.value is None:
-            return None
-        few = min(map(len, self.sides))
-        if self.lacks:
-            ends: tuple[float | None, float | None] = (None, None)
-            if few > 1 and not any(side.has_failures for side in self.sides):
-                a, b = (side.amounts for side in self.sides)
-                ends = float(b.min() / a.max()), float(b.max() / a.min())
-            return Interval(self.value, *ends, None, few)
-        quantile = interval.t_quantile(self.freedom, 1 - alpha)
-        rest = [1 - quantile**2 * part for part in (*self.variances, self.covariance)]
-        if min(rest[:2]) <= 0:
-            return Interval(self.value, None, None, None, few)
-        # Fieller's ends are the roots x of rest[0] x^2 - 2 rest[2] x + rest[1], times the ratio.
-        root = rest[2] + math.sqrt(max(0.0, rest[2] ** 2 - rest[0] * rest[1]))
-        half = quantile * self.error
-        low = self.value * min(math.exp(-half), rest[1] / root)
-        high = self.value * max(math.exp(half), root / rest[0])
-        return Interval(self.value, low, high, 1 - alpha, few)
-
-    def verdict(
-        self, margin: float, alpha: float, is_equivalent: bool, equivalence_alpha: float
-    ) -> Verdict:
-        ratio = self.ratio(alpha)
-        word, why, advice = self._word(margin, alpha, is_equivalent, equivalence_alpha)
-        apart = next(
-            ((number, place) for number, side in enumerate(self.sides)
-             if (place := side.apart) is not None),
-            None,
-        )  # fmt: skip
-        if apart is not None:
-            rest = self._without(*apart)
-            others, *_ = rest._word(
-                margin, alpha, rest.p_equivalent(margin) <= equivalence_alpha, equivalence_alpha
-            )
-            decides = others != word
-            why = f"{self._apart_words(*apart)}; " + (
-                f"with it the verdict is {_spoken(word)}, without it {_spoken(others)}"
-                if decides
-                else why
-            )
-            word, advice = (UNDECIDED, None) if decides else (word, advice)
-        excluded = bool(ratio and ratio.level is not None and (ratio.high or 0.0) < 1 + margin)
-        excluded |= word == ONLY_SECOND
-        return Verdict(
-            word=word,
-            ratio=ratio,
-            margin=margin,
-            is_slower_excluded=excluded and not (apart and word == UNDECIDED),
-            trials=(len(self.sides[0]), len(self.sides[1])),
-            reached=(self.sides[0].num_reached, self.sides[1].num_reached),
-            is_paired=self.is_paired,
-            apart=apart,
-            advice=advice,
-            why=why,
-        )
-
-    def _word(
-        self, margin: float, alpha: float, is_equivalent: bool, equivalence_alpha: float
-    ) -> tuple[str, str, Advice | None]:
-        is_different = self.p_different <= alpha
-        if self.p_reach is not None and is_different:
-            never = int(self.sides[1].num_reached == 0)
-            counts = [f"{side.num_reached} of {len(side)}" for side in self.sides]
-            why = f"{counts[never]} trials of {'AB'[never]} reached the target and "
-            why += f"{counts[1 - never]} of {'AB'[1 - never]} (Fisher's test, p {self.p_reach:.2g})"
-            return (ONLY_FIRST if never else ONLY_SECOND), why, None
-        if self.lacks:
-            advice = Advice(minimum=self.minimum) if self.minimum > 0 else None
-            return UNDECIDED, self.lacks, advice
-        assert self.value is not None
-        kind = f"{'paired ' if self.is_paired else ''}{percent(1 - alpha)} interval"
-        if is_equivalent:
-            inner = percent(1 - 2 * equivalence_alpha)
-            kind = kind.replace(percent(1 - alpha), inner)
-            count = len(self.sides[1])
-            why = f"the {kind} lies within the margin of {100 * margin:g} %; {count} trials cannot "
-            why += f"exclude that {_share(count)} of B's runs are much slower or miss the target"
-            return EQUIVALENT, why, None
-        if is_different:
-            is_faster = self.value < 1
-            why = f"the {kind} lies {'below' if is_faster else 'above'} 1"
-            if self._is_certain(alpha):
-                return (FASTER if is_faster else SLOWER), why, None
-            count = len(self.sides[int(is_faster)])
-            why += f"; all {count} trials of {'AB'[int(is_faster)]} reached, which cannot exclude "
-            why += f"that it misses the target in {_share(count)} of runs"
-            return (FASTER_IF_ALL_REACH if is_faster else SLOWER_IF_ALL_REACH), why, None
-        if max(self.variances) * interval.t_quantile(self.freedom, 1 - alpha) ** 2 >= 1:
-            return UNDECIDED, "the trials of a side vary too much for an interval", None
-        advice = advise(
-            distance=math.log(self.value),
-            error=self.error,
-            freedom=self.freedom,
-            trials=min(map(len, self.sides)),
-            margin=margin,
-            alpha=alpha,
-            equivalence_alpha=equivalence_alpha,
-        )
-        return UNDECIDED, f"the {kind} holds 1, and is wider than the margin", advice
-
-    def _is_certain(self, alpha: float) -> bool:
-        """True if misses that the faster side's trials hide cannot make up for the difference."""
-        assert self.value is not None
-        faster = self.sides[int(self.value < 1)]
-        if not self.is_conditional or faster.has_failures:
-            return True
-        misses = faster.cost_of_misses(alpha, faster.budget)
-        ratio = min(self.value, 1 / self.value)
-        return misses is not None and (1 + misses / faster.mean_amount) * ratio < 1
-
-    def _without(self, number: int, place: int) -> "_Contrast":
-        """The contrast without a trial, and without the other half of its pair."""
-        sides = [side.without(place) if i == number else side for i, side in enumerate(self.sides)]
-        if self.is_paired:
-            seed, other = self.sides[number].seeds[place], self.sides[1 - number]
-            sides[1 - number] = other.without(other.seeds.index(seed))
-        return _contrast(*sides)
-
-    def _apart_words(self, number: int, place: int) -> str:
-        side = self.sides[number]
-        median = float(np.median(side.amounts[side.reached]))
-        seed = side.seeds[place] if side.seeds else None
-        name = f"trial {place + 1}" if seed is None else f"the trial of seed {seed}"
-        times = f"{side.amounts[place] / median:.3g} times the median of its side"
-        return f"{name} of {'AB'[number]} took {times}"
+    margin: float
+    different: float
+    equivalent: float
+    may_be_equivalent: bool
 
 
-def _over(distance: float, error: float) -> float:
-    """Distance in errors; without any error 0, or infinite."""
-    if error:
-        return distance / error
-    return math.copysign(math.inf, distance) if distance else 0.0
+class _Claim(NamedTuple):
+    word: str
+    why: str
+    advice: Advice | None = None
 
 
-def _spoken(word: str) -> str:
-    return word.replace("_", " ")
+def _verdict(case: Contrast, levels: _Levels) -> Verdict:
+    claim, ratio, sides = _claim(case, levels), case.ratio(levels.different), case.sides
+    excluded = bool(ratio and ratio.level is not None and (ratio.high or 0.0) < 1 + levels.margin)
+    excluded |= claim.word == ONLY_SECOND
+    places = ((number, side.apart) for number, side in enumerate(sides))
+    apart = next(((number, place) for number, place in places if place is not None), None)
+    if apart is not None:
+        others = _claim(case.without(*apart), levels)
+        why = claim.why
+        if others.word != claim.word:
+            why = f"with it the verdict is {claim.word}, without it {others.word}".replace("_", " ")
+            claim = _Claim(UNDECIDED, why)
+        claim = claim._replace(why=f"{_stall(sides[apart[0]], *apart)}; {why}")
+        excluded &= claim.word != UNDECIDED
+    return Verdict(
+        word=claim.word,
+        ratio=ratio,
+        margin=levels.margin,
+        is_slower_excluded=excluded,
+        trials=(len(sides[0]), len(sides[1])),
+        reached=(sides[0].num_reached, sides[1].num_reached),
+        is_paired=case.is_paired,
+        apart=apart,
+        advice=claim.advice,
+        why=claim.why,
+    )
+
+
+def _claim(case: Contrast, levels: _Levels) -> _Claim:
+    """The first rule that applies: reaching at all, too few trials, equivalent, different."""
+    is_different = case.p_different <= levels.different
+    if case.p_reach is not None and is_different:
+        never = int(case.sides[1].num_reached == 0)
+        counts = [f"{side.num_reached} of {len(side)}" for side in case.sides]
+        why = f"{counts[never]} trials of {'AB'[never]} reached the target and "
+        why += f"{counts[1 - never]} of {'AB'[1 - never]} (Fisher's test, p {case.p_reach:.2g})"
+        return _Claim(ONLY_FIRST if never else ONLY_SECOND, why)
+    if case.lacks:
+        return _Claim(UNDECIDED, case.lacks, Advice(minimum=case.minimum) if case.minimum else None)
+    assert case.value is not None
+    kind = "paired " if case.is_paired else ""
+    if levels.may_be_equivalent and case.p_equivalent(levels.margin) <= levels.equivalent:
+        count = len(case.sides[1])
+        why = f"the {kind}{percent(1 - 2 * levels.equivalent)} interval lies within the margin of "
+        why += f"{100 * levels.margin:g} %; {count} trials cannot exclude that {_share(count)} of "
+        return _Claim(EQUIVALENT, f"{why}B's runs are much slower or miss the target")
+    kind += f"{percent(1 - levels.different)} interval"
+    if is_different:
+        is_faster = case.value < 1
+        why = f"the {kind} lies {'below' if is_faster else 'above'} 1"
+        if _holds_with_misses(case, levels.different):
+            return _Claim(FASTER if is_faster else SLOWER, why)
+        count = len(case.sides[int(is_faster)])
+        why += f"; all {count} trials of {'AB'[int(is_faster)]} reached, which cannot exclude that "
+        why += f"it misses the target in {_share(count)} of runs"
+        return _Claim(FASTER_IF_ALL_REACH if is_faster else SLOWER_IF_ALL_REACH, why)
+    if case.is_too_wild(levels.different):
+        return _Claim(UNDECIDED, "the trials of a side vary too much for an interval")
+    advice = advise(
+        distance=math.log(case.value),
+        error=case.error,
+        freedom=case.freedom,
+        trials=min(map(len, case.sides)),
+        margin=levels.margin,
+        alpha=levels.different,
+        equivalence_alpha=levels.equivalent,
+    )
+    return _Claim(UNDECIDED, f"the {kind} holds 1, and is wider than the margin", advice)
+
+
+def _holds_with_misses(case: Contrast, alpha: float) -> bool:
+    """True if misses that the faster side's trials hide cannot make up for the difference."""
+    if not case.is_conditional:
+        return True
+    faster, slower = sorted(case.sides, key=lambda side: side.expected or 0.0)
+    misses = faster.cost_of_misses(alpha)
+    assert faster.expected is not None and slower.expected is not None
+    return misses is not None and faster.expected + misses < slower.expected
+
+
+def _stall(side: Sample, number: int, place: int) -> str:
+    """Name of a trial that stands apart, and its time."""
+    seed = side.seeds[place] if side.seeds else None
+    name = f"trial {place + 1}" if seed is None else f"the trial of seed {seed}"
+    factor = side.amounts[place] / float(np.median(side.amounts[side.reached]))
+    return f"{name} of {'AB'[number]} took {factor:.3g} times the median of its side"
 
 
 def _share(trials: int) -> str:
     return f"up to {100 * unseen_share(trials):.2g} %"
-
-
-def _contrast(first: Sample, second: Sample) -> _Contrast:
-    sides = first, second
-    if not all(map(len, sides)):
-        name = "B" if len(first) else "A"
-        return _Contrast(sides=sides, lacks=f"{name} has no trial", minimum=FEWEST_TRIALS)
-    never = [not side.num_reached for side in sides]
-    if any(never):
-        name, side = ("B", second) if never[1] else ("A", first)
-        p = None
-        if not all(never):
-            p = fisher(first.num_reached, len(first), second.num_reached, len(second))
-        lacks = f"no trial of {name} reached the target, of {len(side)}"
-        return _Contrast(sides=sides, lacks=lacks, p_reach=p)
-    if not (first.expected and second.expected):
-        return _Contrast(sides=sides, lacks="a side took no time, so there is no ratio")
-    value = second.expected / first.expected
-    sizes = len(first), len(second)
-    has_failures = first.has_failures or second.has_failures
-    # A failure's cost dominates the variance, which few trials cannot show.
-    needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
-    if min(sizes) < needed:
-        why = f"{sizes[0]} and {sizes[1]} trials; a verdict needs {needed} of each"
-        why += ", since some did not reach the target" if has_failures else ""
-        return _Contrast(sides=sides, value=value, lacks=why, minimum=needed - min(sizes))
-    longest = max(side.longest_failure for side in sides)
-    pairs = first.pairs(second)
-    if not pairs:
-        variances = first.variance(longest), second.variance(longest)
-        freedom = interval.freedom_of(variances, sizes)
-        return _Contrast(
-            sides=sides,
-            value=value,
-            variances=variances,
-            freedom=freedom,
-            is_conditional=not has_failures,
-        )
-    count = len(pairs)
-    is_one_recipe = not (first.in_turn and second.in_turn)
-    # Pairs of one recipe reach at the same evaluation, so none goes unseen.
-    unseen = [
-        (longest / side.mean_amount) ** 2 if is_one_recipe else side.unseen_squares(longest)
-        for side in sides
-    ]
-    products = sum(first.influence[a] * second.influence[b] for a, b in pairs)
-    scale = count * (count - 1)
-    return _Contrast(
-        sides=sides,
-        value=value,
-        variances=(
-            (first.squared_influence + unseen[0]) / scale,
-            (second.squared_influence + unseen[1]) / scale,
-        ),
-        covariance=float(products) / scale,
-        freedom=count - 1,
-        is_paired=True,
-        is_conditional=not has_failures and not is_one_recipe,
-    )

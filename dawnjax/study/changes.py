@@ -11,9 +11,9 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
+from dawnjax.statistics.contrast import ratio_of_means
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.sample import SAME_LOSSES, largest_difference
-from dawnjax.statistics.verdict import ratio_of_means
 from dawnjax.study.sides import Side
 from dawnjax.trials.trial import Trial
 

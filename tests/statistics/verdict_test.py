@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dawnjax.statistics.contrast import p_different, ratio_of_means
 from dawnjax.statistics.interval import ALPHA
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.trimmed import p_scores_differ
@@ -16,8 +17,6 @@ from dawnjax.statistics.verdict import (
     holm,
     judge,
     judge_all,
-    p_different,
-    ratio_of_means,
 )
 
 
