@@ -120,12 +120,6 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 0)].rstrip() + "…"
 
 
-def first(text: str, most: int) -> str:
-    """First words of a text, `most` of them."""
-    parts = text.split()
-    return " ".join(parts[:most]) + ("…" if len(parts) > most else "")
-
-
 def memory(size: float) -> str:
     """Bytes in words, in powers of 1,024: `1.50 GiB`, `820 MiB`."""
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):

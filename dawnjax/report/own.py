@@ -8,7 +8,7 @@ from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Missing, Table, row_of
 from dawnjax.report.losses import losses_table
-from dawnjax.report.pooled import changed, pooled, variant
+from dawnjax.report.pooled import pooled, variant
 from dawnjax.runs.clock import PHASES
 from dawnjax.runs.goodput import PARTS, share
 from dawnjax.trials.labels import quality
@@ -143,11 +143,9 @@ def _to_accuracy(run: Trial, seconds: float | None) -> float | str | None:
 
 
 def _wall_figure(runs: Sequence[Trial]) -> tuple[Figure, ...]:
-    """Parts of the wall time as bars; empty where no run's are known."""
-    each = len(runs) <= MOST_BARS
+    """Parts of the wall time as bars, a mean for each origin; empty where none are known."""
     bars, left_out = [], []
-    groups = [(run.name, [run]) for run in runs] if each else pooled(runs)
-    for label, members in groups:
+    for label, members in pooled(runs):
         unknown = [run for run in members if not run.wall_seconds]
         if unknown:
             left_out.append((label, unknown[0].reasons.get("goodput", "not known")))
@@ -156,8 +154,7 @@ def _wall_figure(runs: Sequence[Trial]) -> tuple[Figure, ...]:
             statistics.fmean(run.wall_seconds.get(part, 0.0) for run in members) for part in PARTS
         )
         goodput = words.percent(share(dict(zip(PARTS, parts, strict=True))))
-        name = changed(members[0]) if each else ""
-        bars.append(Row(label, name, parts, f"{words.duration(sum(parts))}, {goodput}"))
+        bars.append(Row(label, "", parts, f"{words.duration(sum(parts))}, {goodput}"))
     left_out += [(bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:]]
     bars = bars[:MOST_BARS]
     if not bars:
@@ -165,12 +162,11 @@ def _wall_figure(runs: Sequence[Trial]) -> tuple[Figure, ...]:
     axis = svg.Axis("time", words.duration, svg.time_ticks, zero=True)
     figure = Figure(
         name="wall_time",
-        title="Where the wall time of each run went",
+        title="Where the wall time went",
         summary=bars_in_words(bars, _PART_NAMES, lambda _, value: words.duration(value)),
         caption=(
             "All seconds from the first start to the end, restarts and the gaps before them "
-            "included; in percent the goodput."
-            + ("" if each else " Means over the runs of one experiment on one system.")
+            "included; in percent the goodput. Means over the runs of one experiment on one system."
         ),
         draw=lambda width: draw_bars(bars, _PART_NAMES, axis, width),
         left_out=tuple(left_out),

@@ -26,10 +26,10 @@ from dawnjax.trials.labels import hardware, label, quality, target_label
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
-    """Top of the page, (value, what it is): the answer of one entry alone, else counts."""
+    """Top of the page, (value, what it is): the answer of one entry alone; else none."""
     known = summaries(inputs.entries)
     is_alone = len(inputs.entries) == len(known) == 1
-    return _answer(known[0][0]) if is_alone else _counts(inputs.entries)
+    return _answer(known[0][0]) if is_alone else []
 
 
 def _answer(entry: Entry) -> list[tuple[str, str]]:
@@ -80,29 +80,6 @@ def _best(entry: Entry) -> float | None:
     return better(values) if values else None
 
 
-def _counts(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    training = [summary for _, summary in summaries(entries)]
-    trials = sum(summary.trials for summary in training)
-    reached = sum(summary.reached for summary in training)
-    inference = sum(entry.kind == "inference" for entry in entries)
-    dates = sorted(entry.date for entry in entries if entry.date)
-    numbers = [_counted(len(entries), "entry", "entries")]
-    if trials:
-        numbers.append(_counted(trials, "training trial", "training trials"))
-        share = f"{words.grouped(reached)} of {words.grouped(trials)}"
-        numbers.append((share, "reached the target"))
-    if inference:
-        numbers.append(_counted(inference, "inference entry", "inference entries"))
-    if dates:
-        span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-        numbers.append((span, "dates"))
-    return numbers
-
-
-def _counted(amount: int, singular: str, plural: str) -> tuple[str, str]:
-    return words.grouped(amount), singular if amount == 1 else plural
-
-
 def title_of(inputs: Inputs) -> str:
     """Title made from our experiments, or from the suites of the entries."""
     suites = dict.fromkeys(entry.suite for entry in inputs.entries)
@@ -122,7 +99,7 @@ def conclusions(inputs: Inputs) -> list[str]:
     if cvs:
         most, entry = max(cvs, key=lambda pair: pair[0])
         middle = statistics.median(cv for cv, _ in cvs)
-        name = words.first(label(entry, benchmark=True), 10)
+        name = words.shortened(label(entry, benchmark=True), 80)
         sentences.append(
             f"One trial is not a result: between trials that differ in their seed alone, the time "
             f"to accuracy varies by {words.percent(middle)} in the median of {len(cvs)} entries "
