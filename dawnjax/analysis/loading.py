@@ -137,9 +137,9 @@ def load(*paths: str | Path) -> Entries:
         official results: DAWNBench entries or MLPerf logs as a folder, an archive or one file.
 
     Returns:
-      The entries, those of runs first, each once. `problems` names the
-      results left out, and a Python warning counts them. A folder that holds run directories is
-      read for those alone.
+      The entries, each once, in the order given; runs are grouped where the first of them is given.
+      `problems` names the results left out, and a Python warning counts them. A folder that holds
+      run directories is read for those alone.
 
     Raises:
       ConfigError: No path is given, or there is nothing at one.
@@ -160,6 +160,7 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[Trial]]:
         raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
     read: list[tuple[Entry, str]] = []  # each with the file of entries that it is from
     runs: list[Trial] = []
+    before_runs: int | None = None
     problems: list[str] = []
     for path in map(Path, paths):
         if not path.exists():
@@ -168,6 +169,7 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[Trial]]:
         if path.suffix == ".jsonl" and path.is_file():
             read += [(entry, path.name) for entry in _checked(path)]
         elif directories:
+            before_runs = len(read) if before_runs is None else before_runs
             for directory in directories:
                 try:
                     runs.append(ours.read_run(directory))
@@ -180,8 +182,8 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[Trial]]:
             read += [(entry, "") for entry in imported.entries]
             problems += map(str, imported.rejections)
     runs = ours.with_swept(ours.distinct(runs))
-    # First, so that they keep their name where a file of entries has them too.
-    read = [(entry, "") for entry in ours.entries_of(t for t in runs if not t.chooses)] + read
+    of_runs = [(entry, "") for entry in ours.entries_of(t for t in runs if not t.chooses)]
+    read[before_runs or 0 : before_runs or 0] = of_runs
     if chose := sum(trial.chooses for trial in runs):
         problems.append(f"{chose} trials chose a recipe in a search: their times are no result")
     if not read and not chose:
@@ -215,19 +217,23 @@ def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:
 def _told_apart(entries: Iterable[tuple[Entry, str]]) -> list[Entry]:
     """Rename entries so that no two have one source, which is the key that joins tables.
 
-    The first of several keeps its name; the rest are named after their files.
+    The first of several keeps its name, or that of runs where a file has them too; the rest are
+    named after their files.
     """
-    apart: dict[str, Entry] = {}
+    pairs = list(entries)
+    apart, taken = [entry for entry, _ in pairs], set[str]()
     numbers = collections.Counter[tuple[str, str]]()
-    for entry, file in entries:
+    for place in sorted(range(len(pairs)), key=lambda place: bool(pairs[place][1])):
+        entry, file = pairs[place]
         words = f"from {file}" if file else "another"
         named = entry
-        while named.source in apart:
+        while named.source in taken:
             numbers[entry.source, words] += 1
             number = numbers[entry.source, words]
             named = set_apart(entry, words if number == 1 else f"{words}, {number}")
-        apart[named.source] = named
-    return list(apart.values())
+        taken.add(named.source)
+        apart[place] = named
+    return apart
 
 
 MOST_SHARING = 20

@@ -31,7 +31,7 @@ def test_everything_comes_as_one_list(tmp_path):
     single = write_run(tmp_path / "c", seed=2)
     analysis.Entries([entry_of([1.0], source="official")]).save(tmp_path / "file.jsonl")
     entries = analysis.load(tmp_path / "file.jsonl", tmp_path / "runs", str(single))
-    assert [len(entry.trials) for entry in entries] == [3, 1]
+    assert [len(entry.trials) for entry in entries] == [1, 3]
     assert repr(entries) == "<2 entries of dawnbench, dawnjax>"
     assert entries.problems == ()
     assert [entry.source for entry in entries.where(suite="dawnbench")] == ["official"]
@@ -167,7 +167,7 @@ def test_the_same_trials_in_two_entries_are_said(tmp_path):
         write_run(tmp_path / "runs" / f"s{seed}", seed=seed, seconds=10.0 + 5 * seed)
     folders = [tmp_path / "runs" / f"s{seed}" for seed in (0, 1)]
     analysis.load(*folders).save(tmp_path / "two.jsonl")
-    runs, saved = analysis.load(tmp_path / "two.jsonl", tmp_path / "runs")
+    saved, runs = analysis.load(tmp_path / "two.jsonl", tmp_path / "runs")
     assert saved.source == f"{runs.source} (from two.jsonl)"
     assert saved.warnings == (
         "2 of its 2 trials are also in another entry, of x on 8 x tpu v4 on 2 hosts with "
