@@ -14,7 +14,7 @@ from dawnjax.official import mlperf_rounds
 from dawnjax.page.words import NOT_REACHED
 from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
-from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
+from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample
 from dawnjax.statistics.trimmed import p_scores_differ
 from dawnjax.statistics.verdict import holm
 from dawnjax.trials.group import Entry
@@ -37,15 +37,6 @@ RULE = (
 """When ranks are certain, and which intervals there are."""
 
 Span = tuple[int | None, int | None]
-
-
-class _Row(NamedTuple):
-    entry: Entry
-    seconds: float | None
-    cost: float | None
-    price_source: str
-    why_unranked: str
-    interval: Interval | None = None
 
 
 def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
@@ -89,31 +80,32 @@ def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     return None, f"{summary.reached} of {summary.trials} trials reached; time of the others unknown"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Ranked:
     """An entry on a leaderboard.
 
     Attributes:
       seconds: Time to accuracy, or latency of inference; None if unknown.
-      rank: By time; None for an entry that is not ranked.
-      span: First and last rank that the entry might have; None where ranks are not compared.
       why: Why it has no rank by time; empty if it has one.
       cost_usd: Expected cost of training, or cost of 10,000 examples of inference.
       price_source: Where the price comes from, or why there is none.
+      interval: That of the time.
+      rank: By time; None for an entry that is not ranked.
+      span: First and last rank that the entry might have; None where ranks are not compared.
       why_no_cost: Why it has no rank by cost; empty if it has one.
     """
 
     entry: Entry
     seconds: float | None
-    interval: Interval | None
-    rank: int | None
-    span: Span
     why: str
     cost_usd: float | None
     price_source: str
-    cost_rank: int | None
-    cost_span: Span
-    why_no_cost: str
+    interval: Interval | None = None
+    rank: int | None = None
+    span: Span = (None, None)
+    cost_rank: int | None = None
+    cost_span: Span = (None, None)
+    why_no_cost: str = ""
 
 
 class Leaderboard(NamedTuple):
@@ -179,13 +171,13 @@ def leaderboard(
     return Leaderboard(ranked, notes)
 
 
-def _places(rows: Sequence[_Row], by: str, kind: str) -> dict[int, tuple[int, Span]]:
+def _places(rows: Sequence[Ranked], by: str, kind: str) -> dict[int, tuple[int, Span]]:
     """Rank by `time` or `cost`, and its span, by a row's place; without rows that have none."""
-    values = [row.seconds if by == "time" else row.cost for row in rows]
+    values = [row.seconds if by == "time" else row.cost_usd for row in rows]
     ranked = [
         (value, row.entry.source, place)
         for place, (row, value) in enumerate(zip(rows, values, strict=True))
-        if not row.why_unranked and value is not None
+        if not row.why and value is not None
     ]
     order = [place for *_, place in sorted(ranked)]
     training = kind == "training"
@@ -199,35 +191,27 @@ def _places(rows: Sequence[_Row], by: str, kind: str) -> dict[int, tuple[int, Sp
 
 
 def _ranked(
-    row: _Row, by_time: tuple[int, Span] | None, by_cost: tuple[int, Span] | None
+    row: Ranked, by_time: tuple[int, Span] | None, by_cost: tuple[int, Span] | None
 ) -> Ranked:
     rank, span = by_time or (None, (None, None))
     cost_rank, cost_span = by_cost or (None, (None, None))
-    unknown = row.price_source if row.cost is None else "time not known"
-    return Ranked(
-        entry=row.entry,
-        seconds=row.seconds,
-        interval=row.interval,
+    unknown = row.price_source if row.cost_usd is None else "time not known"
+    return dataclasses.replace(
+        row,
         rank=rank,
         span=span,
-        why="" if by_time else row.why_unranked or "time not known",
-        cost_usd=row.cost,
-        price_source=row.price_source,
+        why="" if by_time else row.why or "time not known",
         cost_rank=cost_rank,
         cost_span=cost_span,
-        why_no_cost="" if by_cost else row.why_unranked or unknown,
+        why_no_cost="" if by_cost else row.why or unknown,
     )
 
 
-def remark(entry: Entry) -> str:
-    """What a reader must know of an entry's times; empty for most."""
-    return scaled_score(entry)
-
-
-def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
+def _training_row(entry: Entry, prices: Sequence[Price]) -> Ranked:
     seconds, why = ranking_seconds(entry)
-    cost, price_source = training_cost(entry, seconds, prices)
-    return _Row(entry, seconds, cost, price_source, why, _interval(entry))
+    # An MLPerf score is no mean of all trials.
+    interval = None if entry.suite == "mlperf_training" else entry.figures.interval
+    return Ranked(entry, seconds, why, *training_cost(entry, seconds, prices), interval)
 
 
 def scaled_score(entry: Entry) -> str:
@@ -241,12 +225,7 @@ def scaled_score(entry: Entry) -> str:
     )
 
 
-def _interval(entry: Entry) -> Interval | None:
-    sample = None if entry.suite == "mlperf_training" else entry.figures.sample
-    return None if sample is None else time_interval(sample)
-
-
-def _amounts(row: _Row, by: str) -> Sample | None:
+def _amounts(row: Ranked, by: str) -> Sample | None:
     trials = row.entry.trials
     sample = row.entry.figures.sample
     if sample is not None and row.entry.scaling_factor != 1:
@@ -257,8 +236,8 @@ def _amounts(row: _Row, by: str) -> Sample | None:
     costs = [c for trial in trials if (c := trial.seconds_cost_usd) is not None]
     if trials and len(costs) == len(trials):
         return Sample(np.array(costs), np.array([trial.reached for trial in trials]))
-    if sample is not None and row.cost is not None and row.seconds:
-        return sample.scaled(row.cost / row.seconds)
+    if sample is not None and row.cost_usd is not None and row.seconds:
+        return sample.scaled(row.cost_usd / row.seconds)
     return sample
 
 
@@ -298,20 +277,16 @@ def _spans(sides: Sequence[tuple[Sample | None, int | None]]) -> list[Span]:
     return [(first, last) for first, last in spans]
 
 
-def _inference_row(entry: Entry) -> _Row:
+def _inference_row(entry: Entry) -> Ranked:
     measured = entry.inference
     if measured is None:
-        return _Row(entry, None, None, "", "nothing measured")
-    milliseconds, quality = measured.latency_milliseconds, measured.quality
-    why = ""
+        return Ranked(entry, None, "nothing measured", None, "")
+    milliseconds, quality, why = measured.latency_milliseconds, measured.quality, ""
     if quality is None or entry.target.value is None:
         why = "quality not known"
     elif not reaches(quality, entry.target.value, entry.target.direction):
         why = f"quality {quality:.9g} is short of {entry.target.value:g}"
-    return _Row(
-        entry,
-        None if milliseconds is None else milliseconds / 1000,
-        measured.cost_usd,
-        "given by the entry, for 10,000 examples" if measured.cost_usd is not None else "not given",
-        why,
-    )
+    cost = measured.cost_usd
+    price = "not given" if cost is None else "given by the entry, for 10,000 examples"
+    seconds = None if milliseconds is None else milliseconds / 1000
+    return Ranked(entry, seconds, why, cost, price)

@@ -3,9 +3,10 @@
 import collections
 import dataclasses
 import hashlib
+import itertools
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,35 +237,18 @@ def _told_apart(entries: Iterable[tuple[Entry, str]]) -> list[Entry]:
     return apart
 
 
-MOST_SHARING = 20
-"""Entries that a trial is followed through: a file may have it in all of its entries."""
-
-
-def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
+def _with_shared_trials(entries: Sequence[Entry]) -> Iterator[Entry]:
     """Warn of entries that have trials in common."""
-    places: dict[str, list[int]] = {}
-    for place, entry in enumerate(entries):
-        for run_id in {trial.run_id for trial in entry.trials} - {""}:
-            if len(of_run := places.setdefault(run_id, [])) < MOST_SHARING:
-                of_run.append(place)
-    return [_with_shared(entry, place, entries, places) for place, entry in enumerate(entries)]
-
-
-def _with_shared(
-    entry: Entry, place: int, entries: Sequence[Entry], places: Mapping[str, list[int]]
-) -> Entry:
-    shared = collections.Counter(
-        other for trial in entry.trials for other in places.get(trial.run_id, ()) if other != place
-    )
-    if not shared:
-        return entry
-    said = (
-        f"{count} of its {len(entry.trials)} trials are also in another entry, of "
-        f"{entries[other].benchmark} on {entries[other].system} with "
-        f"{len(entries[other].trials)} trials: the two are not independent results"
-        for other, count in sorted(shared.items())
-    )
-    return dataclasses.replace(entry, warnings=(*entry.warnings, *said))
+    of_entry = [{trial.run_id for trial in entry.trials} - {""} for entry in entries]
+    holders = collections.Counter(itertools.chain.from_iterable(of_entry))
+    for entry, run_ids in zip(entries, of_entry, strict=True):
+        if shared := sum(holders[run_id] > 1 for run_id in run_ids):
+            said = (
+                f"{shared} of its {len(entry.trials)} trials are also in another entry given: "
+                "the entries are not independent results"
+            )
+            entry = dataclasses.replace(entry, warnings=(*entry.warnings, said))
+        yield entry
 
 
 def _digest(entry: Entry) -> bytes:

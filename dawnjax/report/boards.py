@@ -338,7 +338,7 @@ def _rows(board: Board) -> Iterable[tuple[Cell, ...]]:
             "entry": name,
             # A run's model is its experiment's: only other programs' entries need its name.
             "model": "" if entry.suite == "dawnjax" else entry.model,
-            "remark": "; ".join(filter(None, [row.why, ranking.remark(entry)])),
+            "remark": "; ".join(filter(None, [row.why, ranking.scaled_score(entry)])),
             "seconds": row.seconds,
             "seconds_low": interval and interval.low,
             "seconds_high": interval and interval.high,

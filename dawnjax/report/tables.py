@@ -232,8 +232,9 @@ def stability_table(entries: Sequence[Entry]) -> Table:
             "reached.",
             "Expected time: time of all trials over the number that reached. It has an interval "
             f"from {FEWEST_WITH_FAILURES} trials on where some did not reach. Where all reached, "
-            "what a failure costs is not known, and the mean's interval stands for trials that "
-            "reach.",
+            "its upper end adds the misses that so many trials cannot rule out, each at the whole "
+            "budget of the experiment: much with few trials. The interval of the mean is the one "
+            "if all trials reach.",
             "95 % intervals: Wilson's for the fraction, t intervals of the logarithm for the "
             f"others. Of fewer than {FEWEST_TRIALS} trials the ends are their range.",
             "Time per epoch is time to accuracy over epochs, start-up and evaluation included. The "

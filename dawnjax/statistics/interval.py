@@ -21,7 +21,7 @@ FEWEST_TRIALS = 5
 interval."""
 
 
-IF_ALL_REACH = "if all reach"
+IF_ALL_REACH, IF_SOME_MISS = "if all reach", "if some may miss"
 """Condition of the interval of an expected time that counts no miss, since none was seen."""
 
 

@@ -13,6 +13,7 @@ from dawnjax.statistics.interval import (
     CONFIDENCE,
     FEWEST_TRIALS,
     IF_ALL_REACH,
+    IF_SOME_MISS,
     Interval,
     t_quantile,
 )
@@ -260,7 +261,9 @@ def expected_interval(sample: Sample) -> Interval | None:
     if misses is None or len(sample) < fewest:
         return Interval(value, None, None, None, len(sample))
     found = _t_interval(sample)
-    return found if found.high is None else dataclasses.replace(found, high=found.high + misses)
+    if found.high is None or sample.has_failures:
+        return found
+    return dataclasses.replace(found, high=found.high + misses, condition=IF_SOME_MISS)
 
 
 def time_interval(sample: Sample) -> Interval | None:

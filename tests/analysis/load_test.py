@@ -16,7 +16,6 @@ from made_entries import entry_of, make_entry, make_trial
 from made_runs import write_run
 
 from dawnjax import analysis
-from dawnjax.analysis.loading import MOST_SHARING
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page.table import Column, Table, of_words
 from dawnjax.report import writing
@@ -170,8 +169,8 @@ def test_the_same_trials_in_two_entries_are_said(tmp_path):
     saved, runs = analysis.load(tmp_path / "two.jsonl", tmp_path / "runs")
     assert saved.source == f"{runs.source} (from two.jsonl)"
     assert saved.warnings == (
-        "2 of its 2 trials are also in another entry, of x on 8 x tpu v4 on 2 hosts with "
-        "3 trials: the two are not independent results",
+        "2 of its 2 trials are also in another entry given: the entries are not independent "
+        "results",
     )
     assert runs.warnings[0].startswith("2 of its 3 trials are also in another entry")
 
@@ -187,7 +186,7 @@ def test_many_entries_of_one_source_or_one_run_take_no_square_of_their_number(tm
     entries = analysis.load(tmp_path / "a.jsonl")
     assert time.process_time() - began < 5
     assert len({entry.source for entry in entries}) == 1500
-    assert len(entries[-1].warnings) == MOST_SHARING
+    assert len(entries[-1].warnings) == 1
 
 
 def test_rows_of_entries_trials_and_evaluations():
@@ -236,25 +235,6 @@ TABLE = Table(
 )
 
 
-def test_csv_of_a_table():
-    assert TABLE.to_csv() == ("name,seconds,ok\r\n'=1+1,-2.5,true\r\nb,not reached,false\r\n,,\r\n")
-
-
-def test_json_and_text_of_a_table():
-    value = TABLE.to_json()
-    assert value["rows"][0] == {"name": "=1+1", "seconds": -2.5, "ok": True}
-    assert value["columns"][1] == {
-        "name": "seconds",
-        "label": "time",
-        "unit": "s",
-        "kind": "number",
-    }
-    assert TABLE.to_text().splitlines()[2].split() == ["=1+1", "-2.50", "s", "yes"]
-    assert TABLE.column("seconds") == [-2.5, "not reached", None]
-    with pytest.raises(KeyError, match="no column 'x'"):
-        TABLE.column("x")
-
-
 def test_tables_refuse_what_no_file_can_say():
     columns = (Column("x", kind="number"),)
     for rows in (((math.nan,),), ((math.inf,),), ((1, 2),)):
@@ -268,7 +248,14 @@ def test_tables_refuse_what_no_file_can_say():
         Table(name="t", title="", columns=(Column("x"),), rows=((1.0,),))
 
 
-def test_a_table_as_text_and_as_markdown():
+def test_a_table_as_json_csv_text_and_markdown():
+    assert TABLE.to_json()["rows"][0] == {"name": "=1+1", "seconds": -2.5, "ok": True}
+    assert TABLE.column("seconds") == [-2.5, "not reached", None]
+    with pytest.raises(KeyError, match="no column 'x'"):
+        TABLE.column("x")
+    assert TABLE.to_csv() == "name,seconds,ok\r\n'=1+1,-2.5,true\r\nb,not reached,false\r\n,,\r\n"
+    exact = Table(name="t", title="", columns=(Column("x", kind="number"),), rows=((0.1 + 0.2,),))
+    assert exact.to_csv() == "x\r\n0.30000000000000004\r\n"
     assert TABLE.to_text().splitlines() == [
         "T",
         "name         time  ok",
@@ -314,15 +301,3 @@ def test_no_text_becomes_a_formula(texts):
         assert not row[0].lstrip().startswith(("=", "+", "-", "@"))
         assert not row[0].startswith(("\t", "\n", "\r"))
         assert row[0].removeprefix("'") == escaped(text or "").removeprefix("'")
-
-
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-def test_numbers_keep_their_value(numbers):
-    table = Table(
-        name="t",
-        title="",
-        columns=(Column("x", kind="number"),),
-        rows=tuple((number,) for number in numbers),
-    )
-    rows = list(csv.reader(io.StringIO(table.to_csv())))[1:]
-    assert [float(row[0]) for row in rows] == numbers

@@ -34,5 +34,7 @@ def test_runs_that_differ_in_more_than_their_seed_are_never_pooled(tmp_path, fir
     ]
     alike, differ = runs[1].made.difference(runs[0].made), runs[2].made.difference(runs[0].made)
     assert not alike and why in differ
-    assert sorted(len(entry.trials) for entry in entries_of(runs)) == [1, 2]
+    entries = entries_of(runs)
+    assert sorted(len(entry.trials) for entry in entries) == [1, 2]
+    assert entries[0].source != entries[1].source
     assert sorted(len(group) for _, group in pooled(runs)) == [1, 2]

@@ -11,11 +11,12 @@ from dawnjax.analysis.cost import training_cost
 from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import RunError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.report import tables
 from dawnjax.runs.log import read_events
 from dawnjax.runs.stages import make_spans
 from dawnjax.trials import ours
+from dawnjax.trials.target import Target
 
 
 def entries_of(*paths):
@@ -82,36 +83,6 @@ def test_a_log_whose_fields_are_of_another_kind_is_one_line(tmp_path, capsys):
         assert "a field of the log is missing or of another kind" in text
 
 
-def test_identities_and_systems_are_never_mixed(tmp_path):
-    paths = [
-        write_run(tmp_path / "a", identity="one"),
-        write_run(tmp_path / "b", identity="two", seed=1),
-        write_run(tmp_path / "c", identity="one", seed=2, num_devices=4),
-        write_run(tmp_path / "d", identity="one", seed=3, device_kind="tpu v5"),
-        write_run(tmp_path / "e", identity="one", seed=4, mesh={"data": 4, "fsdp": 2}),
-        write_run(tmp_path / "f", identity="one", seed=5, source="a remark"),
-    ]
-    entries = entries_of(*paths)
-    grouped = {tuple(trial.name for trial in entry.trials) for entry in entries}
-    assert grouped == {("a", "f"), ("b",), ("c",), ("d",), ("e",)}
-    assert len({entry.source for entry in entries}) == 5
-    assert {entry.identity for entry in entries} == {"one", "two"}
-
-
-def test_the_time_of_a_trial_that_missed_ends_before_its_profile(tmp_path):
-    paths = [
-        write_run(tmp_path / "a", seconds=10.0, price=36.0),
-        write_run(tmp_path / "b", seed=1, seconds=None, price=36.0, profile_seconds=100.0),
-    ]
-    (entry,) = entries_of(*paths)
-    # 10 s and 40 s, for the one that reached.
-    assert entry.figures.expected_seconds == 50.0
-    # 2 hosts at 36 USD an hour are 0.02 USD a second.
-    assert [trial.seconds_cost_usd for trial in entry.trials] == pytest.approx([0.2, 0.8])
-    assert training_cost(entry, 50.0) == (pytest.approx(1.0), "given by the entry")
-    assert entry.figures.cost_usd == pytest.approx(0.2)
-
-
 def test_options_that_can_change_the_time_are_never_mixed_and_others_are(tmp_path):
     every_step = {"checkpoint": {"every_steps": 1, "directory": "", "keep": 2}}
     elsewhere = {"run_dir": "x", "checkpoint": {"directory": "y"}, "profile": {"after_run": False}}
@@ -155,36 +126,10 @@ def test_the_cores_of_a_cpu_are_its_hardware_and_those_of_a_host_are_a_warning(t
         ("1 x cpu (2 cores a host) on 2 hosts", "cpu (2 cores a host)"),
         ("1 x cpu on 2 hosts", "cpu"),
     ]
+    # Devices of a CPU are simulated: no accelerators.
+    assert {(entry.num_accelerators, entry.processor_class) for entry in cpus} == {(0, "CPU")}
     (accelerator,) = entries_of(*runs("tpu"))
     assert accelerator.warnings == ("the hosts of the trials had 1 or 2 CPU cores",)
-
-
-def test_trials_of_two_arithmetics_are_two_entries(tmp_path):
-    flags = {"XLA_FLAGS": "--xla_allow_excess_precision=false"}
-    entries = entries_of(
-        write_run(tmp_path / "plain"), write_run(tmp_path / "other", seed=1, settings=flags)
-    )
-    assert len(entries) == 2
-    said = sorted(entry.distinction for entry in entries)
-    assert "XLA_FLAGS=--xla_allow_excess_precision=false" in said[1]
-
-
-def test_simulated_devices_are_no_accelerators(tmp_path):
-    path = write_run(tmp_path / "a", platform="cpu", device_kind="cpu", num_devices=4)
-    (entry,) = entries_of(path)
-    assert (entry.num_accelerators, entry.processor_class) == (0, "CPU")
-    assert entry.system == "4 x cpu on 2 hosts"
-
-
-def test_rows_of_packed_text_are_not_called_examples(tmp_path):
-    def change(event):
-        if event["event"] == "experiment":
-            event["example_unit"] = "packed rows"
-
-    (text,) = entries_of(rewrite(write_run(tmp_path / "a"), change))
-    assert text.global_batch_unit == "packed rows"
-    (images,) = entries_of(write_run(tmp_path / "b", data="cifar10"))
-    assert images.global_batch_unit == "examples"
 
 
 MSE = {"name": "mse", "title": "MSE", "unit": "mm", "least": 0.0, "direction": "at_most"}
@@ -232,18 +177,6 @@ def test_values_and_declarations_that_cannot_be_are_refused(tmp_path, values, de
     path = measuring_mse(tmp_path / "odd", values, **declared)
     with pytest.raises(RunError, match=f"odd: .*{why}"):
         ours.read_run(path)
-
-
-def test_an_ending_of_a_name_says_nothing(tmp_path):
-    path = measuring_mse(tmp_path / "a", [50.0, 94.0])
-
-    def change(event):
-        text = json.dumps(event)
-        if event["event"] in ("experiment", "evaluation"):
-            event |= json.loads(text.replace("mse", "pixel_accuracy"))
-
-    (entry,) = entries_of(rewrite(path, change))
-    assert entry.target.metric == "pixel_accuracy" and entry.target.unit == "mm"
 
 
 @pytest.mark.parametrize("name", ["metrics", "example_unit", "data"])
@@ -434,3 +367,30 @@ def test_run_directories_are_found_in_folders_but_not_in_runs_or_links(tmp_path)
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs" / "deep")
     found = [path.name for path in ours.find_run_directories(tmp_path)]
     assert found == ["a", "b"]
+
+
+def test_a_run_that_diverges_in_its_first_steps_is_a_trial(tmp_path):
+    """Its losses have NaN, which a log has as text."""
+    runs = [
+        write_run(tmp_path / "a", losses=(2.5, 2.25)),
+        write_run(
+            tmp_path / "b", seed=1, seconds=None, status="diverged", losses=(2.5, "NaN", 2.0)
+        ),
+        write_run(tmp_path / "c", seed=2, seconds=None, status="diverged", losses=("Infinity",)),
+    ]
+    (entry,) = entries_of(*runs)
+    assert [trial.status for trial in entry.trials] == ["reached", "diverged", "diverged"]
+    assert [trial.finite_losses for trial in entry.trials] == [(2.5, 2.25), (2.5,), ()]
+    assert entry.figures.expected_seconds == 90.0
+
+
+def test_a_second_target_is_part_of_what_was_reached(tmp_path):
+    """Times to one of two targets are not ranked with times to both."""
+    one = ours.read_run(write_run(tmp_path / "one"))
+    two = ours.read_run(write_run(tmp_path / "two", identity="two"))
+    second = Target(metric="top_5_accuracy", value=0.99)
+    two = dataclasses.replace(two, target=dataclasses.replace(two.target, others=(second,)))
+    entries = ours.entries_of([one, two])
+    assert [entry.target.others for entry in entries] == [(), (second,)]
+    with pytest.raises(ConfigError, match=r"0.9 and top_5_accuracy at least 0.99.* not to be ran"):
+        leaderboard(entries, "x")
