@@ -83,6 +83,16 @@ def test_a_difference_below_the_spread_is_a_tie(tmp_path, runs):
     assert verdict.word == "tie" and "mine is a tie with the baseline" in verdict.text()
 
 
+def test_a_small_lead_that_hidden_misses_could_make_up_for_says_so(tmp_path, runs):
+    folder, _ = write_entry(tmp_path)
+    runs.times["mine"] = (
+        9.0  # 20 trials of 20 leave up to a fifth of misses: 1.26 of 0.9 is above 1
+    )
+    said = verified(folder)[0].text()
+    assert said.startswith("accepted: mine is faster than the baseline (if all trials reach")
+    assert "20 of 20 trials" in said and "expected time, s: 9.0" in said
+
+
 def test_a_slower_entry_and_one_that_often_misses_the_target_are_not_accepted(tmp_path, runs):
     folder, _ = write_entry(tmp_path)
     runs.times["mine"] = 12.0
