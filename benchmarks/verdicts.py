@@ -171,14 +171,21 @@ def _pairs(
     wrong = [judge(a, b).word in words for a, b in zip(*sides, strict=True)]
     trials = f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
     times = first.words if first == second else f"A: {first.words}; B: {second.words}"
-    claim = "equal sides differ" if words == CLAIMS else "equal sides differ, misses included"
+    claim = (
+        "equal sides are called different"
+        if words == CLAIMS
+        else "equal sides are called different, misses included"
+    )
     return claim, trials, times, wrong
 
 
 def joint(random: np.random.Generator, count: int) -> Cases:
     """Verdicts that hold together: pairs, arms, looks, scores, advice, equivalence, the gate."""
     for size in (5, 20):
-        for ratio, what in ((1.0, "equal sides differ"), (1.08, "B slower by 8 % is found")):
+        for ratio, what in (
+            (1.0, "equal sides are called different"),
+            (1.08, "B slower by 8 % is found"),
+        ):
             sides = zip(*_by_seed(random, count, size, ratio), strict=True)
             found = [judge(a, b).word in CLAIMS for a, b in sides]
             times = "CV 20 % over seeds, 1 % of the machine"
@@ -189,7 +196,7 @@ def joint(random: np.random.Generator, count: int) -> Cases:
         any(it.word in CLAIMS for it in judge_all(first, others))
         for first, *others in zip(*arms, strict=True)
     ]
-    yield "one of 8 equal arms differs from the first (Holm)", "10", side.words, wrong
+    yield "one of 8 equal arms is called different from the first (Holm)", "10", side.words, wrong
     ways = {
         "at one of four looks, planned": (LOOKS, nominal_levels(LOOKS)),
         "at one of four looks, each at 5 %": (LOOKS, (ALPHA,) * 4),
@@ -201,22 +208,24 @@ def joint(random: np.random.Generator, count: int) -> Cases:
             ]
             found = [_looked(a, b, at, levels) for a, b in zip(*sides, strict=True)]
             claim = (
-                f"equal sides differ {way}" if ratio == 1 else f"B slower by 15 % is found {way}"
+                f"equal sides are called different {way}"
+                if ratio == 1
+                else f"B slower by 15 % is found {way}"
             )
             yield claim, "10, 20, 30, 40", side.words, found
     for size in (5, 10):
         for repeats, way in ((1, "once"), (9, "until decided")):
             wrong = [_advised(random, Side(), size, repeats) for _ in range(count)]
-            claim = f"equal sides differ, further trials as advised, {way}"
+            claim = f"equal sides are called different, further trials as advised, {way}"
             yield claim, f"{size} at first", Side().words, wrong
     for size in (5, 10, 40):
         sides = [Side(cv=0.05).samples(random, count, size) for _ in "AB"]
         wrong = [p_scores_differ(a, b, 1) <= ALPHA for a, b in zip(*sides, strict=True)]
-        yield "equal MLPerf scores differ", f"{size}", Side(cv=0.05).words, wrong
+        yield "equal MLPerf scores are called different", f"{size}", Side(cv=0.05).words, wrong
     for size in (5, 20):
         edge = _judged(random, count, size, Side(0.02), Side(0.02, mean=1.05))
         wrong = [it.word == EQUIVALENT for it in edge]
-        yield "a side slower by the margin is equivalent", f"{size}", Side(0.02).words, wrong
+        yield "a side slower by the margin is called equivalent", f"{size}", Side(0.02).words, wrong
         passes = [it.is_slower_excluded for it in edge]
         yield "a side slower by the margin passes the gate", f"{size}", Side(0.02).words, passes
         fails = [it.is_slower for it in _judged(random, count, size, Side(0.02), Side(0.02))]
@@ -252,7 +261,7 @@ def power(random: np.random.Generator, count: int) -> Cases:
         found = _judged(random, count, size, Side(0.004), dataclasses.replace(slow, mean=1.05))
         words = [it.word == EQUIVALENT for it in found]
         times = f"CV 0.4 %, of B {100 * slow.slow:g} % take 1.5 times as long"
-        yield "a side with a slow kind of trial is equivalent", f"{size}", times, words
+        yield "a side with a slow kind of trial is called equivalent", f"{size}", times, words
 
 
 def _judged(

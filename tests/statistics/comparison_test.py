@@ -95,15 +95,6 @@ def test_few_trials_decide_nothing(trials):
     assert row["ratio_high"] == pytest.approx(14 / 20)
 
 
-def test_failures_count_in_the_expected_ratio():
-    first = entry_of([10.0, 10.5, None, None], total=40.0)
-    second = entry_of([10.0, 10.5, 10.2, 10.3])
-    verdict = compare(first, second).verdict
-    assert verdict is not None and verdict.ratio is not None
-    assert verdict.ratio.value == pytest.approx(10.25 / 50.25)  # 100.5 s for 2.
-    assert verdict.ratio.low is None and "since some did not reach" in verdict.why
-
-
 def test_cautions():
     small = entry_of([10.0, 11.0], identity="a", benchmark="x")
     assert "different experiments" in compare(small, entry_of([1.0, 2.0], benchmark="x")).caution

@@ -113,23 +113,6 @@ def test_very_many_looks_cost_the_sum_of_their_levels():
     assert cost["false_verdicts"] == pytest.approx(0.5)
 
 
-def test_an_extended_study_is_wrong_as_often_as_it_says():
-    random = np.random.default_rng(2)
-    false = 0
-    for _ in range(300):
-        times = random.lognormal(0, 0.2, (2, 40))
-        for seeds in (5, 10, 20, 40):
-            study = dataclasses.replace(STUDY, looks=1, seeds=seeds)
-            rows = {
-                arm: {seed: trial(time, seed) for seed, time in enumerate(side[:seeds])}
-                for arm, side in zip(ARMS, times, strict=False)
-            }
-            if Looks(study).verdicts(rows)[ARMS[1]].word not in ("undecided", "equivalent"):
-                false += 1
-                break
-    assert 0.08 < false / 300 <= 0.15 + 0.062  # three standard errors
-
-
 def test_looks_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="first look would have 3 trials"):
         Looks(Study(experiment="digits", seeds=12, looks=4))

@@ -305,12 +305,6 @@ def test_few_trials_have_their_range_and_no_interval(trials):
     assert row["reached_fraction_ends"] == "95 %"  # Wilson's holds for few trials too.
 
 
-def test_epochs_table_of_made_entries():
-    entry = make_entry([make_trial(10.0, 1.0), make_trial(30.0, 2.0)])
-    (row,) = tables.stability_table([entry]).records()
-    assert row["ratio_of_cvs"] == pytest.approx(5 / 3)
-
-
 def test_one_trial_has_no_deviation():
     for trials in ([make_trial(10.0, 2.0)], [make_trial(10.0, 2.0), make_trial(None, 3.0, 9.0)]):
         (row,) = tables.stability_table([make_entry(trials)]).records()
