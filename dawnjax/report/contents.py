@@ -20,6 +20,7 @@ from dawnjax.report import (
     studies,
     summary,
     systems,
+    thresholds,
     trials,
 )
 from dawnjax.report.inputs import Inputs
@@ -116,6 +117,7 @@ def make(
         steps.steps_section(runs),
         boards.leaderboards_section(all_boards, until),
         curves.learning_section(entries, reached.reached_figures(entries, ours=False)),
+        thresholds.thresholds_section(entries),
         trials.stability_section(entries),
         trials.comparisons_section(entries),
         systems.scaling_section(entries),
