@@ -24,7 +24,7 @@ _LONG = (
     Column("mean_seconds", "mean time", "s", "number"),
 )
 
-_STEPS = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}
+_STEPS = {"fraction": 0.005, "percent": 0.5}
 """From one level to the next, by the unit of the metric; a hundredth of the target in others."""
 
 
