@@ -15,35 +15,37 @@ from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 from dawnjax.study.text import text_of
-from dawnjax.trials import ours
 from dawnjax.trials.target import Target
 
 
-def test_a_threshold_is_not_reached_by_an_evaluation_without_a_number(tmp_path):
-    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
-    of_arms = arms_of(study, (), DIGITS)
-    (trial,) = trials_of(study, of_arms)
-    write_run(trial.directory(tmp_path), seconds=15.0)
-    run = trials_over((trial,), tmp_path, {})[trial]
-    first, second, third = run.evaluations
-    without = dataclasses.replace(second, value=math.nan)
-    run = dataclasses.replace(
-        run, evaluations=(dataclasses.replace(first, value=0.3), without, third)
-    )
-    rows = figures(study, of_arms, {trial: run}, tmp_path).arms
-    assert [row.figures.mean_seconds for row in rows] == [15.0, 15.0]
-
-
-def test_trials_that_are_read_at_several_thresholds_count_once(tmp_path):
-    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.9, 0.95), seeds=2)
+def test_thresholds_are_read_from_the_same_trials(tmp_path):
+    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=2)
     of_arms = arms_of(study, (), DIGITS)
     ordered = trials_of(study, of_arms)
-    for trial in ordered:
-        write_run(trial.directory(tmp_path), seed=trial.seed, seconds=15.0)
-    found = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
-    assert [len(row.trials) for row in found.arms] == [2, 2, 2]
+    for plan in ordered:
+        write_run(plan.directory(tmp_path), seed=plan.seed, seconds=15.0)
+    runs = trials_over(ordered, tmp_path, {})
+    found = figures(study, of_arms, runs, tmp_path)
+    assert [len(row.trials) for row in found.arms] == [2, 2]
+    assert [row.name for row in found.arms] == ["top_1_accuracy 0.4", "top_1_accuracy 0.95"]
     [section] = studies_sections([found])
     assert "2 of 2 planned trials of digits are over" in section.lead[0]
+    # No evaluation without a number reaches, and the other targets are aside.
+    [plan, _] = ordered
+    first, second, third = runs[plan].evaluations
+    rows = (dataclasses.replace(first, value=0.3), dataclasses.replace(second, value=math.nan))
+    target = Target(metric="top_5_accuracy", value=0.99)
+    changed = dataclasses.replace(
+        runs[plan],
+        evaluations=(*rows, third),
+        target=dataclasses.replace(runs[plan].target, others=(target,)),
+    )
+    arms = figures(study, of_arms, {plan: changed}, tmp_path).arms
+    assert [row.figures.mean_seconds for row in arms] == [15.0, 15.0]
+    assert [row.name for row in arms] == [
+        "top_1_accuracy 0.4 alone",
+        "top_1_accuracy 0.95 alone",
+    ]
 
 
 def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_path):
@@ -120,18 +122,3 @@ def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, mo
     assert len([next(ran), next(ran)]) == 2
     with pytest.raises(RunError, match="ran with devices=4, and another trial of the arm with 8"):
         next(ran)
-
-
-def test_a_threshold_is_of_the_first_of_several_targets_and_says_so(tmp_path):
-    study = Study(experiment="digits", kind="threshold", thresholds=(0.4, 0.95), seeds=1)
-    of_arms = arms_of(study, (), DIGITS)
-    (trial,) = trials_of(study, of_arms)
-    run = ours.read_run(write_run(trial.directory(tmp_path), seconds=15.0))
-    second = Target(metric="top_5_accuracy", value=0.99)
-    two = dataclasses.replace(run, target=dataclasses.replace(run.target, others=(second,)))
-    names = [
-        [row.name for row in figures(study, of_arms, {trial: of}, tmp_path).arms]
-        for of in (run, two)
-    ]
-    assert names[0] == ["top_1_accuracy 0.4", "top_1_accuracy 0.95"]
-    assert names[1] == ["top_1_accuracy 0.4 alone", "top_1_accuracy 0.95 alone"]
