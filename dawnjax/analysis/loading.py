@@ -135,7 +135,7 @@ def load(*paths: str | Path) -> Entries:
 
     Args:
       *paths: Each a `.jsonl` file of entries, a run directory, a folder of run directories, or
-        official results: DAWNBench entries or MLPerf logs as a folder, an archive or one file.
+        official results: DAWNBench entries or MLPerf logs as a folder or an archive.
 
     Returns:
       The entries, each once, in the order given; runs are grouped where the first of them is given.

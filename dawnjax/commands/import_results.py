@@ -20,11 +20,11 @@ USAGE = "dawnjax import PATH... --out=FILE.jsonl [--csv=DIR]"
 
 DESCRIPTION = """
 Reads official results: DAWNBench entries (training and inference) and MLPerf Training results from
-v0.5 on. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single file
-(the .json or .tsv of an entry, a log); archives in a folder are read too. Each entry becomes one
-line of JSON. --csv writes every field of them as DIR/entries.csv, trials.csv and evaluations.csv,
-which `source` and `trial` join. What is odd is read and warned about; what would give a wrong
-number is rejected with file, line and reason, and the exit status is 1.
+v0.5 on. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single MLPerf
+log; give archives in a folder by their own paths. Each entry becomes one line of JSON. --csv writes
+every field of them as DIR/entries.csv, trials.csv and evaluations.csv, which `source` and `trial`
+join. What is odd is read and warned about; what would give a wrong number is rejected with file,
+line and reason, and the exit status is 1.
 """
 
 MAX_SHOWN = 5

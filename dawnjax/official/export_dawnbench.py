@@ -27,6 +27,9 @@ _TASKS = {
     "SQuAD": ("SQuAD", ("f1Score",)),
 }
 
+_OUR_DATA = "comparedWithTheData"
+"""In `misc`: the published set that the data were compared with."""
+
 
 def export(
     sources: Sequence[ExportedRun] | Sequence[Path],
@@ -143,7 +146,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
     price = prices[0] if len(prices) == 1 else None  # an entry has one price for all its hours
     misc = {
         "experiment": printable(result.experiment, 80),
-        dawnbench.OUR_DATA: result.data["benchmark"],
+        _OUR_DATA: result.data["benchmark"],
         "seed": result.seed,
         "batchSize": result.global_batch_size
         or [stage["global_batch_size"] for stage in result.stages],
@@ -208,7 +211,7 @@ def _inference_entry(file: Path) -> _Entry:
     cost = record["cost_of_10000_usd"]
     misc = {
         "experiment": printable(record["experiment"], 80),
-        dawnbench.OUR_DATA: str(data.get("benchmark") if isinstance(data, dict) else ""),
+        _OUR_DATA: str(data.get("benchmark") if isinstance(data, dict) else ""),
         "computeDtype": printable(record["compute_dtype"], 20),
         "examples": record["examples"],
         **{

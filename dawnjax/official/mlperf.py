@@ -133,9 +133,8 @@ def scaling_factor(data: bytes) -> float:
     Source: mlcommons/logging 4.1.68, result_summarizer.py (reads it) and rcp_checker.py (writes it:
     mean epochs of the reference / those of the entry, never below 1).
     """
-    fields, twice = load_object(data)
-    factor = finite(fields.get("scaling_factor"))
-    if twice or factor is None:
+    factor = finite(load_object(data).get("scaling_factor"))
+    if factor is None:
         raise Refused("does not hold one finite number as scaling_factor")
     if not 1 <= factor <= MAX_SCALING_FACTOR:
         raise Refused(

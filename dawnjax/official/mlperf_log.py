@@ -16,12 +16,18 @@ from dawnjax.official.outcome import Refused, printable
 from dawnjax.official.text import finite
 from dawnjax.records import count_marks
 
-_V05 = re.compile(
-    rb":::MLPv0\.5\.\d+ (\w+) (\d+(?:\.\d+)?) "
-    rb"\([^)\r\n]{0,400}\) (\w+)[ \t]*(?::[ \t]*([^\r\n]*))?"
-)
-_MLL = re.compile(rb":::MLL (\d+(?:\.\d+)?) (\w+): ?(\{[^\r\n]*)")
-_MLLOG = re.compile(rb":::MLLOG ?(\{[^\r\n]*)")
+_FORMS = {
+    "v0.5": (
+        b":::MLPv0.5",
+        re.compile(
+            rb":::MLPv0\.5\.\d+ (\w+) (\d+(?:\.\d+)?) "
+            rb"\([^)\r\n]{0,400}\) (\w+)[ \t]*(?::[ \t]*([^\r\n]*))?"
+        ),
+    ),
+    "v0.6": (b":::MLL ", re.compile(rb":::MLL (\d+(?:\.\d+)?) (\w+): ?(\{[^\r\n]*)")),
+    "v0.7+": (b":::MLLOG", re.compile(rb":::MLLOG ?(\{[^\r\n]*)")),
+}
+"""Marker of a version's lines, and their form, whose last group is the value."""
 
 _DECODER = json.JSONDecoder()
 
@@ -69,18 +75,17 @@ def parse(data: bytes) -> Records:
     """Parse a log; `Refused` if it has no record, or records of two kinds."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Refused("is UTF-16; write it as UTF-8")
-    kinds = [b":::MLPv0.5" in data, b":::MLL " in data, b":::MLLOG" in data]
+    versions = [version for version, (marker, _) in _FORMS.items() if marker in data]
     # Counted in the bytes, before any record takes memory.
     marked = data.count(b":::ML")
     if not marked:
         raise Refused("has no MLPerf record (:::MLPv0.5.0, :::MLL or :::MLLOG)")
     if marked > MAX_RECORDS:
         raise Refused(f"has {marked:,} marked lines; at most {MAX_RECORDS:,} are read")
-    if sum(kinds) > 1:
+    if len(versions) > 1:
         raise Refused("has records of two versions of MLPerf")
-    is_json, version = kinds[1] or kinds[2], "v0.6" if kinds[1] else "v0.7+"
-    log = _parse_json(data, version) if is_json else _parse_v05(data)
-    if not log.records:
+    log = _parse(data, versions[0]) if versions else None
+    if log is None or not log.records:
         at = data.index(b":::ML")
         shown = printable(data[at : at + 200].split(b"\n")[0].decode("utf-8", "replace"), 80)
         raise Refused(
@@ -92,96 +97,53 @@ def parse(data: bytes) -> Records:
     return log
 
 
-def _parse_v05(data: bytes) -> Records:
-    # Most values and tags repeat: what was decoded once in a file is not decoded again.
-    values: dict[bytes | None, Any] = {None: None, b"": None}
-    keys: dict[bytes, str] = {}
-    benchmarks: set[bytes] = set()
+def _parse(data: bytes, version: str) -> Records:
+    marker, form = _FORMS[version]
     records: list[Record] = []
-    unreadable: list[int] = []
-    read_value = _Values().read
-    # `tuple.__new__` skips Record's slower constructor, once for every line of a log.
-    append, none, make = records.append, {}, tuple.__new__
-    for match in _V05.finditer(data):
-        benchmark, stamp, tag, raw = match.groups()
-        try:
-            value = values[raw]
-        except KeyError:
-            value, whole = read_value(raw)
-            if not whole:
-                unreadable.append(match.start())
-            # Long values rarely repeat and would hold memory.
-            if len(raw) <= 1000:
-                values[raw] = value
-        key = keys.get(tag)
-        if key is None:
-            key = keys[tag] = tag.decode()
-        if benchmark not in benchmarks:
-            benchmarks.add(benchmark)
-        seconds = float(stamp)
-        append(make(Record, (seconds or None, key, value, none, match.start())))
-    unreadable += _not_matched(data, b":::MLPv0.5", records)
-    names = sorted(name.decode() for name in benchmarks)
-    if len(names) > 1:
-        raise Refused(f"has records of several benchmarks: {', '.join(names[:4])}")
-    return Records("v0.5", "".join(names), records, unreadable)
-
-
-def _parse_json(data: bytes, version: str) -> Records:
-    """Records of v0.6, with stamp and key before the object, or of later rounds."""
-    form, marker = (_MLL, b":::MLL ") if version == "v0.6" else (_MLLOG, b":::MLLOG")
-    read_value = _Values().read
-    records: list[Record] = []
-    unreadable: list[int] = []
+    benchmarks: set[str] = set()
+    marks = 0
+    unreadable = {match.start() for match in re.finditer(re.escape(marker), data)}
     for match in form.finditer(data):
-        body, _ = read_value(match[form.groups])
-        key = seconds = None
-        if isinstance(body, dict) and version == "v0.6":
-            key, seconds = match[2].decode(), float(match[1])
-        elif isinstance(body, dict):
-            key, milliseconds = body.get("key"), finite(body.get("time_ms"))
-            seconds = None if milliseconds is None else milliseconds / 1000
-        if not isinstance(key, str):
-            unreadable.append(match.start())
-            continue
-        metadata = body.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
-        records.append(Record(seconds or None, key, body.get("value"), metadata, match.start()))
-    unreadable += _not_matched(data, marker, records, unreadable)
-    return Records(version, "", records, unreadable)
-
-
-class _Values:
-    """Decoder of one log's values, with a bound on their total memory."""
-
-    def __init__(self) -> None:
-        self._marks_left = MAX_MARKS
-
-    def read(self, raw: bytes) -> tuple[Any, bool]:
-        """JSON value at the start of some bytes, and True if one was read."""
+        raw = match[form.groups] or b""
         # Counted before objects are made of them: `[]` becomes one of 60 bytes.
-        self._marks_left -= count_marks(raw)
-        if self._marks_left < 0:
+        marks += count_marks(raw)
+        if marks > MAX_MARKS:
             raise Refused(f"has more than {MAX_MARKS:,} commas, colons and brackets in its records")
-        if len(raw) > MAX_LINE_BYTES:
-            return "", False
-        try:
-            text = raw.decode("utf-8").strip()
-            value, end = _DECODER.raw_decode(text)
-            # Another rank may write into the line after an object; after a number it is digits.
-            if end == len(text) or isinstance(value, dict | list):
-                return value, True
-        except (ValueError, RecursionError):
-            pass
-        # `DEFERRED: <id>` and the like are valid JSON only with their quotes.
-        return raw[:1000].decode("utf-8", "replace").strip(), False
+        value, is_json = _value(raw)
+        seconds, key, metadata = 0.0, None, None
+        if version == "v0.5":
+            benchmarks.add(match[1].decode())
+            seconds, key = float(match[2]), match[3].decode()
+        elif isinstance(value, dict):
+            if version == "v0.6":
+                seconds, key = float(match[1]), match[2].decode()
+            else:
+                seconds, key = (finite(value.get("time_ms")) or 0.0) / 1000, value.get("key")
+            value, metadata = value.get("value"), value.get("metadata")
+        if not isinstance(key, str):
+            continue
+        metadata = metadata if isinstance(metadata, dict) else {}
+        records.append(Record(seconds or None, key, value, metadata, match.start()))
+        if is_json:
+            unreadable.discard(match.start())
+    if len(benchmarks) > 1:
+        raise Refused(f"has records of several benchmarks: {', '.join(sorted(benchmarks)[:4])}")
+    return Records(version, "".join(benchmarks), records, sorted(unreadable))
 
 
-def _not_matched(
-    data: bytes, marker: bytes, records: list[Record], known: list[int] | None = None
-) -> list[int]:
-    """Offsets of markers that yielded no record."""
-    if data.count(marker) == len(records) + len(known or ()):
-        return []
-    seen = {record.offset for record in records} | set(known or ())
-    return [m.start() for m in re.finditer(re.escape(marker), data) if m.start() not in seen]
+def _value(raw: bytes) -> tuple[Any, bool]:
+    """JSON value at the start of some bytes, None of none, and True if they are JSON."""
+    if not raw:
+        return None, True
+    if len(raw) > MAX_LINE_BYTES:
+        return "", False
+    try:
+        text = raw.decode("utf-8").strip()
+        value, end = _DECODER.raw_decode(text)
+        # Another rank may write into the line after an object; after a number it is digits.
+        if end == len(text) or isinstance(value, dict | list):
+            return value, True
+    except (ValueError, RecursionError):
+        pass
+    # `DEFERRED: <id>` and the like are valid JSON only with their quotes.
+    return raw[:1000].decode("utf-8", "replace").strip(), False

@@ -95,8 +95,10 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         warnings.append(f"{len(log.unreadable)} marked lines are unreadable, the first at {line}")
         if not {"run_start", "run_stop"} <= by_key.keys():
             raise Refused("has no readable run_start or run_stop; this line cannot be read", line)
-    start = _start(by_key, data, warnings)
-    stop, status, reached = _end(by_key, data, log.version, warnings)
+    start, stop = _stamp(by_key, "run_start", data), _stamp(by_key, "run_stop", data)
+    if start is None:
+        raise Refused("has no run_start: no time can be taken")
+    status, reached = _end(by_key, data, log.version, warnings)
     # A float64 of Unix seconds has 0.24 microseconds.
     seconds = round((last if stop is None else stop) - start, 6)
     if seconds <= 0:
@@ -151,53 +153,34 @@ def _misstamped(record: Record, data: bytes) -> Refused:
     )
 
 
-def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) -> float:
-    records = by_key.get("run_start", [])
-    stamps = sorted({r.seconds for r in records if r.seconds is not None})
+def _stamp(by_key: dict[str, list[Record]], key: str, data: bytes) -> float | None:
+    """Time of the one start or end of a run, which a log may write twice; None without a record."""
+    records = by_key.get(key, [])
     if not records:
-        raise Refused("has no run_start: no time can be taken")
+        return None
+    stamps = {record.seconds for record in records if record.seconds is not None}
     if not stamps:
-        raise Refused("run_start has no time", line_of(data, records[0].offset))
-    for record in records:
-        if record.seconds is not None and record.seconds < _YEARS[0]:
-            raise _misstamped(record, data)
-    stops = [r.seconds for r in by_key.get("run_stop", []) if r.seconds is not None]
-    if stops and stamps[-1] > min(stops):
-        later = next(r for r in records if r.seconds == stamps[-1])
-        first = min(stops)
-        if stamps[0] < first:
-            raise Refused(
-                "has a run_start after a run_stop: two runs in one log", line_of(data, later.offset)
-            )
-        raise Refused("run_stop is stamped before run_start", line_of(data, later.offset))
+        raise Refused(f"{key} has no time", line_of(data, records[0].offset))
     if len(stamps) > 1:
-        warnings.append(
-            f"{len(stamps)} run_start within {stamps[-1] - stamps[0]:.3f} s; the first counts"
-        )
-    # Ranks start at different moments; the earliest start and the last stop make no time too short.
-    return stamps[0]
+        line = line_of(data, records[-1].offset)
+        raise Refused(f"has {key} at {len(stamps)} times: two runs in one log", line)
+    if min(stamps) < _YEARS[0]:
+        raise _misstamped(records[0], data)
+    return stamps.pop()
 
 
 def _end(
     by_key: dict[str, list[Record]], data: bytes, version: str, warnings: list[str]
-) -> tuple[float | None, str, bool]:
-    """Stamp of `run_stop`, its word for the end, and True if the target was reached."""
+) -> tuple[str, bool]:
+    """Word of `run_stop` for the end, and True if the target was reached."""
     records = by_key.get("run_stop", [])
-    stamps = sorted({r.seconds for r in records if r.seconds is not None})
     if not records:
         warnings.append("no run_stop: counted as not reached, up to its last record")
-        return None, "no run_stop", False
-    if not stamps:
-        raise Refused("run_stop has no time", line_of(data, records[0].offset))
-    if len(stamps) > 1:
-        warnings.append(
-            f"{len(stamps)} run_stop within {stamps[-1] - stamps[0]:.3f} s; the last counts"
-        )
+        return "no run_stop", False
     ends = {_status(record, version, data) for record in records}
     if len(ends) > 1:
         raise Refused("its run_stop lines contradict each other", line_of(data, records[-1].offset))
-    status, reached = ends.pop()
-    return stamps[-1], status, reached
+    return ends.pop()
 
 
 def _status(record: Record, version: str, data: bytes) -> tuple[str, bool]:

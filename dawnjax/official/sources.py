@@ -23,7 +23,6 @@ LOG_BYTES = 64 * 2**20
 TABLE_BYTES = 4 * 2**20
 DESCRIPTION_BYTES = 2 * 2**20
 
-MAX_FOLDER_FILES = 200_000
 MAX_ARCHIVE_FILES = 100_000
 
 
@@ -32,14 +31,13 @@ class SourceFile:
     """One file of a source, by its path there (`name`) and with the folders above (`context`).
 
     `read` takes the most bytes to read and works until the next file. The content decides the kind
-    if `alone`. `archive` is the path of an archive in a folder, else None.
+    if `alone`.
     """
 
     name: str
     context: str
     read: Callable[[int], bytes]
     alone: bool = False
-    archive: Path | None = None
 
 
 def is_archive(path: Path) -> bool:
@@ -70,7 +68,6 @@ def files(path: Path) -> Iterator[SourceFile]:
 
 def _folder(path: Path) -> Iterator[SourceFile]:
     above = "/".join(path.resolve().parts[1:])
-    count = 0
 
     def fail(error: OSError) -> None:
         raise SourceRefused(f"cannot be read: {error.strerror}", file=str(error.filename))
@@ -83,17 +80,12 @@ def _folder(path: Path) -> Iterator[SourceFile]:
         for name in sorted([*names, *links]):
             location = Path(folder, name)
             relative = location.relative_to(path).as_posix()
-            count += 1
-            if count > MAX_FOLDER_FILES:
-                raise SourceRefused(f"more than {MAX_FOLDER_FILES:,} files", file=str(path))
 
             # A default argument, because a closure would see the loop's last file.
             def read(limit: int, location: Path = location) -> bytes:
                 return _read(location, limit)
 
-            # A link may lead out of the folder, an archive at its end too.
-            archive = location if not location.is_symlink() and is_archive(location) else None
-            yield SourceFile(relative, f"{above}/{relative}", read, archive=archive)
+            yield SourceFile(relative, f"{above}/{relative}", read)
 
 
 def _read(path: Path, limit: int) -> bytes:

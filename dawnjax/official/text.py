@@ -1,13 +1,12 @@
 """Strict reading of text and JSON from untrusted files."""
 
-import collections
 import json
 import math
 import re
 from typing import Any
 
+from dawnjax import records
 from dawnjax.official.outcome import Refused, printable
-from dawnjax.records import BoundError, check_depth, check_json
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 MAX_MARKS = 200_000
@@ -32,34 +31,18 @@ def lines(text: str) -> list[str]:
     return re.split(r"\r\n|\n|\r", text)
 
 
-def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
-    """A file's JSON object, and the keys that it has twice (the last value counts)."""
-    try:
-        check_json(data, MAX_MARKS)
-    except BoundError as error:
-        raise Refused(str(error)) from None
+def load_object(data: bytes) -> dict[str, Any]:
+    """A file's JSON object."""
     text = decode(data)
-    twice: list[str] = []
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(items)
-        if len(value) < len(items):
-            counts = collections.Counter(name for name, _ in items)
-            twice.extend(name for name, count in counts.items() if count > 1)
-        return value
-
     try:
-        value = json.loads(text, object_pairs_hook=pairs)
-        check_depth(value)
+        value = records.load_json(text, MAX_MARKS)
     except json.JSONDecodeError as error:
         raise Refused(f"is no JSON: {error.msg} (column {error.colno})", error.lineno) from None
-    except RecursionError:
-        raise Refused("is no JSON that can be read: it is nested too deeply") from None
     except ValueError as error:
         raise Refused(f"is no JSON that can be read: {printable(str(error), 80)}") from None
     if not isinstance(value, dict):
         raise Refused(f"holds no JSON object but a {type(value).__name__}")
-    return value, twice
+    return value
 
 
 def finite(value: Any) -> float | None:

@@ -149,16 +149,10 @@ def test_epochs_labelled_from_zero_are_counted_from_one(tmp_path):
     assert only_entry(write_entry(tmp_path, before)).trials[0].epochs == 2
 
 
-def test_a_single_file_finds_its_partner_and_its_folder(tmp_path, capsys):
+def test_a_file_of_an_entry_alone_is_refused(tmp_path):
     write_entry(tmp_path)
-    out = tmp_path / "out.jsonl"
-    for name in ("x.tsv", "x.json"):
-        assert main(["import", str(tmp_path / "ImageNet/train" / name), f"--out={out}"]) == 0
-        (entry,) = read_entries(out)
-        assert hours_of(entry) == 1.0
-        assert entry.benchmark == "ImageNet"
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows.count(["read", "1", "1", "0"]) == 2
+    rejection = only_rejection(tmp_path / "ImageNet/train/x.tsv")
+    assert "give the folder above" in rejection.reason and rejection.file.endswith("x.tsv")
 
 
 def test_the_command_says_what_it_did_not_take(tmp_path, capsys):

@@ -3,11 +3,10 @@
 import csv
 import math
 import re
-import zipfile
 
 import pytest
 from made_entries import make_entry, make_trial
-from official_sources import JSON, LATER, LOG, RESULT, TSV, only_rejection, regular, tar_of
+from official_sources import LATER, LOG, RESULT, only_rejection, regular, tar_of
 
 from dawnjax.__main__ import main
 from dawnjax.analysis.loading import Entries
@@ -15,40 +14,15 @@ from dawnjax.commands.import_results import write_tables
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-from dawnjax.trials.group import read_entries, write_entries
+from dawnjax.trials.group import write_entries
 
 
-def test_archives_in_a_folder_are_sources_of_their_own(tmp_path, capsys):
-    folder = tmp_path / "results"
-    (folder / "more").mkdir(parents=True)
-    tar_of(folder / "more" / "a.tar.gz", [regular(RESULT)], [LOG])
-    with zipfile.ZipFile(folder / "b.zip", "w") as archive:
-        archive.writestr("CIFAR10/train/one.json", JSON)
-        archive.writestr("CIFAR10/train/one.tsv", TSV.replace(b"top5", b"top1"))
-        archive.writestr("CIFAR10/notes.md", b"words")
-    with zipfile.ZipFile(folder / "nothing.zip", "w") as archive:
-        archive.writestr("a.txt", b"words")
-    (folder / "cut.tar.gz").write_bytes((folder / "more" / "a.tar.gz").read_bytes()[:200])
-    (folder / "link.zip").symlink_to(folder / "b.zip")
-    # The archive beside what it holds: the second of them is left out.
-    unpacked = folder / "unpacked" / RESULT
-    unpacked.parent.mkdir(parents=True)
-    unpacked.write_bytes(LOG)
-    imported = import_results([folder])
-    assert [entry.source for entry in imported.entries] == [
-        "b.zip/CIFAR10/train/one",
-        f"unpacked/{RESULT.rpartition('/')[0]}",
-    ]
-    cut, copy = imported.rejections
-    assert cut.file == "cut.tar.gz"
-    assert copy.file.startswith("more/a.tar.gz/v0.5.0/someone/")
-    assert "has the trials of unpacked/" in str(copy)
-    assert set(imported.other_files) == {"b.zip/CIFAR10/notes.md", "nothing.zip", "link.zip"}
-    out = tmp_path / "out.jsonl"
-    assert main(["import", str(folder), f"--out={out}"]) == 1
-    shown = capsys.readouterr().out
-    assert "rejected: cut.tar.gz: " in shown and "link.zip" in shown
-    assert len(list(read_entries(out))) == 2
+def test_an_archive_in_a_folder_is_named_as_not_read(tmp_path):
+    (tmp_path / RESULT).parent.mkdir(parents=True)
+    (tmp_path / RESULT).write_bytes(LOG)
+    tar_of(tmp_path / "a.tar.gz", [regular("other/" + RESULT)], [LOG])
+    imported = import_results([tmp_path])
+    assert len(imported.entries) == 1 and imported.other_files == ("a.tar.gz",)
 
 
 def test_a_copy_of_a_log_in_its_folder_is_refused(tmp_path):
@@ -59,27 +33,6 @@ def test_a_copy_of_a_log_in_its_folder_is_refused(tmp_path):
         (folder / name).write_bytes(LOG)
     (folder / "result_2.txt").write_bytes(LOG.replace(b"0.75}", b"0.76}"))
     assert "its log result_10.txt is a copy of result_0.txt" in only_rejection(tmp_path)
-
-
-def test_two_entries_of_one_source_with_the_same_log_both_count(tmp_path):
-    for system in ("one", "other"):
-        path = tmp_path / RESULT.replace("/sys/", f"/{system}/")
-        path.parent.mkdir(parents=True)
-        path.write_bytes(LOG)
-    imported = import_results([tmp_path])
-    assert len(imported.entries) == 2 and not imported.rejections
-
-
-def test_the_content_of_a_description_says_whose_it_is(tmp_path):
-    table = TSV.replace(b"top5", b"top1")
-    for place in ("CIFAR10/train", "CIFAR10/elsewhere"):
-        members = [regular(f"{place}/entry.json"), regular(f"{place}/entry.tsv")]
-        (entry,) = import_results([tar_of(tmp_path / "a.tar.gz", members, [JSON, table])]).entries
-        assert (entry.suite, entry.source) == ("dawnbench", f"{place}/entry")
-    # No JSON: what it describes is told by its folder.
-    members = [regular("CIFAR10/inference/submission.json")]
-    archive = tar_of(tmp_path / "b.tar.gz", members, [b"{"])
-    assert "CIFAR10/inference/submission.json:1: is no JSON" in only_rejection(archive)
 
 
 def test_a_description_that_describes_nothing_is_listed(tmp_path):
