@@ -36,27 +36,25 @@ def import_results(paths: Sequence[Path]) -> Imported:
     )
 
 
-def _read_source(path: Path) -> "Source":
+def _read_source(path: Path) -> Imported:
     source = Source()
     try:
         for file in sources.files(path):
             source.add(file)
     except SourceRefused as refused:
         # A source that breaks off would leave entries that lack some of their trials.
-        source = Source()
-        source.reject(str(path), refused)
-        return source
-    source.finish()
-    return source
+        refused.file = refused.file or str(path)
+        return Imported(entries=(), rejections=(refused,))
+    return source.finish()
 
 
 class Source:
     """Files of one source; each log becomes a trial at once, so that one file is in memory."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.rejections: list[Refused] = []
-        self.other_files: list[str] = []
+        self._entries: list[Entry] = []
+        self._rejections: list[Refused] = []
+        self._other_files: list[str] = []
         self._num_evaluations = 0
         self._held_bytes = 0
         self._contexts: dict[str, str] = {}
@@ -86,17 +84,21 @@ class Source:
             if is_named or isinstance(data, Refused) or b":::ML" in data:
                 self._add_log(file, data)
             else:
-                self.other_files.append(file.name)
+                self._other_files.append(file.name)
         else:
-            self.other_files.append(file.name)
+            self._other_files.append(file.name)
 
-    def finish(self) -> None:
+    def finish(self) -> Imported:
         """Make the entries, once every file was added."""
         for entry in sorted(self._dawnbench):
             self._finish_dawnbench(entry, self._dawnbench[entry])
         for folder in sorted(self._logs.keys() | self._bad_logs.keys()):
             self._finish_logs(folder)
-        self.other_files += self._unused.values()
+        return Imported(
+            entries=tuple(self._entries),
+            rejections=tuple(self._rejections),
+            other_files=(*self._other_files, *self._unused.values()),
+        )
 
     def _hold(self, file: SourceFile, ending: str) -> bytes | Refused:
         data = _read(file, _LIMITS[ending])
@@ -107,9 +109,9 @@ class Source:
             )
         return data
 
-    def reject(self, file: str, refused: Refused) -> None:
+    def _reject(self, file: str, refused: Refused) -> None:
         refused.file = refused.file or file
-        self.rejections.append(refused)
+        self._rejections.append(refused)
 
     def _add_log(self, file: SourceFile, data: bytes | Refused) -> None:
         above = posixpath.dirname(file.context)
@@ -129,7 +131,7 @@ class Source:
         except SourceRefused:
             raise
         except Refused as refused:
-            self.reject(file.name, refused)
+            self._reject(file.name, refused)
             self._bad_logs[folder] = self._bad_logs.get(folder, 0) + 1
 
     def _finish_dawnbench(self, source: str, files: dict[str, bytes | Refused]) -> None:
@@ -143,18 +145,18 @@ class Source:
             assert not isinstance(description, Refused) and not isinstance(table, Refused)
             parent = posixpath.basename(posixpath.dirname(context)).lower()
             if table is None and description is not None and parent == "inference":
-                self.entries.append(dawnbench.read_inference(source, context, description))
+                self._entries.append(dawnbench.read_inference(source, context, description))
             else:
                 entry = dawnbench.read_training(source, context, description, table)
-                self.entries.append(entry)
+                self._entries.append(entry)
         except Refused as refused:
-            self.reject(source + (".json" if ".json" in files else ".tsv"), refused)
+            self._reject(source + (".json" if ".json" in files else ".tsv"), refused)
 
     def _finish_logs(self, folder: str) -> None:
         bad, logs = self._bad_logs.get(folder, 0), self._logs.get(folder, [])
         if bad:
             if logs:
-                self.reject(
+                self._reject(
                     folder,
                     Refused(
                         f"{bad} of its {bad + len(logs)} logs were rejected; the others alone "
@@ -167,9 +169,9 @@ class Source:
         try:
             factor = self._scaling_factor(context)
             system = self._system(context)
-            self.entries.append(mlperf.read_entry(folder, context, logs, system, factor))
+            self._entries.append(mlperf.read_entry(folder, context, logs, system, factor))
         except Refused as refused:
-            self.reject(folder, refused)
+            self._reject(folder, refused)
 
     def _scaling_factor(self, context: str) -> float:
         """Factor by which the round's review scaled the score of a folder; 1 without a file."""

@@ -71,11 +71,6 @@ def test_line_ends_and_a_byte_order_mark(tmp_path, end, mark):
     assert hours_of(only_entry(write_entry(tmp_path, table, raw=raw))) == 1.0
 
 
-def test_columns_are_read_by_name(tmp_path):
-    table = "hours\ttop5Accuracy\tepoch\n0.5\t80\t1\n1\t93.5\t2\n"
-    assert hours_of(only_entry(write_entry(tmp_path, table))) == 1.0
-
-
 @pytest.mark.parametrize(
     "table,line,reason",
     [

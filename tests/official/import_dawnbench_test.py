@@ -98,11 +98,6 @@ def test_official_inference_quirks(official):
     assert known.inference.cost_usd == pytest.approx(0.04608969, abs=1e-6)
 
 
-def test_one_name_in_two_tasks_is_two_entries(official):
-    assert "ImageNet/train/fastai_pytorch" in official
-    assert "CIFAR10/train/fastai_pytorch" in official
-
-
 QUIRKS = {
     "ImageNet/train/fastai_resnet50_p3_4_machine_pytorch": "blank lines",
     "CIFAR10/train/dawn_resnet164_b_1p100-dawn_pytorch": "costPerHour is null",

@@ -2,58 +2,38 @@
 
 import json
 import os
-import tarfile
 import time
-import tracemalloc
 import zipfile
 
 import pytest
 from official_sources import LATER, LOG, RESULT, TSV, only_rejection, regular, tar_of
 
 from dawnjax.__main__ import main
-from dawnjax.official import sources
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-from dawnjax.trials.group import read_entries
 
 # Of this process, on any machine; what these inputs are made for would take minutes.
 SECONDS = 10
 
 
-def test_the_honest_archives_are_read(tmp_path):
-    tar = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr(RESULT, LOG)
-    for path in (tar, tmp_path / "a.zip"):
-        (entry,) = import_results([path]).entries
-        assert entry.trials[0].time_to_accuracy_seconds == pytest.approx(60)
-
-
-@pytest.mark.parametrize(
-    "name", ["../out.txt", "/etc/out.txt", "a/../../out.txt", "a\\..\\out.txt", "C:/out.txt"]
-)
 @pytest.mark.parametrize("kind", ["tar", "zip"])
-def test_names_that_lead_out_of_the_archive(tmp_path, name, kind):
+def test_a_bad_archive_gives_nothing_and_nothing_is_unpacked(tmp_path, kind):
+    names = {RESULT: LOG, "../out.txt": LOG}
     path = tmp_path / "in" / f"a.{kind}"
     path.parent.mkdir()
-    if kind == "tar":
-        tar_of(path, [regular(RESULT), regular(name)], [LOG, LOG])
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(RESULT, LOG)
-            archive.writestr(name, LOG)
-    assert "leads out of the archive" in only_rejection(path)
+    for given in (names, {RESULT: LOG}):
+        if kind == "tar":
+            tar_of(path, [regular(name) for name in given], list(given.values()))
+        else:
+            with zipfile.ZipFile(path, "w") as archive:
+                for name, content in given.items():
+                    archive.writestr(name, content)
+        if given is names:
+            assert "leads out of the archive" in only_rejection(path)
+    (entry,) = import_results([path]).entries
+    assert entry.trials[0].time_to_accuracy_seconds == pytest.approx(60)
     assert sorted(p.name for p in tmp_path.rglob("*")) == [f"a.{kind}", "in"]
-
-
-@pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
-)
-def test_links_and_devices_in_an_archive(tmp_path, kind):
-    member = tarfile.TarInfo(RESULT)
-    member.type, member.linkname = kind, "/etc/passwd"
-    assert "link, a device" in only_rejection(tar_of(tmp_path / "a.tar.gz", [member], [b""]))
 
 
 def test_a_link_in_a_folder_is_not_followed(tmp_path):
@@ -68,46 +48,6 @@ def test_a_link_in_a_folder_is_not_followed(tmp_path):
     imported = import_results([tmp_path / "given"])
     assert not imported.entries
     assert "loop" in imported.other_files
-
-
-def test_a_bomb_is_refused_before_it_expands(tmp_path, monkeypatch):
-    path = tmp_path / "a.zip"
-    with (
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open(RESULT, "w", force_zip64=True) as file,
-    ):
-        block = bytes(2**20)
-        for _ in range(300):
-            file.write(block)
-    assert path.stat().st_size < 2**20
-
-    def expand(*_):
-        pytest.fail("the bomb expands")
-
-    monkeypatch.setattr(zipfile.ZipExtFile, "read", expand)
-    assert "more than a data set may" in only_rejection(path)
-
-
-def test_many_small_bombs_are_bounded_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "LOG_BYTES", 2**20)
-    members = [regular(RESULT.replace("_0", f"_{n}")) for n in range(40)]
-    path = tar_of(tmp_path / "a.tar.gz", members, [bytes(2**18)] * 40)
-    assert "more than a data set may" in only_rejection(path)
-
-
-def test_a_sparse_file_of_ten_gigabytes_costs_a_look(tmp_path):
-    folder = tmp_path / "resnet"
-    folder.mkdir()
-    for name in ("result_0.txt", "entry.json"):
-        with (folder / name).open("wb") as file:
-            file.truncate(10 * 2**30)
-    tracemalloc.start()
-    started = time.process_time()
-    assert "10,737,418,240 bytes" in only_rejection(tmp_path)
-    assert "10,737,418,240 bytes" in only_rejection(folder / "result_0.txt")
-    assert time.process_time() - started < 1
-    assert tracemalloc.get_traced_memory()[1] < 2**22
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("cut", [3, 40, -1])
@@ -230,11 +170,3 @@ def test_names_of_files_cannot_break_a_line(tmp_path, capsys):
     assert captured.out.count("\n") == 1
     assert "\x1b" not in captured.out + captured.err
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_nothing_is_written_but_the_output(tmp_path):
-    path = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
-    assert main(["import", str(path), f"--out={tmp_path / 'out.jsonl'}"]) == 0
-    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.tar.gz", "out.jsonl"]
-    (entry,) = read_entries(tmp_path / "out.jsonl")
-    assert entry.submitter == "someone"
