@@ -266,7 +266,6 @@ PAST_RECORDS = {
     ("dawnjax.machine.compilation", "touch"): "an empty mark with a drawn name in JAX's cache",
     ("dawnjax.official.compliance_process", "open"): "a log, as MLPerf's checker opens it",
     ("dawnjax.official.mlperf_log", "JSONDecoder"): "a line may go on after its JSON",
-    ("dawnjax.official.text", "loads"): "a stranger's JSON, whose keys that stand twice are named",
 }
 """Calls that read or write a file beside `records`, each with its reason."""
 
