@@ -180,6 +180,7 @@ def test_the_array_job_of_the_docs_runs_each_trial_of_a_study(slurm, tmp_path, c
     [script] = [part.partition("```")[0] for part in docs.read_text().split("```bash\n")[1:]]
     for asked, here in (
         ("--array=0-19", f"--array=0-1 --output={tmp_path}/%a.txt"),
+        ("--time=60", "--time=5"),  # the partition allows 10 minutes
         ("--seeds=20", f"--seeds=2 --tiny=true {compile_cache}"),
         ("\ndawnjax ", f"\n{sys.executable} -m dawnjax "),
         ("/shared/studies/digits", str(out)),
