@@ -41,7 +41,7 @@ blocks that hold each arm once, in random order. The first trial of a recipe com
 ones read its programs from the cache and so have no total time. No time to accuracy holds
 compilation.
 
-The same command goes on with a study that was interrupted. A trial that failed, diverged or did not
+The same command resumes a study that was interrupted. A trial that failed, diverged or did not
 reach its target counts, and is not run again. Any flag that is not the study's is one of every
 trial, such as --max_steps=100.
 

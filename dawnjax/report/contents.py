@@ -43,7 +43,7 @@ DEFINITIONS = (
         "MLPerf score",
         "The mean without the fastest and the slowest trial. A trial that did not reach "
         "counts as the slowest; more than one of them, or fewer than three trials, and there "
-        "is no score. Of unet3d four are left out at each end, and nine trials are needed. "
+        "is no score. For unet3d, four are left out at each end, and nine trials are needed. "
         "The review of a round may multiply a score; the remark of the entry gives both.",
     ),
     ("Rank", ranking.RULE),
@@ -53,8 +53,8 @@ DEFINITIONS = (
     ),
     (
         "95% interval",
-        "Of means, expected times and their ratios the t interval of the logarithm over the "
-        "trials, of fractions Wilson's. "
+        "The t interval of the logarithm over the trials for means, expected times and their "
+        "ratios; Wilson's interval for fractions. "
         f"Fewer than {FEWEST_TRIALS} trials have no interval: their range is named so. Nor has an "
         f"expected time of fewer than {FEWEST_WITH_FAILURES} trials where some did not reach.",
     ),

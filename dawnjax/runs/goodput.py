@@ -1,4 +1,4 @@
-"""Goodput: the share of all wall time in which steps were made that count.
+"""Goodput: fraction of wall time spent on steps that were kept.
 
 Wall time runs from the start of the first process to the last event, gaps between attempts
 included. Steps count if the newest state holds them: those that an attempt made after the save from

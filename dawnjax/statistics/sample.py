@@ -47,7 +47,7 @@ class Sample:
       first_losses: Losses of each trial's first steps; empty where they are not known.
       in_turn: Whether both sides ran in turn, seed by seed: equal seeds are then pairs, whatever
         their mathematics, for they saw the same speed of the machine.
-      steps: Of each trial the seconds between the evaluation that reached and the one before; None
+      steps: Seconds between the evaluation at which each trial reached and the one before; None
         where unknown. Empty where none is known.
       budget: What a trial takes that never reaches: where its experiment stops. None if unknown.
     """

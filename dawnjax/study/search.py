@@ -47,7 +47,7 @@ def optuna() -> Any:
 def score(trials: Iterable[Trial]) -> float:
     """Expected time of a recipe; infinite where no trial reached.
 
-    So it is where a trial failed before its clock started, which took for ever and not no time.
+    A trial that failed before its clock started counts as infinite, not zero.
     """
     expected = figures([*trials]).expected_seconds
     return math.inf if expected is None else expected

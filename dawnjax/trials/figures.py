@@ -41,7 +41,7 @@ class Figures:
       trials: All trials.
       reached: Those that reached, at a moment that is known.
       untimed: Those that reached at a moment that is not known.
-      seconds: Of each trial when it reached; None if it did not, or at an unknown moment.
+      seconds: Time at which each trial reached; None if it did not, or at an unknown moment.
       mean_seconds: Mean time to accuracy.
       score_seconds: MLPerf's score: the mean without the fastest and the slowest, as many at each
         end as the rules say, times the entry's scaling factor.

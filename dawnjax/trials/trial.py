@@ -98,9 +98,10 @@ class Trial:
       compile_cache: For each program of the compile phase whether it was `cold` (compiled), `tuned`
         (compiled, with a GPU's searches for kernels read back), `warm` (read back) or `off`
         (compiled, without a cache) when the run first had it.
-      goodput: Share of all wall time since the first start in which steps were made that count.
-      wall_seconds: The parts of that wall time, gaps between attempts included; `steps` are those
-        that count, `lost_steps` those that no save held. Empty where they are not known.
+      goodput: Fraction of wall time since the first start, including gaps between attempts, spent
+        on steps that were kept.
+      wall_seconds: The parts of that wall time; `steps` are the steps that were kept, `lost_steps`
+        the steps that no save held. Empty where they are not known.
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
       first_losses: The losses of the first ten steps; NaN and infinities as text.
