@@ -83,7 +83,7 @@ def closing_table(result: Trial, experiment: Experiment, spec: AnySpec) -> Table
     hardware = f"{result.num_devices} x {result.device_kind}"
     add("hardware", "", hardware, _processes_note(result))
     table = of_words(["quantity", "value", "what it holds"], rows, texts=(0, 2))
-    title = f"{result.experiment}, seed {result.seed}: {result.status}"
+    title = f"{result.experiment}, seed {result.seed}: {words.of_name(result.status)}"
     return dataclasses.replace(table, title=title)
 
 
@@ -152,7 +152,8 @@ def _profile_rows(host: dict[str, Any], result: Trial) -> list[tuple[str, str, s
 
 def _flops_row(used: dict[str, Any], result: Trial) -> tuple[str, str]:
     """Utilization by the FLOPs that were executed, where an algorithm saves some of the model's."""
-    mfu, hfu, why = used["mfu"], used["hfu"], used["reasons"].get("mfu")
+    mfu, hfu = used["mfu"], used["hfu"]
+    why = used["reasons"].get("mfu") or f"model FLOPs {words.NOT_KNOWN}"
     if hfu is not None and (mfu is None or hfu < mfu):
         shown, note = hfu, "executed FLOPs; "
         note += f"{100 * mfu:.1f} % counting the model's, some of which are skipped" if mfu else why

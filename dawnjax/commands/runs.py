@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("changed", "changed"),
     Column("seed", "seed", kind="integer"),
     Column("target", "target"),
-    Column("state", "state"),
+    Column("state", "state", kind="word"),
     Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
     Column("best", "best quality"),
     Column("total_seconds", "whole process", "s", "number"),

@@ -14,11 +14,11 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
-from dawnjax.runs.directory import read_events_of, read_existing
 from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.tasks.metric import Metric, declared_metrics
-from dawnjax.trials.from_log import of_another_kind, trial_of
+from dawnjax.trials import ours
+from dawnjax.trials.from_log import of_another_kind
 from dawnjax.trials.trial import Trial
 
 
@@ -77,11 +77,7 @@ class ExportedRun:
 
 def read_run(path: Path) -> ExportedRun:
     """Read a run that has ended; `RunError` for any other, or for a damaged log."""
-    events = read_events_of(path, read_existing(path))
-    try:
-        trial = trial_of(events)
-    except RunError as error:
-        raise RunError(f"{path}: {error}") from None
+    trial, events = ours.read_with_events(path)
     if not trial.reached and trial.status not in FINAL_STATUSES:
         raise RunError(f"{path}: the trial has not ended ({trial.status}); it is no result yet")
     if trial.initialized_from and not trial.begins_by_the_rules:

@@ -67,7 +67,8 @@ def render(
         facts=facts,
         conclusions=conclusions,
         summary=_drawn_section(summary),
-        sections=[_drawn_section(section) for section in sections],
+        # Some have tables for files alone.
+        sections=[_drawn_section(it) for it in sections if it.blocks or it.folded or it.pictures],
         definitions=definitions,
         style=markupsafe.Markup(style),
         script=markupsafe.Markup(script),

@@ -250,7 +250,7 @@ def in_words(cell: Cell, column: Column) -> str:
     if isinstance(cell, Missing):
         return "-" if cell.word == words.NOT_KNOWN else cell.word
     if isinstance(cell, str):
-        return escaped(cell.replace("_", " ") if column.kind == "word" else cell)
+        return escaped(words.of_name(cell) if column.kind == "word" else cell)
     if column.kind == "fraction":
         return words.percent(cell)
     if column.unit in ("s", "h"):

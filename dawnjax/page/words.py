@@ -114,6 +114,11 @@ def count(amount: int, singular: str, plural: str = "") -> str:
     return f"{grouped(amount)} {singular if amount == 1 else plural or singular + 's'}"
 
 
+def of_name(name: str) -> str:
+    """A name such as `not_reached` in words: `not reached`."""
+    return name.replace("_", " ")
+
+
 def shortened(text: str, length: int) -> str:
     """Cut the end of a text that is longer than `length`."""
     text = " ".join(text.split())

@@ -198,9 +198,11 @@ class Boxed:
             os.close(info)
             # The first process of the namespace; none where bubblewrap failed.
             self._first = records.load_json(told)["child-pid"] if told else None
-            self._handle = os.pidfd_open(self._first) if self._first else None
-            if self._handle is not None:
-                stack.callback(os.close, self._handle)
+            self._handle = None
+            if self._first:
+                with contextlib.suppress(ProcessLookupError):  # it died already; `hear` says why
+                    self._handle = os.pidfd_open(self._first)
+                    stack.callback(os.close, self._handle)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> "Boxed":

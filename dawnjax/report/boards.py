@@ -122,8 +122,10 @@ def _obstacle(entry: Entry, official: Entry) -> str:
     Of DAWNBench these are runs on its data, of MLPerf those of experiments that name the benchmark.
     """
     is_mlperf = official.suite == "mlperf_training"
-    is_of = entry.official == official.benchmark if is_mlperf else _has_data(entry, official)
-    if not is_of:
+    if is_mlperf and entry.official != official.benchmark:
+        of = f"{entry.official}, which no entry here is of" if entry.official else "none"
+        return f"{_OTHER_BENCHMARK} is {of}"
+    if not is_mlperf and not _has_data(entry, official):
         return f"{_OTHER_DATA}, {entry.data or 'which its log does not name'}"
     if entry.benchmark.endswith(FINE_TUNED) and official.benchmark not in _BEGIN_TRAINED:
         return f"it begins with trained parameters, which {official.benchmark} does not allow"
@@ -133,7 +135,8 @@ def _obstacle(entry: Entry, official: Entry) -> str:
     return ""
 
 
-_OTHER_DATA = "no official benchmark here is on its data"
+_OTHER_DATA = "no benchmark of DAWNBench here is on its data"
+_OTHER_BENCHMARK = "the mlperf_benchmark of its experiment"
 
 
 def _has_data(entry: Entry, official: Entry) -> bool:
@@ -158,8 +161,9 @@ def why_none_is_comparable(entries: Sequence[Entry]) -> str:
                 return ""
             obstacles = {_unknown_data(entry)}
         # That the target is another one says more than that other benchmarks have other data.
-        near = sorted(why for why in obstacles if not why.startswith(_OTHER_DATA))
-        whys[entry.benchmark] = near[0] if near else min(obstacles)
+        far = (_OTHER_DATA, _OTHER_BENCHMARK)
+        near = sorted(why for why in obstacles if not why.startswith(far))
+        whys[entry.benchmark] = near[0] if near else ", and ".join(sorted(obstacles))
     said = "; ".join(f"{name}: {why}" for name, why in sorted(whys.items()))
     return f"None of your runs is comparable with the official entries ({said})." if said else ""
 
@@ -184,7 +188,7 @@ def _is_same(ours: Target, official: Target, is_mlperf: bool) -> bool:
     )
 
 
-def _part(target: Target | Target) -> tuple[str, str, float | None]:
+def _part(target: Target) -> tuple[str, str, float | None]:
     """Our name for an official metric, empty without one; direction and value."""
     known = KNOWN_METRICS.get(target.metric)
     return known.name if known else "", target.direction, target.value

@@ -24,7 +24,7 @@ from dawnjax.report import (
     trials,
 )
 from dawnjax.report.inputs import Inputs
-from dawnjax.statistics.interval import FEWEST_TRIALS
+from dawnjax.statistics.interval import FEWEST_TRIALS, IF_ALL_REACH, IF_SOME_MISS
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 
 DEFINITIONS = (
@@ -56,7 +56,10 @@ DEFINITIONS = (
         "The t interval of the logarithm over the trials for means, expected times and their "
         "ratios; Wilson's interval for fractions. "
         f"Fewer than {FEWEST_TRIALS} trials have no interval: their range is named so. Nor has an "
-        f"expected time of fewer than {FEWEST_WITH_FAILURES} trials where some did not reach.",
+        f"expected time of fewer than {FEWEST_WITH_FAILURES} trials where some did not reach. "
+        f"Where all trials reached, an interval {IF_ALL_REACH} counts no miss; the upper end of "
+        f"one {IF_SOME_MISS} adds as many misses as so many trials may hide, each at the whole "
+        "budget of the experiment.",
     ),
     (
         "Cost",

@@ -103,33 +103,31 @@ def _results_table(runs: Sequence[Trial]) -> Table:
 
 
 def _result_row(run: Trial) -> tuple[Cell, ...]:
-    result = run
-    target = result.target
-    best = result.best.get(target.metric)
-    recompiled = result.compile_seconds_in_time_to_accuracy if result.interruptions else None
+    target = run.target
+    best = run.best.get(target.metric)
+    recompiled = run.compile_seconds_in_time_to_accuracy if run.interruptions else None
     row = row_of(
         _RESULTS,
-        result,
         run,
         **named(run),
-        data=data_name(result),
-        time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
-        epochs_to_target=_to_accuracy(run, result.epochs_to_target),
-        compile_cache=result.compiled or "cache not known",
+        data=data_name(run),
+        time_to_accuracy_seconds=_to_accuracy(run, run.time_to_accuracy_seconds),
+        epochs_to_target=_to_accuracy(run, run.epochs_to_target),
+        compile_cache=run.compiled or "cache not known",
         compile_seconds_in_time_to_accuracy=recompiled,
-        total_seconds_to_accuracy=_to_accuracy(run, result.total_seconds_to_accuracy),
+        total_seconds_to_accuracy=_to_accuracy(run, run.total_seconds_to_accuracy),
         system=str(run.system),
-        epochs=result.epochs,
+        epochs=run.epochs,
         best="none" if best is None else quality(best, target),
         best_value=best,
-        reasons="; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items())),
-        **{f"phase_{name}_seconds": float(result.phases.get(name, 0.0)) for name in PHASES},
-        **{f"wall_{name}_seconds": result.wall_seconds.get(name) for name in PARTS},
+        reasons="; ".join(f"{name}: {why}" for name, why in sorted(run.reasons.items())),
+        **{f"phase_{name}_seconds": float(run.phases.get(name, 0.0)) for name in PHASES},
+        **{f"wall_{name}_seconds": run.wall_seconds.get(name) for name in PARTS},
     )
-    whys = dict(result.reasons)
+    whys = dict(run.reasons)
     # The epochs to the target are known where the time to accuracy is.
     whys.setdefault("epochs_to_target", whys.get("time_to_accuracy_seconds", ""))
-    if not result.interruptions:
+    if not run.interruptions:
         whys.pop("compile_seconds_in_time_to_accuracy", None)
     return tuple(
         Missing(whys.get(column.name, "")) if cell is None else cell
@@ -175,4 +173,4 @@ def _wall_figure(runs: Sequence[Trial]) -> tuple[Figure, ...]:
     return (figure,)
 
 
-_PART_NAMES = tuple(part.replace("_", " ") for part in PARTS)
+_PART_NAMES = tuple(map(words.of_name, PARTS))

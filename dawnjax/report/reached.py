@@ -74,7 +74,6 @@ def _figure(
         f"{label(entry)}: {entry.figures.reached} of {len(entry.trials)}, the first after "
         f"{words.duration(_steps(entry)[1][0])}"
         for entry in group
-        if entry.figures
     ]
     return Figure(
         name=name,

@@ -1,5 +1,6 @@
 """First and last sections of the page: answers, conclusions and warnings."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -75,7 +76,9 @@ def _interval_words(entry: Entry) -> str:
 
 
 def _best(entry: Entry) -> float | None:
-    values = [row.value for trial in entry.trials for row in trial.evaluations]
+    """Best value of all evaluations; a diverged trial's may be NaN, which is no value."""
+    rows = [row for trial in entry.trials for row in trial.evaluations]
+    values = [row.value for row in rows if math.isfinite(row.value)]
     better = max if entry.target.direction == "at_least" else min
     return better(values) if values else None
 

@@ -127,8 +127,10 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
     """Each entry against the next faster one of its benchmark and target; None without a pair."""
     groups: dict[tuple[str, ...], list[tuple[float, Entry]]] = {}
     for entry, summary in summaries(entries):
-        seconds, _ = ranking_seconds(entry)
-        if seconds is not None and summary.reached > 1:
+        is_ranked = ranking_seconds(entry)[0] is not None
+        # Not the MLPerf score, which the ratio below is not of.
+        seconds = summary.expected_seconds
+        if is_ranked and seconds is not None and summary.reached > 1:
             target = repr(dataclasses.astuple(entry.target))
             key = (entry.suite, entry.round, entry.benchmark, entry.data, target)
             groups.setdefault(key, []).append((seconds, entry))
@@ -148,7 +150,8 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         lead=(
             "Each entry of which two trials or more reached, beside the next faster one of its "
             "benchmark and target: the expected time of the faster over that of the slower, and "
-            "the verdict that dawnjax compare gives. Fewer than "
+            "the verdict that dawnjax compare gives. MLPerf entries too are ordered by their "
+            "expected time here, not by their score. Fewer than "
             f"{FEWEST_TRIALS} trials of either leave it undecided.",
         ),
         blocks=(table,),
@@ -176,7 +179,7 @@ def compare_table(
                 ratio and ratio.low,
                 ratio and ratio.high,
                 ratio and ratio.ends,
-                verdict.word.replace("_", " ") if verdict else "not known",
+                words.of_name(verdict.word) if verdict else words.NOT_KNOWN,
                 verdict and verdict.why,
                 value.caution,
                 verdict.advice.text() if verdict and verdict.advice else "",

@@ -77,7 +77,7 @@ def line_of(total: int, done: int, trial: TrialPlan, run: Any, why: str) -> str:
     if run is not None and not why:
         seconds = run.time_to_accuracy_seconds
         time_text = "" if seconds is None else f" in {words.rounded(seconds)} s"
-        said = run.status.replace("_", " ") + time_text
+        said = words.of_name(run.status) + time_text
     return f"{done:{len(str(total))}}/{total}  {trial.arm.name}, seed {trial.seed}: {said}"
 
 
@@ -102,5 +102,5 @@ def _number(value: float | None, digits: int = 4) -> str:
 def _verdict_cells(verdict: Verdict | None) -> list[str]:
     if verdict is None:
         return ["", "", ""]
-    ratio, word = verdict.ratio, verdict.word.replace("_", " ")
+    ratio, word = verdict.ratio, words.of_name(verdict.word)
     return [_number(ratio and ratio.value), ratio.ends_text() if ratio else "", word]

@@ -14,7 +14,7 @@ from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import num_chips
 from dawnjax.runs.directory import read_events_of, read_existing
-from dawnjax.runs.log import MOST_BYTES, log_path
+from dawnjax.runs.log import MOST_BYTES, Event, log_path
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.trials.checks import check_trial
 from dawnjax.trials.from_log import of_another_kind, trial_of
@@ -47,10 +47,19 @@ def find_run_directories(path: Path) -> Iterator[Path]:
 def read_run(path: Path) -> Trial:
     """Read a run directory by its log; `RunError` if it is none, or if the log says too little."""
     try:
-        record = read_existing(path)
+        return read_with_events(path)[0]
     except ConfigError as error:
         raise RunError(str(error)) from None
-    events = read_events_of(path, record)
+
+
+def read_with_events(path: Path) -> tuple[Trial, list[Event]]:
+    """Read a run directory by its log, as `read_run`, and the events of process 0.
+
+    Raises:
+      ConfigError: There is no run directory.
+      RunError: The log cannot be read, or says too little.
+    """
+    events = read_events_of(path, read_existing(path))
     try:
         trial = dataclasses.replace(trial_of(events, path.resolve().name), directory=path)
         check_trial(trial)
@@ -58,7 +67,7 @@ def read_run(path: Path) -> Trial:
     except (RunError, *records.FORGED) as error:
         why = str(error) if isinstance(error, RunError) else of_another_kind(error)
         raise RunError(f"{path}: the log cannot be summarized: {why}") from None
-    return trial
+    return trial, events
 
 
 def distinct(trials: Iterable[Trial]) -> list[Trial]:

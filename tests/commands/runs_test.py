@@ -25,6 +25,9 @@ def test_runs_stand_with_the_newest_first_and_their_state(tmp_path, capsys):
     assert (old["run"], old["state"], old["seed"]) == ("old", "reached", 4)
     assert old["time_to_accuracy_seconds"] == 10.0
     assert old["last_written"] == "2023-11-14 22:13"
+    assert main(["runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "not reached" in shown and "not_reached" not in shown
 
 
 def test_a_log_without_end_that_nobody_writes_is_stopped(tmp_path, capsys):

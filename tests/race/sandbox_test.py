@@ -196,3 +196,17 @@ def test_a_machine_without_bubblewrap_or_namespaces_says_what_to_do(tmp_path, mo
     monkeypatch.setattr(sandbox.shutil, "which", lambda name, path: str(bwrap))
     with pytest.raises(ConfigError, match=r"uid map: Permission denied.*sysctl -w kernel"):
         sandbox.check()
+
+
+def test_a_child_that_died_before_it_was_held_is_one_line(tmp_path, monkeypatch):
+    """Bubblewrap names its first process, which may be gone by then."""
+    dying = tmp_path / "bwrap"
+    most = 2**22  # of Linux: no process has a number above
+    dying.write_text(
+        f"""#!/bin/sh\nprintf '{{"child-pid": {most + 1}}}' > /proc/self/fd/$2\n"""
+        "echo no namespace >&2\nexit 1\n"
+    )
+    dying.chmod(0o755)
+    monkeypatch.setattr(sandbox, "_bubblewrap", lambda: str(dying))
+    with pytest.raises(ConfigError, match="makes no sandbox here: it ended: no namespace"):
+        sandbox.check()

@@ -109,6 +109,17 @@ def test_few_trials_have_a_range_and_no_verdict():
     assert any(sum("range of 3: " in cell for cell in row) == 1 for row in stability)
 
 
+def test_a_comparison_goes_by_expected_times_where_scores_order_otherwise():
+    # Without the fastest and the slowest the first has the better score: 100 s beside 104 s.
+    lucky = entry("lucky", [90.0, 100.0, 100.0, 100.0, 200.0])
+    steady = entry("steady", [104.0] * 5)
+    assert lucky.figures.score_seconds == 100 and lucky.figures.expected_seconds == 118
+    made = contents.make(inputs.Inputs((lucky, steady)))
+    (compared,) = next(table for table in made.tables if table.name == "comparisons").records()
+    assert (compared["first"], compared["second"]) == (lucky.source, steady.source)
+    assert compared["ratio"] == pytest.approx(104 / 118)
+
+
 @pytest.mark.compiles
 def test_a_cut_off_day_ranks_the_entries_of_its_time():
     made = contents.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
@@ -189,14 +200,14 @@ def test_own_runs_on_published_data_stand_among_official_entries():
     assert board_sources([official, ours]) == [ours.source, official.source]
     assert boards.why_none_is_comparable([official, ours]) == ""
     for fields, why in (
-        ({"published": ""}, "no official benchmark here is on its data, CIFAR-10"),
+        ({"published": ""}, "no benchmark of DAWNBench here is on its data, CIFAR-10"),
         (
             {"target": Target(metric="top_1_accuracy", value=0.9)},
             "its target is top_1_accuracy at least 0.9, and that of CIFAR10 is "
             "top1Accuracy at least 94",
         ),
         ({"benchmark": "cifar10_record, fine-tuned"}, "it begins with trained parameters"),
-        ({"published": "ImageNet"}, "no official benchmark here is on its data"),
+        ({"published": "ImageNet"}, "no benchmark of DAWNBench here is on its data"),
     ):
         other = dataclasses.replace(ours, **fields)
         assert board_sources([official, other]) == [official.source]
@@ -227,6 +238,10 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
     ):
         [board] = [b for b in boards.boards([official, other]) if b.title.startswith("MLPerf")]
         assert len(board.rows) == 1
+    for named, why in (("", "is none"), ("bert", "is bert, which no entry here is of")):
+        other = dataclasses.replace(ours, official=named)
+        said = boards.why_none_is_comparable([official, other])
+        assert f"(c4_llama31_8b: the mlperf_benchmark of its experiment {why})" in said
     resnet = Target(metric="eval_accuracy", value=0.759, unit="fraction")
     official = dataclasses.replace(official, benchmark="resnet", target=resnet)
     on_it = Target(metric="top_1_accuracy", value=0.759, unit="fraction")

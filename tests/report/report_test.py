@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from made_runs import write_run
 
 from dawnjax.page.html_table import MOST_ROWS, to_html
 from dawnjax.page.section import Figure
-from dawnjax.report import contents, curves, inputs, own, trials, writing
+from dawnjax.report import contents, curves, inputs, own, summary, trials, writing
 from dawnjax.runs.privacy import Redactor
 from dawnjax.trials.trial import Evaluation
 
@@ -81,7 +82,7 @@ def test_numbers_of_the_page_are_those_of_the_tables(report):
     assert first["cost_usd"] == pytest.approx(0.5)
     assert shown["dawn0ResNet-50"][4] == "$0.50"
     stability = {row["system"]: row for row in tables["stability"].records()}
-    cell = next(row for row in rows if row and row[0].startswith("acme small") and len(row) > 5)
+    cell = next(row for row in rows if row and row[0].startswith("acme small") and len(row) > 6)
     assert cell[1:3] == ["5", "5"]
     # Deviations from 833 are -33, -13, -23, -28, 97: sqrt(11980 / 5) / 833.
     assert stability["small"]["cv"] == pytest.approx(0.0587622, rel=1e-5)
@@ -166,6 +167,17 @@ def test_one_entry_alone_and_many_make_a_page():
     # The figure shows those that vary most, and its words are of the same.
     said = re.findall(r'id="figure-stability-words">(.*?)</p>', made.html)[0].split("; ")
     assert len(said) == trials.MOST_ROWS and all("acme large" in one for one in said)
+
+
+def test_the_best_quality_of_a_diverged_run_is_a_number():
+    diverged = entry("none", [None])
+    values = (math.nan, 0.5, 0.25)
+    rows = tuple(
+        Evaluation(epoch=1.0, seconds_since_run_start=1.0, value=value) for value in values
+    )
+    trial = dataclasses.replace(diverged.trials[0], evaluations=rows)
+    alone = dataclasses.replace(diverged, trials=(trial,))
+    assert ("50%", "best quality") in summary.facts(inputs.Inputs((alone,)))
 
 
 def test_what_an_example_is_stands_there_where_it_is_no_example(tmp_path):

@@ -70,6 +70,9 @@ def test_the_closing_table_has_the_reason_where_there_is_no_time():
     log = one_attempt()
     log.events[:] = [event for event in log.events if event["event"] != "evaluation"]
     log.events[-1]["status"] = "not_reached"
+    result = trial_of(log.events)
+    title = closing_table(result, load_experiment("digits"), SMALL_IMAGES).title
+    assert title == f"{result.experiment}, seed {result.seed}: not reached"
     rows = shown(log.events)
     for name in ("time to accuracy", "total to accuracy"):
         assert rows[name] == ("-", "no evaluation reached the target")
@@ -138,6 +141,9 @@ def test_the_closing_table_says_why_no_communication_is_known_and_that_no_host_i
         "reasons": {"exposed_fraction": reason},
     }
     assert shown([*log.events, end])["exposed communication"] == ("-", reason)
+    used |= {"hfu": 0.2, "step_seconds": 0.05, "peak_source": "measured", "reasons": {}}
+    value, note = shown([*log.events, end])["FLOP utilization"]
+    assert value == "20.0 %" and note.startswith("executed FLOPs; model FLOPs not known; measured")
 
 
 def test_the_closing_table_says_how_many_cores_a_cpu_is():

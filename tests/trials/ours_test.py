@@ -12,6 +12,7 @@ from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.official import exported_run
 from dawnjax.report import tables
 from dawnjax.runs.log import read_events
 from dawnjax.runs.stages import make_spans
@@ -290,8 +291,9 @@ def test_an_impossible_run_is_refused_by_name(tmp_path, name, field, value, why)
             event[field] = value
 
     path = rewrite(write_run(tmp_path / "odd"), change)
-    with pytest.raises(RunError, match=f"odd.*{why}"):
-        ours.read_run(path)
+    for read in (ours.read_run, exported_run.read_run):
+        with pytest.raises(RunError, match=f"odd.*{why}"):
+            read(path)
 
 
 def test_a_wall_clock_that_is_no_date_leaves_the_date_unknown(tmp_path):
@@ -394,3 +396,12 @@ def test_a_second_target_is_part_of_what_was_reached(tmp_path):
     assert [entry.target.others for entry in entries] == [(), (second,)]
     with pytest.raises(ConfigError, match=r"0.9 and top_5_accuracy at least 0.99.* not to be ran"):
         leaderboard(entries, "x")
+
+
+def test_a_run_without_a_seed_is_refused_in_a_line(tmp_path):
+    path = write_run(tmp_path / "a")
+    rewrite(path, lambda event: event.update(seed=None) if "seed" in event else None)
+    record = path / "experiment.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"seed": None}))
+    with pytest.raises(RunError, match="a.*seed"):
+        ours.read_run(path)
