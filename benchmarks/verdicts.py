@@ -264,6 +264,16 @@ def power(random: np.random.Generator, count: int) -> Cases:
         yield "a side with a slow kind of trial is called equivalent", f"{size}", times, words
 
 
+def gate(random: np.random.Generator, count: int) -> Cases:
+    """A gate of 5 % on a side whose misses make it slower."""
+    for size in (5, 20):
+        missing = Side(0.02, reach=0.9, mean=1.1)
+        found = _judged(random, count, size, Side(0.02), missing)
+        passes = [it.is_slower_excluded for it in found]
+        times = f"A: {Side(0.02).words}; B: {missing.words}"
+        yield "a side slower by 10 % through misses passes the gate", f"{size}", times, passes
+
+
 def _judged(
     random: np.random.Generator, count: int, size: int, first: Side, second: Side
 ) -> list[Verdict]:
@@ -311,6 +321,7 @@ GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
     "equal sides": equal_sides,
     "joint": joint,
     "power": power,
+    "gate": gate,
 }
 
 

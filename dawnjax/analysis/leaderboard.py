@@ -10,13 +10,12 @@ import numpy as np
 from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
-from dawnjax.official import mlperf_rounds
 from dawnjax.page.words import NOT_REACHED
 from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample
 from dawnjax.statistics.trimmed import p_scores_differ
-from dawnjax.statistics.verdict import holm
+from dawnjax.statistics.verdict import DIFFERENT, holm, judge
 from dawnjax.trials.group import Entry
 from dawnjax.trials.target import Target, reaches
 
@@ -29,7 +28,9 @@ RULE = (
     "Ranks order the estimates. A range below a rank holds the places that the entry might have. "
     "An entry is certainly before another where both have enough trials and what ranks them (an "
     "expected time, a cost, or an MLPerf score) differs; all such claims of a leaderboard hold "
-    "together in 95 % of cases (Holm). "
+    "together in 95 % of cases (Holm). A claim about expected times or costs counts misses: where "
+    "no trial missed, it needs a difference that misses hidden by so few trials cannot make up "
+    "for. In an MLPerf score a miss is the slowest trial, which the score leaves out. "
     "The interval below a time is that of the mean if all trials reached the target, and else that "
     f"of the expected time. Fewer than {FEWEST_TRIALS} trials ({FEWEST_WITH_FAILURES} where some "
     "did not reach) have no interval, only their range, and an MLPerf score has none."
@@ -226,24 +227,23 @@ def scaled_score(entry: Entry) -> str:
 
 
 def _amounts(row: Ranked, by: str) -> Sample | None:
-    trials = row.entry.trials
     sample = row.entry.figures.sample
     if sample is not None and row.entry.scaling_factor != 1:
         # The rules scale the score, so trials are tested at the same scale as they are ranked.
         sample = sample.scaled(row.entry.scaling_factor)
     if by == "time":
         return sample
-    costs = [c for trial in trials if (c := trial.seconds_cost_usd) is not None]
-    if trials and len(costs) == len(trials):
-        return Sample(np.array(costs), np.array([trial.reached for trial in trials]))
-    if sample is not None and row.cost_usd is not None and row.seconds:
-        return sample.scaled(row.cost_usd / row.seconds)
-    return sample
+    if sample is None or not row.seconds or not row.cost_usd:
+        return None
+    sample = sample.scaled(row.cost_usd / row.seconds)
+    costs = [trial.seconds_cost_usd for trial in row.entry.trials]
+    known = np.array([cost for cost in costs if cost is not None])
+    return sample if len(known) < len(costs) else dataclasses.replace(sample, amounts=known)
 
 
 def _drops(entry: Entry) -> int | None:
     """Trials that an MLPerf score omits at each end; None for an entry without a score."""
-    return mlperf_rounds.drops(entry.benchmark) if entry.suite == "mlperf_training" else None
+    return entry.drops if entry.suite == "mlperf_training" else None
 
 
 def _spans(sides: Sequence[tuple[Sample | None, int | None]]) -> list[Span]:
@@ -271,10 +271,23 @@ def _spans(sides: Sequence[tuple[Sample | None, int | None]]) -> list[Span]:
     # Holm's levels bound the chance of any false difference on the board by ALPHA.
     levels = holm([p_value for *_, p_value in tested], lambda left: ALPHA / left)
     for (before, after, p_value), level in zip(tested, levels, strict=True):
-        if p_value <= level:
+        if p_value <= level and _counts_misses(sides[before], sides[after], level):
             spans[after][0] += 1
             spans[before][1] -= 1
     return [(first, last) for first, last in spans]
+
+
+def _counts_misses(
+    before: tuple[Sample | None, int | None], after: tuple[Sample | None, int | None], level: float
+) -> bool:
+    """True if a difference holds with the misses that the trials may hide.
+
+    An MLPerf score has its own rule for misses: one is the slowest trial, which it leaves out.
+    """
+    (first, drops), (second, _) = before, after
+    if drops is not None or first is None or second is None:
+        return drops is not None
+    return judge(first, second, alpha=level, may_be_equivalent=False).word in DIFFERENT
 
 
 def _inference_row(entry: Entry) -> Ranked:

@@ -1,6 +1,7 @@
 """`dawnjax compare`: speed of B against A with its interval, and the fields that changed."""
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -29,18 +30,24 @@ study with its first.
 The verdict is one word, for B beside A:
 
   equivalent            the 90 % interval of the ratio of expected times lies within the margin
-  faster                else: the 95 % interval lies below 1
-  slower                else: the 95 % interval lies above 1
+  faster                else: the 95 % interval lies below 1, and misses that the trials may hide
+                        cannot make up for it
+  slower                else: the 95 % interval lies above 1, likewise
+  faster_if_all_reach,  the same, but B (or A) may miss its target so often that its expected time
+  slower_if_all_reach   is no shorter
   only_first_reached    B never reached its target and A did, by Fisher's test at 5 %
   only_second_reached   A never reached its target and B did
-  undecided             else, and with fewer than 5 trials of each (20 where some did not reach)
+  undecided             else, or fewer than 5 trials of each (20 where some did not reach), or
+                        where one trial decides
 
 Trials of the same seeds with the same first losses are compared as pairs. A trial may be on one
 side alone.
 
 With --fail_if_slower_by the exit status is 0 only where the 95 % interval excludes that B is slower
-by that fraction or more, 6 where B is slower or never reached, and 7 where that is not decided. To
-add trials and compare again is a second look: the output says how many verdicts are false then.
+by that fraction or more, 6 where B is slower or never reached, and 7 where that is not decided:
+more trials are needed, or one stalled trial decides. Where no trial missed, status 0 supposes that
+all trials reach, and a line says in how many runs B may miss its target all the same. To add
+trials and compare again is a second look: the output says how many verdicts are false then.
 """
 
 
@@ -90,6 +97,7 @@ def main(argv: list[str]) -> int:
         print(records.json_text(told, indent=1))
     else:
         print(_text(first, second, judged, told))
+        _print_gate([("", judged)], limit is not None)
     return ExitStatus.DONE if limit is None else _gate(judged)
 
 
@@ -108,11 +116,18 @@ def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitSta
         print(records.json_text(found.to_json(), indent=1))
     else:
         print(f"{text_of(found)}\n{next_commands(found, folder)}")
+        _print_gate([(f"{arm.name}: ", arm.verdict) for arm in found.arms[1:]], is_gate)
     if not is_gate:
         return ExitStatus.DONE
     statuses = [_gate(arm.verdict) for arm in found.arms[1:]]
     worst = (ExitStatus.SLOWER, ExitStatus.UNDECIDED)
     return next((status for status in worst if status in statuses), ExitStatus.DONE)
+
+
+def _print_gate(verdicts: "Iterable[tuple[str, Verdict | None]]", is_gate: bool) -> None:
+    for name, judged in verdicts:
+        if is_gate and judged is not None and judged.gate_words:
+            print(f"gate: {name}{judged.gate_words}")
 
 
 def _gate(judged: "Verdict | None") -> ExitStatus:

@@ -122,7 +122,7 @@ class Contrast:
             side.at([place for place in range(len(side)) if place != out.get(number)])
             for number, side in enumerate(self.sides)
         )
-        return contrast(first, second)
+        return contrast(first, second, fewer=1)
 
 
 def _over(distance: float, error: float) -> float:
@@ -132,8 +132,12 @@ def _over(distance: float, error: float) -> float:
     return math.copysign(math.inf, distance) if distance else 0.0
 
 
-def contrast(first: Sample, second: Sample) -> Contrast:
-    """Compare the expected times of two samples, or say what is lacking."""
+def contrast(first: Sample, second: Sample, *, fewer: int = 0) -> Contrast:
+    """Compare the expected times of two samples, or say what is lacking.
+
+    Args:
+      fewer: Trials by which a side may fall short of the fewest for a verdict.
+    """
     sides = first, second
     if not all(map(len, sides)):
         name = "B" if len(first) else "A"
@@ -152,7 +156,7 @@ def contrast(first: Sample, second: Sample) -> Contrast:
     sizes = len(first), len(second)
     has_failures = first.has_failures or second.has_failures
     # A failure's cost dominates the variance, which few trials cannot show.
-    needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
+    needed = (FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS) - fewer
     if min(sizes) < needed:
         why = f"{sizes[0]} and {sizes[1]} trials; a verdict needs {needed} of each"
         why += ", since some did not reach the target" if has_failures else ""
@@ -165,6 +169,9 @@ def contrast(first: Sample, second: Sample) -> Contrast:
         first.variance(longest, is_on_grid=not is_one_recipe),
         second.variance(longest, is_on_grid=not is_one_recipe),
     )
+    if not any(variances):
+        why = "the trials of each side took equal times; the time between evaluations is not known"
+        return Contrast(sides=sides, value=value, lacks=why)
     products = sum(float(first.influence[a] * second.influence[b]) for a, b in pairs)
     return Contrast(
         sides=sides,

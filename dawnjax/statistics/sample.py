@@ -47,8 +47,8 @@ class Sample:
       first_losses: Losses of each trial's first steps; empty where they are not known.
       in_turn: Whether both sides ran in turn, seed by seed: equal seeds are then pairs, whatever
         their mathematics, for they saw the same speed of the machine.
-      steps: Seconds between the evaluation at which each trial reached and the one before; None
-        where unknown. Empty where none is known.
+      steps: Seconds between the evaluation at which each trial reached and the one before, or the
+        usual distance where it reached at its first; None where unknown. Empty where none is known.
       budget: What a trial takes that never reaches: where its experiment stops. None if unknown.
     """
 
@@ -121,13 +121,14 @@ class Sample:
 
     @functools.cached_property
     def step(self) -> float:
-        """Mean time between evaluations, in the unit of the amounts; 0 where unknown.
-
-        A step as long as its trial is none: the trial may have evaluated at its end alone.
-        """
-        pairs = zip(self.steps, self.amounts, strict=bool(self.steps))
-        known = [step for step, amount in pairs if step is not None and step < amount]
+        """Mean time between evaluations, in the unit of the amounts; 0 where unknown."""
+        known = [step for step in self.steps if step is not None]
         return sum(known) / len(known) if known else 0.0
+
+    @property
+    def unseen_steps(self) -> float:
+        """Square of the trials one evaluation away that a variance counts beside those seen."""
+        return _UNSEEN_STEPS * self.step**2
 
     def variance(self, longest_failure: float, *, is_on_grid: bool = True) -> float:
         """Variance of the logarithm of the expected time, unseen trials included.
@@ -139,9 +140,8 @@ class Sample:
             at most 4 %.
           is_on_grid: Whether more trials might need one evaluation more, or one fewer.
         """
-        step = self.step if is_on_grid else 0.0
-        unseen = (longest_failure**2 + _UNSEEN_STEPS * step**2) / float(self.amounts.mean()) ** 2
-        squares = float((self.influence**2).sum()) + unseen
+        unseen = longest_failure**2 + (self.unseen_steps if is_on_grid else 0.0)
+        squares = float((self.influence**2).sum()) + unseen / float(self.amounts.mean()) ** 2
         return squares / (len(self) * max(1, len(self) - 1))
 
     def cost_of_misses(self, alpha: float) -> float | None:
@@ -261,8 +261,10 @@ def expected_interval(sample: Sample) -> Interval | None:
     if misses is None or len(sample) < fewest:
         return Interval(value, None, None, None, len(sample))
     found = _t_interval(sample)
-    if found.high is None or sample.has_failures:
+    if sample.has_failures:
         return found
+    if found.high is None or found.level is None:
+        return Interval(value, None, None, None, len(sample))
     return dataclasses.replace(found, high=found.high + misses, condition=IF_SOME_MISS)
 
 
@@ -279,6 +281,8 @@ def _t_interval(sample: Sample) -> Interval:
     if not value:  # A trial that took no time has no logarithm.
         return Interval(0.0, None, None, None, len(sample))
     error = math.sqrt(sample.variance(sample.longest_failure))
+    if not error:  # Equal times whose grid is not known say nothing of their variation.
+        return Interval(value, value, value, None, len(sample))
     half = t_quantile(len(sample) - 1, CONFIDENCE) * error
     low, high = value * math.exp(-half), value * math.exp(half)
     return Interval(value, low, high, CONFIDENCE, len(sample))

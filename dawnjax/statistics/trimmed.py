@@ -21,6 +21,8 @@ def p_scores_differ(first: Sample, second: Sample, drops: int) -> float:
     Yuen's test compares the scores themselves: means without `drops` trials at each end, with the
     variance of the sample in which each dropped trial takes the value of the next one kept.
 
+    It counts the same unseen steps as `Sample.variance`.
+
     Source: K. K. Yuen, "The Two-Sample Trimmed t for Unequal Population Variances", Biometrika 61
     (1974).
     """
@@ -30,8 +32,8 @@ def p_scores_differ(first: Sample, second: Sample, drops: int) -> float:
     distance = abs(sides[0].mean - sides[1].mean)
     variances = [side.variance for side in sides if side]
     total = sum(variances)
-    if not total:
-        return 0.0 if distance else 1.0
+    if not total:  # Equal times whose grid is not known: nothing is known of their variation.
+        return 1.0
     parts = sum(side.variance**2 / side.freedom for side in sides if side)
     return 2 * t_tail(total**2 / parts, distance / math.sqrt(total))
 
@@ -44,5 +46,6 @@ def _trimmed(sample: Sample, drops: int) -> _Trimmed | None:
         return None
     replaced = np.clip(times, kept[0], kept[-1])
     scale = len(kept) * (len(kept) - 1)
-    variance = float(replaced.var(ddof=1)) * (len(times) - 1) / scale
+    squares = float(replaced.var(ddof=1)) * (len(times) - 1) + sample.unseen_steps
+    variance = squares / scale
     return _Trimmed(float(kept.mean()), variance, len(kept) - 1)

@@ -50,10 +50,12 @@ class Verdict:
       ratio: Expected time of B over that of A; None where a side has none. Its ends are an interval
         of the level that the verdict was held to, or the range of trials that are too few.
       margin: What counts as equivalent: a ratio between 1 / (1 + margin) and 1 + margin.
-      is_slower_excluded: Whether B being slower by the margin or more is excluded.
+      is_slower_excluded: Whether B being slower by the margin or more is excluded; if
+        `is_conditional`, only for trials that reach.
       trials: Of A and B.
       reached: Trials of each that reached.
       is_paired: Whether the interval is that of pairs by seed.
+      is_conditional: Whether the verdict supposes that all trials reach, because none missed.
       apart: Side (0 for A) and place of a trial that stands apart (`Sample.apart`); a verdict that
         it alone decides is undecided.
       advice: Further trials that may decide; None where the verdict is decided.
@@ -67,6 +69,7 @@ class Verdict:
     trials: tuple[int, int]
     reached: tuple[int, int]
     is_paired: bool
+    is_conditional: bool
     apart: tuple[int, int] | None
     advice: Advice | None
     why: str
@@ -76,6 +79,18 @@ class Verdict:
         """True if B takes longer by more than chance explains, within the margin or beyond it."""
         low = self.ratio and self.ratio.low
         return self.word in WORSE or bool(self.word == EQUIVALENT and low and low > 1)
+
+    @property
+    def gate_words(self) -> str:
+        """What a gate that passes has excluded, with its condition; empty where it fails."""
+        if not self.is_slower_excluded:
+            return ""
+        said = f"B slower by {100 * self.margin:g} % or more is excluded"
+        if self.is_conditional:
+            count = self.trials[1]
+            said += f" if all trials reach; {count} trials cannot rule out that B misses the target"
+            said += f" in {_share(count)} of runs"
+        return said
 
     def before_a_look(self, trials: int) -> "Verdict":
         """The same without a claim, for a study that has not yet looked."""
@@ -214,6 +229,7 @@ def _verdict(case: Contrast, levels: _Levels) -> Verdict:
         trials=(len(sides[0]), len(sides[1])),
         reached=(sides[0].num_reached, sides[1].num_reached),
         is_paired=case.is_paired,
+        is_conditional=case.is_conditional and claim.word not in DIFFERENT,
         apart=apart,
         advice=claim.advice,
         why=claim.why,

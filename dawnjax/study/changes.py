@@ -15,6 +15,7 @@ from dawnjax.statistics.contrast import ratio_of_means
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.sample import SAME_LOSSES, largest_difference
 from dawnjax.study.sides import Side
+from dawnjax.trials.figures import steps_before
 from dawnjax.trials.trial import Trial
 
 MOST_OPS = 10
@@ -113,24 +114,34 @@ def _value(value: Any) -> str:
 
 def changes(first: Side, second: Side) -> list[Change]:
     """Time of both sides: compilation, steps, evaluations, epochs to the target."""
-    quantities: list[tuple[str, Callable[[Trial], float | None]]] = [
+    sides = first, second
+    quantities: list[tuple[str, Callable[[Trial], float | None] | None]] = [
         ("cold compilation, s", _cold_compilation_seconds),
         ("a step, ms", _step_milliseconds),
         ("an evaluation, ms", _evaluation_milliseconds),
-        ("epochs to the target", lambda run: run.epochs_to_target),
+        ("epochs to the target", None),
         ("checkpoints, s", lambda run: run.phases.get("checkpoint")),
     ]
     if not first.runs or not second.runs:
         # Those of a trial that did not reach end with its budget.
-        figures = [
-            [trial.epochs_to_target for trial in side.entry.trials if trial.reached]
-            for side in (first, second)
-        ]
-        return [_change("epochs to the target", *figures)]
+        reached = [[trial for trial in side.entry.trials if trial.reached] for side in sides]
+        return [_epochs(*reached)]
     return [
-        _change(name, *([of_run(run) for run in side.runs] for side in (first, second)))
+        _epochs(first.runs, second.runs)
+        if of_run is None
+        else _change(name, *([of_run(run) for run in side.runs] for side in sides))
         for name, of_run in quantities
     ]
+
+
+def _epochs(first: Sequence[Trial], second: Sequence[Trial]) -> Change:
+    """Epochs to the target, which fall on the grid of evaluations."""
+    counts = [[trial.epochs_to_target for trial in side] for side in (first, second)]
+    steps = [
+        steps_before(side, of_side, lambda row: row.epoch)
+        for side, of_side in zip((first, second), counts, strict=True)
+    ]
+    return _change("epochs to the target", *counts, steps=(steps[0], steps[1]))
 
 
 def _cold_compilation_seconds(run: Trial) -> float | None:
@@ -156,12 +167,18 @@ def _evaluation_milliseconds(run: Trial) -> float | None:
     return 1e3 * seconds / len(run.evaluations)
 
 
-def _change(name: str, first: Sequence[float | None], second: Sequence[float | None]) -> Change:
+def _change(
+    name: str,
+    first: Sequence[float | None],
+    second: Sequence[float | None],
+    *,
+    steps: tuple[Sequence[float | None], Sequence[float | None]] = ((), ()),
+) -> Change:
     known = [[figure for figure in side if figure is not None] for side in (first, second)]
     means = [statistics.fmean(side) if side else None for side in known]
     ratio = None
     if all(side and min(side) > 0 for side in known):
-        ratio = ratio_of_means(known[0], known[1])
+        ratio = ratio_of_means(known[0], known[1], steps)
     return Change(name=name, first=means[0], second=means[1], ratio=ratio)
 
 

@@ -7,16 +7,17 @@ means, of all trials that reached the target.
 
 import dataclasses
 import functools
+import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.proportions import wilson
 from dawnjax.statistics.sample import Sample, expected_interval, mean_interval, time_interval
 from dawnjax.trials.target import reaches
-from dawnjax.trials.trial import Trial
+from dawnjax.trials.trial import Evaluation, Trial
 
 
 class Reached(NamedTuple):
@@ -25,12 +26,10 @@ class Reached(NamedTuple):
     Attributes:
       seconds: On the run's clock; None if the log has no time for it.
       epochs: Trained until then; None if unknown.
-      since_seconds: Since the evaluation before it; None if there was none, or it is unknown.
     """
 
     seconds: float | None
     epochs: float | None
-    since_seconds: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +138,12 @@ def figures(
         [trial.clock_seconds for trial in trials],
         [trial.seed for trial in trials],
         [trial.finite_losses for trial in trials],
-        steps=[moment and moment.since_seconds for moment in moments],
+        steps=steps_before(
+            trials,
+            # A log may end its clock some seconds after the evaluation that reached.
+            [None if second is None else second + 1e-3 for second in seconds],
+            lambda row: row.seconds_since_run_start,
+        ),
         budget=mean_of_all([trial.budget_seconds for trial in trials]),
     )
     return Figures(
@@ -182,12 +186,36 @@ def reached_at(
         seconds, epochs = row.seconds_since_run_start, row.epoch
     # A moment before `run_start` is a stamp of another clock.
     if seconds is None or seconds < 0:
-        return Reached(None, epochs, None)
-    moments = [row.seconds_since_run_start for row in trial.evaluations]
-    # A log may end its clock some seconds after the evaluation that reached.
-    until = sorted(it for it in moments if it is not None and 0 <= it <= seconds + 1e-3)
-    since = until[-1] - until[-2] if len(until) > 1 else None
-    return Reached(seconds, epochs, since)
+        return Reached(None, epochs)
+    return Reached(seconds, epochs)
+
+
+def steps_before(
+    trials: Sequence[Trial],
+    ends: Sequence[float | None],
+    place_of: Callable[[Evaluation], float | None],
+) -> list[float | None]:
+    """Distance of the last two evaluations up to each trial's end.
+
+    A trial that ends at its first evaluation gets the median distance of all trials' evaluations:
+    it might have needed one more. None where no trial has two evaluations, or without an end.
+
+    Args:
+      place_of: Where an evaluation lies, such as its seconds; in the unit of the ends.
+    """
+    # An evaluation at 0 precedes training, so the next one is no step after it.
+    rows = [
+        sorted(at for row in trial.evaluations if (at := place_of(row)) is not None and at > 0)
+        for trial in trials
+    ]
+    distances = [b - a for places in rows for a, b in itertools.pairwise(places) if b > a]
+    usual = statistics.median(distances) if distances else None
+    steps: list[float | None] = []
+    for places, end in zip(rows, ends, strict=True):
+        until = [at for at in places if end is not None and at <= end]
+        step = until[-1] - until[-2] if len(until) > 1 else usual
+        steps.append(None if end is None else step)
+    return steps
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float | None:

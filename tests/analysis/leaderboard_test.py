@@ -45,9 +45,10 @@ def test_by_time():
 
 
 def test_ranks_that_are_not_certain_are_spans():
-    def ours(source, mean, count, price=36.0):
+    def ours(source, mean, count, price=36.0, budget: float | None = 1.0):
         times = [mean * (1 + 0.01 * (-1) ** n) for n in range(count)]
-        return entry_of(times, source=source, suite="dawnjax", cost_per_hour_usd=price)
+        trials = [make_trial(time, budget_seconds=budget) for time in times]
+        return make_entry(trials, source=source, suite="dawnjax", cost_per_hour_usd=price)
 
     # Three trials decide nothing beside ten, though their mean is less; ten and ten do.
     entries = [ours("few", 0.482, 3), ours("ten", 0.589, 10), ours("slow", 1.0, 10, 1.0)]
@@ -68,6 +69,11 @@ def test_ranks_that_are_not_certain_are_spans():
         (2, (1, 3)),
         (3, (2, 3)),
     ]
+    # Ten trials hide up to 26 % of misses: 0.589 + 0.35 x 1.2 is more than 1, and so is an unknown.
+    for budget in (1.2, None):
+        hiding = [ours("ten", 0.589, 10, budget=budget), ours("slow", 1.0, 10)]
+        rows = leaderboard(hiding, "ImageNet").rows
+        assert [row.span for row in rows] == [(1, 2), (1, 2)]
     # Ten trials with a failure say too little of what failures cost, and twenty enough.
     for trials in (10, 20):
         failing = entry_of([1.0] * (trials - 1) + [None], total=5.0, source="f", suite="dawnjax")
@@ -255,6 +261,22 @@ def test_listed_prices_agree_with_those_that_entries_give(test_data):
                 compared += 1
                 assert listed.usd_per_hour == pytest.approx(entry.cost_per_hour_usd), entry.source
     assert compared >= 10
+
+
+def test_trials_with_their_own_costs_are_compared_by_them():
+    def ours(source, costs):
+        trials = [
+            make_trial(1.0 + 0.01 * n, cost_usd=cost, budget_seconds=2.0)
+            for n, cost in enumerate(costs)
+        ]
+        return make_entry(trials, source=source, suite="dawnjax")
+
+    cheap, dear = ours("a", [1.0, 1.1, 1.0, 1.1, 1.0]), ours("b", [9.0, 9.1, 9.0, 9.1, 9.0])
+    rows = leaderboard([cheap, dear], "ImageNet").rows
+    assert [(row.cost_rank, row.cost_span, row.span) for row in rows] == [
+        (1, (1, 1), (1, 2)),
+        (2, (2, 2), (1, 2)),
+    ]
 
 
 def test_an_mlperf_board_tests_the_scores_that_rank_it():

@@ -83,7 +83,8 @@ def test_a_side_that_never_reaches_fails_the_gate(folders, capsys):
 def test_the_same_mathematics_on_other_seeds_is_told_to_take_the_same(tmp_path, capsys):
     for name, seeds in (("a", range(6)), ("b", range(5)), ("c", range(6))):
         for seed in seeds:
-            write_run(tmp_path / name / str(seed), seed=seed, seconds=5.0, losses=(2.0, 1.0 + seed))
+            losses = 2.0, 1.0 + seed
+            write_run(tmp_path / name / str(seed), seed=seed, seconds=5.0 + seed, losses=losses)
     hint = "the same seeds on both sides, each once, would be pairs and need fewer trials"
     assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/b"]) == 0
     assert hint in capsys.readouterr().out

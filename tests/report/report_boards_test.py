@@ -77,7 +77,12 @@ def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
         entry("ten", [0.58, 0.6] * 5, **fields),
         entry("slow", [1.0, 1.02] * 5, **fields),
     ]
-    entries = [dataclasses.replace(e, source=n) for e, n in zip(entries, "abc", strict=True)]
+    entries = [
+        dataclasses.replace(
+            e, source=n, trials=tuple(dataclasses.replace(t, budget_seconds=1.0) for t in e.trials)
+        )
+        for e, n in zip(entries, "abc", strict=True)
+    ]
     (board,) = boards.boards(entries)
     rows = Page(to_html(boards.board_table(board), "board")).rows[1:]
     assert [row[0] for row in rows] == [

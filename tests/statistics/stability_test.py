@@ -186,9 +186,27 @@ def test_the_interval_of_a_mean_holds_it_where_times_fall_on_evaluations(deviati
         found = [mean_interval(Sample(row, row > 0, steps=(1.0,) * trials)) for row in times[:500]]
         missed = [leaves_out(estimate, drawn.mean()) for estimate in found]
         assert np.mean(missed) <= 0.05 + 0.029, mean  # three standard errors
-    # Without the steps, five trials at one evaluation have no width.
-    same = mean_interval(Sample(np.full(5, 4.0), np.ones(5, bool)))
-    assert same is not None and same.low == same.high == pytest.approx(4.0)
+    # Without the steps, five trials at one evaluation say nothing of their variation.
+    same = Sample(np.full(5, 4.0), np.ones(5, bool), budget=9.0)
+    mean, expected = mean_interval(same), expected_interval(same)
+    assert mean is not None and mean.ends == "range of 5" and mean.low == mean.high == 4.0
+    assert expected is not None and expected.ends == ""
+
+
+def test_five_trials_that_reach_at_their_first_evaluation_have_a_width():
+    def trials(curve):
+        return [make_trial(10.0, curve=curve) for _ in range(5)]
+
+    later = [(None, 10.0, 0.9), (None, 13.0, 0.9), (None, 17.0, 0.9), (None, 20.0, 0.9)]
+    found = figures(trials(later)).mean_interval
+    # Median step 3 s, two of which are not seen: 2.776 x sqrt(2 x 0.3^2 / 20) = 0.2634.
+    assert found is not None and found.ends == "95 %"
+    assert found.low == pytest.approx(10 * math.exp(-0.2634), rel=1e-3)
+    alone = figures(trials(later[:1])).mean_interval
+    assert alone is not None and alone.ends == "range of 5"
+    # An evaluation before training is no step before the first.
+    untrained = figures(trials([(None, 0.0, 0.1), *later[:1]])).mean_interval
+    assert untrained is not None and untrained.ends == "range of 5"
 
 
 @pytest.mark.parametrize("reach", [0.9, 0.95])

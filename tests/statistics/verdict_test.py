@@ -90,6 +90,18 @@ def test_each_word_and_the_gate():
         "; 5 trials cannot exclude that up to 45 % of B's runs are much slower or miss the target"
     )
     assert judge(quick, even, 0.2).is_slower_excluded
+    # What the gate excludes it excludes of trials that reach.
+    assert judge(even, quick).gate_words == (
+        "B slower by 5 % or more is excluded if all trials reach; 5 trials cannot rule out that B "
+        "misses the target in up to 45 % of runs"
+    )
+    assert judge(quick, even).gate_words == ""
+    known = judge(sample([1.0] * 30 + [2.0], [1] * 30 + [0]), sample([0.5, 0.51] * 20), 0.5)
+    assert known.gate_words == "B slower by 50 % or more is excluded"
+    costly = dataclasses.replace(sample([0.1, 0.11, 0.1, 0.09, 0.1]), budget=0.5)
+    assert judge(even, costly).gate_words == "B slower by 5 % or more is excluded"
+    same = judge(sample([1.0] * 5), sample([2.0] * 5))
+    assert same.word == "undecided" and same.ratio is not None and same.ratio.level is None
     assert judge(sample([]), quick).why == "A has no trial"
     assert "took no time" in judge(sample([0.0] * 5), quick).why
 
@@ -231,6 +243,13 @@ def test_yuens_test_of_scores_by_hand():
     assert p_scores_differ(first, second, 1) == pytest.approx(found[1])
     missed = sample([100.0, 101, 102, 103, 50], [1, 1, 1, 1, 0])  # counts as the slowest
     assert p_scores_differ(missed, second, 1) == pytest.approx(expected)
+    # Two unseen steps of 2 s add 8 to each sum of squares of 4: 12 / (3 x 2) each.
+    steps = (2.0,) * 5
+    on_grid = [dataclasses.replace(side, steps=steps) for side in (first, second)]
+    assert p_scores_differ(on_grid[0], on_grid[1], 1) == pytest.approx(
+        2 * stats.t.sf(9 / np.sqrt(4), 4)
+    )
+    assert p_scores_differ(sample([1.0] * 5), sample([2.0] * 5), 1) == 1.0
     twice = sample([100.0, 101, 102, 60, 50], [1, 1, 1, 0, 0])
     assert p_scores_differ(twice, second, 1) == 1.0
 
@@ -251,6 +270,11 @@ def test_a_stalled_trial_is_named_and_decides_nothing():
     second[3] *= 60
     judged = judge(sample(first), sample(second))
     assert "verdict is undecided, without it slower if all reach" in judged.why
+    # The rest of five decides as all five do: four are enough for this check alone.
+    slow, quick = sample([10, 10.1, 9.9, 10, 10.05]), sample([2, 2.01, 1.99, 2, 0.5])
+    judged = judge(slow, quick)
+    assert judged.word == "faster_if_all_reach" and judged.apart == (1, 4)
+    assert judge(slow, quick.at(range(4))).word == "undecided"
     # Neither a miss nor a step of the evaluations is a stall.
     steps = dataclasses.replace(sample([1.0, 1, 1, 1, 3]), steps=(1.0,) * 5)
     assert steps.apart is None and sample([1.0, 1, 1, 1, 3]).apart == 4

@@ -72,6 +72,19 @@ def test_epochs_of_an_entry_to_its_target_leave_out_trials_that_missed_it():
     assert (change.name, change.first, change.second) == ("epochs to the target", 4.0, 4.0)
 
 
+def test_epochs_that_are_all_the_same_fall_on_the_grid_of_evaluations():
+    def side(epochs):
+        curve = [(epochs - 1, None, 0.5), (epochs, None, 0.9)]
+        entry = make_entry([make_trial(10.0 + n, epochs=epochs, curve=curve) for n in range(5)])
+        assert entry.figures.sample is not None
+        return Side(given="official", entry=entry, sample=entry.figures.sample)
+
+    [change] = changes.changes(side(4.0), side(5.0))
+    # Two unseen steps a side: sqrt(2 x (1 / 16 + 1 / 25) / 20) is 0.101, so 4 and 5 may be equal.
+    assert change.ratio is not None and change.ratio.value == 1.25 and change.ratio.ends == "95 %"
+    assert change.ratio.low is not None and change.ratio.low < 1.0
+
+
 @pytest.mark.parametrize("seconds", ["nan", "-1", "inf", "soon"])
 def test_an_op_of_no_time_is_one_line(seconds, tmp_path):
     side = side_with(tmp_path / "a", hosts=[{"utilization": {"window": "after"}}])
