@@ -53,6 +53,7 @@ def test_the_gates_status(folders, capsys):
     assert main(["compare", f"{a}/0", f"{b}/0", "--fail_if_slower_by=0.05"]) == 7
     text = capsys.readouterr().out
     assert "1 and 1 trials; a verdict needs 5 of each" in text
+    assert "gate: B slower by 5 % or more is excluded" in text
     assert "no verdict without 4 more trials of each, the fewest that it takes" in text
     assert (
         "judging again is a second look, with" in text and "false verdicts on equal sides" in text
@@ -83,8 +84,8 @@ def test_a_side_that_never_reaches_fails_the_gate(folders, capsys):
 def test_the_same_mathematics_on_other_seeds_is_told_to_take_the_same(tmp_path, capsys):
     for name, seeds in (("a", range(6)), ("b", range(5)), ("c", range(6))):
         for seed in seeds:
-            losses = 2.0, 1.0 + seed
-            write_run(tmp_path / name / str(seed), seed=seed, seconds=5.0 + seed, losses=losses)
+            losses, seconds = (2.0, 1.0 + seed), 10.0 + 5 * (seed % 2)
+            write_run(tmp_path / name / str(seed), seed=seed, seconds=seconds, losses=losses)
     hint = "the same seeds on both sides, each once, would be pairs and need fewer trials"
     assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/b"]) == 0
     assert hint in capsys.readouterr().out
