@@ -5,7 +5,6 @@ alone, those that its model has. Optimizer and schedule are left out, for they m
 """
 
 import dataclasses
-import json
 import math
 import os
 import sys
@@ -73,7 +72,7 @@ def main() -> int:
     experiment: Experiment = from_json(Experiment, fields)
     weights = measure(experiment, [Path(path) for path in question.checkpoints])
     measured = Measured(weights=tuple(weights), device=jax.devices()[0].device_kind)
-    os.write(say, json.dumps(records.plain(measured)).encode() + b"\n")
+    os.write(say, records.json_text(records.plain(measured)).encode() + b"\n")
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dawnjax
-from dawnjax import api
+from dawnjax import api, records
 from dawnjax.cluster.children import Children, last_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request, parse_request
@@ -198,7 +198,11 @@ class TrialRunner:
           KeyboardInterrupt: The study was asked to stop; the trial is saved.
         """
         run, why = read_trial(trial, self._out), ""
-        if not is_over(run):
+        if run is not None and is_over(run):
+            file = RunDirectory(trial.directory(self._out)).result_file
+            if not file.exists():  # ended, or its disk was full, after its last event
+                records.write_json(file, run.to_json())
+        else:
             self._tell(f"{trial.arm.name}, seed {trial.seed}")
             try:
                 status = run_trial(self._study, trial, self._out, self._set_up_seconds)

@@ -226,7 +226,7 @@ def test_description_of_a_later_program(directory: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
-        (("facts", "classes"), [1, 2, 3], "facts.classes[0] is 1; it must be "),
+        (("facts", "classes"), [1, 2, 3], "facts.classes[0]: Expected str, got int"),
         (("facts", "classes"), ["cat"], "the facts of the train split contradict its files"),
         (("facts", "num_examples", "eval"), "7", "num_examples[...]: Expected int, got str"),
         (("facts", "num_examples", "eval"), 8, "the facts of the eval split contradict its files"),

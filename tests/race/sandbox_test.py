@@ -207,6 +207,6 @@ def test_a_child_that_died_before_it_was_held_is_one_line(tmp_path, monkeypatch)
         "echo no namespace >&2\nexit 1\n"
     )
     dying.chmod(0o755)
-    monkeypatch.setattr(sandbox, "_bubblewrap", lambda: str(dying))
+    monkeypatch.setattr(sandbox.shutil, "which", lambda *_, **__: str(dying))
     with pytest.raises(ConfigError, match="makes no sandbox here: it ended: no namespace"):
         sandbox.check()

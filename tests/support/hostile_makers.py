@@ -117,7 +117,7 @@ def black(side: int) -> bytes:
 def entry(num_evaluations: int, **fields: object) -> bytes:
     """A line of a file of entries."""
     evaluation = {"epoch": 1.5, "seconds_since_run_start": 12.25, "value": 0.5}
-    trial = {"file": "a", "reached": False, "time_to_accuracy_seconds": None}
+    trial = {"name": "a", "reached": False, "time_to_accuracy_seconds": None}
     trial["evaluations"] = "HERE"
     record = {
         "schema_version": 4,
@@ -126,7 +126,6 @@ def entry(num_evaluations: int, **fields: object) -> bytes:
         "benchmark": "ImageNet",
         "target": {"metric": "top5Accuracy", "value": 93.0},
         "trials": [trial],
-        "summary": None,
         "inference": None,
         "warnings": [],
         **fields,
