@@ -64,6 +64,7 @@ class Attempt:
         self._is_first = jax.process_index() == 0
         self._stops: Stops | None = None
         self.ended = ""
+        self._has_result = False
         self.save_at = math.inf
         with contextlib.ExitStack() as opened:
             opened.callback(log.close)
@@ -124,7 +125,8 @@ class Attempt:
             self.watchdog.explain(error)  # ends the process here if another host is at fault
             self._fail(error)
             # Of several processes, those that have not failed wait for this one.
-            return bool(self.ended) and isinstance(error, Exception) and jax.process_count() == 1
+            stands = bool(self.ended) and self._has_result and jax.process_count() == 1
+            return stands and isinstance(error, Exception)
 
     def listen(self, stops: Stops) -> None:
         """Take signals as requests from now on: there is a state to save."""
@@ -339,7 +341,9 @@ class Attempt:
         directory = self._run.directory
         if not self._is_first:
             return None
-        return write_result(directory, read_events(log_path(directory.path)))
+        result = write_result(directory, read_events(log_path(directory.path)))
+        self._has_result = True
+        return result
 
     def _fail(self, error: BaseException) -> None:
         if jax.process_count() == 1:
