@@ -12,7 +12,7 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.plan import answers, compiled, planned
+from dawnjax.plan import compiled, planned
 from dawnjax.plan.planned import Planned
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ needed, but what compiles for them is: pip install -e '.[plan]'.
 A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
 experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
 official results that were left out of the fit.
-`--memory` says in seconds, and compiles nothing: does a step fit, by how much, and what fills it.
-Of a task that makes its examples, such as self-play, it shows the memory of each program alone.
+`--memory` says whether a step fits, by how much, and what fills it. Self-play has no times: its
+plan shows the memory of each program alone.
 `--search=mesh` tries all meshes of a decoder of the Llama family, from shapes alone.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
@@ -71,10 +71,6 @@ class _Asked:
 
 
 def main(argv: list[str]) -> int:
-    asked = answers.question(argv)
-    if asked and (kept := asked.answer()):
-        print(kept)
-        return ExitStatus.DONE
     values = _own_flags()
     named = command_line.with_experiment_flag(argv)
     of_experiment = command_line.known(early := _own_flags(), named)
@@ -96,9 +92,6 @@ def main(argv: list[str]) -> int:
     if values["json"].value:
         text = records.json_text(told, indent=1)
     print(text)
-    # What kept a system from its plan, such as a full disk, may not last.
-    if asked and not any(row.get("reason") for row in rows):
-        asked.keep(text, request)
     return ExitStatus.FAILED if all(row.get("reason") for row in rows) else ExitStatus.DONE
 
 
@@ -122,10 +115,8 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
     if values["calibrate"].value and (values["memory"].value or values["search"].value):
         raise ConfigError("--calibrate is of compiled programs: leave out --memory and --search")
     asked = _Asked(request, argv, systems, batches, lost, values)
-    if values["memory"].value:
+    if values["memory"].value or request.experiment.task.makes_examples:
         return _memory(asked)
-    if request.experiment.task.makes_examples:
-        return _generating(asked)
     return _search(asked) if values["search"].value else _predicted(asked)
 
 
@@ -152,23 +143,17 @@ def _predicted(asked: _Asked) -> _Rows:
     return [planned.to_json(row) for row in rows], planned.text(rows)
 
 
-def _memory(asked: _Asked) -> _Rows:
-    from dawnjax.plan import fits
-
-    _refuse_times(asked.values, "--memory plans no time and no cost")
-    found = fits.fits(asked.request, asked.systems, asked.batches)
-    return _with_lost(map(fits.to_json, found), fits.text(found), asked.lost)
-
-
 def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned]) -> _Rows:
     reasons = [f"{row.system}: {row.reason}" for row in lost]
     return [*rows, *map(planned.to_json, lost)], "\n".join([text, *reasons] if text else reasons)
 
 
-def _generating(asked: _Asked) -> _Rows:
+def _memory(asked: _Asked) -> _Rows:
     from dawnjax.plan import generating
 
-    _refuse_times(asked.values, generating.NO_TIME)
+    makes = asked.request.experiment.task.makes_examples
+    why = generating.NO_TIME if makes else "--memory plans no time and no cost"
+    _refuse_times(asked.values, why)
     # What no system mends is said once, before a compiler starts.
     experiment = asked.request.experiment
     compiled.identity_of(asked.argv, compiled.identity_of_data(experiment.data))
@@ -238,11 +223,9 @@ def _planned(
     calibration: "Calibration | None",
 ) -> list[Planned]:
     from dawnjax.plan.compiling import Compiling
-    from dawnjax.plan.fits import smaller_batch
     from dawnjax.plan.predict import DOES_NOT_FIT
 
-    missing = sum(not compiled.is_kept(job.identity, job.system) for job in jobs)
-    progress = Compiling(request.experiment.name, missing)
+    progress = Compiling(request.experiment.name)
 
     def row(job: _Job) -> Planned:
         system, batch = job.system, job.batch
@@ -254,10 +237,8 @@ def _planned(
         except (RunError, ConfigError) as error:
             reason = str(error)
             # Only a program that was compiled can be too large, so that the mesh is right.
-            if reason.startswith(DOES_NOT_FIT):
-                reason += smaller_batch(request, system, batch)
-                if why := _straddling(request, system, batch):
-                    reason = f"{reason}. {why}"
+            if reason.startswith(DOES_NOT_FIT) and (why := _straddling(request, system, batch)):
+                reason = f"{reason}. {why}"
             return Planned(system.name, system.num_devices, batch, None, reason)
         return Planned(system.name, system.num_devices, batch, prediction)
 
@@ -283,7 +264,7 @@ def _own_flags() -> flags.FlagValues:
     switch = functools.partial(flags.DEFINE_boolean, flag_values=values)
     texts("on", [], "The systems and sizes, with commas.")
     texts("batches", [], "Global batches to plan, with commas.")
-    switch("memory", False, "Say what fills a device, from shapes alone.")
+    switch("memory", False, "Say what fills a device.")
     meshes = "Compare all meshes, from shapes alone."
     flags.DEFINE_enum("search", None, ["mesh"], meshes, flag_values=values)
     known = "Epochs to the target, where you know them."

@@ -42,7 +42,7 @@ Counted = Callable[[int, int], "Epochs"]
 
 MEMORY_ERROR = 1.75
 """Factor by which XLA's bytes may be more than those by formulas: 58.7 GB for 34.0 of `gpt_oss_20b`
-on an H100, the most of the decoders whose steps were compiled (`plan_memory_h100.json`)."""
+on an H100, the most of the decoders whose steps were compiled."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -354,7 +354,7 @@ def text(rows: Sequence[Found]) -> str:
     lines.append(
         "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
         f"another order. `close`: a step may need {MEMORY_ERROR:g} times the memory that its "
-        "formulas give, and no longer fits then; `--memory` is nearer. On a TPU, and with "
+        "formulas give, and no longer fits then; `--memory` compiles one. On a TPU, and with "
         "mesh.context, attention is made of products, and experts drop no token, as in no "
         "published step. Gradients are priced as sums scattered along fsdp: where XLA sums them "
         "whole, twice their bytes travel"

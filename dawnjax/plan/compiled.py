@@ -1,7 +1,7 @@
 """Programs of an experiment for a system: compiled in a separate process, kept as extracts.
 
 An entry of the cache says what made it: experiment, system, versions, code, settings of JAX and
-XLA. Who reads it checks that, and the numbers. An entry that fails is compiled anew.
+XLA. One that is damaged, or made of anything else, is compiled anew.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import dawnjax
 from dawnjax import records
 from dawnjax.cluster import children
 from dawnjax.errors import ConfigError, RunError
@@ -29,12 +30,6 @@ from dawnjax.plan.systems import System
 CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 2700
 """A compiler that takes longer is stopped. Minigo's programs for an H100 took 77 s on two cores."""
-
-NOT_THERE = (FileNotFoundError, NotADirectoryError, PermissionError)
-"""Of a file in the cache: nothing is kept there, and nothing is damaged."""
-
-MOST_BYTES = 2**24
-"""Of an entry; the largest here has 8 kB."""
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt")
 PACKAGES += ("nvidia-cuda-nvcc-cu12",)
@@ -80,47 +75,11 @@ class Programs:
 
 
 def programs_from_json(fields: Mapping[str, Any]) -> Programs:
-    """Programs in the answer of `worker.py`; FieldError for a wrong field or value, or no stage."""
+    """Programs in the answer of `worker.py`; FieldError for a wrong field, or no stage."""
     programs = records.convert(fields, Programs, others=True)
     if not programs.stages:
         raise records.FieldError("it has no stages")
-    for stage in programs.stages:
-        _require(stage.steps >= 0 < stage.examples_per_step, "a stage's steps and examples", stage)
-        _check(stage.train)
-    _check(programs.evaluate)
-    counts = (programs.eval_batches, programs.train_examples, programs.parameters)
-    _require(min(counts) > 0 and max(counts) < _MOST, "a count of the programs", counts)
-    flops = programs.model_flops_per_example
-    _require(flops is None or 0 < flops < _MOST, "model_flops_per_example", flops)
-    _require(_is_plain(programs.data_note), "data_note", repr(programs.data_note))
     return programs
-
-
-_MOST = 1e30
-"""Larger than any count of FLOPs, bytes or steps, and small enough to multiply."""
-
-
-def _check(extract: Extract) -> None:
-    _require(bool(extract.work), "work", "empty: a program computes")
-    for work in extract.work:
-        counts = (work.flops, work.num_bytes, work.runs)
-        known = all(0 <= count < _MOST for count in counts) and _is_plain(work.dtype)
-        _require(known, "work", work)
-    for exchange in extract.exchanges:
-        size, stride = exchange.group_size, exchange.group_stride
-        known = 0 <= exchange.num_bytes < _MOST and 0 <= exchange.runs < _MOST
-        _require(known and 1 <= size < _MOST and 1 <= stride < _MOST, "an exchange", exchange)
-    _require(0 <= extract.memory_bytes < _MOST, "memory_bytes", extract.memory_bytes)
-    _require(0 <= extract.recomputed < _MOST, "recomputed", extract.recomputed)
-
-
-def _is_plain(text: str) -> bool:
-    return len(text) < 100 and text.isprintable()  # a screen obeys other characters
-
-
-def _require(holds: bool, what: str, value: Any) -> None:
-    if not holds:
-        raise records.FieldError(f"{what} cannot be {str(value)[:80]}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,16 +109,8 @@ def compiled(
     return programs_from_json(answer_of(argv, identity, system, watch))
 
 
-def is_kept(identity: str, system: System) -> bool:
-    """True if the cache has an entry of the programs, damaged or not."""
-    try:
-        return _file_of(_made_of(identity, system)).exists()
-    except (RunError, OSError):  # no home directory, or one that is closed to us
-        return False
-
-
 def _file_of(made_of: Mapping[str, str]) -> Path:
-    return records.in_home(CACHE_DIR) / f"{hash_of(made_of)[:32]}.json"
+    return records.in_home(CACHE_DIR) / f"{_hash_of(made_of)[:32]}.json"
 
 
 def answer_of(
@@ -168,12 +119,14 @@ def answer_of(
     """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
     made_of = _made_of(identity, system)
     try:
-        return _read(_file_of(made_of), made_of)
-    except (*NOT_THERE, RunError):  # RunError: no home directory
-        pass
+        entry = records.read_json(_file_of(made_of), _Entry)
+        programs_from_json(entry.answer)
+        if entry.made_of == made_of:
+            return entry.answer
+    except (FileNotFoundError, NotADirectoryError, PermissionError, RunError):
+        pass  # nothing is kept there; RunError: no home directory
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        what = f"{_file_of(made_of)} is damaged ({reason})"
+        what = f"{_file_of(made_of)} is damaged ({error})"
         print(f"{what}: the programs are compiled again", file=sys.stderr)
     answer = answer_of_compiler(argv, system, watch)
     if "reason" in answer:
@@ -185,30 +138,20 @@ def answer_of(
     return answer
 
 
-def _read(file: Path, made_of: Mapping[str, str]) -> dict[str, Any]:
-    """Answer in an entry; OSError, or ValueError where it is damaged or of another program."""
-    entry = records.read_json(file, _Entry, MOST_BYTES)
-    other = [name for name in made_of if entry.made_of.get(name) != made_of[name]]
-    if other:
-        raise records.FieldError(f"it was made of another {', '.join(other)}")
-    programs_from_json(entry.answer)
-    return entry.answer
-
-
 def answer_of_compiler(
-    argv: Sequence[str], system: System, watch: Watch = nullcontext, part: int | None = None
+    argv: Sequence[str], system: System, watch: Watch = nullcontext, is_memory: bool = False
 ) -> dict[str, Any]:
     """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed.
 
     Args:
-      part: The stage whose train step alone is compiled; None for all programs.
+      is_memory: Whether the memory of each program is asked for, and no extract.
     """
     environment = compilers.environment(system.accelerator.device.platform)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # The assembler of a GPU's kernels has files there, and is not waited for.
         environment["TMPDIR"] = folder
-        request = {"argv": list(argv), "system": _full_name(system), "folder": folder, "part": part}
-        return asked(request, environment, watch)
+        request = {"argv": list(argv), "system": _full_name(system), "folder": folder}
+        return asked({**request, "part": None, "is_memory": is_memory}, environment, watch)
 
 
 def asked(
@@ -247,19 +190,19 @@ def _made_of(identity: str, system: System) -> dict[str, str]:
     """Everything that changes the programs of an experiment for a system, by name."""
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
     return {
-        "experiment": hash_of(identity),
+        "experiment": _hash_of(identity),
         "system": _full_name(system),
         "versions": json.dumps(versions()),
-        "code": hash_of_sources(is_in_programs),
-        "settings": hash_of(settings),
+        "code": _hash_of_sources(),
+        "settings": _hash_of(settings),
     }
 
 
 @functools.cache
-def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    """Versions of packages, else those that make a program; empty for one not installed."""
+def versions() -> dict[str, str]:
+    """Versions of the packages that make a program; empty for one that is not installed."""
     versions = {}
-    for name in packages:
+    for name in PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -267,7 +210,7 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     return versions
 
 
-def hash_of(value: Any) -> str:
+def _hash_of(value: Any) -> str:
     """SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
@@ -275,29 +218,16 @@ def hash_of(value: Any) -> str:
 OPTIONS = ("mesh", "weight_update_sharding", "context_keys")
 """Options of a run that change its programs."""
 
-_NOT_IN_PROGRAMS = {"analysis", "commands", "official", "report", "runs", "trials", "study"}
-"""Folders whose code makes no part of a program."""
-
-_OF_PLAN = ("assigned.py", "compilers.py", "extract.py", "gpus.csv", "systems.py", "worker.py")
-"""Files of this folder that make or count a program."""
-
-
-def is_in_programs(path: Path) -> bool:
-    """Whether a file of this package makes or counts a program."""
-    if path.parent.name == "plan":
-        return path.name in _OF_PLAN
-    return path.parent.name not in _NOT_IN_PROGRAMS
-
 
 @functools.cache
-def hash_of_sources(is_part: Callable[[Path], bool]) -> str:
-    """Hash of those of this package's sources and tables that are a part of something."""
+def _hash_of_sources() -> str:
+    """Hash of this package's sources and tables."""
     digest = hashlib.sha256()
-    top = Path(__file__).resolve().parent.parent
+    top = Path(dawnjax.__file__).resolve().parent
     for folder, _, names in sorted(os.walk(top, followlinks=True)):
         for name in sorted(names):
-            path = Path(folder, name)
-            if name.endswith((".py", ".csv", ".json")) and is_part(path):
+            if name.endswith((".py", ".csv")):
+                path = Path(folder, name)
                 digest.update(f"{path.relative_to(top)} {path.stat().st_size}\0".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -1,6 +1,6 @@
 """Memory of a decoder's train step on a device, by formulas: a search tries thousands of meshes.
 
-`memory.step_memory` traces one arrangement and is nearer; these formulas take no time.
+A compiled plan has XLA's own figure for one of them.
 """
 
 import dataclasses

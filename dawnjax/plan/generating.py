@@ -1,6 +1,7 @@
-"""Memory of the programs of a task that makes its examples, compiled for hardware that is not here.
+"""Memory of an experiment's programs, compiled for hardware that is not here.
 
-How long the examples take to make is not predicted: that depends on what the model has learnt.
+How long a task takes to make its examples is not predicted: that depends on what the model has
+learnt.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ NO_TIME = "a plan does not predict how long it takes to make examples"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer of `worker.py` for such a task: bytes that each program needs, by name."""
+    """Answer of `worker.py`: bytes that each program needs, by name."""
 
     memory_bytes: dict[str, int]
 
@@ -47,7 +48,7 @@ def rows(
     Args:
       argv: Flags of the experiment, as of `dawnjax train`.
     """
-    progress = Compiling(name, len(systems) * len(batches))
+    progress = Compiling(name)
 
     def row(system: System, batch: int) -> Row:
         known = Row(
@@ -59,7 +60,7 @@ def rows(
         flags = [*argv, f"--global_batch_size={batch}"]
         watch = functools.partial(progress.of, f"{system.name} batch {batch:,}")
         try:
-            fields = compiled.answer_of_compiler(flags, system, watch)
+            fields = compiled.answer_of_compiler(flags, system, watch, is_memory=True)
             if "reason" in fields:
                 raise RunError(fields["reason"])
             answer = records.convert(fields, Answer, others=True)
@@ -87,7 +88,7 @@ def text(found: Sequence[Row]) -> str:
             for row, sizes in known
         ]
         table = of_words(["system", "batch", *names, "a device has"], cells)
-        lines += [table.to_text(), f"memory of each compiled program on one device; {NO_TIME}"]
+        lines += [table.to_text(), "memory of each compiled program on one device"]
     lines += [f"{r.system} batch {r.global_batch:,}: {r.reason}" for r in found if r.reason]
     return "\n".join(lines)
 

@@ -2,10 +2,9 @@
 
     python -m dawnjax.plan.worker < request.json
 
-The request is `{"argv": [...], "system": NAME, "folder": NAME, "part": null}`. The answer is one
+The request is `{"argv": [...], "system": NAME, "folder": NAME, "part": null, "is_memory": false}`. The answer is one
 JSON object with the extracts of the train and evaluation steps, or with the memory of each program
-where a task makes its examples, or with a `reason`. XLA writes into the folder, which whoever asks
-removes.
+where that is asked for, or with a `reason`. XLA writes into the folder, which whoever asks removes.
 
 A compilation ends with its process (`assigned.py`), so programs but the last stage's are asked of
 another worker each, by `part`: a stage's number or `EVALUATION`.
@@ -119,7 +118,7 @@ def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"evaluate": extract, **_counts(recipes[last])}
     if part is not None:
         return _extract(train_program(recipes[part], shapes[part], folder), 1)
-    if recipes[last].experiment.task.makes_examples:
+    if request["is_memory"]:
         return {"memory_bytes": _memory_of_each(recipes[last], shapes[last], folder)}
     return {
         **_all_programs(request, recipes, shapes[last]),
@@ -193,7 +192,7 @@ def _longest(spec: Any) -> int:
 
 
 def _memory_of_each(recipe: Any, shapes: Any, folder: Path) -> dict[str, int]:
-    """Bytes of a device that each program of a task that makes its examples needs."""
+    """Bytes of a device that each program needs, those that make examples among them."""
     import jax
 
     from dawnjax.generations import MADE, generation_calls

@@ -196,8 +196,8 @@ def test_rooms_rest_on_errors_and_limits_alone():
         is_room = room(module) not in (module, "dawnjax.commands", *of_the_run)
         # A study and a race run their trials by the door that a notebook takes.
         is_door = room(module) in ("dawnjax.study", "dawnjax.race") and imported == "dawnjax.api"
-        # A plan compiles the programs of a run, in a process of its own, or traces them for memory.
-        is_door |= module in ("dawnjax.plan.worker", "dawnjax.plan.memory")
+        # A plan compiles the programs of a run, in a process of its own.
+        is_door |= module == "dawnjax.plan.worker"
         if is_room and room(imported) == imported and not is_door:  # flat
             assert imported in base, f"{module} imports {imported}"
 
