@@ -88,7 +88,7 @@ def plan_before(files: list[tuple[str, Record]]) -> Rows:
     """Predictions that were written before a measurement, beside what it measured."""
     from dawnjax.plan import planned
     from dawnjax.plan.checks import ITS_SYSTEM, STEP, Check
-    from dawnjax.plan.interval import Interval
+    from dawnjax.plan.epochs.interval import Interval
 
     measured = {}
     for row in (record["variants"]["base"] for _, record in files if "variants" in record):

@@ -12,16 +12,17 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.plan import compiled, planned
+from dawnjax.plan import planned
+from dawnjax.plan.compiling import compiled
 from dawnjax.plan.planned import Planned
 
 if TYPE_CHECKING:
     from dawnjax.plan.calibration import Calibration
-    from dawnjax.plan.compiled import Programs
-    from dawnjax.plan.efficiency import Efficiency
-    from dawnjax.plan.epochs import Epochs
-    from dawnjax.plan.predict import Prediction
-    from dawnjax.plan.systems import System
+    from dawnjax.plan.compiling.compiled import Programs
+    from dawnjax.plan.epochs.epochs import Epochs
+    from dawnjax.plan.hardware.systems import System
+    from dawnjax.plan.steps.efficiency import Efficiency
+    from dawnjax.plan.steps.predict import Prediction
 
 Counted = Callable[[int, int], "Epochs"]
 """Epochs at a global batch, given the examples of an epoch."""
@@ -149,7 +150,7 @@ def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned
 
 
 def _memory(asked: _Asked) -> _Rows:
-    from dawnjax.plan import generating
+    from dawnjax.plan.compiling import generating
 
     makes = asked.request.experiment.task.makes_examples
     why = generating.NO_TIME if makes else "--memory plans no time and no cost"
@@ -169,7 +170,7 @@ def _refuse_times(values: flags.FlagValues, why: str) -> None:
 
 def _search(asked: _Asked) -> _Rows:
     from dawnjax.machine.mesh_shape import MeshShape
-    from dawnjax.plan import arrangements
+    from dawnjax.plan.decoders import arrangements
 
     request, values = asked.request, asked.values
     experiment = request.experiment
@@ -222,8 +223,8 @@ def _planned(
     counted: Counted,
     calibration: "Calibration | None",
 ) -> list[Planned]:
-    from dawnjax.plan.compiling import Compiling
-    from dawnjax.plan.predict import DOES_NOT_FIT
+    from dawnjax.plan.compiling.limits import DOES_NOT_FIT
+    from dawnjax.plan.compiling.progress import Compiling
 
     progress = Compiling(request.experiment.name)
 
@@ -246,7 +247,7 @@ def _planned(
 
 
 def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
-    from dawnjax.plan.systems import parse_system
+    from dawnjax.plan.hardware.systems import parse_system
 
     systems, rows = [], []
     for name in names:
@@ -284,7 +285,7 @@ def _whole(flag: str, text: str) -> int:
 
 
 def _prices(texts: Sequence[str]) -> dict[str, float]:
-    from dawnjax.plan.systems import accelerators
+    from dawnjax.plan.hardware.systems import accelerators
 
     prices = {}
     for text in texts:
@@ -301,22 +302,22 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
 def _given_epochs(number: Any, path: Any, request: Request) -> Counted:
     """Epochs by batch and examples of an epoch: the user's, or else what is known."""
     from dawnjax.config.experiment_modules import experiment_names, load_experiment
-    from dawnjax.plan import epoch_sources
+    from dawnjax.plan.epochs import sources
 
     if number is not None and path:
         raise ConfigError("give --epochs or --epochs_from, not both")
     experiment = request.experiment
     if number is not None:
-        given = epoch_sources.given(float(number))
+        given = sources.given(float(number))
         return lambda batch, train_examples: given
     if path:
-        return epoch_sources.of_runs(str(path), experiment)
+        return sources.of_runs(str(path), experiment)
     if request.experiment_file:
         base = load_experiment(str(request.experiment_file))
     else:
         has_base = experiment.name in experiment_names()  # a tiny variant has none
         base = load_experiment(experiment.name) if has_base else None
-    return functools.partial(epoch_sources.known, experiment, base)
+    return functools.partial(sources.known, experiment, base)
 
 
 def _predict(
@@ -327,8 +328,10 @@ def _predict(
     calibration: "Calibration | None",
     watch: compiled.Watch,
 ) -> "Prediction":
-    from dawnjax.plan import caveats, predict, validation
-    from dawnjax.plan import prices as price_list
+    from dawnjax.plan import validation
+    from dawnjax.plan.epochs import caveats
+    from dawnjax.plan.hardware import prices as price_list
+    from dawnjax.plan.steps import predict
 
     system, experiment = job.system, request.experiment
     programs = compiled.compiled(job.argv, job.identity, system, watch)
@@ -364,7 +367,8 @@ def _of_decoders(
     request: Request, job: _Job, programs: "Programs", efficiency: "Efficiency"
 ) -> "Efficiency":
     """Efficiency by published steps of decoders, where they are of the experiment's kind."""
-    from dawnjax.plan import decoder_step, predict
+    from dawnjax.plan.decoders import step as decoder_step
+    from dawnjax.plan.steps import predict
 
     spec, _ = compiled.spec_of(request.experiment.data)
     if decoder_step.why_unfit(request.experiment, spec):
@@ -378,7 +382,7 @@ def _of_decoders(
 def _straddling(
     request: Request, system: "System", batch: int, communication: float | None = None
 ) -> str:
-    from dawnjax.plan.caveats import straddling_groups
+    from dawnjax.plan.epochs.caveats import straddling_groups
 
     shards = request.options.mesh.batch_shards(system.num_devices)
     group = request.experiment.batch_norm_group_size

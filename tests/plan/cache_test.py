@@ -10,9 +10,9 @@ import pytest
 
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.input_pipeline.datasets.token_shards import shard_of
-from dawnjax.plan import compiled
-from dawnjax.plan.observations import EXTRACTS
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.compiling import compiled
+from dawnjax.plan.epochs.observations import EXTRACTS
+from dawnjax.plan.hardware.systems import parse_system
 
 SYSTEM, OTHER = parse_system("v3:8"), parse_system("v3:32")
 

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.plan import compiled, prices
-from dawnjax.plan.caveats import straddling_groups
-from dawnjax.plan.compiling import Compiling
-from dawnjax.plan.observations import EXTRACTS
-from dawnjax.plan.systems import accelerators, parse_system
+from dawnjax.plan.compiling import compiled
+from dawnjax.plan.compiling.progress import Compiling
+from dawnjax.plan.epochs.caveats import straddling_groups
+from dawnjax.plan.epochs.observations import EXTRACTS
+from dawnjax.plan.hardware import prices
+from dawnjax.plan.hardware.systems import accelerators, parse_system
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax import records
-from dawnjax.plan.compiled import Programs, programs_from_json
-from dawnjax.plan.epochs import Point
-from dawnjax.plan.systems import System, parse_system
+from dawnjax.plan.compiling.compiled import Programs, programs_from_json
+from dawnjax.plan.epochs.epochs import Point
+from dawnjax.plan.hardware.systems import System, parse_system
 
 FOLDER = Path(__file__).parent
 EXTRACTS = FOLDER / "extracts.json"

@@ -23,7 +23,8 @@ from scipy.optimize import least_squares
 
 from dawnjax.errors import RunError
 from dawnjax.machine.hardware import Device
-from dawnjax.plan.extract import Extract
+from dawnjax.plan.compiling.extract import Extract
+from dawnjax.plan.epochs.interval import octaves_outside
 
 _PRIORS = {
     "tpu": ((0.6, 0.4), (0.7, 0.4), (1e-6, 0.7), (3e-4, 1.0)),
@@ -89,11 +90,6 @@ class Efficiency:
     def spread_at(self, num_devices: int) -> float:
         """Standard deviation of the logarithm of a predicted time on a system of a size."""
         return math.hypot(self.spread, OUTSIDE * self.octaves_outside(num_devices))
-
-
-def octaves_outside(known: Sequence[float], wanted: float) -> float:
-    """Doublings or halvings from the known numbers' range to the wanted one; 0 within."""
-    return max(0.0, math.log2(wanted / max(known)), math.log2(min(known) / wanted))
 
 
 def peak_flops(device: Device, dtype: str) -> float:

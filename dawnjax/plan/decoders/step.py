@@ -2,7 +2,7 @@
 
     step = sum over terms of seconds at the data sheets' rates (`decoder_terms`) x a factor
 
-The factors are fitted on published steps (`decoder_steps.csv`): MaxText's recipes for TPUs and an
+The factors are fitted on published steps (`steps.csv`): MaxText's recipes for TPUs and an
 H200, and MLPerf Training v5.1 on NVIDIA's GPUs. The fit is least squares of relative errors, with a
 prior on each factor; steps of the planned chip weigh more than steps of others of its platform.
 
@@ -24,11 +24,11 @@ from scipy.optimize import nnls
 from dawnjax import records
 from dawnjax.config.experiment import Experiment
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.plan.decoder_terms import RECOMPUTED, TERMS, Arrangement, parameters, terms
-from dawnjax.plan.efficiency import Efficiency, octaves_outside
-from dawnjax.plan.epochs import NORMAL_90
-from dawnjax.plan.interval import Interval, around
-from dawnjax.plan.systems import Accelerator, System, parse_system
+from dawnjax.plan.decoders.terms import RECOMPUTED, TERMS, Arrangement, parameters, terms
+from dawnjax.plan.epochs.epochs import NORMAL_90
+from dawnjax.plan.epochs.interval import Interval, around, octaves_outside
+from dawnjax.plan.hardware.systems import Accelerator, System, parse_system
+from dawnjax.plan.steps.efficiency import Efficiency
 
 if TYPE_CHECKING:
     from dawnjax.models.execution import ContextKeys
@@ -97,7 +97,7 @@ def published_steps() -> tuple[PublishedStep, ...]:
 
     columns = ("id", "system", "model", "sequence", "rows", "mesh", "products", "seconds", "source")
     found = []
-    for _, row in records.csv_rows(Path(__file__).parent / "decoder_steps.csv", columns):
+    for _, row in records.csv_rows(Path(__file__).parent / "steps.csv", columns):
         model = SIZES[row["model"]]
         if row["adapters"]:
             lora = dataclasses.replace(model.lora, rank=int(row["adapters"]))

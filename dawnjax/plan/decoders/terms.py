@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from dawnjax.errors import RunError
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.plan.extract import Exchange
-from dawnjax.plan.interconnect import exchange_seconds
-from dawnjax.plan.systems import System
+from dawnjax.plan.hardware.interconnect import Exchange, exchange_seconds
+from dawnjax.plan.hardware.systems import System
 
 if TYPE_CHECKING:
     from dawnjax.models.llama import Llama

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 DEVIATIONS = 2.0
 """Of the logarithm, from an estimate to either end of its interval."""
@@ -34,3 +35,8 @@ def around(value: float, spread: float) -> Interval:
     """Interval of two standard deviations (`spread`) of the logarithm on either side."""
     factor = math.exp(DEVIATIONS * spread)
     return Interval(value, value / factor, value * factor)
+
+
+def octaves_outside(known: Sequence[float], wanted: float) -> float:
+    """Doublings or halvings from the known numbers' range to the wanted one; 0 within."""
+    return max(0.0, math.log2(wanted / max(known)), math.log2(min(known) / wanted))

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from dawnjax.plan.hardware.interconnect import Exchange
 from dawnjax.profile.program import Program
 
 BINS_PER_OCTAVE = 4
@@ -33,25 +34,6 @@ class Work(NamedTuple):
     num_bytes: float
     runs: int
     has_even_rows: bool
-
-
-class Exchange(NamedTuple):
-    """Collectives of one kind, on one device; a row of a file.
-
-    Attributes:
-      kind: As XLA names it, such as `all-reduce`.
-      group_size: Devices of a group.
-      num_bytes: Bytes of all of them, counted as `profile.hlo.Collective` does.
-      runs: How often they run.
-      group_stride: Distance between a group's devices; from a host's size on, each device is on a
-        different host.
-    """
-
-    kind: str
-    group_size: int
-    num_bytes: float
-    runs: int
-    group_stride: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

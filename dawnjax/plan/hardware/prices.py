@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from dawnjax.machine import prices
 from dawnjax.machine.prices import Price, SystemPrice
-from dawnjax.plan.systems import System
+from dawnjax.plan.hardware.systems import System
 
 
 def system_price(system: System, given: Mapping[str, float]) -> SystemPrice:

@@ -23,9 +23,9 @@ import dawnjax
 from dawnjax import records
 from dawnjax.cluster import children
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan import compilers
-from dawnjax.plan.extract import Extract
-from dawnjax.plan.systems import System
+from dawnjax.plan.compiling import compilers
+from dawnjax.plan.compiling.extract import Extract
+from dawnjax.plan.hardware.systems import System
 
 CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 2700
@@ -158,7 +158,7 @@ def asked(
     request: Mapping[str, Any], environment: Mapping[str, str], watch: Watch = nullcontext
 ) -> dict[str, Any]:
     """JSON answer of `worker.py` to a request, or a `reason`."""
-    command, pipe = [sys.executable, "-m", "dawnjax.plan.worker"], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "dawnjax.plan.compiling.worker"], subprocess.PIPE
     # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
     child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
     with child, watch():

@@ -14,7 +14,7 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.machine.hardware import Device
-from dawnjax.plan.systems import System
+from dawnjax.plan.hardware.systems import System
 
 _INSTALL = "install what compiles for absent hardware: pip install -e '.[plan]'"
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.page import words
-from dawnjax.plan.epoch_sources import OFFICIAL, SAME_EPOCHS
-from dawnjax.plan.epochs import Epochs
+from dawnjax.plan.epochs.epochs import Epochs
+from dawnjax.plan.epochs.sources import OFFICIAL, SAME_EPOCHS
 from dawnjax.trials.target import Target
 
 _SAME_EPOCHS = {*SAME_EPOCHS, "batch_norm_group_size", "data.data_dir"}

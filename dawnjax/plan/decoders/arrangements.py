@@ -15,22 +15,18 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import AXES, MeshShape
 from dawnjax.page import words
 from dawnjax.page.table import of_words
-from dawnjax.plan.decoder_memory import DecoderMemory, decoder_memory
-from dawnjax.plan.decoder_step import Factors, arrangement_of, fitted, why_unfit
-from dawnjax.plan.decoder_terms import RECOMPUTED, Arrangement, model_flops, terms
-from dawnjax.plan.interval import Interval, around
-from dawnjax.plan.predict import (
-    GIVE_EPOCHS,
-    evaluations_until,
-    first_evaluation,
-    needs_larger_share,
-)
-from dawnjax.plan.prices import system_price
-from dawnjax.plan.systems import System, parse_system
+from dawnjax.plan.compiling.limits import needs_larger_share
+from dawnjax.plan.decoders.memory import DecoderMemory, decoder_memory
+from dawnjax.plan.decoders.step import Factors, arrangement_of, fitted, why_unfit
+from dawnjax.plan.decoders.terms import RECOMPUTED, Arrangement, model_flops, terms
+from dawnjax.plan.epochs.interval import Interval, around
+from dawnjax.plan.hardware.prices import system_price
+from dawnjax.plan.hardware.systems import System, parse_system
+from dawnjax.plan.steps.predict import GIVE_EPOCHS, evaluations_until, first_evaluation
 
 if TYPE_CHECKING:
     from dawnjax.models.execution import ContextKeys
-    from dawnjax.plan.epochs import Epochs
+    from dawnjax.plan.epochs.epochs import Epochs
 
 MOST = 5
 """Arrangements that are shown of each system."""

@@ -1,10 +1,11 @@
 """Compile an experiment's programs for a system, in a process with that system's environment.
 
-    python -m dawnjax.plan.worker < request.json
+    python -m dawnjax.plan.compiling.worker < request.json
 
-The request is `{"argv": [...], "system": NAME, "folder": NAME, "part": null, "is_memory": false}`. The answer is one
-JSON object with the extracts of the train and evaluation steps, or with the memory of each program
-where that is asked for, or with a `reason`. XLA writes into the folder, which whoever asks removes.
+The request is `{"argv": [...], "system": NAME, "folder": NAME, "part": null, "is_memory": false}`.
+The answer is one JSON object with the extracts of the train and evaluation steps, or with the
+memory of each program where that is asked for, or with a `reason`. XLA writes into the folder,
+which whoever asks removes.
 
 A compilation ends with its process (`assigned.py`), so programs but the last stage's are asked of
 another worker each, by `part`: a stage's number or `EVALUATION`.
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan import compiled
-from dawnjax.plan.assigned import Assigned, assigned, leave
-from dawnjax.plan.compilers import described_devices
-from dawnjax.plan.extract import extract_of
-from dawnjax.plan.predict import does_not_fit
-from dawnjax.plan.systems import System, parse_system
+from dawnjax.plan.compiling import compiled
+from dawnjax.plan.compiling.assigned import Assigned, assigned, leave
+from dawnjax.plan.compiling.compilers import described_devices
+from dawnjax.plan.compiling.extract import extract_of
+from dawnjax.plan.compiling.limits import does_not_fit
+from dawnjax.plan.hardware.systems import System, parse_system
 
 if TYPE_CHECKING:
     from dawnjax.train_step import Recipe
@@ -70,7 +71,7 @@ def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, st
     from dawnjax.config.experiment_flags import parse_request
     from dawnjax.machine import jax_settings
     from dawnjax.machine.mesh import batch_shards, make_mesh
-    from dawnjax.plan.compiled import spec_of
+    from dawnjax.plan.compiling.compiled import spec_of
     from dawnjax.session import refuse_mesh
     from dawnjax.train_step import make_recipe
 

@@ -19,9 +19,9 @@ a microsecond.
 
 import itertools
 import math
+from typing import NamedTuple
 
-from dawnjax.plan.extract import Exchange
-from dawnjax.plan.systems import System
+from dawnjax.plan.hardware.systems import System
 
 TORUS_HOP_SECONDS = 1e-6
 SWITCH_HOP_SECONDS = 5e-6
@@ -39,6 +39,25 @@ _PERMUTE = "collective-permute"
 _ALL_TO_ALL = ("all-to-all", "ragged-all-to-all")
 """Of these and of permutes each device's bytes leave its host, and none stand for its neighbours'.
 """
+
+
+class Exchange(NamedTuple):
+    """Collectives of one kind, on one device; a row of a file.
+
+    Attributes:
+      kind: As XLA names it, such as `all-reduce`.
+      group_size: Devices of a group.
+      num_bytes: Bytes of all of them, counted as `profile.hlo.Collective` does.
+      runs: How often they run.
+      group_stride: Distance between a group's devices; from a host's size on, each device is on a
+        different host.
+    """
+
+    kind: str
+    group_size: int
+    num_bytes: float
+    runs: int
+    group_stride: int
 
 
 def exchange_seconds(exchange: Exchange, system: System) -> float:

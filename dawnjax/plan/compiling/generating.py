@@ -14,9 +14,9 @@ from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.page.table import of_words
 from dawnjax.page.words import scaled
-from dawnjax.plan import compiled
-from dawnjax.plan.compiling import Compiling
-from dawnjax.plan.systems import System
+from dawnjax.plan.compiling import compiled
+from dawnjax.plan.compiling.progress import Compiling
+from dawnjax.plan.hardware.systems import System
 
 NO_TIME = "a plan does not predict how long it takes to make examples"
 

@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.plan.decoder_terms import (
+from dawnjax.plan.decoders.terms import (
     RECOMPUTED,
     Arrangement,
     held_parameters,

@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from dawnjax.plan.efficiency import octaves_outside
-from dawnjax.plan.interval import Interval, around
+from dawnjax.plan.epochs.interval import Interval, around, octaves_outside
 from dawnjax.statistics.interval import t_quantile
 
 SAME_TARGET, OTHER_TARGET = 0.06, 0.3
@@ -74,7 +73,7 @@ class Epochs:
       mean: The estimate; None where nothing is known.
       spread: Standard deviation of its logarithm.
       basis: Source of the estimate, or the reason why there is none.
-      source: One of the sources that `epoch_sources` names; empty where none knows.
+      source: One of the sources that `sources` names; empty where none knows.
       has_own_target: Whether some observations are to the experiment's own target.
     """
 

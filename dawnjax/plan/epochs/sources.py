@@ -14,10 +14,10 @@ from dawnjax import records
 from dawnjax.config.experiment import Evaluation, Experiment
 from dawnjax.config.experiment_modules import changed_fields
 from dawnjax.errors import ConfigError
-from dawnjax.plan import efficiency, epochs
-from dawnjax.plan.epochs import Epochs
-from dawnjax.plan.interval import DEVIATIONS
-from dawnjax.plan.observations import TARGETS, convergence_points, official_points
+from dawnjax.plan.epochs import epochs
+from dawnjax.plan.epochs.epochs import Epochs
+from dawnjax.plan.epochs.interval import DEVIATIONS, octaves_outside
+from dawnjax.plan.epochs.observations import TARGETS, convergence_points, official_points
 
 if TYPE_CHECKING:
     from dawnjax.trials.group import Entry
@@ -227,7 +227,7 @@ def at_batch(
     if not batches:
         spread = math.hypot(spread, epochs.error_outside(1.0))
         return Epochs(mean=mean, spread=spread, basis=f"{basis}; at a batch that is not known")
-    away = efficiency.octaves_outside(batches, global_batch)
+    away = octaves_outside(batches, global_batch)
     smallest, largest = min(batches), max(batches)
     counted = f"batch {smallest:,}" + (f" to {largest:,}" if largest > smallest else "")
     if away > epochs.MOST_OCTAVES:
