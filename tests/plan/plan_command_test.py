@@ -238,10 +238,10 @@ print(json.dumps({**answer, "temporary_files_in_folder": in_folder}))
 @pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone ends children")
 def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
-    package = tmp_path / "dawnjax" / "plan"
+    package = tmp_path / "dawnjax" / "plan" / "compiling"
     package.mkdir(parents=True)
     (package / "worker.py").write_text(STUB)
-    for folder in (package, package.parent):
+    for folder in (package, *package.parents[:2]):
         (folder / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compilers, "environment", lambda _: dict(os.environ))
