@@ -89,7 +89,7 @@ def run_trial(
             }
         result = json.loads(result_file.read_text())
         events = read_events(log_path(run_dir))
-    metric = result["target"]["metric"]
+    metric = result["target"][0]["metric"]
     last = result["evaluations"][-1] if result["evaluations"] else {}
     return {
         "seed": seed,

@@ -14,6 +14,7 @@ import re
 import sys
 from pathlib import Path
 
+from benchmarks.result_tables import speedruns
 from benchmarks.result_tables.cells import notes
 from benchmarks.result_tables.costs import (
     image_input,
@@ -31,6 +32,8 @@ from benchmarks.result_tables.programs import (
     plan_coverage,
     plan_decoders,
     plan_held_out,
+    plan_memory,
+    plan_other_steps,
     plan_outside,
     plan_validation,
 )
@@ -102,6 +105,11 @@ def filled(page: str) -> str:
 _COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
 _WHERE = "hardware | date; versions"
 _NOTES = ("notes.json",)
+_SPEEDRUNS = ("speedruns.json",)
+_RECORDS = (
+    "record | B / A | runs | time, B / A (95 %) | told apart | runs of each needed | "
+    "loss, B - A (95 %) | p that the loss is not below 3.28"
+)
 _COMPILED = "flagship_compile_"
 _SELF_PLAY = "seeds_connect_four_selfplay.json"
 _TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells", "nuclei")
@@ -151,6 +159,8 @@ TABLES = {
     "plan_decoders": Table((), plan_decoders),
     "plan_held_out": Table((), plan_held_out),
     "plan_outside": Table((), plan_outside),
+    "plan_memory": Table(("plan_memory_*.json",), plan_memory),
+    "plan_other_steps": Table(("plan_other_steps_*.json",), plan_other_steps),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(
@@ -164,6 +174,23 @@ TABLES = {
         each(f"{_WHERE} | trials | what | in a study | single runs | ratio (95 %)", study_trials),
     ),
     "verdicts": Table(("verdicts.json",), each("claim | times | how often, by trials", verdicts)),
+    "speedruns_counts": Table(
+        _SPEEDRUNS,
+        each(
+            "beside | records | with 5 runs of each | faster | slower | loss told apart",
+            speedruns.counts,
+        ),
+    ),
+    "speedruns_paired": Table(_SPEEDRUNS, each(_RECORDS, speedruns.paired)),
+    "speedruns_unpaired": Table(_SPEEDRUNS, each(_RECORDS, speedruns.unpaired)),
+    "speedruns_machines": Table(
+        _SPEEDRUNS,
+        each(
+            "record | again in | runs | its seconds | seconds again | ratio (95 %)",
+            speedruns.machines,
+        ),
+    ),
+    "speedruns_left_out": Table(_SPEEDRUNS, each("record | why", speedruns.left_out)),
     "race_records": Table((), race_records),
     "race_lesions": Table(
         ("race_lesions_*.json",),

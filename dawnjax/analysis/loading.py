@@ -1,4 +1,4 @@
-"""Loader of results, ours and official ones, as one list of entries."""
+"""Loader of results, ours, official ones and logs of other programs, as one list of entries."""
 
 import collections
 import dataclasses
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
 from dawnjax.official.outcome import without_damaged
+from dawnjax.other_logs.columns import BY_NAME, Columns
+from dawnjax.other_logs.reading import is_other_log, read_entry
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
 from dawnjax.trials import ours
 from dawnjax.trials.checks import check
@@ -130,12 +132,14 @@ class Entries(tuple[Entry, ...]):
         write_entries(Path(path), self)
 
 
-def load(*paths: str | Path) -> Entries:
-    """Read results: ours and official ones, in any mixture.
+def load(*paths: str | Path, columns: Columns = BY_NAME) -> Entries:
+    """Read results: ours, official ones and logs of other programs, in any mixture.
 
     Args:
-      *paths: Each a `.jsonl` file of entries, a run directory, a folder of run directories, or
-        official results: DAWNBench entries or MLPerf logs as a folder or an archive.
+      *paths: Each a `.jsonl` file of entries, a run directory, a folder of run directories,
+        official results (DAWNBench entries or MLPerf logs as a folder or an archive), or another
+        program's logs: a file or a folder of one entry's trials.
+      columns: What is said of the columns of other programs' logs; the rest is told by their names.
 
     Returns:
       The entries, each once, in the order given; runs are grouped where the first of them is given.
@@ -146,7 +150,7 @@ def load(*paths: str | Path) -> Entries:
       ConfigError: No path is given, or there is nothing at one.
       RunError: Nothing could be read, for the first reason; or an entry is damaged.
     """
-    entries, _ = load_with_runs(*paths)
+    entries, _ = load_with_runs(*paths, columns=columns)
     if entries.problems:
         warnings.warn(
             f"{len(entries.problems)} files, runs or entries were left out; .problems says why",
@@ -155,7 +159,7 @@ def load(*paths: str | Path) -> Entries:
     return entries
 
 
-def load_with_runs(*paths: str | Path) -> tuple[Entries, list[Trial]]:
+def load_with_runs(*paths: str | Path, columns: Columns = BY_NAME) -> tuple[Entries, list[Trial]]:
     """Read the entries of `load`, and our runs beside them; issue no warning."""
     if not paths:
         raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
@@ -167,7 +171,9 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[Trial]]:
         if not path.exists():
             raise ConfigError(f"there is nothing at {path}")
         directories = list(ours.find_run_directories(path)) if path.is_dir() else []
-        if path.suffix == ".jsonl" and path.is_file():
+        if not directories and is_other_log(path):
+            read.append((read_entry(path, columns), ""))
+        elif path.suffix == ".jsonl" and path.is_file():
             read += [(entry, path.name) for entry in _checked(path)]
         elif directories:
             before_runs = len(read) if before_runs is None else before_runs

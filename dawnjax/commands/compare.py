@@ -1,4 +1,4 @@
-"""`dawnjax compare`: speed of B against A with its interval, and the fields that changed."""
+"""`dawnjax compare`: speed or quality of B against A with its interval, and what changed."""
 
 import functools
 from collections.abc import Iterable
@@ -9,25 +9,32 @@ from absl import flags
 from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.other_logs import flags as column_flags
 from dawnjax.page.table import of_words
-from dawnjax.page.words import rounded
+from dawnjax.page.words import count, rounded
+from dawnjax.trials.group import OTHER
 
 if TYPE_CHECKING:
     from dawnjax.statistics.verdict import Verdict
+    from dawnjax.study.at_budget import Qualities
     from dawnjax.study.sides import Side
 
 MOST_FIELDS = 20
 """Changed fields in the text; the JSON has all."""
 
-USAGE = "dawnjax compare A B|STUDY [--margin=0.05] [--json] [--fail_if_slower_by=FRACTION]"
+_SHORT_USAGE = "dawnjax compare A B, or one STUDY; --help lists the flags"
+
+USAGE = """dawnjax compare A B|STUDY [--margin=0.05] [--json] [--fail_if_slower_by=FRACTION]
+       dawnjax compare A B --at=seconds=300 [--margin=DIFFERENCE] [--fail_if_worse_by=DIFFERENCE]"""
 
 DESCRIPTION = """
-Compares the times to accuracy of A and B, and says what changed. Each is a run directory, a folder
-of runs that differ in their seed, an arm of a study (STUDY/ARM), a .jsonl file of entries or
-official results; PATH#SOURCE chooses one of several entries. STUDY alone compares the arms of a
-study with its first.
+Compares the times to accuracy of A and B, or their qualities at a budget, and says what changed.
+Each is a run directory, a folder of runs that differ in their seed, an arm of a study (STUDY/ARM),
+a .jsonl file of entries, official results, or logs of another program: a file or a folder of JSON
+lines, CSV, TSV, TensorBoard's event files, MLflow's runs or printed text, a trial each.
+PATH#SOURCE chooses one of several entries. STUDY alone compares the arms of a study with its first.
 
-The verdict is one word, for B beside A:
+The verdict on times is one word, for B beside A:
 
   equivalent            the 90 % interval of the ratio of expected times lies within the margin
   faster                else: the 95 % interval lies below 1, and misses that the trials may hide
@@ -40,39 +47,95 @@ The verdict is one word, for B beside A:
   undecided             else, or fewer than 5 trials of each (20 where some did not reach), or
                         where one trial decides
 
+With --at, such as --at=steps=1000 (seconds, steps, tokens, flops, usd or end, several times), it is
+one on the quality at that budget, on a line between two evaluations and never beyond the last; of
+other programs' logs without --target, at the end of the training:
+
+  equivalent            --margin is given, in the metric's unit, and the 90 % interval of the
+                        difference of the means lies within it
+  better, worse         else: the 95 % interval leaves out 0 (several budgets hold together)
+  undecided             else, or fewer than 5 trials of each, or a trial has no value there
+
 Trials of the same seeds with the same first losses are compared as pairs. A trial may be on one
 side alone.
 
 With --fail_if_slower_by the exit status is 0 only where the 95 % interval excludes that B is slower
 by that fraction or more, 6 where B is slower or never reached, and 7 where that is not decided:
 more trials are needed, or one stalled trial decides. Where no trial missed, status 0 supposes that
-all trials reach, and a line says in how many runs B may miss its target all the same. To add
-trials and compare again is a second look: the output says how many verdicts are false then.
+all trials reach, and a line says in how many runs B may miss its target all the same.
+--fail_if_worse_by is the same gate for the quality, in the metric's unit. To add trials and compare
+again is a second look: the output says how many verdicts are false then.
 """
 
 
 def main(argv: list[str]) -> int:
     flag_values = flags.FlagValues()
     number = functools.partial(flags.DEFINE_float, flag_values=flag_values)
-    number("margin", 0.05, "Ratios from 1 / (1 + margin) to 1 + margin count as equal.")
+    margins = "Ratios from 1 / (1 + margin) to 1 + margin count as equal, 0.05 unless given; with "
+    margins += "--at differences of the metric up to it, none unless given."
+    number("margin", None, margins)
     flags.DEFINE_bool("json", False, "Print one JSON object instead.", flag_values=flag_values)
     gate = "A gate for CI: the fraction by which B may not be slower. It is the margin too."
     number("fail_if_slower_by", None, gate)
+    gate = (
+        "A gate for CI: the difference of the metric by which B may not be worse. The margin too."
+    )
+    number("fail_if_worse_by", None, gate)
+    budget = "Compare the quality at this budget, such as seconds=300; may be given several times."
+    flags.DEFINE_multi_string("at", [], budget, flag_values=flag_values)
+    column_flags.define(flag_values)
     paths = command_line.parse("compare", flag_values, argv, USAGE, DESCRIPTION)
     if len(paths) not in (1, 2):
-        raise ConfigError(f"two things are compared, and {len(paths)} were given: {USAGE}")
-    limit = flag_values["fail_if_slower_by"].value
-    flag = "margin" if limit is None else "fail_if_slower_by"
-    margin = float(flag_values[flag].value or 0)
+        raise ConfigError(f"two things are compared, and {len(paths)} were given: {_SHORT_USAGE}")
+    given = column_flags.columns(flag_values)
+    prints_json = bool(flag_values["json"].value)
+    limit, worst = (flag_values[f"fail_if_{what}_by"].value for what in ("slower", "worse"))
+    if limit is not None and (worst is not None or flag_values["at"].value):
+        raise ConfigError("--fail_if_slower_by is of times; --at and --fail_if_worse_by are not")
+    # Imported here so that --help does without them.
+    from dawnjax.study import at_budget, sides
+
+    budgets = at_budget.parse(flag_values["at"].value)
+    if len(paths) == 1:
+        if budgets or worst is not None:
+            raise ConfigError(f"the quality at a budget is of two sides, A and B: {_SHORT_USAGE}")
+        return _arms(paths[0], _margin(flag_values), limit is not None, prints_json)
+    first, second = (sides.read_side(path, given) for path in paths)
+    has_target = any(side.entry.target.value is not None for side in (first, second))
+    if budgets or worst is not None or not has_target:
+        if limit is not None:
+            raise ConfigError("--fail_if_slower_by is of the times to a target: give --target")
+        margin = _quality_margin(flag_values)
+        sides.refuse_shared_trials(first, second)
+        found = at_budget.qualities(first, second, budgets, given.metric, margin)
+        return _qualities(first, second, found, prints_json, worst is not None)
+    return _times(first, second, _margin(flag_values), limit is not None, prints_json)
+
+
+def _margin(flag_values: flags.FlagValues) -> float:
+    is_gate = flag_values["fail_if_slower_by"].value is not None
+    flag = "fail_if_slower_by" if is_gate else "margin"
+    value = flag_values[flag].value
+    margin = 0.05 if value is None else float(value)
     if not 0 < margin < 1:
         raise ConfigError(f"--{flag}={margin:g} must lie between 0 and 1, such as 0.05")
-    if len(paths) == 1:
-        return _arms(paths[0], margin, limit is not None, bool(flag_values["json"].value))
-    # Imported here so that --help does without them.
-    from dawnjax.statistics import verdict
-    from dawnjax.study import changes, sides
+    return margin
 
-    first, second = (sides.read_side(path) for path in paths)
+
+def _quality_margin(flag_values: flags.FlagValues) -> float | None:
+    flag = "margin" if flag_values["fail_if_worse_by"].value is None else "fail_if_worse_by"
+    margin = flag_values[flag].value
+    if margin is not None and not 0 < margin < 1e300:
+        raise ConfigError(f"--{flag}={margin:g} must be above 0, in the metric's unit")
+    return margin
+
+
+def _times(
+    first: "Side", second: "Side", margin: float, is_gate: bool, prints_json: bool
+) -> ExitStatus:
+    from dawnjax.statistics import verdict
+    from dawnjax.study import at_budget, changes, sides
+
     if first.entry.target != second.entry.target:
         names = [side.entry.target.words() for side in (first, second)]
         raise ConfigError(
@@ -93,12 +156,62 @@ def main(argv: list[str]) -> int:
         "step_parts": [row.to_json() for row in changes.step_parts(first, second)],
         "ops": [row.to_json() for row in changes.op_changes(first, second)],
     }
-    if flag_values["json"].value:
+    iso = at_budget.iso(first.entry, second.entry)
+    told["cautions"] = at_budget.other_clocks(first.entry, second.entry)
+    told["iso_quality"] = iso and iso.to_json()
+    told["decision"] = at_budget.decided(
+        [judged.word],
+        effect="ratio of expected times, B over A",
+        found=judged.ratio,
+        advice=judged.advice,
+        paths=(first.given, second.given),
+    )
+    if prints_json:
         print(records.json_text(told, indent=1))
     else:
         print(_text(first, second, judged, told))
-        _print_gate([("", judged)], limit is not None)
-    return ExitStatus.DONE if limit is None else _gate(judged)
+        if iso is not None and (sentence := iso.sentence(first.entry.target.metric)):
+            print(f"\n{sentence}")
+        print(at_budget.decision_line(told["decision"]))
+        _print_gate([("", judged)], is_gate)
+    return _gate(judged) if is_gate else ExitStatus.DONE
+
+
+def _qualities(
+    first: "Side", second: "Side", found: "Qualities", prints_json: bool, is_gate: bool
+) -> ExitStatus:
+    """Print the verdicts on qualities at budgets; as a gate, return that of all budgets."""
+    from dawnjax.study import at_budget
+
+    verdicts = found.verdicts
+    iso = at_budget.iso(first.entry, second.entry, found.metric)
+    # The decision's figures are those of one budget: the first that decided it.
+    words = [verdict.word for verdict in verdicts]
+    shown = next((it for it in verdicts if it.word == at_budget.UNDECIDED), verdicts[0])
+    told = {
+        "a": _side_json(first),
+        "b": _side_json(second),
+        "qualities": found.to_json(),
+        "cautions": list(found.cautions),
+        "iso_quality": iso and iso.to_json(),
+        "decision": at_budget.decided(
+            words,
+            effect=f"difference of {found.metric}, B less A",
+            found=shown.difference,
+            advice=shown.advice,
+            paths=(first.given, second.given),
+        ),
+    }
+    if prints_json:
+        print(records.json_text(told, indent=1))
+    else:
+        print("\n".join([*_side_lines(told), "", *found.lines()]))
+        if iso is not None and (sentence := iso.sentence(found.metric)):
+            print(sentence)
+        print(at_budget.decision_line(told["decision"]))
+    if not is_gate or all(verdict.is_worse_excluded for verdict in verdicts):
+        return ExitStatus.DONE
+    return ExitStatus.SLOWER if at_budget.WORSE in words else ExitStatus.UNDECIDED
 
 
 def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitStatus:
@@ -109,9 +222,9 @@ def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitSta
     folder = records.path_of(path)
     found = read_figures(folder, margin)
     if found is None:
-        raise ConfigError(f"two things are compared, and {path} alone is no study: {USAGE}")
+        raise ConfigError(f"two things are compared, and {path} alone is no study: {_SHORT_USAGE}")
     if len(found.own) < 2:
-        raise ConfigError(f"{path} is a study of one arm; give the other side: {USAGE}")
+        raise ConfigError(f"{path} is a study of one arm; give the other side: {_SHORT_USAGE}")
     if prints_json:
         print(records.json_text(found.to_json(), indent=1))
     else:
@@ -142,21 +255,23 @@ def _side_json(side: "Side") -> dict[str, Any]:
     from dawnjax.trials.labels import label
 
     entry = side.entry
+    sample = entry.figures.sample
     return {
         "given": side.given,
         "arm": side.arm,
         "label": label(entry),
         "source": entry.source,
+        "suite": entry.suite,
         "benchmark": entry.benchmark,
         "system": entry.system,
         "trials": len(entry.trials),
         "reached": sum(trial.reached for trial in entry.trials),
-        "expected_seconds": side.sample.expected,
+        "expected_seconds": None if sample is None else sample.expected,
         "warnings": list(entry.warnings),
     }
 
 
-def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]) -> str:
+def _side_lines(told: dict[str, Any]) -> list[str]:
     lines = []
     for name, side in (("A", told["a"]), ("B", told["b"])):
         expected = side["expected_seconds"]
@@ -164,11 +279,17 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
         is_new = side["arm"] != "all" and any(w not in side["label"] for w in side["arm"].split())
         arm = f"{side['arm']}, " if is_new else ""
         time = "none reached" if expected is None else f"expected time {rounded(expected)} s"
-        lines.append(
-            f"{name}  {arm}{side['label']}: {side['reached']} of {side['trials']} trials reached, "
-            f"{time}"
-        )
-        lines += [f"   warning: {warning}" for warning in side["warnings"]]
+        reached = f"{side['reached']} of {side['trials']} trials reached, {time}"
+        if "qualities" in told:
+            reached = count(side["trials"], "trial")
+        lines.append(f"{name}  {arm}{side['label']}: {reached}")
+        kind = "read" if side["suite"] == OTHER else "warning"
+        lines += [f"   {kind}: {warning}" for warning in side["warnings"]]
+    return lines
+
+
+def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]) -> str:
+    lines = _side_lines(told)
     lines += ["", f"mathematics: {told['mathematics']}"]
     fields = told["changed_fields"]
     lines += [f"  {line}" for line in fields[:MOST_FIELDS]]
@@ -179,6 +300,7 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
         lines.append(
             "  the same seeds on both sides, each once, would be pairs and need fewer trials"
         )
+    lines += [f"  caution: {said}" for said in told["cautions"]]
     rows = [*told["changes"], *told["step_parts"]]
     if rows:
         table = of_words(["what changed", "A", "B", "B / A", "95 %"], map(_row, rows))

@@ -9,6 +9,8 @@ from absl import flags
 from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.other_logs import flags as column_flags
+from dawnjax.other_logs.columns import Columns
 
 USAGE = "dawnjax report FILE|RUN_DIR... --out=DIR [--until=YYYY-MM-DD] [--paper]"
 
@@ -19,7 +21,8 @@ DIR/tables/NAME.csv and NAME.json with exact numbers. Sources are, in any mixtur
   FILE.jsonl   entries, as `dawnjax import` writes them
   RUN_DIR      a run directory of `dawnjax train`, or a folder of them
   STUDY, STUDY/ARM  a study, or one of its arms
-  other        official results: what `dawnjax import` reads
+  other        official results: what `dawnjax import` reads; or logs of another program, which
+               `dawnjax compare --help` lists
 
 Trials of one experiment on one system are one entry. Other files in DIR are left alone.
 """
@@ -38,6 +41,7 @@ def main(argv: list[str]) -> int:
     text("title", "", "Title of the page.")
     hosts = "Keep hosts' names and addresses, paths and e-mail addresses, left out otherwise."
     switch("include_hosts", False, hosts)
+    column_flags.define(flag_values)
     sources = command_line.parse("report", flag_values, argv, USAGE, DESCRIPTION)
     if not sources:
         raise ConfigError("no source given: a file of entries, a run directory or a folder of them")
@@ -53,6 +57,7 @@ def main(argv: list[str]) -> int:
         with_paper=bool(flag_values["paper"].value),
         entry_list=flag_values["entry_list"].value,
         include_hosts=bool(flag_values["include_hosts"].value),
+        columns=column_flags.columns(flag_values),
     )
 
 
@@ -65,6 +70,7 @@ def _write_report(
     with_paper: bool,
     entry_list: str | None,
     include_hosts: bool,
+    columns: Columns,
 ) -> int:
     # Imported here so that --help does without them.
     from dawnjax.analysis import counts, paper
@@ -73,7 +79,7 @@ def _write_report(
     from dawnjax.text import escaped
 
     sources = [arm_at(source)[0] for source in sources]
-    read = inputs.read(sources, include_hosts=include_hosts)
+    read = inputs.read(sources, include_hosts=include_hosts, columns=columns)
     for problem in read.problems:
         print(escaped(f"dawnjax report: not read: {problem}"), file=sys.stderr)
     published = None

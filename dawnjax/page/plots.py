@@ -27,12 +27,14 @@ class Line(NamedTuple):
     Attributes:
       points: (x, y) or (x, y, low, high) from left to right.
       strands: Thin lines of the trials whose median the line is.
+      band: What lies between low and high.
     """
 
     label: str
     points: tuple[tuple[float, ...], ...]
     strands: tuple[tuple[tuple[float, float], ...], ...] = ()
     marked: bool = True
+    band: str = "half of the trials"
 
     @property
     def every(self) -> list[tuple[float, ...]]:
@@ -78,11 +80,11 @@ class _Frame(NamedTuple):
     def place(self, point: Sequence[float]) -> tuple[float, float]:
         return self.to_x(point[0]), self.to_y(point[1])
 
-    def title(self, name: str, point: Sequence[float]) -> list[str]:
+    def title(self, name: str, point: Sequence[float], band: str = "") -> list[str]:
         lines = [name, self.x.named(point[0]), self.y.named(point[1])]
         if len(point) == 4 and point[2] < point[3]:
             text = self.y.exact or self.y.text
-            lines.append(f"half of the trials: {text(point[2])} to {text(point[3])}")
+            lines.append(f"{band}: {text(point[2])} to {text(point[3])}")
         return lines
 
 
@@ -157,7 +159,7 @@ def _draw_line_of(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) ->
     visible = svg.thinned([point for point in drawn if point[1] >= low], MOST_TITLED)
     every = 1 if len(visible) <= MOST_MARKERS else 3
     for place, point in enumerate(visible):
-        title = frame.title(name, point)
+        title = frame.title(name, point, line.band)
         if place % every or not line.marked:
             canvas.marker(*frame.place(point), 3.2, "unseen", title=title)
         else:

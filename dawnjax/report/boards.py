@@ -11,7 +11,7 @@ from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Missing, Table, row_of
 from dawnjax.report.tables import COMPILATION, mean_compile_seconds, scope
 from dawnjax.tasks.metric import KNOWN_METRICS
-from dawnjax.trials.group import Entry
+from dawnjax.trials.group import OTHER, Entry
 from dawnjax.trials.labels import hardware, label, labels_apart
 from dawnjax.trials.ours import FINE_TUNED
 from dawnjax.trials.target import Target
@@ -93,7 +93,7 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
 
     They are not ranked where no run can show that its data are the benchmark's.
     """
-    if not official or official[0].suite == "dawnjax" or official[0].kind != "training":
+    if not official or official[0].suite in ("dawnjax", OTHER) or official[0].kind != "training":
         return []
     ours = []
     for target in ranking.targets(official):
@@ -150,7 +150,7 @@ def _unknown_data(entry: Entry) -> str:
 def why_none_is_comparable(entries: Sequence[Entry]) -> str:
     """Why none of our entries stands among the official ones; empty if one does, or none could."""
     training = [entry for entry in entries if entry.kind == "training"]
-    official = [entry for entry in training if entry.suite != "dawnjax"]
+    official = [entry for entry in training if entry.suite not in ("dawnjax", OTHER)]
     whys: dict[str, str] = {}
     for entry in training if official else ():
         if entry.suite != "dawnjax":

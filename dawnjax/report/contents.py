@@ -12,6 +12,7 @@ from dawnjax.page.table import Table, with_fields
 from dawnjax.report import (
     boards,
     curves,
+    iso_quality,
     losses,
     own,
     pictures,
@@ -120,6 +121,7 @@ def make(
         steps.steps_section(runs),
         boards.leaderboards_section(all_boards, until),
         curves.learning_section(entries, reached.reached_figures(entries, ours=False)),
+        iso_quality.iso_quality_section(entries),
         thresholds.thresholds_section(entries),
         trials.stability_section(entries),
         trials.comparisons_section(entries),

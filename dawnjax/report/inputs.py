@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.errors import RunError
+from dawnjax.other_logs.columns import BY_NAME, Columns
 from dawnjax.runs import kept_pictures
 from dawnjax.runs.kept_pictures import KeptPicture
 from dawnjax.runs.privacy import LEFT_OUT_PATH, Redactor
@@ -44,11 +45,14 @@ class RunPictures(NamedTuple):
     pictures: tuple[KeptPicture, ...]
 
 
-def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
-    """Read files of entries, run directories and official results.
+def read(
+    paths: Sequence[Path], *, include_hosts: bool = False, columns: Columns = BY_NAME
+) -> Inputs:
+    """Read files of entries, run directories, official results and logs of other programs.
 
     Args:
       include_hosts: Keep host names, absolute paths and e-mail addresses.
+      columns: Of other programs' logs.
 
     Raises:
       ConfigError: A path does not exist.
@@ -56,7 +60,7 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     """
     studies, damaged = _studies(paths)
     try:
-        loaded, runs = load_with_runs(*paths)
+        loaded, runs = load_with_runs(*paths, columns=columns)
     except RunError as error:
         if damaged:  # a study without a run, whose own file is the reason
             raise RunError(damaged[0]) from error

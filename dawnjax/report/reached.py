@@ -51,7 +51,7 @@ def _figures(entries: Sequence[Entry]) -> tuple[list[tuple[bool, Figure]], list[
 def _unfinished(entry: Entry) -> str:
     """Reason for no line where a trial may still reach; empty if all are over."""
     over = (*FINAL_STATUSES, "failed")
-    ours = entry.suite == "dawnjax"  # official trials have ended, in the suites' own words
+    ours = entry.suite == "dawnjax"  # other trials have ended, in words of their own
     count = sum(ours and not t.reached and t.status not in over for t in entry.trials)
     return f"{count} of {len(entry.trials)} trials not finished" if count else ""
 

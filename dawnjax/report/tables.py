@@ -8,10 +8,15 @@ from dawnjax.page.words import NOT_REACHED
 from dawnjax.statistics.interval import FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.trials.figures import Figures
-from dawnjax.trials.group import Entry
+from dawnjax.trials.group import OTHER, Entry
 from dawnjax.trials.labels import key_of, labels_by_key
 
-SUITE_NAMES = {"dawnbench": "DAWNBench", "mlperf_training": "MLPerf Training", "dawnjax": "DawnJAX"}
+SUITE_NAMES = {
+    "dawnbench": "DAWNBench",
+    "mlperf_training": "MLPerf Training",
+    "dawnjax": "DawnJAX",
+    OTHER: "other programs",
+}
 
 WHAT = (
     Column("entry", "entry"),

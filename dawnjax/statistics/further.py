@@ -55,7 +55,7 @@ class Advice:
         chances = {"false_verdicts": self.false_verdicts, "if_repeated": self.if_repeated}
         return dataclasses.asdict(self) | chances
 
-    def text(self) -> str:
+    def text(self, effect: str = "ratio") -> str:
         """The advice in words, with its chance of a false verdict; empty without advice."""
         if self.minimum is not None:
             return (
@@ -63,7 +63,7 @@ class Advice:
             )
         cases = []
         if self.if_as_measured is not None:
-            cases.append(f"{self.if_as_measured:,} more of each if the ratio is as measured")
+            cases.append(f"{self.if_as_measured:,} more of each if the {effect} is as measured")
         if self.if_equal is not None:
             cases.append(f"{self.if_equal:,} more of each if the sides are equal")
         if not cases:
@@ -84,24 +84,25 @@ def advise(
     error: float,
     freedom: float,
     trials: int,
-    margin: float,
+    edge: float | None,
     alpha: float,
     equivalence_alpha: float,
 ) -> Advice:
     """Further trials for an undecided verdict.
 
     Args:
-      distance: Logarithm of the ratio.
+      distance: Logarithm of the ratio, or a difference.
       error: Its standard error, with `freedom` degrees of freedom.
       trials: Of the smaller side.
+      edge: Distance up to which the sides count as equal; None where none do.
       alpha: Level of the test of a difference.
       equivalence_alpha: That of the test of equivalence, less where several verdicts hold together.
     """
-    variance, edge = error**2 * trials, math.log1p(margin)
-    # Two one-sided tests both succeed with 80 % where each alone does with 90 %.
-    equal = _stein(variance, freedom, edge, equivalence_alpha, 1 - (1 - POWER) / 2)
-    measured = None
-    if abs(distance) > edge:
+    variance, equal, measured = error**2 * trials, None, None
+    if edge is not None:
+        # Two one-sided tests both succeed with 80 % where each alone does with 90 %.
+        equal = _stein(variance, freedom, edge, equivalence_alpha, 1 - (1 - POWER) / 2)
+    if abs(distance) > (edge or 0.0):
         measured = _stein(variance, freedom, abs(distance), alpha / 2, POWER)
     more = [None if n is None else max(1, n - trials) for n in (equal, measured)]
     ends = [trials + n for n in more if n is not None]

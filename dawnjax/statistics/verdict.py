@@ -271,7 +271,7 @@ def _claim(case: Contrast, levels: _Levels) -> _Claim:
         error=case.error,
         freedom=case.freedom,
         trials=min(map(len, case.sides)),
-        margin=levels.margin,
+        edge=math.log1p(levels.margin),
         alpha=levels.different,
         equivalence_alpha=levels.equivalent,
     )

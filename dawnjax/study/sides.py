@@ -6,6 +6,7 @@ from dawnjax import records
 from dawnjax.analysis import loading
 from dawnjax.analysis.comparison import shared_trials
 from dawnjax.errors import ConfigError
+from dawnjax.other_logs.columns import BY_NAME, Columns
 from dawnjax.statistics.sample import Sample
 from dawnjax.study.reading import arm_at
 from dawnjax.trials.group import Entry
@@ -25,8 +26,17 @@ class Side:
 
     given: str
     entry: Entry
-    sample: Sample
     arm: str = ""
+
+    @property
+    def sample(self) -> Sample:
+        """Times of the trials; `ConfigError` where the duration of one is not known."""
+        sample = self.entry.figures.sample
+        if sample is None:
+            raise ConfigError(
+                f"{self.given}: how long a trial ran is not known, so no time can be compared"
+            )
+        return sample
 
     @property
     def runs(self) -> list[Trial]:
@@ -34,13 +44,14 @@ class Side:
         return [trial for trial in self.entry.trials if trial.directory]
 
 
-def read_side(given: str) -> Side:
+def read_side(given: str, columns: Columns = BY_NAME) -> Side:
     """Read one side of a comparison.
 
     Args:
       given: A run directory, a folder of them, an arm of a study as `STUDY/ARM`, a `.jsonl` file of
-        entries or official results. With several entries at the path, `PATH#SOURCE` chooses the
-        one of that source.
+        entries, official results, or another program's logs. With several entries at the path,
+        `PATH#SOURCE` chooses the one of that source.
+      columns: Of another program's logs.
 
     Raises:
       ConfigError: Nothing is at the path, or it holds several entries and none is chosen.
@@ -48,7 +59,7 @@ def read_side(given: str) -> Side:
     """
     path, _, source = given.partition(CHOICE)
     folder, arm = arm_at(records.path_of(path))
-    entries, runs_there = loading.load_with_runs(folder)
+    entries, runs_there = loading.load_with_runs(folder, columns=columns)
     if not entries and runs_there:
         raise ConfigError(
             f"{path} holds only trials by which a search chose its recipe: scored by them it would "
@@ -65,10 +76,7 @@ def read_side(given: str) -> Side:
             f"{path}{CHOICE}SOURCE, of {sources or 'none'}{more}"
         )
     [entry] = chosen
-    sample = entry.figures.sample
-    if sample is None:
-        raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
-    return Side(given=given, entry=entry, sample=sample, arm=arm)
+    return Side(given=given, entry=entry, arm=arm)
 
 
 def refuse_shared_trials(first: Side, second: Side) -> None:

@@ -156,7 +156,8 @@ def _passage_and_question(batch: Arrays) -> tuple[Tokens, Tokens]:
 
 
 def _cross_entropy(scores: jax.Array, places: jax.Array) -> jax.Array:
-    return -jnp.take_along_axis(jax.nn.log_softmax(scores), places[:, None], axis=-1)[:, 0]
+    true = jnp.take_along_axis(scores, places[:, None], axis=-1)[:, 0]
+    return jax.nn.logsumexp(scores, axis=-1) - true
 
 
 def _metrics(answers: list[str | None], references: Any) -> dict[str, float | str]:

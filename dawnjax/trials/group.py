@@ -1,7 +1,8 @@
 """An entry: several trials of one experiment on one system, ours or official ones.
 
 A DAWNBench entry is one trial, an MLPerf entry a folder of logs, ours the run directories of one
-experiment with several seeds. One line of a JSON Lines file is one entry.
+experiment with several seeds, another program's the logs at one path. One line of a JSON Lines file
+is one entry.
 """
 
 import dataclasses
@@ -27,7 +28,10 @@ _MOST_MARKS = 3_000_000
 MAX_SCALING_FACTOR = 2.0
 """Factor of an MLPerf score, above which it is a mistake; those of v2.0 to v5.1 are below 1.19."""
 
-SUITES = ("dawnbench", "mlperf_training", "dawnjax")
+OTHER = "other"
+"""Suite of the logs of other programs, which stand among no other suite's."""
+
+SUITES = ("dawnbench", "mlperf_training", "dawnjax", OTHER)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,8 @@ class Entry:
       suite: One of `SUITES`.
       round: The suite's round, such as `v0.5`; empty where it has none.
       kind: `training` or `inference`.
-      benchmark: The task: `ImageNet`, `resnet`, or the name of our experiment.
+      benchmark: The task: `ImageNet`, `resnet`, the name of our experiment, or of another program's
+        logs the metric.
       submitter: Who made it.
       system: The system's name.
       hardware: The accelerators, or the processors where there are none.

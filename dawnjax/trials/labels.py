@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dawnjax.page import words
 from dawnjax.tasks.metric import KNOWN_METRICS
-from dawnjax.trials.group import Entry
+from dawnjax.trials.group import OTHER, Entry
 from dawnjax.trials.target import Target, reaches
 
 
@@ -17,7 +17,7 @@ def key_of(entry: Entry) -> tuple[str, ...]:
 
 def label(entry: Entry, *, benchmark: bool = False) -> str:
     """Short name: an entry's file, its submitter and system, or our experiment and its changes."""
-    if entry.suite == "dawnbench":
+    if entry.suite in ("dawnbench", OTHER):
         name = entry.source.rsplit("/", 1)[-1] or entry.source
     elif entry.suite == "dawnjax":
         name = " ".join(filter(None, [entry.benchmark, entry.variant, f"on {entry.system}"]))

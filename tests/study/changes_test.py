@@ -67,7 +67,7 @@ def test_epochs_of_an_entry_to_its_target_leave_out_trials_that_missed_it():
     entry = make_entry(trials)
     sample = entry.figures.sample
     assert sample is not None
-    side = Side(given="official", entry=entry, sample=sample)
+    side = Side(given="official", entry=entry)
     [change] = changes.changes(side, side)
     assert (change.name, change.first, change.second) == ("epochs to the target", 4.0, 4.0)
 
@@ -77,7 +77,7 @@ def test_epochs_that_are_all_the_same_fall_on_the_grid_of_evaluations():
         curve = [(epochs - 1, None, 0.5), (epochs, None, 0.9)]
         entry = make_entry([make_trial(10.0 + n, epochs=epochs, curve=curve) for n in range(5)])
         assert entry.figures.sample is not None
-        return Side(given="official", entry=entry, sample=entry.figures.sample)
+        return Side(given="official", entry=entry)
 
     [change] = changes.changes(side(4.0), side(5.0))
     # Two unseen steps a side: sqrt(2 x (1 / 16 + 1 / 25) / 20) is 0.101, so 4 and 5 may be equal.

@@ -1,0 +1,50 @@
+"""Flags that name the columns of other programs' logs, for every command that reads results."""
+
+import dataclasses
+import functools
+
+from absl import flags
+
+from dawnjax.errors import ConfigError
+from dawnjax.other_logs.columns import Columns
+
+_HELP = {
+    "metric": "Column of the quality; of our runs, a metric that they measure.",
+    "step": "Column of the steps trained.",
+    "time": "Column of the clock with its unit (ms, s, min, h, unix, unix_ms): train_time:ms.",
+    "tokens": "Column of the tokens trained, or the number of tokens a step.",
+    "flops": "Column of the FLOPs spent.",
+    "seed": "Column of the seed.",
+    "trial": "Column that tells the trials of one file apart.",
+    "files": "Pattern of the files to read in a folder, such as '*.csv'.",
+}
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Define a flag for each field of `Columns`."""
+    text = functools.partial(flags.DEFINE_string, default="", flag_values=flag_values)
+    for name, words in _HELP.items():
+        text(name, help=f"Other programs' logs: {words[0].lower()}{words[1:]}")
+    choice = "Other programs' logs: on which side better values of the metric lie."
+    directions = ["at_least", "at_most"]
+    flags.DEFINE_enum("direction", None, directions, choice, flag_values=flag_values)
+    number = functools.partial(flags.DEFINE_float, default=None, flag_values=flag_values)
+    number("target", help="Other programs' logs: the value of the metric that a trial must reach.")
+    number("price_per_hour_usd", help="Other programs' logs: the price of the whole system.")
+
+
+def columns(flag_values: flags.FlagValues) -> Columns:
+    """The columns that the flags name.
+
+    Raises:
+      ConfigError: A number is not finite, or a price is negative.
+    """
+    names = [field.name for field in dataclasses.fields(Columns)]
+    given = {name: flag_values[name].value for name in names}
+    for name in ("target", "price_per_hour_usd"):
+        value = given[name]
+        if value is not None and not abs(value) < 1e300:
+            raise ConfigError(f"--{name}={value} must be a finite number")
+    if (given["price_per_hour_usd"] or 0.0) < 0:
+        raise ConfigError(f"--price_per_hour_usd={given['price_per_hour_usd']} must be 0 or more")
+    return Columns(**{name: value for name, value in given.items() if value is not None})

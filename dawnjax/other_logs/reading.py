@@ -1,0 +1,387 @@
+"""Logs at a path as one entry: each trial one file, or one value of a column."""
+
+import dataclasses
+import fnmatch
+import hashlib
+import math
+import os
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dawnjax import records
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.official.mlperf import RESULT_FILE
+from dawnjax.other_logs import rows, tensorboard
+from dawnjax.other_logs.columns import Columns, Told, tell
+from dawnjax.other_logs.rows import Form
+from dawnjax.trials.checks import check
+from dawnjax.trials.group import OTHER, Entry
+from dawnjax.trials.target import Target, reaches
+from dawnjax.trials.trial import Evaluation, Trial
+
+_JSON, _TABLE = Form("JSON lines", rows.json_lines), Form("table", rows.table)
+_FORMS = {
+    ".jsonl": _JSON,
+    ".ndjson": _JSON,
+    ".csv": _TABLE,
+    ".tsv": _TABLE,
+    ".txt": Form("text", rows.text),
+    ".log": Form("text", rows.text),
+    ".out": Form("text", rows.text),
+}
+_EVENTS = Form("TensorBoard's", tensorboard.scalars, is_in_order=False)
+_MLFLOW = Form("MLflow's", rows.mlflow, is_in_order=False)
+
+MOST_LOGS = 10_000
+MOST_EVALUATIONS = 200_000
+_DEEPEST = 6
+_MOST_OPENED = 50
+_HEAD_BYTES = 2**20
+
+
+class _Log(NamedTuple):
+    name: str
+    path: Path
+    form: Form
+
+    def read(self) -> Iterator[rows.Row]:
+        yield from self.form.rows(self.path)
+
+
+def is_other_log(path: Path) -> bool:
+    """True if a path holds logs of another program, and no file of ours or of an official result.
+
+    Decided by the names of the files, and by the beginning of JSON lines and of text.
+    """
+    is_there = False
+    for number, log in enumerate(_logs(path, "")):
+        is_there = True
+        if _has_official_name(log) or (number < _MOST_OPENED and _is_ours_or_official(log)):
+            return False
+    return is_there
+
+
+def _has_official_name(log: _Log) -> bool:
+    """True if a log's name is that of an MLPerf result, or of a table of DAWNBench."""
+    of_dawnbench = log.path.suffix == ".tsv" and log.path.parent.name.lower() == "train"
+    return of_dawnbench or RESULT_FILE.fullmatch(log.path.name) is not None
+
+
+def _is_ours_or_official(log: _Log) -> bool:
+    """True if a log is a file of entries, a run's own log, or one of MLPerf's."""
+    if log.form is _EVENTS or log.form is _MLFLOW:
+        return False
+    try:
+        with records.open_plain(log.path) as file:
+            head = file.read(_HEAD_BYTES)
+    except (OSError, records.BoundError):
+        return True
+    if log.form is not _JSON:
+        return b":::ML" in head
+    line = head.partition(b"\n")[0]
+    try:
+        value = rows.json_value(line)
+    except ValueError:
+        return True
+    return not isinstance(value, dict) or bool({"suite", "schema_version", "event"} & set(value))
+
+
+def _logs(path: Path, pattern: str) -> Iterator[_Log]:
+    """Logs at a path, by name."""
+    if not path.is_dir():
+        form = _EVENTS if tensorboard.MARK in path.name else _FORMS.get(path.suffix.lower())
+        if form is not None:
+            yield _Log(path.name, path, form)
+        return
+    for folder, folders, files in os.walk(path, followlinks=False):
+        here = Path(folder)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if len(here.relative_to(path).parts) >= _DEEPEST:
+            folders.clear()
+        name = here.relative_to(path).as_posix()
+        if "meta.yaml" in files and "metrics" in folders:
+            folders.clear()
+            yield _Log(name, here, _MLFLOW)
+            continue
+        wanted = [file for file in sorted(files) if fnmatch.fnmatch(file, pattern or "*")]
+        if any(tensorboard.MARK in file for file in wanted):
+            yield _Log(name, here, _EVENTS)
+        for file in wanted:
+            form = _FORMS.get(Path(file).suffix.lower())
+            if form is not None and not file.startswith(".") and tensorboard.MARK not in file:
+                yield _Log((here / file).relative_to(path).as_posix(), here / file, form)
+
+
+def read_entry(path: Path, columns: Columns) -> Entry:
+    """Read the logs at a path as the trials of one entry.
+
+    Raises:
+      ConfigError: The columns cannot be told, or the path holds logs of several forms.
+      RunError: A log cannot be read, or contradicts itself.
+    """
+    logs = list(_logs(path, columns.files))
+    if len(logs) > MOST_LOGS:
+        raise RunError(f"{path} has {len(logs):,} logs; at most {MOST_LOGS:,} are read")
+    if not logs:
+        among = f", named {columns.files}" if columns.files else ""
+        raise ConfigError(f"{path} has no log of a known form{among}: {KNOWN}")
+    # A folder's notes and requirements are text too, with no line of a known form.
+    names: dict[str, dict[str, Any]] = {log.name: _names(log) for log in logs}
+    unread = [log.name for log in logs if not names[log.name]]
+    logs = [log for log in logs if names[log.name]]
+    forms = sorted({log.form.name for log in logs})
+    if len(forms) > 1:
+        raise ConfigError(
+            f"{path} has logs of several forms ({', '.join(forms)}), perhaps of the same runs; "
+            "--files='*.csv' chooses those of one"
+        )
+    if not logs:
+        raise RunError(f"{path} has no line of a known form: {KNOWN}")
+    every: dict[str, Any] = {}
+    for of_log in names.values():
+        every = of_log | every
+    told = tell(every, columns)
+    trials: list[Trial] = []
+    for log in logs:
+        trials += _trials(log, told, columns.target)
+        if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
+            raise RunError(
+                f"{path} has more than {MOST_EVALUATIONS:,} evaluations of {told.metric}"
+            )
+    return _entry(path, trials, told, columns, unread)
+
+
+KNOWN = "JSON lines, CSV, TSV, event files of TensorBoard, folders of MLflow, printed text"
+
+
+def _names(log: _Log) -> dict[str, Any]:
+    """Columns of a log, each with its first value."""
+    names: dict[str, Any] = {}
+    for _, cells in log.read():
+        for name in cells.keys() - names.keys():
+            if cells[name] not in ("", None):
+                names[name] = cells[name]
+    return names
+
+
+@dataclasses.dataclass
+class _Part:
+    """A trial of a log while it is read, its clock as the log has it.
+
+    Attributes:
+      start: First moment of a clock that holds dates.
+    """
+
+    start: float | None = None
+    evaluations: list[Evaluation] = dataclasses.field(default_factory=list)
+    seed: int | None = None
+    step: int | None = None
+    seconds: float | None = None
+    last_step: int | None = None
+
+
+def _trials(log: _Log, told: Told, target: float | None) -> list[Trial]:
+    parts: dict[str, _Part] = {}
+    # Without a column for them, several seeds in one file are several trials.
+    key = told.trial or told.seed
+    for place, cells in log.read():
+        name = str(cells.get(key) or "") if key else ""
+        part = parts.get(name)
+        if part is None:
+            part = parts[name] = _Part()
+        try:
+            _add(part, cells, told, log.form.is_in_order)
+        except ValueError as error:
+            where = f"{log.path}:{place}" + (f" ({key} {name})" if name else "")
+            raise RunError(f"{where}: {error}") from None
+    if len(parts) > 1 and "" in parts and not parts[""].evaluations:
+        del parts[""]  # rows of no trial, such as a header of settings
+    several = len(parts) > 1
+    return [
+        _trial(f"{log.name} {name}".strip() if several else log.name, part, told, target)
+        for name, part in parts.items()
+    ]
+
+
+def _add(part: _Part, cells: rows.Cells, told: Told, is_in_order: bool) -> None:
+    """Add a row to its trial; `ValueError` where it contradicts the earlier ones."""
+    value = cells.get(told.metric)
+    is_evaluation = value is not None and value != ""
+    step = seconds = None
+    if (cell := cells.get(told.step)) not in (None, ""):
+        step = _whole(told.step, cell)
+        if is_in_order and part.last_step is not None and step < part.last_step:
+            raise ValueError(
+                f"step {step} after step {part.last_step}: two runs in one file? write a file for "
+                "each trial, or name the column that tells them with --trial"
+            )
+        part.last_step = step
+    if (cell := cells.get(told.time)) not in (None, ""):
+        seconds = _finite(told.time, cell) * told.seconds
+        if told.is_unix:
+            # Not the first row's: an event file begins with the moment at which it was made.
+            part.start = min(seconds, seconds if part.start is None else part.start)
+        if is_in_order and part.seconds is not None and seconds < part.seconds - 1e-6:
+            raise ValueError(
+                f"the clock {told.time} goes back from {part.seconds:g} s to {seconds:g} s: two "
+                "runs in one file, or a clock that began anew when the run was resumed?"
+            )
+        if is_in_order or is_evaluation:
+            part.seconds = seconds
+    if part.seed is None and (cell := cells.get(told.seed)) not in (None, ""):
+        part.seed = _whole(told.seed, cell)
+    if not is_evaluation:
+        part.step = step if step is not None else part.step
+        return
+    if seconds is None and step is not None and step == part.step:
+        seconds = part.seconds  # an earlier row of the same step had it
+    part.step = step if step is not None else part.step
+    counts = {}
+    if told.tokens and (cell := cells.get(told.tokens)) not in (None, ""):
+        counts["tokens"] = _finite(told.tokens, cell) * (told.token_count or 1.0)
+    elif not told.tokens and told.token_count is not None and step is not None:
+        counts["tokens"] = step * told.token_count
+    if (cell := cells.get(told.flops)) not in (None, ""):
+        counts["flops"] = _finite(told.flops, cell)
+    epoch = cells.get(told.epoch)
+    evaluation = Evaluation(
+        epoch=None if epoch in (None, "") else _finite(told.epoch, epoch),
+        seconds_since_run_start=seconds,
+        value=_quality(told.metric, value),
+        step=step,
+        metrics=counts,
+    )
+    if part.evaluations and step is not None:
+        before = part.evaluations[-1]
+        if before.step == step and _is_same(before.value, evaluation.value):
+            return
+        if before.step is not None and step <= before.step:
+            raise ValueError(
+                f"step {step} has {told.metric} {evaluation.value:g} after {before.value:g} at "
+                f"step {before.step}: two runs in one log? write a log for each trial, or name the "
+                "column that tells them with --trial"
+            )
+    part.evaluations.append(evaluation)
+
+
+def _is_same(first: float, second: float) -> bool:
+    return first == second or (math.isnan(first) and math.isnan(second))
+
+
+def _whole(name: str, cell: Any) -> int:
+    number = _finite(name, cell)
+    if number != int(number) or number < 0:
+        raise ValueError(f"{name} is {cell!r}, no whole number")
+    return int(number)
+
+
+def _finite(name: str, cell: Any) -> float:
+    number = _quality(name, cell)
+    if math.isnan(number):
+        raise ValueError(f"{name} is {str(cell)[:40]!r}, no finite number")
+    return number
+
+
+def _quality(name: str, cell: Any) -> float:
+    """A cell's number; NaN for an infinity too."""
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
+        raise ValueError(f"{name} is {str(cell)[:40]!r}, no number")
+    try:
+        number = float(cell)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{name} is {str(cell)[:40]!r}, no number") from None
+    return number if math.isfinite(number) else math.nan
+
+
+def _trial(name: str, part: _Part, told: Told, target: float | None) -> Trial:
+    # By its own dates, so that two runs which began at other moments are no copies.
+    run_id = _fingerprint(part.evaluations, part.seed)
+    rows_of = tuple(_since(part.start, row) for row in part.evaluations)
+    first = None
+    if target is not None:
+        first = next((row for row in rows_of if reaches(row.value, target, told.direction)), None)
+    seed = part.seed
+    if seed is None and (found := re.search(r"seed[_=-]?(\d{1,9})(?!\d)", name, re.IGNORECASE)):
+        seed = int(found[1])
+    is_diverged = bool(rows_of) and math.isnan(rows_of[-1].value)
+    status = "reached" if first else "diverged" if is_diverged else "not_reached"
+    reasons = {
+        "compile_seconds_before_run_start": "the log does not say what its clock holds",
+    }
+    if first is not None and first.seconds_since_run_start is None:
+        reasons["time_to_accuracy_seconds"] = "the log has no clock"
+    return Trial(
+        name=name,
+        reached=first is not None,
+        time_to_accuracy_seconds=first and first.seconds_since_run_start,
+        clock_seconds=None if part.seconds is None else part.seconds - (part.start or 0.0),
+        epochs=rows_of[-1].epoch if rows_of else None,
+        epochs_to_target=first and first.epoch,
+        status=status,
+        seed=seed,
+        evaluations=rows_of,
+        steps=part.last_step or 0,
+        run_id=run_id,
+        reasons=reasons,
+    )
+
+
+def _since(start: float | None, row: Evaluation) -> Evaluation:
+    """An evaluation by the seconds since a trial's first moment."""
+    moment = row.seconds_since_run_start
+    if start is None or moment is None:
+        return row
+    return dataclasses.replace(row, seconds_since_run_start=round(moment - start, 6))
+
+
+def _fingerprint(evaluations: Sequence[Evaluation], seed: int | None) -> str:
+    """Name of a trial by what it measured: a copy of a log has it too. Empty without any."""
+    if not evaluations:
+        return ""
+    digest = hashlib.sha256(str(seed).encode())
+    for row in evaluations:
+        moment = row.seconds_since_run_start
+        digest.update(struct.pack("<dd", math.nan if moment is None else moment, row.value))
+    return f"log {digest.hexdigest()[:16]}"
+
+
+def _entry(
+    path: Path, trials: list[Trial], told: Told, columns: Columns, unread: list[str]
+) -> Entry:
+    if not any(trial.evaluations for trial in trials):
+        raise RunError(f"{path} has no evaluation: no row has a value of {told.metric}")
+    copies: dict[str, str] = {}
+    for trial in trials:
+        if trial.run_id and (other := copies.setdefault(trial.run_id, trial.name)) != trial.name:
+            raise RunError(
+                f"{path}: {trial.name} has the evaluations of {other}, each at the same moment: a "
+                "copy; remove one"
+            )
+    warnings = [*told.said]
+    if unread:
+        shown = ", ".join(unread[:3]) + (f" and {len(unread) - 3} more" if unread[3:] else "")
+        warnings.append(f"not read, for no line of them is of a known form: {shown}")
+    empty = [trial.name for trial in trials if not trial.evaluations]
+    if empty:
+        warnings.append(
+            f"{len(empty)} of {len(trials)} trials have no {told.metric} and count as not reached: "
+            f"{', '.join(empty[:3])}"
+        )
+    reasons = {"global_batch_size": "the logs do not say"}
+    if columns.price_per_hour_usd is None:
+        reasons["cost_per_hour_usd"] = "no price given (--price_per_hour_usd)"
+    entry = Entry(
+        source=path.resolve().name,
+        suite=OTHER,
+        benchmark=told.metric,
+        target=Target(metric=told.metric, value=columns.target, direction=told.direction),
+        cost_per_hour_usd=columns.price_per_hour_usd,
+        trials=tuple(trials),
+        warnings=tuple(warnings),
+        reasons=reasons,
+    )
+    check(entry)
+    return entry

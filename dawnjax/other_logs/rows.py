@@ -1,0 +1,194 @@
+"""Rows of a log by the form of its file: JSON lines, tables, MLflow's folders.
+
+Each reader yields a place (a line's number) and cells by name. It keeps nothing, so that a log of a
+million lines takes little memory.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dawnjax import records
+from dawnjax.errors import RunError
+from dawnjax.other_logs import text_lines
+
+MOST_BYTES = 512 * 2**20
+"""Of one log; a line of JSON every step has some 100 bytes, so that this is 5 million steps."""
+
+MOST_LINE_BYTES = 2**20
+
+Cells = dict[str, Any]
+Row = tuple[int, Cells]
+
+RUN = "run"
+"""Cell that names the trial in a file of several: of W&B's and MLflow's exports."""
+
+
+class Form(NamedTuple):
+    """A kind of log.
+
+    Attributes:
+      name: As it is called in messages.
+      rows: Yields the rows of a file, or of a folder of MLflow's.
+      is_in_order: Whether rows follow the training, so that a step which goes back shows two runs.
+    """
+
+    name: str
+    rows: Callable[[Path], Iterable[Row]]
+    is_in_order: bool = True
+
+
+def json_lines(path: Path) -> Iterator[Row]:
+    """Rows of JSON lines; objects within an object become cells `outer/inner`.
+
+    Raises:
+      RunError: A line is no JSON object. A torn last line is dropped.
+    """
+    torn: RunError | None = None
+    for number, line in _lines(path):
+        if torn is not None:
+            raise torn
+        if not line.strip():
+            continue
+        try:
+            value = json_value(line)
+            if not isinstance(value, dict):
+                raise ValueError("no object")
+        except ValueError as error:
+            torn = RunError(f"{path}:{number} is no JSON object: {' '.join(str(error).split())}")
+            continue
+        yield number, flat(value)
+
+
+def json_value(line: bytes) -> Any:
+    """Value of a line of JSON, in which programs write NaN; `ValueError` if it is none."""
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return records.load_json(line, with_nan=True)
+
+
+_DECODER = msgspec.json.Decoder()
+
+
+def flat(value: Cells) -> Cells:
+    """Cells of an object and of the objects directly within it."""
+    if not any(isinstance(cell, dict) for cell in value.values()):
+        return value
+    cells: Cells = {}
+    for name, cell in value.items():
+        within = cell.items() if isinstance(cell, dict) else ()
+        cells |= {f"{name}/{inner}": part for inner, part in within} or {name: cell}
+    return cells
+
+
+def table(path: Path) -> Iterator[Row]:
+    """Rows of CSV or TSV, as a program writes them or W&B, MLflow and TensorBoard export them.
+
+    Raises:
+      RunError: The file has no header, or a row has more cells than that.
+    """
+    lines = (line.decode("utf-8-sig" if number == 1 else "utf-8") for number, line in _lines(path))
+    reader = csv.reader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if not any(header) or all(map(_is_number, header)):
+            raise RunError(f"{path} has no header; its first line must name the columns")
+        made = _row_maker(path, header)
+        for cells in reader:
+            if len(cells) > len(header):
+                raise RunError(
+                    f"{path}:{reader.line_num} has {len(cells)} cells, and the header {len(header)}"
+                )
+            yield from ((reader.line_num, row) for row in made(cells))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise RunError(f"{path}:{reader.line_num} is no table of UTF-8 text: {error}") from None
+
+
+def _row_maker(path: Path, header: list[str]) -> Callable[[list[str]], list[Cells]]:
+    """Maker of rows from the cells of a line, by what the header shows."""
+    if header == ["Wall time", "Step", "Value"]:  # TensorBoard's download of one scalar
+        tag = re.sub(r"^run-.*-tag-", "", path.stem)
+        return lambda cells: [dict(zip(["wall_time", "step", tag], cells, strict=False))]
+    if {"key", "value"} <= set(header):  # MLflow's export, a measurement a row
+        key, value = header.index("key"), header.index("value")
+        others = [(place, name) for place, name in enumerate(header) if place not in (key, value)]
+        names = {"run_id": RUN}
+        return lambda cells: [
+            {names.get(name, name): cells[place] for place, name in others if place < len(cells)}
+            | {cells[key]: cells[value]}
+        ]
+    of_runs = {place: name.rpartition(" - ") for place, name in enumerate(header) if " - " in name}
+    if of_runs and not any(name == header[0] for name in of_runs):  # W&B's download of a panel
+        wanted = {place: it for place, it in of_runs.items() if not it[2].endswith(_BOUNDS)}
+        shared = [(place, name) for place, name in enumerate(header) if place not in of_runs]
+        return lambda cells: [
+            {name: cells[at] for at, name in shared} | {RUN: run, metric: cells[place]}
+            for place, (run, _, metric) in wanted.items()
+            if place < len(cells) and cells[place]
+        ]
+    return lambda cells: [dict(zip(header, cells, strict=False))]
+
+
+_BOUNDS = ("__MIN", "__MAX")
+"""Ends of the columns in which W&B puts the least and greatest of the runs that it joined."""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def text(path: Path) -> Iterator[Row]:
+    """Rows of printed text: lines of a known form, or JSON objects among other output."""
+    reader, number = text_lines.Reader(), 0
+    for number, line in _lines(path):
+        if line.startswith(b"{"):
+            try:
+                value = json_value(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                yield number, flat(value)
+        elif cells := reader.cells(line):
+            yield number, cells
+    if cells := reader.summary:
+        yield number, cells
+
+
+def mlflow(folder: Path) -> Iterator[Row]:
+    """Rows of one run in MLflow's file store: `metrics/NAME` with lines `milliseconds value step`.
+
+    Raises:
+      RunError: A line is of another form.
+    """
+    start = None
+    if (about := folder / "meta.yaml").is_file():
+        found = re.search(rb"^start_time: (\d+)$", records.read_plain(about), re.MULTILINE)
+        start = found and int(found[1])
+    metrics = folder / "metrics"
+    for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
+        name = file.relative_to(metrics).as_posix()
+        for number, line in _lines(file):
+            try:
+                moment, value, step = line.split()[:3]
+                cells: Cells = {"step": int(step), name: float(value), "timestamp": int(moment)}
+            except ValueError:
+                raise RunError(f"{file}:{number} is no line of MLflow's") from None
+            if start is not None:
+                cells["seconds"] = (cells.pop("timestamp") - start) / 1000
+            yield number, cells
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        yield from enumerate(records.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1)
+    except (OSError, records.BoundError) as error:
+        raise RunError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

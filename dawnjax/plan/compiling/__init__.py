@@ -1,1 +1,0 @@
-"""Programs compiled for hardware that is not here, and their memory."""

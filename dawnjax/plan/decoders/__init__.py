@@ -1,1 +1,0 @@
-"""Steps, memory and meshes of decoders, from their sizes alone."""

@@ -1,1 +1,0 @@
-"""Epochs to a target, from official results and runs, and their intervals."""

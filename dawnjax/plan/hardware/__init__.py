@@ -1,1 +1,0 @@
-"""Systems to plan for, their links and their prices."""

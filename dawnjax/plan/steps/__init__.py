@@ -1,1 +1,0 @@
-"""Seconds of a compiled step, and of a run."""

@@ -1,0 +1,475 @@
+"""Quality of two sides at a budget: its unit, the curves along it, and the answer in words."""
+
+import dataclasses
+import math
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax.errors import ConfigError
+from dawnjax.page.words import rounded
+from dawnjax.statistics.budget import (
+    BETTER,
+    WORSE,
+    Curves,
+    IsoPoint,
+    QualityVerdict,
+    iso_quality,
+    judge_pairs,
+)
+from dawnjax.statistics.further import Advice
+from dawnjax.statistics.interval import Interval
+from dawnjax.statistics.sample import Sample
+from dawnjax.statistics.verdict import BETTER as FASTER
+from dawnjax.statistics.verdict import UNDECIDED
+from dawnjax.statistics.verdict import WORSE as SLOWER
+from dawnjax.study.sides import Side
+from dawnjax.tasks.metric import declared_metrics
+from dawnjax.trials.group import OTHER, Entry
+from dawnjax.trials.trial import Evaluation, Trial
+
+END = "end"
+UNITS = ("seconds", "steps", "tokens", "flops", "usd")
+
+_SAME_WORK = 1.01
+"""Ratio of tokens a step, or of the sides' ends, above which a reader is told."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """An amount of a unit; of `END` none: each trial's last evaluation."""
+
+    unit: str
+    amount: float | None = None
+
+    def __str__(self) -> str:
+        if self.amount is None:
+            return "at the last evaluation"
+        return f"at {_amount(self.unit, self.amount)}"
+
+
+def _amount(unit: str, amount: float) -> str:
+    text = f"{amount:,g}" if amount >= 1e6 else rounded(amount, 6)
+    if unit == "usd":
+        return f"{text} USD"
+    return f"{text} {'s' if unit == 'seconds' else unit.replace('flops', 'FLOPs')}"
+
+
+def parse(texts: Sequence[str]) -> list[Budget]:
+    """Budgets of `--at` flags.
+
+    Raises:
+      ConfigError: A text is no `UNIT=AMOUNT`, or is given twice.
+    """
+    budgets = []
+    for text in texts:
+        found = re.fullmatch(rf"({'|'.join(UNITS)})=(\S+)", text)
+        try:
+            amount = float(found[2]) if found else None
+        except ValueError:
+            amount = math.nan
+        if text != END and (amount is None or not 0 < amount < math.inf):
+            raise ConfigError(
+                f"--at={text} must be {', '.join(f'{unit}=AMOUNT' for unit in UNITS)} or {END}, "
+                "with an amount above 0"
+            )
+        budgets.append(Budget(END if found is None else found[1], amount))
+        if len(set(budgets)) < len(budgets):
+            raise ConfigError(f"--at={text} is given twice")
+    return budgets
+
+
+def curves(entry: Entry, unit: str, metric: str, given: str) -> Curves:
+    """Evaluations of an entry's trials along a unit.
+
+    Args:
+      metric: That of the entry's target where empty.
+      given: The path, for messages.
+
+    Raises:
+      ConfigError: A trial's log does not tell the unit or the metric.
+    """
+    place_of = _place_of(entry, unit, given)
+    placed = [
+        [(place_of(row), _value(row, metric, entry)) for row in _rows(t)] for t in entry.trials
+    ]
+    for trial, points in zip(entry.trials, placed, strict=True):
+        if any(place is None for place, _ in points):
+            raise ConfigError(
+                f"{given}: {trial.name} {_UNKNOWN.get(unit, 'does not tell ' + unit)}"
+            )
+        if points and not any(value is not None for _, value in points):
+            raise ConfigError(f"{given}: {trial.name} has no evaluation of {metric}")
+    rows = [[(at, value) for at, value in points if value is not None] for points in placed]
+    firsts = [trial.finite_losses for trial in entry.trials]
+    pairing = Sample(
+        np.ones(len(rows)),
+        np.ones(len(rows), bool),
+        tuple(trial.seed for trial in entry.trials),
+        tuple(firsts) if any(firsts) else (),
+    )
+    return Curves(
+        places=tuple(np.array([at for at, _ in points], np.float64) for points in rows),
+        values=tuple(np.array([value for _, value in points], np.float64) for points in rows),
+        pairing=pairing,
+    )
+
+
+_UNKNOWN = {
+    "seconds": "has an evaluation without a time",
+    "steps": "has an evaluation without a step",
+    "tokens": "does not tell its tokens; for other programs' logs give --tokens=COLUMN or a number "
+    "a step",
+    "usd": "has an evaluation without a time",
+    "flops": "does not tell its FLOPs; for other programs' logs give --flops=COLUMN",
+}
+
+
+def _place_of(entry: Entry, unit: str, given: str) -> Callable[[Evaluation], float | None]:
+    if unit == "usd":
+        price = entry.cost_per_hour_usd
+        if price is None:
+            raise ConfigError(
+                f"{given}: {entry.reasons.get('cost_per_hour_usd', 'no price is known')}"
+            )
+        return lambda row: _times(row.seconds_since_run_start, price / 3600)
+    if unit == "seconds":
+        return lambda row: row.seconds_since_run_start
+    if unit == "steps":
+        return lambda row: row.step
+    if unit == END:
+        return lambda row: 0.0
+    return lambda row: row.metrics.get(unit) if entry.suite == OTHER else None
+
+
+def _times(amount: float | None, factor: float) -> float | None:
+    return None if amount is None else amount * factor
+
+
+def _rows(trial: Trial) -> list[Evaluation]:
+    """Evaluations in the order of the training, one at each step."""
+    known = all(row.step is not None for row in trial.evaluations)
+    return (
+        sorted(trial.evaluations, key=lambda row: row.step or 0) if known else [*trial.evaluations]
+    )
+
+
+def _value(row: Evaluation, metric: str, entry: Entry) -> float | None:
+    if metric in ("", entry.target.metric):
+        return row.value
+    value = row.metrics.get(metric)
+    if value is None:
+        return None
+    return value if isinstance(value, int | float) and math.isfinite(value) else math.nan
+
+
+def direction_of(entry: Entry, metric: str, given: str) -> str:
+    """Direction of better values of a metric.
+
+    Raises:
+      ConfigError: The entry's runs do not declare the metric.
+    """
+    if metric in ("", entry.target.metric):
+        return entry.target.direction
+    declared = [declared_metrics(trial.metrics) for trial in entry.trials]
+    if not declared or metric not in declared[0]:
+        names = ", ".join(sorted(declared[0] if declared else ())) or entry.target.metric
+        raise ConfigError(f"{given}: --metric={metric} is none of {names}")
+    return declared[0][metric].direction
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Iso:
+    """What B needs to reach what A reached, along A's curve, in one unit."""
+
+    unit: str
+    points: tuple[IsoPoint, ...]
+
+    def sentence(self, metric: str) -> str:
+        """The last place of A's curve, in words; empty without one."""
+        if not self.points:
+            return ""
+        last = self.points[-1]
+        there = (
+            f"what A has at {_amount(self.unit, last.place)} ({metric} {rounded(last.quality, 5)})"
+        )
+        found = last.speedup
+        if found is None or last.other is None:
+            return f"iso-quality: B has not shown {there} within its evaluations"
+        ends = "no band from fewer than 5 trials of each"
+        if last.low is not None and last.high is not None:
+            ends = f"95 %: {_amount(self.unit, last.low)} to {_amount(self.unit, last.high)}"
+        elif min(found.trials, 5) and last.low is not None:
+            ends = f"95 %: from {_amount(self.unit, last.low)} on, without an upper end"
+        elif last.high is not None:
+            ends = f"95 %: up to {_amount(self.unit, last.high)}"
+        needs = f"iso-quality: B needs {_amount(self.unit, last.other)} to reach {there}"
+        return f"{needs} ({ends}), {found.value:.3f} times as fast"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"unit": self.unit, "points": [dataclasses.asdict(point) for point in self.points]}
+
+
+def iso(first: Entry, second: Entry, metric: str = "") -> Iso | None:
+    """Iso-quality along the first unit that both sides tell: seconds, tokens or steps."""
+    for unit in ("seconds", "tokens", "steps"):
+        try:
+            sides = [curves(entry, unit, metric, "") for entry in (first, second)]
+        except ConfigError:
+            continue
+        direction = direction_of(first, metric, "")
+        points = iso_quality(sides[0], sides[1], direction) if all(map(_is_rising, sides)) else []
+        return Iso(unit=unit, points=tuple(points)) if points else None
+    return None
+
+
+def _is_rising(side: Curves) -> bool:
+    return all((np.diff(places) > 0).all() for places in side.places)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Qualities:
+    """Qualities of B beside A at some budgets.
+
+    Attributes:
+      verdicts: One for each budget; they hold together.
+      cautions: What a reader must know of the comparison.
+    """
+
+    metric: str
+    direction: str
+    budgets: tuple[Budget, ...]
+    verdicts: tuple[QualityVerdict, ...]
+    cautions: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """The verdicts in words, a line each, then the cautions."""
+        said = [
+            f"verdict {budget}: {self._line(verdict)}"
+            for budget, verdict in zip(self.budgets, self.verdicts, strict=True)
+        ]
+        return said + [f"  caution: {caution}" for caution in self.cautions]
+
+    def _line(self, verdict: QualityVerdict) -> str:
+        subject = "" if verdict.word == UNDECIDED else "B is "
+        text = f"{subject}{verdict.word}: {verdict.why}"
+        found, (a, b) = verdict.difference, verdict.means
+        if found is not None and a is not None and b is not None:
+            digits = _digits(found.value, found.low, found.high)
+            ends = found.ends_text(digits)
+            kind = "95 % " if found.ends == "95 %" else ""
+            text += f"; {self.metric} {a:.{digits}f} of A and {b:.{digits}f} of B, a difference of "
+            text += f"{found.value:+.{digits}f}" + (f" ({kind}{ends})" if ends else "")
+        counts = sum(verdict.between)
+        if counts:
+            text += (
+                f"; {counts} of {sum(verdict.trials)} values lie on a line between two evaluations"
+            )
+            low, high = verdict.line_error
+            if high > low:
+                text += f", whose error may be {max(-low, high):.2g}"
+        advice = verdict.advice.text("difference") if verdict.advice else ""
+        return text + (f"; {advice}" if advice else "")
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [
+            {"at": {"unit": budget.unit, "amount": budget.amount}, "metric": self.metric}
+            | {"direction": self.direction}
+            | verdict.to_json()
+            for budget, verdict in zip(self.budgets, self.verdicts, strict=True)
+        ]
+
+
+def _digits(*values: float | None) -> int:
+    """Decimals that show three digits of the smallest of some numbers; at most 8."""
+    least = min((abs(value) for value in values if value), default=1.0)
+    return min(8, max(0, 2 - math.floor(math.log10(least))))
+
+
+def qualities(
+    first: Side,
+    second: Side,
+    budgets: Sequence[Budget],
+    metric: str = "",
+    margin: float | None = None,
+) -> Qualities:
+    """Compare the qualities of two sides at some budgets.
+
+    Without a budget it is the end of the training, where all trials end at the same step, or within
+    1 % of the same time.
+
+    Raises:
+      ConfigError: The sides measure different metrics, a log does not tell a budget's unit, or no
+        budget is given and the trials end at different ones.
+    """
+    entries = first.entry, second.entry
+    names = [metric or entry.target.metric for entry in entries]
+    if names[0] != names[1]:
+        raise ConfigError(f"A has {names[0]} and B {names[1]}: give the --metric that both have")
+    directions = {direction_of(side.entry, metric, side.given) for side in (first, second)}
+    if len(directions) > 1:
+        raise ConfigError(
+            f"greater values of {names[0]} are better on one side, and less on the other"
+        )
+    given = list(budgets) or [_same_end(entries)]
+    pairs = [
+        tuple(curves(side.entry, budget.unit, metric, side.given) for side in (first, second))
+        for budget in given
+    ]
+    [direction] = directions
+    verdicts = judge_pairs(
+        [(a, b, budget.amount) for (a, b), budget in zip(pairs, given, strict=True)],
+        direction,
+        margin,
+    )
+    return Qualities(
+        metric=names[0],
+        direction=direction,
+        budgets=tuple(given),
+        verdicts=tuple(verdicts),
+        cautions=(*other_clocks(*entries), *_cautions(entries, given, verdicts, pairs)),
+    )
+
+
+def _ends(entry: Entry, unit: str) -> list[float] | None:
+    """Where each trial's last evaluation lies; None where one does not tell it."""
+    found = []
+    for trial in entry.trials:
+        if not trial.evaluations:
+            continue
+        last = trial.evaluations[-1]
+        place = last.step if unit == "steps" else last.seconds_since_run_start
+        if place is None:
+            return None
+        found.append(float(place))
+    return found or None
+
+
+def _same_end(entries: tuple[Entry, Entry]) -> Budget:
+    said = []
+    for unit, most in (("steps", 1.0), ("seconds", _SAME_WORK)):
+        sides = [_ends(entry, unit) for entry in entries]
+        if sides[0] is None or sides[1] is None:
+            continue
+        least, greatest = min(map(min, sides)), max(map(max, sides))
+        if greatest <= most * least:
+            return Budget(END)
+        said.append(f"{unit}={rounded(least, 6).replace(',', '')}")
+    shown = " or ".join(f"--at={text}" for text in said) or "--at=end"
+    raise ConfigError(
+        "what is compared? the trials do not end at one step or time: give --target=VALUE for the "
+        f"times to it, or a budget for the quality there; every trial has {shown}"
+    )
+
+
+def other_clocks(first: Entry, second: Entry) -> list[str]:
+    """A caution where one side's clock is another program's and the other's is not."""
+    if (first.suite == OTHER) == (second.suite == OTHER):
+        return []
+    name = "AB"[second.suite == OTHER]
+    return [f"the times of {name} are by another program's clock, which may hold other things"]
+
+
+def _cautions(
+    entries: tuple[Entry, Entry],
+    budgets: Sequence[Budget],
+    verdicts: Sequence[QualityVerdict],
+    pairs: Sequence[tuple[Curves, ...]],
+) -> list[str]:
+    said = []
+    for budget, verdict, sides in zip(budgets, verdicts, pairs, strict=True):
+        if budget.amount is None:
+            said += _different_ends(entries)
+        elif any(side["short"] for side in verdict.missing):
+            last = min(float(places[-1]) for side in sides for places in side.places if len(places))
+            said.append(f"every trial has an evaluation at {_amount(budget.unit, last)} or later")
+    work = [_tokens_a_step(entry) for entry in entries]
+    if any(budget.unit == "steps" for budget in budgets) and work[0] and work[1]:
+        ratio = max(work) / min(work)
+        if ratio > _SAME_WORK:
+            said.append(
+                f"a step of A is {work[0]:,.0f} tokens and of B {work[1]:,.0f}: equal steps are "
+                "not equal work; --at=tokens=AMOUNT is"
+            )
+    return said
+
+
+def _different_ends(entries: tuple[Entry, Entry]) -> list[str]:
+    said = []
+    for unit in ("steps", "seconds"):
+        sides = [_ends(entry, unit) for entry in entries]
+        if sides[0] is None or sides[1] is None:
+            continue
+        means = [sum(side) / len(side) for side in sides]
+        if max(means) > _SAME_WORK * min(means):
+            said.append(
+                f"A ends at {_amount(unit, means[0])} and B at {_amount(unit, means[1])} (means): "
+                "the sides were not trained alike"
+            )
+    return said
+
+
+def _tokens_a_step(entry: Entry) -> float | None:
+    rows = [trial.evaluations[-1] for trial in entry.trials if trial.evaluations]
+    found = [
+        row.metrics["tokens"] / row.step for row in rows if row.step and "tokens" in row.metrics
+    ]
+    return sum(found) / len(found) if found and entry.suite == OTHER else None
+
+
+KEEP, DISCARD, MORE = "keep", "discard", "more_trials"
+
+
+def decided(
+    words: Sequence[str],
+    *,
+    effect: str,
+    found: Interval | None,
+    advice: Advice | None,
+    paths: tuple[str, str],
+) -> dict[str, Any]:
+    """Decision on B by its verdicts, for programs: keep, discard or train more.
+
+    B is kept where it is better or faster somewhere, and nowhere undecided or worse.
+
+    Args:
+      effect: What `found` is, in words.
+      paths: Of A and B, for the next command.
+    """
+    decision = DISCARD
+    if not any(word in (WORSE, *SLOWER) for word in words):
+        is_better = any(word in (BETTER, *FASTER) for word in words)
+        decision = MORE if UNDECIDED in words else KEEP if is_better else DISCARD
+    again = shlex.join(["dawnjax", "compare", *paths])
+    report = shlex.join(["dawnjax", "report", *paths, "--out=report"])
+    return {
+        "decision": decision,
+        "verdict": words[0] if len(set(words)) == 1 else ", ".join(words),
+        "effect": found and found.value,
+        "effect_of": effect,
+        "low": found and found.low,
+        "high": found and found.high,
+        "level": found and found.level,
+        "trials_needed": _further(advice) if decision == MORE else None,
+        "next": again if decision == MORE else report,
+    }
+
+
+def _further(advice: Advice | None) -> int | None:
+    """Further trials of each side: the fewest for a verdict, or as many as the effect needs."""
+    if advice is None:
+        return None
+    known = (advice.minimum, advice.if_as_measured, advice.if_equal)
+    return next((count for count in known if count is not None), None)
+
+
+def decision_line(told: dict[str, Any]) -> str:
+    """The decision in one line."""
+    if told["decision"] != MORE:
+        return f"decision: {told['decision']} B"
+    more = told["trials_needed"]
+    wanted = "not decided" if more is None else f"not decided; {more:,} more trials of each may do"
+    return f"decision: {wanted}"

@@ -1,0 +1,175 @@
+"""`dawnjax compare` on logs of other programs, and on qualities at a budget."""
+
+import json
+
+import pytest
+from made_other_logs import normal, write_lines, write_side
+from made_runs import write_run
+
+from dawnjax.__main__ import main
+
+
+@pytest.fixture
+def sides(tmp_path):
+    """Six runs each: those of B end 0.1 lower."""
+    write_side(tmp_path / "a", normal(3.0, 0.02, 6))
+    write_side(tmp_path / "b", normal(2.9, 0.02, 6, 1))
+    return [f"{tmp_path}/a", f"{tmp_path}/b"]
+
+
+def told(capsys, *argv):
+    assert main(["compare", *argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_two_folders_one_command_one_verdict(sides, capsys):
+    assert main(["compare", *sides]) == 0
+    text = capsys.readouterr().out
+    assert "A  a: 6 trials" in text and "B  b: 6 trials" in text
+    assert "read: metric val_loss, the only one of a validation" in text
+    assert "read: time seconds in seconds, by its name" in text
+    line = next(line for line in text.splitlines() if line.startswith("verdict"))
+    assert line.startswith("verdict at the last evaluation: B is better: the 95 % interval lies ")
+    assert "val_loss 3.0000 of A and 2.9000 of B, a difference of -0.1000 (95 % -0.12" in line
+    assert text.splitlines()[-1] == "decision: keep B"
+
+
+def test_times_to_a_target(tmp_path, capsys):
+    """A's loss, 2.99 + 1 / step and its noise, is at most 3.0101 at step 50 or 60, B's at 10."""
+    for name, mean in (("a", 3.0), ("b", 2.9)):
+        write_side(tmp_path / name, normal(mean, 0.002, 6))
+    sides = [f"{tmp_path}/a", f"{tmp_path}/b"]
+    found = told(capsys, *sides, "--target=3.0101")
+    assert found["verdict"]["word"] == "faster_if_all_reach"
+    assert found["a"]["reached"] == found["b"]["reached"] == 6
+    assert found["decision"]["decision"] == "keep" and found["decision"]["trials_needed"] is None
+    assert found["decision"]["effect"] == found["verdict"]["ratio"] < 1
+    assert found["decision"]["next"].startswith("dawnjax report ")
+    assert main(["compare", *sides, "--target=3.0101", "--fail_if_slower_by=0.05"]) == 0
+    assert main(["compare", *sides[::-1], "--target=3.0101", "--fail_if_slower_by=0.05"]) == 6
+
+
+@pytest.mark.parametrize("budget", ["steps=55", "seconds=5.5", "tokens=5500", "usd=0.011"])
+def test_qualities_at_a_budget(sides, capsys, budget):
+    """At step 55: (1 / 50 + 1 / 60) / 2 - 0.01 over the final loss, in each unit of it."""
+    flags = [f"--at={budget}", "--tokens=100", "--price_per_hour_usd=7.2"]
+    found = told(capsys, *sides, *flags)
+    [quality] = found["qualities"]
+    assert quality["word"] == "better" and quality["between"] == [6, 6]
+    assert quality["means"] == pytest.approx([3.0 + 1 / 120 + 1 / 100 - 0.01, 2.9 + 1 / 120 + 0.0])
+    assert quality["difference"] == pytest.approx(-0.1)
+    assert quality["low"] < -0.1 < quality["high"] < 0
+    assert found["decision"] == {
+        "decision": "keep",
+        "verdict": "better",
+        "effect": quality["difference"],
+        "effect_of": "difference of val_loss, B less A",
+        "low": quality["low"],
+        "high": quality["high"],
+        "level": quality["level"],
+        "trials_needed": None,
+        "next": f"dawnjax report {sides[0]} {sides[1]} --out=report",
+    }
+
+
+def test_the_gate_on_a_quality(sides, capsys):
+    a, b = sides
+    assert main(["compare", a, b, "--fail_if_worse_by=0.05"]) == 0
+    assert main(["compare", b, a, "--fail_if_worse_by=0.05"]) == 6
+    assert main(["compare", b, a, "--fail_if_worse_by=0.5"]) == 0  # worse, within the margin
+    few = f"{a}/run_0.jsonl", f"{b}/run_0.jsonl"
+    assert main(["compare", *few, "--fail_if_worse_by=0.05"]) == 7
+    assert "1 and 1 trials; a verdict needs 5 of each" in capsys.readouterr().out
+    assert main(["compare", a, b, "--at=steps=150", "--fail_if_worse_by=0.05"]) == 7
+    text = capsys.readouterr().out
+    assert "6 of 6 trials of A ended before the budget, and 6 of 6 trials of B ended" in text
+    assert "every trial has an evaluation at 100 steps or later" in text
+
+
+def test_an_undecided_comparison_says_how_many_trials_may_do(tmp_path, capsys):
+    a = str(write_side(tmp_path / "a", normal(3.0, 0.1, 6)))
+    b = str(write_side(tmp_path / "b", normal(2.98, 0.1, 6, 1)))
+    found = told(capsys, a, b)
+    decision = found["decision"]
+    assert decision["decision"] == "more_trials" and decision["trials_needed"] > 100
+    assert decision["next"] == f"dawnjax compare {a} {b}"
+    assert main(["compare", a, b]) == 0
+    assert "decision: not decided; " in capsys.readouterr().out
+    equal = told(capsys, a, b, "--margin=1")
+    assert equal["decision"]["decision"] == "discard"
+    assert equal["qualities"][0]["word"] == "equivalent"
+
+
+def test_steps_of_other_sizes_are_told(tmp_path, capsys):
+    for name, tokens in (("a", 1000), ("b", 800)):
+        for number, final in enumerate(normal(3.0, 0.02, 5, tokens)):
+            rows = [
+                {"step": step, "tokens": tokens * step, "val_loss": final + 1 / step}
+                for step in range(10, 101, 10)
+            ]
+            write_lines(tmp_path / name / f"{number}.jsonl", rows)
+    assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/b", "--at=steps=100"]) == 0
+    text = capsys.readouterr().out
+    assert "caution: a step of A is 1,000 tokens and of B 800: equal steps are not equal" in text
+    assert "iso-quality: B needs" in text and "tokens" in text.rpartition("iso-quality")[2]
+
+
+def test_trials_of_a_fixed_time_are_compared_at_their_ends(tmp_path, capsys):
+    """Of one evaluation each, after as many seconds and other numbers of steps."""
+    for name, mean, steps in (("a", 1.0, 950), ("b", 0.9, 1130)):
+        for number, final in enumerate(normal(mean, 0.005, 5, steps)):
+            text = f"---\nval_bpb: {final}\ntraining_seconds: 300.{number}\nnum_steps: {steps}\n"
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"{number}.log").write_text(text)
+    assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/b"]) == 0
+    text = capsys.readouterr().out
+    assert "verdict at the last evaluation: B is better" in text
+    assert "caution: A ends at 950 steps and B at 1,130 steps" in text
+    assert "decision: keep B" in text
+
+
+def test_the_iso_quality_of_a_side_that_is_twice_as_fast(tmp_path, capsys):
+    for name, second, seed in (("a", 0.2, 1), ("b", 0.1, 2)):
+        write_side(tmp_path / name, normal(3.0, 1e-4, 6, seed), second=second)
+    found = told(capsys, f"{tmp_path}/a", f"{tmp_path}/b", "--at=end")
+    points = found["iso_quality"]["points"]
+    assert found["iso_quality"]["unit"] == "seconds"
+    middle = next(point for point in points if point["place"] == pytest.approx(10.0))
+    assert middle["low"] < middle["other"] < middle["high"]
+    assert middle["place"] / middle["other"] == pytest.approx(2.0, rel=0.02)
+
+
+def test_our_own_runs_at_a_budget(tmp_path, capsys):
+    """The accuracy is 0.5 before a run reaches its target."""
+    for name, seconds in (("a", 30), ("b", 10)):
+        for seed in range(5):
+            write_run(tmp_path / name / str(seed), seed=seed, seconds=seconds, losses=(seed + 1.0,))
+    sides = f"{tmp_path}/a", f"{tmp_path}/b"
+    found = told(capsys, *sides, "--at=seconds=10", "--at=steps=20")
+    assert [row["means"] for row in found["qualities"]] == [[0.5, 0.95]] * 2
+    assert {row["direction"] for row in found["qualities"]} == {"at_least"}
+    assert main(["compare", *sides, "--at=tokens=10"]) == 2
+    assert "does not tell its tokens" in capsys.readouterr().err
+    assert main(["compare", *sides, "--at=steps=20", "--metric=top_9"]) == 2
+    assert "--metric=top_9 is none of" in capsys.readouterr().err
+
+
+def test_a_log_beside_a_run_of_ours_has_another_clock(tmp_path, capsys):
+    for seed in range(5):
+        write_run(tmp_path / "a" / str(seed), seed=seed, seconds=30)
+        rows = [
+            {"step": 10 * n, "seconds": 5.0 * n, "val_top_1_accuracy": 0.5 + 0.01 * seed * n}
+            for n in range(1, 7)
+        ]
+        write_lines(tmp_path / "b" / f"{seed}.jsonl", rows)
+    sides = f"{tmp_path}/a", f"{tmp_path}/b"
+    assert main(["compare", *sides, "--at=steps=30"]) == 2
+    assert "give the --metric that both have" in capsys.readouterr().err
+
+
+def test_a_page_of_logs(sides, tmp_path, capsys):
+    assert main(["report", *sides, "--target=3.02", f"--out={tmp_path}/page"]) == 0
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "other programs" in page
+    rows = json.loads((tmp_path / "page" / "tables" / "stability.json").read_text())
+    assert json.dumps(rows).count('"other"') >= 2
