@@ -3,9 +3,9 @@
     python -m benchmarks plan_extracts ["DGX-2 ssd" ...]
 
 It needs `pip install -e '.[plan]'`, no accelerator and no data, and writes
-`dawnjax/plan/extracts.json`. Programs in the cache of `dawnjax plan` are not compiled again. Run it
-after a change of models, steps or counting of FLOPs and bytes. With names it compiles these results
-alone and keeps the file's others.
+`dawnjax/plan/epochs/extracts.json`. Programs in the cache of `dawnjax plan` are not compiled again.
+Run it after a change of models, steps or counting of FLOPs and bytes. With names it compiles these
+results alone and keeps the file's others.
 """
 
 import argparse
@@ -17,7 +17,8 @@ import sys
 from dawnjax import records
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import RunError
-from dawnjax.plan import compiled, observations
+from dawnjax.plan.compiling import compiled
+from dawnjax.plan.epochs import observations
 
 VERSIONS = ("jax", "libtpu", "jax-cuda12-plugin")
 

@@ -89,7 +89,7 @@ def run_trial(
             }
         result = json.loads(result_file.read_text())
         events = read_events(log_path(run_dir))
-    metric = result["target"][0]["metric"]
+    metric = result["target"]["metric"]
     last = result["evaluations"][-1] if result["evaluations"] else {}
     return {
         "seed": seed,

@@ -32,8 +32,6 @@ from benchmarks.result_tables.programs import (
     plan_coverage,
     plan_decoders,
     plan_held_out,
-    plan_memory,
-    plan_other_steps,
     plan_outside,
     plan_validation,
 )
@@ -159,8 +157,6 @@ TABLES = {
     "plan_decoders": Table((), plan_decoders),
     "plan_held_out": Table((), plan_held_out),
     "plan_outside": Table((), plan_outside),
-    "plan_memory": Table(("plan_memory_*.json",), plan_memory),
-    "plan_other_steps": Table(("plan_other_steps_*.json",), plan_other_steps),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

@@ -48,44 +48,51 @@ def token_losses(
 
 
 def _token_losses_forward(logits, targets, label_smoothing, platform):
-    normalizer, mean = _normalizer_and_mean(logits, platform)
-    true = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    losses = normalizer - (1 - label_smoothing) * true
+    largest, log_total, mean = _relative_sums(logits, platform)
+    true = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0] - largest
+    # All terms are relative to the largest logit: added to an offset that the logits share, the
+    # logarithm would be lost in the rounding, and the loss with it.
+    losses = log_total - (1 - label_smoothing) * true
     if label_smoothing:
         losses -= label_smoothing * mean
-    return losses, (logits, targets, normalizer)
+    return losses, (logits, targets, largest, log_total)
 
 
-def _normalizer_and_mean(logits: jax.Array, platform: Platform) -> tuple[jax.Array, jax.Array]:
+def _relative_sums(logits: jax.Array, platform: Platform) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Largest logit; of the logits less it: log(sum(exp)) and the mean. Each is [...]."""
     if platform != "gpu":
-        # log(sum(exp(logits))) and the mean, [...]
-        return jax.nn.logsumexp(logits, axis=-1), logits.mean(-1)
+        largest = logits.max(-1)
+        below = logits - largest[..., None]
+        return largest, jnp.log(jnp.exp(below).sum(-1)), below.mean(-1)
     # One reduction: of three, XLA on a GPU would make each read the logits.
-    zero, lowest = np.float32(0), np.finfo(np.float32).min
-    largest, total, plain = lax.reduce(
-        (logits, jnp.ones_like(logits), logits),
-        (lowest, zero, zero),
+    zero, one, lowest = np.float32(0), jnp.ones_like(logits), np.finfo(np.float32).min
+    largest, total, _, below = lax.reduce(
+        (logits, one, one, jnp.zeros_like(logits)),
+        (lowest, zero, zero, zero),
         _join_sums,
         (logits.ndim - 1,),
     )
-    return largest + jnp.log(total), plain / logits.shape[-1]
+    return largest, jnp.log(total), below / logits.shape[-1]
 
 
 def _join_sums(left: Any, right: Any) -> Any:
-    # (largest, sum of exponentials relative to it, plain sum) of two parts of a row
+    # Of two parts of a row: largest, sum of exponentials relative to it, count, sum relative to it.
     largest = jnp.maximum(left[0], right[0])
-    total = left[1] * jnp.exp(left[0] - largest) + right[1] * jnp.exp(right[0] - largest)
-    return largest, total, left[2] + right[2]
+    down = left[0] - largest, right[0] - largest
+    total = left[1] * jnp.exp(down[0]) + right[1] * jnp.exp(down[1])
+    below = left[3] + right[3] + left[2] * down[0] + right[2] * down[1]
+    return largest, total, left[2] + right[2], below
 
 
 def _token_losses_backward(label_smoothing, platform, kept, cotangent):
     # Written out, it is one pass over the logits. JAX's own adds the true token's part by a
     # scatter, for which XLA on a GPU copies them all.
-    logits, targets, normalizer = kept
+    logits, targets, largest, log_total = kept
     vocabulary = logits.shape[-1]
     is_true = jnp.arange(vocabulary) == targets[..., None]
     wanted = jnp.where(is_true, 1 - label_smoothing, 0.0) + label_smoothing / vocabulary
-    return cotangent[..., None] * (jnp.exp(logits - normalizer[..., None]) - wanted), None
+    softmax = jnp.exp(logits - largest[..., None] - log_total[..., None])
+    return cotangent[..., None] * (softmax - wanted), None
 
 
 token_losses.defvjp(_token_losses_forward, _token_losses_backward)

@@ -11,10 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.ad_checkpoint import checkpoint_name
-
-RANDOM = "random"
-"""Name (`checkpoint_name`) of random words: they are kept for the backward pass."""
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 """Bits to rotate by, for rounds in groups of four, by turns.
@@ -83,5 +79,4 @@ def _halves(key: jax.Array, shape: tuple[int, ...]) -> list[jax.Array]:
         place = lax.broadcasted_iota(jnp.uint32, blocks, axis)
         counter += place * jnp.uint32(math.prod(blocks[axis + 1 :]))
     words = threefry(jax.random.key_data(key), counter, jnp.uint32(0))
-    words = [checkpoint_name(word, RANDOM) for word in words]
     return [part for word in words for part in (word & 0xFFFF, word >> 16)]

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 
 from dawnjax.models.dtypes import ComputeDtype
 
-Attention = Literal["products", "fused", "shapes"]
+Attention = Literal["products", "fused"]
 ContextKeys = Literal["gather", "ring"]
 Platform = Literal["cpu", "gpu", "tpu"]
 
@@ -31,11 +31,8 @@ class Execution:
       is_plain: Whether layers make the products of their mathematics and no others, so that these
         can be counted: no zeros are added to kernels or channels.
       attention: `fused` lets a GPU give attention to cuDNN in one call, where it has no dropout and
-        `fused_attention` takes the shapes; `shapes` traces that call without cuDNN, to count memory
-        and never to run.
+        `fused_attention` takes the shapes.
       context_keys: How queries meet the keys of other devices along `mesh.context`.
-      counts_gathers: Whether weights are marked as gathered though no mesh splits them: to count
-        the memory of one device of several and never to run.
     """
 
     platform: Platform
@@ -46,7 +43,6 @@ class Execution:
     is_plain: bool = False
     attention: Attention = "products"
     context_keys: ContextKeys = "gather"
-    counts_gathers: bool = False
 
 
 @functools.cache

@@ -42,8 +42,6 @@ def fused_attention(
         return None
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array, *masks: jax.Array) -> jax.Array:
-        if execution.attention == "shapes":
-            return _shapes_of_call(query, key, value, *(mask.astype(query.dtype) for mask in masks))
         return jax.nn.dot_product_attention(
             query,
             key,
@@ -74,31 +72,6 @@ def fused_attention(
         out_specs=heads,
         check_vma=False,
     )(*arrays)
-
-
-@jax.custom_vjp
-def _shapes_of_call(query: jax.Array, *others: jax.Array) -> jax.Array:
-    """A call with the operands and results of cuDNN's, and nothing behind it."""
-    return _shapes_forward(query, *others)[0]
-
-
-def _shapes_forward(query: jax.Array, *others: jax.Array) -> tuple[jax.Array, tuple]:
-    batch, queries, heads, _ = query.shape
-    # The logarithm of each softmax's sum is kept for the backward pass.
-    sums = jax.ShapeDtypeStruct((batch, heads, queries), jnp.float32)
-    results = (jax.ShapeDtypeStruct(query.shape, query.dtype), sums)
-    mixed, total = jax.ffi.ffi_call("attention", results)(query, *others)
-    return mixed, (query, *others, mixed, total)
-
-
-def _shapes_backward(kept: tuple, gradient: jax.Array) -> tuple[jax.Array | None, ...]:
-    *operands, mixed, total = kept
-    results = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in operands[:3])
-    found = jax.ffi.ffi_call("attention_gradient", results)(*operands, mixed, total, gradient)
-    return *found, *[None] * (len(operands) - 3)
-
-
-_shapes_of_call.defvjp(_shapes_forward, _shapes_backward)
 
 
 def _why_products(query: jax.Array, key: jax.Array, shards: int, platform: Platform) -> str:

@@ -23,7 +23,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from dawnjax.models.execution import Execution
@@ -46,9 +45,6 @@ RULES: dict[str, tuple[str, ...]] = {
 """Mesh axes of each named axis, the outermost first; `None` and names without axes stay whole."""
 
 Axes = tuple[str | None, ...]
-
-GATHERED = "gathered"
-"""Name (`checkpoint_name`) of weights that are whole in width on a device."""
 
 SMALLEST_SPLIT_SIZE = 2**14
 """`fsdp` leaves arrays below this many elements whole: a gather costs more than they take."""
@@ -127,8 +123,7 @@ def gathered(weights: jax.Array, axes: Axes, execution: Execution, dtype: Any) -
     They cross devices in `dtype` and come back in their own, which their gradient keeps: a product
     that rounds its factors to `dtype` is the same as without.
     """
-    is_whole = execution.placement is None or jax.sharding.get_abstract_mesh().manual_axes
-    if is_whole and not execution.counts_gathers:
+    if execution.placement is None or jax.sharding.get_abstract_mesh().manual_axes:
         return weights
     result: jax.Array = _gathered(weights, axes, execution, jnp.dtype(dtype))
     return result
@@ -139,7 +134,7 @@ def _gathered(weights: jax.Array, axes: Axes, execution: Execution, dtype: Any) 
     # Placed twice: told the second place alone, XLA may gather first and round then.
     rounded = constrained(weights.astype(dtype), axes, execution)
     whole = tuple(None if axis == "embed" else axis for axis in axes)
-    return checkpoint_name(constrained(rounded, whole, execution), GATHERED).astype(weights.dtype)
+    return constrained(rounded, whole, execution).astype(weights.dtype)
 
 
 def _gathered_forward(weights, axes, execution, dtype):

@@ -54,65 +54,6 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
         ]
 
 
-def plan_memory(files: list[tuple[str, Record]]) -> Rows:
-    """XLA's memory of each experiment's step on each chip, beside that from shapes over it."""
-    chips = {name.removeprefix("plan_memory_"): record["rows"] for name, record in files}
-    of_chips = [{row["experiment"]: row for row in rows} for rows in chips.values()]
-    sides = (f"{chip}: {side}" for chip in chips for side in ("compiled", "ratio"))
-    found = [["experiment", "devices", "flags", *sides]]
-    for experiment in sorted(set().union(*of_chips)):
-        own = [rows.get(experiment, {"experiment": experiment}) for rows in of_chips]
-        cells = [plan_memory_cells(row) for row in own]
-        system, flags = next(((cell[1], cell[2]) for cell in cells if cell[1]), ("", ""))
-        first = [cells[0][0], system.partition(":")[2], flags]
-        found.append([*first, *(text for cell in cells for text in cell[-2:])])
-    for bound in (0.05, 0.15):
-        line = [f"within {100 * bound:.0f} %", "", ""]
-        for rows in chips.values():
-            ratios = [_ratio(row) for row in rows if row.get("predicted") and row.get("xla")]
-            near = sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios)
-            line += ["", f"{near} of {len(ratios)}"]
-        found.append(line)
-    return found
-
-
-def plan_other_steps(files: list[tuple[str, Record]]) -> Rows:
-    """Counts of steps whose memory from shapes is near XLA's, and those that are farthest."""
-    found = [["steps", "within 5 %", "within 15 %", "least", "most"]]
-    [(_, record)] = files
-    names = {False: "that decided a rule", True: "held out"}
-    for is_held_out, name in names.items():
-        ratios = {
-            f"`{row['experiment']}`, batch {row['batch']:,} on {row['devices']}": _ratio(row)
-            for row in record["rows"]
-            if row.get("xla") and row.get("predicted") and row["is_held_out"] == is_held_out
-        }
-        near = [
-            sum(abs(math.log(ratio)) <= math.log1p(bound) for ratio in ratios.values())
-            for bound in (0.05, 0.15)
-        ]
-        order = sorted(ratios, key=lambda step: ratios[step])
-        ends = [f"{ratios[step]:.2f}, {step}" for step in (order[0], order[-1])]
-        found.append([f"{len(ratios)} {name}", *map(str, near), *ends])
-    return found
-
-
-def _ratio(row: Record) -> float:
-    return row["predicted"]["num_bytes"] / row["xla"]["num_bytes"]
-
-
-def plan_memory_cells(row: Record) -> list[str]:
-    """Memory of an experiment's step from shapes, XLA's, and their ratio or why there is none."""
-    sides = [row.get(side) or {} for side in ("predicted", "xla")]
-    sizes = [words.scaled(side["num_bytes"], "B") if side else "" for side in sides]
-    last = f"not compiled: {row.get('reason', 'not tried')}"
-    if all(sides):
-        last = f"{sides[0]['num_bytes'] / sides[1]['num_bytes']:.2f}"
-        last += ", XLA computes again" if sides[1].get("recomputed") else ""
-    flags = " ".join(row.get("flags", ()))
-    return [f"`{row['experiment']}`", row.get("system", ""), flags, *sizes, last]
-
-
 def plan_validation(_: list[tuple[str, Record]]) -> Rows:
     """Each official result beside its prediction without its system, computed anew."""
     from dawnjax.plan import planned, validation
@@ -147,7 +88,7 @@ def plan_before(files: list[tuple[str, Record]]) -> Rows:
     """Predictions that were written before a measurement, beside what it measured."""
     from dawnjax.plan import planned
     from dawnjax.plan.checks import ITS_SYSTEM, STEP, Check
-    from dawnjax.plan.interval import Interval
+    from dawnjax.plan.epochs.interval import Interval
 
     measured = {}
     for row in (record["variants"]["base"] for _, record in files if "variants" in record):

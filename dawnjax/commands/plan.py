@@ -12,16 +12,17 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.plan import answers, compiled, planned
+from dawnjax.plan import planned
+from dawnjax.plan.compiling import compiled
 from dawnjax.plan.planned import Planned
 
 if TYPE_CHECKING:
     from dawnjax.plan.calibration import Calibration
-    from dawnjax.plan.compiled import Programs
-    from dawnjax.plan.efficiency import Efficiency
-    from dawnjax.plan.epochs import Epochs
-    from dawnjax.plan.predict import Prediction
-    from dawnjax.plan.systems import System
+    from dawnjax.plan.compiling.compiled import Programs
+    from dawnjax.plan.epochs.epochs import Epochs
+    from dawnjax.plan.hardware.systems import System
+    from dawnjax.plan.steps.efficiency import Efficiency
+    from dawnjax.plan.steps.predict import Prediction
 
 Counted = Callable[[int, int], "Epochs"]
 """Epochs at a global batch, given the examples of an epoch."""
@@ -38,8 +39,8 @@ needed, but what compiles for them is: pip install -e '.[plan]'.
 A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
 experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
 official results that were left out of the fit.
-`--memory` says in seconds, and compiles nothing: does a step fit, by how much, and what fills it.
-Of a task that makes its examples, such as self-play, it shows the memory of each program alone.
+`--memory` says whether a step fits, by how much, and what fills it. Self-play has no times: its
+plan shows the memory of each program alone.
 `--search=mesh` tries all meshes of a decoder of the Llama family, from shapes alone.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
@@ -71,10 +72,6 @@ class _Asked:
 
 
 def main(argv: list[str]) -> int:
-    asked = answers.question(argv)
-    if asked and (kept := asked.answer()):
-        print(kept)
-        return ExitStatus.DONE
     values = _own_flags()
     named = command_line.with_experiment_flag(argv)
     of_experiment = command_line.known(early := _own_flags(), named)
@@ -96,9 +93,6 @@ def main(argv: list[str]) -> int:
     if values["json"].value:
         text = records.json_text(told, indent=1)
     print(text)
-    # What kept a system from its plan, such as a full disk, may not last.
-    if asked and not any(row.get("reason") for row in rows):
-        asked.keep(text, request)
     return ExitStatus.FAILED if all(row.get("reason") for row in rows) else ExitStatus.DONE
 
 
@@ -122,10 +116,8 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
     if values["calibrate"].value and (values["memory"].value or values["search"].value):
         raise ConfigError("--calibrate is of compiled programs: leave out --memory and --search")
     asked = _Asked(request, argv, systems, batches, lost, values)
-    if values["memory"].value:
+    if values["memory"].value or request.experiment.task.makes_examples:
         return _memory(asked)
-    if request.experiment.task.makes_examples:
-        return _generating(asked)
     return _search(asked) if values["search"].value else _predicted(asked)
 
 
@@ -152,23 +144,17 @@ def _predicted(asked: _Asked) -> _Rows:
     return [planned.to_json(row) for row in rows], planned.text(rows)
 
 
-def _memory(asked: _Asked) -> _Rows:
-    from dawnjax.plan import fits
-
-    _refuse_times(asked.values, "--memory plans no time and no cost")
-    found = fits.fits(asked.request, asked.systems, asked.batches)
-    return _with_lost(map(fits.to_json, found), fits.text(found), asked.lost)
-
-
 def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned]) -> _Rows:
     reasons = [f"{row.system}: {row.reason}" for row in lost]
     return [*rows, *map(planned.to_json, lost)], "\n".join([text, *reasons] if text else reasons)
 
 
-def _generating(asked: _Asked) -> _Rows:
-    from dawnjax.plan import generating
+def _memory(asked: _Asked) -> _Rows:
+    from dawnjax.plan.compiling import generating
 
-    _refuse_times(asked.values, generating.NO_TIME)
+    makes = asked.request.experiment.task.makes_examples
+    why = generating.NO_TIME if makes else "--memory plans no time and no cost"
+    _refuse_times(asked.values, why)
     # What no system mends is said once, before a compiler starts.
     experiment = asked.request.experiment
     compiled.identity_of(asked.argv, compiled.identity_of_data(experiment.data))
@@ -184,7 +170,7 @@ def _refuse_times(values: flags.FlagValues, why: str) -> None:
 
 def _search(asked: _Asked) -> _Rows:
     from dawnjax.machine.mesh_shape import MeshShape
-    from dawnjax.plan import arrangements
+    from dawnjax.plan.decoders import arrangements
 
     request, values = asked.request, asked.values
     experiment = request.experiment
@@ -237,12 +223,10 @@ def _planned(
     counted: Counted,
     calibration: "Calibration | None",
 ) -> list[Planned]:
-    from dawnjax.plan.compiling import Compiling
-    from dawnjax.plan.fits import smaller_batch
-    from dawnjax.plan.predict import DOES_NOT_FIT
+    from dawnjax.plan.compiling.limits import DOES_NOT_FIT
+    from dawnjax.plan.compiling.progress import Compiling
 
-    missing = sum(not compiled.is_kept(job.identity, job.system) for job in jobs)
-    progress = Compiling(request.experiment.name, missing)
+    progress = Compiling(request.experiment.name)
 
     def row(job: _Job) -> Planned:
         system, batch = job.system, job.batch
@@ -254,10 +238,8 @@ def _planned(
         except (RunError, ConfigError) as error:
             reason = str(error)
             # Only a program that was compiled can be too large, so that the mesh is right.
-            if reason.startswith(DOES_NOT_FIT):
-                reason += smaller_batch(request, system, batch)
-                if why := _straddling(request, system, batch):
-                    reason = f"{reason}. {why}"
+            if reason.startswith(DOES_NOT_FIT) and (why := _straddling(request, system, batch)):
+                reason = f"{reason}. {why}"
             return Planned(system.name, system.num_devices, batch, None, reason)
         return Planned(system.name, system.num_devices, batch, prediction)
 
@@ -265,7 +247,7 @@ def _planned(
 
 
 def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
-    from dawnjax.plan.systems import parse_system
+    from dawnjax.plan.hardware.systems import parse_system
 
     systems, rows = [], []
     for name in names:
@@ -283,7 +265,7 @@ def _own_flags() -> flags.FlagValues:
     switch = functools.partial(flags.DEFINE_boolean, flag_values=values)
     texts("on", [], "The systems and sizes, with commas.")
     texts("batches", [], "Global batches to plan, with commas.")
-    switch("memory", False, "Say what fills a device, from shapes alone.")
+    switch("memory", False, "Say what fills a device.")
     meshes = "Compare all meshes, from shapes alone."
     flags.DEFINE_enum("search", None, ["mesh"], meshes, flag_values=values)
     known = "Epochs to the target, where you know them."
@@ -303,7 +285,7 @@ def _whole(flag: str, text: str) -> int:
 
 
 def _prices(texts: Sequence[str]) -> dict[str, float]:
-    from dawnjax.plan.systems import accelerators
+    from dawnjax.plan.hardware.systems import accelerators
 
     prices = {}
     for text in texts:
@@ -320,22 +302,22 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
 def _given_epochs(number: Any, path: Any, request: Request) -> Counted:
     """Epochs by batch and examples of an epoch: the user's, or else what is known."""
     from dawnjax.config.experiment_modules import experiment_names, load_experiment
-    from dawnjax.plan import epoch_sources
+    from dawnjax.plan.epochs import sources
 
     if number is not None and path:
         raise ConfigError("give --epochs or --epochs_from, not both")
     experiment = request.experiment
     if number is not None:
-        given = epoch_sources.given(float(number))
+        given = sources.given(float(number))
         return lambda batch, train_examples: given
     if path:
-        return epoch_sources.of_runs(str(path), experiment)
+        return sources.of_runs(str(path), experiment)
     if request.experiment_file:
         base = load_experiment(str(request.experiment_file))
     else:
         has_base = experiment.name in experiment_names()  # a tiny variant has none
         base = load_experiment(experiment.name) if has_base else None
-    return functools.partial(epoch_sources.known, experiment, base)
+    return functools.partial(sources.known, experiment, base)
 
 
 def _predict(
@@ -346,8 +328,10 @@ def _predict(
     calibration: "Calibration | None",
     watch: compiled.Watch,
 ) -> "Prediction":
-    from dawnjax.plan import caveats, predict, validation
-    from dawnjax.plan import prices as price_list
+    from dawnjax.plan import validation
+    from dawnjax.plan.epochs import caveats
+    from dawnjax.plan.hardware import prices as price_list
+    from dawnjax.plan.steps import predict
 
     system, experiment = job.system, request.experiment
     programs = compiled.compiled(job.argv, job.identity, system, watch)
@@ -383,7 +367,8 @@ def _of_decoders(
     request: Request, job: _Job, programs: "Programs", efficiency: "Efficiency"
 ) -> "Efficiency":
     """Efficiency by published steps of decoders, where they are of the experiment's kind."""
-    from dawnjax.plan import decoder_step, predict
+    from dawnjax.plan.decoders import step as decoder_step
+    from dawnjax.plan.steps import predict
 
     spec, _ = compiled.spec_of(request.experiment.data)
     if decoder_step.why_unfit(request.experiment, spec):
@@ -397,7 +382,7 @@ def _of_decoders(
 def _straddling(
     request: Request, system: "System", batch: int, communication: float | None = None
 ) -> str:
-    from dawnjax.plan.caveats import straddling_groups
+    from dawnjax.plan.epochs.caveats import straddling_groups
 
     shards = request.options.mesh.batch_shards(system.num_devices)
     group = request.experiment.batch_norm_group_size

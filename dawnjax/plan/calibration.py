@@ -18,11 +18,11 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_device
 from dawnjax.page import words
 from dawnjax.plan import validation
-from dawnjax.plan.compiled import OPTIONS, Programs
-from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.interval import DEVIATIONS
-from dawnjax.plan.predict import step_parts
-from dawnjax.plan.systems import System
+from dawnjax.plan.compiling.compiled import OPTIONS, Programs
+from dawnjax.plan.epochs.interval import DEVIATIONS
+from dawnjax.plan.hardware.systems import System
+from dawnjax.plan.steps.efficiency import Efficiency, Measured
+from dawnjax.plan.steps.predict import step_parts
 from dawnjax.runs.directory import flatten
 from dawnjax.trials.ours import read_run
 from dawnjax.trials.trial import Trial

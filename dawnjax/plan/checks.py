@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.plan.interval import Interval
+from dawnjax.plan.epochs.interval import Interval
 
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
 DECODER_STEP, DECODER_TIME = "step from shapes", "time from shapes"

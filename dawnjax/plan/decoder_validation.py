@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from dawnjax.plan import decoder_step, epochs
 from dawnjax.plan.checks import (
     ALL_RESULTS,
     DECODER_STEP,
@@ -13,10 +12,11 @@ from dawnjax.plan.checks import (
     ITS_SYSTEM,
     Check,
 )
-from dawnjax.plan.decoder_step import PublishedStep, chip_of, published_steps
-from dawnjax.plan.efficiency import octaves_outside
-from dawnjax.plan.interval import around
-from dawnjax.plan.observations import convergence_points
+from dawnjax.plan.decoders import step as decoder_step
+from dawnjax.plan.decoders.step import PublishedStep, chip_of, published_steps
+from dawnjax.plan.epochs import epochs
+from dawnjax.plan.epochs.interval import around, octaves_outside
+from dawnjax.plan.epochs.observations import convergence_points
 
 TARGETS = {"c4_llama31_8b": 3.3, "llama2_70b_lora": 0.925}
 EVALUATIONS = {"c4_llama31_8b": (12_288, 1024, 1 / 3), "llama2_70b_lora": (384, 173, 1 / 2)}

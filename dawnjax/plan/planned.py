@@ -10,8 +10,8 @@ from dawnjax.page.table import of_words
 from dawnjax.plan.checks import EPOCHS, ITS_SYSTEM, REFERENCE_POINT, Check, coverage
 
 if TYPE_CHECKING:
-    from dawnjax.plan.interval import Interval, Range
-    from dawnjax.plan.predict import Prediction
+    from dawnjax.plan.epochs.interval import Interval, Range
+    from dawnjax.plan.steps.predict import Prediction
 
 
 @dataclasses.dataclass(frozen=True)

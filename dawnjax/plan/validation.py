@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.optimize import nnls
 
-from dawnjax.plan import decoder_validation, efficiency, epochs
+from dawnjax.plan import decoder_validation
 from dawnjax.plan.checks import (
     AS_LARGE,
     AS_SMALL,
@@ -27,11 +27,11 @@ from dawnjax.plan.checks import (
     TIME,
     Check,
 )
-from dawnjax.plan.compiled import Programs
-from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.epochs import Curve, Point
-from dawnjax.plan.interval import around
-from dawnjax.plan.observations import (
+from dawnjax.plan.compiling.compiled import Programs
+from dawnjax.plan.epochs import epochs
+from dawnjax.plan.epochs.epochs import Curve, Point
+from dawnjax.plan.epochs.interval import around
+from dawnjax.plan.epochs.observations import (
     TARGETS,
     PublishedResult,
     convergence_points,
@@ -42,8 +42,10 @@ from dawnjax.plan.observations import (
     official_points,
     references,
 )
-from dawnjax.plan.predict import evaluation_seconds, step_parts, step_spread, train_seconds
-from dawnjax.plan.systems import accelerators
+from dawnjax.plan.hardware.systems import accelerators
+from dawnjax.plan.steps import efficiency
+from dawnjax.plan.steps.efficiency import Efficiency, Measured
+from dawnjax.plan.steps.predict import evaluation_seconds, step_parts, step_spread, train_seconds
 
 Results = tuple[PublishedResult, ...]
 

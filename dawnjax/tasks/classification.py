@@ -190,7 +190,8 @@ class Classification(Task):
         """
         logits = self._evaluated_logits(module, inputs, setting)
         best, classes = jax.lax.top_k(logits, min(5, setting.spec.num_classes))
-        probabilities = jnp.exp(best - jax.nn.logsumexp(logits, axis=-1, keepdims=True))
+        total = jnp.exp(logits - best[:, :1]).sum(axis=1, keepdims=True)
+        probabilities = jnp.exp(best - best[:, :1]) / total
         return jnp.stack([probabilities, classes.astype(jnp.float32)], axis=-1)
 
     def quality(

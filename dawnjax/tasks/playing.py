@@ -100,15 +100,6 @@ class Playing(GeneratingTask):
                 f"such as {-(-self.games // shards) * shards}"
             )
 
-    def call_bytes(self, setting: Setting, shards: int) -> float:
-        """Of the trees that a search of all games keeps."""
-        rules, actions = setting.data.rules(), setting.spec.num_actions
-        keys = jax.eval_shape(lambda: game_keys(jax.random.key(0), self.games))
-        states = jax.eval_shape(jax.vmap(rules.init), keys)
-        # A node has six numbers for each move, and five of its own.
-        nodes = self.search.simulations + 1
-        return (_num_bytes(states) + self.games * 4 * (6 * actions + 5)) * nodes / shards
-
     def _empty_window(self, setting: Setting) -> Arrays:
         spec, rows = setting.spec, self.window_generations * self.made_positions
         # Eight cells of a plane to a byte: a window may hold millions of positions.
@@ -343,7 +334,3 @@ def _no_figures(has_gating: bool) -> Arrays:
     counts = {name: jnp.int32(0) for name in names}
     gating = {"gating_score": jnp.float32(0), "is_new": jnp.int32(0)} if has_gating else {}
     return {**counts, **gating}
-
-
-def _num_bytes(tree: Any) -> int:
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

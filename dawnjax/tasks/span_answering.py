@@ -156,8 +156,7 @@ def _passage_and_question(batch: Arrays) -> tuple[Tokens, Tokens]:
 
 
 def _cross_entropy(scores: jax.Array, places: jax.Array) -> jax.Array:
-    true = jnp.take_along_axis(scores, places[:, None], axis=-1)[:, 0]
-    return jax.nn.logsumexp(scores, axis=-1) - true
+    return -jnp.take_along_axis(jax.nn.log_softmax(scores), places[:, None], axis=-1)[:, 0]
 
 
 def _metrics(answers: list[str | None], references: Any) -> dict[str, float | str]:

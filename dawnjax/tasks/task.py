@@ -259,10 +259,6 @@ class Task(abc.ABC):
         """`TrainState.made` at the start, for a task that makes its examples."""
         return {}
 
-    def call_bytes(self, setting: Setting, shards: int) -> float:
-        """Bytes beside the state that a call which makes examples needs on one of the devices."""
-        return 0.0
-
     def drawn(self, made: Any, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
         """Training batch, with what is drawn from `made` by its `index` and `epoch`."""
         return batch

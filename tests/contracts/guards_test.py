@@ -196,8 +196,8 @@ def test_rooms_rest_on_errors_and_limits_alone():
         is_room = room(module) not in (module, "dawnjax.commands", *of_the_run)
         # A study and a race run their trials by the door that a notebook takes.
         is_door = room(module) in ("dawnjax.study", "dawnjax.race") and imported == "dawnjax.api"
-        # A plan compiles the programs of a run, in a process of its own, or traces them for memory.
-        is_door |= module in ("dawnjax.plan.worker", "dawnjax.plan.memory")
+        # A plan compiles the programs of a run, in a process of its own.
+        is_door |= module == "dawnjax.plan.compiling.worker"
         if is_room and room(imported) == imported and not is_door:  # flat
             assert imported in base, f"{module} imports {imported}"
 
@@ -257,8 +257,8 @@ PAST_RECORDS = {
     ("dawnjax.other_logs.log_lines", "open"): "copied into other programs, where we are not",
     ("dawnjax.page.html", "read_text"): OURS,
     ("dawnjax.page.svg", "read_text"): OURS,
-    ("dawnjax.plan.assigned", "read_text"): "of this process's compiler, in a new folder",
-    ("dawnjax.plan.compiled", "read_bytes"): OURS,
+    ("dawnjax.plan.compiling.assigned", "read_text"): "of this process's compiler, in a new folder",
+    ("dawnjax.plan.compiling.compiled", "read_bytes"): OURS,
     ("dawnjax.race.sandbox", "open"): "a folder of a process, held while that ends",
     ("dawnjax.race.sandbox", "copytree"): "plain files of dead processes, to a new folder",
     ("dawnjax.runs.clock", "read_text"): PROC,

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import dawnjax
 from benchmarks import tables
 from benchmarks.result_tables import goals, result_files
 from dawnjax.statistics.interval import Interval
 
 TOP = Path(__file__).resolve().parents[2]
-TOP_PAGES = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+TOP_PAGES = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "RELEASE.md", "SECURITY.md")]
 PAGES = [*TOP_PAGES, *sorted((TOP / "docs").glob("*.md"))]
 SOURCES = ("dawnjax", "models", "input_pipeline", "experiments", "benchmarks")
 SHOWN = set(re.findall(r"<!-- table (\w+) -->", "".join(page.read_text() for page in PAGES)))
@@ -25,6 +26,10 @@ def test_tables_hold_what_the_result_files_hold(page):
     text = page.read_text()
     assert text.count("<!-- table ") == text.count(tables.END)
     assert tables.filled(text) == text, "python -m benchmarks tables writes it anew"
+
+
+def test_the_citation_names_the_version():
+    assert f"version: {dawnjax.__version__}\n" in (TOP / "CITATION.cff").read_text()
 
 
 INSTALLED = "-e '.[{}]'"

@@ -18,7 +18,7 @@ from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution, say_once
 from dawnjax.models.transformer import Transformer
-from dawnjax.plan import compilers
+from dawnjax.plan.compiling import compilers
 from dawnjax.profile.hlo import analyze
 
 pytestmark = pytest.mark.compiles
@@ -166,8 +166,8 @@ from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution, say_once
-from dawnjax.plan.compilers import described_devices
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.compiling.compilers import described_devices
+from dawnjax.plan.hardware.systems import parse_system
 
 mesh = make_mesh(MeshShape(), described_devices(parse_system("h100:2")))
 rows = batch_sharding(mesh, 0)

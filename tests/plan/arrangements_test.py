@@ -11,18 +11,20 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.llama import SIZES
-from dawnjax.plan import arrangements, decoder_step, decoder_terms
-from dawnjax.plan.arrangements import meshes, search
-from dawnjax.plan.decoder_memory import (
+from dawnjax.plan.decoders import arrangements
+from dawnjax.plan.decoders import step as decoder_step
+from dawnjax.plan.decoders import terms as decoder_terms
+from dawnjax.plan.decoders.arrangements import meshes, search
+from dawnjax.plan.decoders.memory import (
     DecoderMemory,
     decoder_memory,
     gathered_bytes,
     other_rows_bytes,
 )
-from dawnjax.plan.decoder_terms import parameters
-from dawnjax.plan.efficiency import Efficiency
-from dawnjax.plan.epochs import Epochs
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.decoders.terms import parameters
+from dawnjax.plan.epochs.epochs import Epochs
+from dawnjax.plan.hardware.systems import parse_system
+from dawnjax.plan.steps.efficiency import Efficiency
 
 LLAMA = load_experiment("c4_llama31_8b")
 SPEC = LLAMA.data.published_spec()

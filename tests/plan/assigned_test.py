@@ -8,9 +8,9 @@ import time
 import pytest
 
 from dawnjax.errors import RunError
-from dawnjax.plan import compilers
-from dawnjax.plan.assigned import assigned
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.compiling import compilers
+from dawnjax.plan.compiling.assigned import assigned
+from dawnjax.plan.hardware.systems import parse_system
 
 ASSIGNMENT = """BufferAssignment:
 allocation 0: size 400, parameter 8, shape |f32[100]| at ShapeIndex {}, maybe-live-out:
@@ -99,8 +99,8 @@ TO_THE_END = """
 import json, sys
 from pathlib import Path
 from dawnjax.feed import InputShapes
-from dawnjax.plan import worker
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.compiling import worker
+from dawnjax.plan.hardware.systems import parse_system
 
 compiled = []
 def both(lowered, options, folder):

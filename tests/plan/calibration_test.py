@@ -14,9 +14,9 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan import calibration, validation
 from dawnjax.plan.checks import CALIBRATED_STEP
-from dawnjax.plan.observations import observed_programs
-from dawnjax.plan.predict import step_parts
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.epochs.observations import observed_programs
+from dawnjax.plan.hardware.systems import parse_system
+from dawnjax.plan.steps.predict import step_parts
 from dawnjax.runs.directory import flatten
 from dawnjax.runs.stages import Stages
 

@@ -7,8 +7,8 @@ layer: its compiled step communicates what `sharding.RULES` imply, byte for byte
 import pytest
 
 from dawnjax.errors import RunError
-from dawnjax.plan import compiled, compilers
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.compiling import compiled, compilers
+from dawnjax.plan.hardware.systems import parse_system
 
 FSDP, MODEL, LAYERS = 16, 4, 2
 ROWS, LENGTH, CHUNK, WIDTH, QUERIES, KEYS, MIDDLE = 64, 128, 32, 256, 512, 256, 512

@@ -8,9 +8,10 @@ import pytest
 from dawnjax.errors import RunError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.llama import SIZES
-from dawnjax.plan import decoder_step, validation
+from dawnjax.plan import validation
 from dawnjax.plan.checks import DECODER_STEP, DECODER_TIME, ITS_CHIP, ITS_SYSTEM
-from dawnjax.plan.decoder_terms import (
+from dawnjax.plan.decoders import step as decoder_step
+from dawnjax.plan.decoders.terms import (
     LAYERS,
     MEMORY,
     STEP,
@@ -26,8 +27,8 @@ from dawnjax.plan.decoder_terms import (
     seen_pairs,
     terms,
 )
-from dawnjax.plan.interconnect import exchange_seconds
-from dawnjax.plan.systems import accelerators, parse_system
+from dawnjax.plan.hardware.interconnect import exchange_seconds
+from dawnjax.plan.hardware.systems import accelerators, parse_system
 
 
 def arranged(system="v6e:8", mesh=None, rows=24, length=8192, vocabulary=128_256, **more):

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
-from dawnjax.plan import epoch_sources, epochs
-from dawnjax.plan.caveats import caveats
-from dawnjax.plan.epoch_sources import OFFICIAL, TRIALS
+from dawnjax.plan.epochs import epochs, sources
+from dawnjax.plan.epochs.caveats import caveats
+from dawnjax.plan.epochs.sources import OFFICIAL, TRIALS
 
 DIGITS = load_experiment("digits")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def known(experiment=DIGITS, base=None, batch=64, train_examples=900):
-    return epoch_sources.known(experiment, base or experiment, batch, train_examples)
+    return sources.known(experiment, base or experiment, batch, train_examples)
 
 
 def counts_of(name):

@@ -1,7 +1,7 @@
 """Official results of benchmarks that no fit of a plan sees: predicted, and never learnt from."""
 
 from dawnjax.plan import validation
-from dawnjax.plan.observations import held_out, observations
+from dawnjax.plan.epochs.observations import held_out, observations
 
 
 def test_held_out_steps_are_predicted_and_never_fitted():

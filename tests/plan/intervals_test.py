@@ -10,8 +10,7 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.plan import efficiency, epochs, validation
-from dawnjax.plan.caveats import caveats, straddling_groups
+from dawnjax.plan import validation
 from dawnjax.plan.checks import (
     AS_LARGE,
     ITS_SYSTEM,
@@ -21,10 +20,13 @@ from dawnjax.plan.checks import (
     STEP,
     coverage,
 )
-from dawnjax.plan.efficiency import Efficiency
-from dawnjax.plan.epoch_sources import of_official_results
-from dawnjax.plan.epochs import Epochs, Point
-from dawnjax.plan.observations import convergence_points, observations, references
+from dawnjax.plan.epochs import epochs
+from dawnjax.plan.epochs.caveats import caveats, straddling_groups
+from dawnjax.plan.epochs.epochs import Epochs, Point
+from dawnjax.plan.epochs.observations import convergence_points, observations, references
+from dawnjax.plan.epochs.sources import of_official_results
+from dawnjax.plan.steps import efficiency
+from dawnjax.plan.steps.efficiency import Efficiency
 
 RESNET = "imagenet_resnet50_mlperf"
 

@@ -14,9 +14,10 @@ from made_reports import entry
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan import compiled, compilers, epoch_sources, worker
-from dawnjax.plan.observations import EXTRACTS, observations
-from dawnjax.plan.systems import parse_system
+from dawnjax.plan.compiling import compiled, compilers, worker
+from dawnjax.plan.epochs import sources
+from dawnjax.plan.epochs.observations import EXTRACTS, observations
+from dawnjax.plan.hardware.systems import parse_system
 from dawnjax.trials.group import write_entries
 
 
@@ -71,12 +72,12 @@ def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
 
 @pytest.mark.compiles
 def test_epochs_to_another_target_alone_are_named(kept_programs):
-    from dawnjax.plan.caveats import caveats
+    from dawnjax.plan.epochs.caveats import caveats
 
     experiment = load_experiment("wmt_transformer_big")
     targets = (dataclasses.replace(experiment.targets[0], value=28.4),)
     other = dataclasses.replace(experiment, targets=targets)
-    known = epoch_sources.of_official_results(other, 96, 1)
+    known = sources.of_official_results(other, 96, 1)
     [line] = [line for line in caveats(experiment, (), known) if "own target" in line]
     assert "bleu at least 25, but to the one above" in line
 
@@ -195,7 +196,7 @@ def test_epochs_from_runs_are_of_one_target_and_one_experiment_a_batch(tmp_path)
 
     def epochs_at(batch, *runs):
         write_entries(file, runs)
-        return epoch_sources.of_runs(str(file), load_experiment("digits"))(batch, 900)
+        return sources.of_runs(str(file), load_experiment("digits"))(batch, 900)
 
     small = entry("a", [10.0, 10.0, 10.0], identity="1", **digits)  # 4, 5 and 4 epochs
     large = entry("b", [10.0], identity="2", global_batch_size=1024, **digits)  # 4 epochs
@@ -237,10 +238,10 @@ print(json.dumps({**answer, "temporary_files_in_folder": in_folder}))
 @pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone ends children")
 def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
-    package = tmp_path / "dawnjax" / "plan"
+    package = tmp_path / "dawnjax" / "plan" / "compiling"
     package.mkdir(parents=True)
     (package / "worker.py").write_text(STUB)
-    for folder in (package, package.parent):
+    for folder in (package, *package.parents[:2]):
         (folder / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compilers, "environment", lambda _: dict(os.environ))

@@ -15,20 +15,22 @@ from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_product
 from dawnjax.machine.prices import SystemPrice
-from dawnjax.plan import efficiency, epochs, extract, worker
-from dawnjax.plan.efficiency import Efficiency, Measured
-from dawnjax.plan.extract import Exchange, Extract, Work
-from dawnjax.plan.interconnect import exchange_seconds
-from dawnjax.plan.observations import observations
-from dawnjax.plan.predict import (
+from dawnjax.plan.compiling import extract, worker
+from dawnjax.plan.compiling.extract import Extract, Work
+from dawnjax.plan.compiling.limits import lacks_code
+from dawnjax.plan.compiling.worker import reason_of
+from dawnjax.plan.epochs import epochs
+from dawnjax.plan.epochs.observations import observations
+from dawnjax.plan.hardware.interconnect import Exchange, exchange_seconds
+from dawnjax.plan.hardware.systems import accelerators, parse_system
+from dawnjax.plan.steps import efficiency
+from dawnjax.plan.steps.efficiency import Efficiency, Measured
+from dawnjax.plan.steps.predict import (
     BETWEEN_SECONDS,
     evaluations_until,
-    lacks_code,
     predict,
     train_seconds,
 )
-from dawnjax.plan.systems import accelerators, parse_system
-from dawnjax.plan.worker import reason_of
 from dawnjax.profile.hlo import analyze
 
 PERFECT = Efficiency(

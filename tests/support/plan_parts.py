@@ -1,7 +1,7 @@
 """Programs and systems that tests of plans share."""
 
-from dawnjax.plan import compiled
-from dawnjax.plan.extract import Extract, Work
+from dawnjax.plan.compiling import compiled
+from dawnjax.plan.compiling.extract import Extract, Work
 
 
 def work(flops, num_bytes, runs=1):

@@ -1,0 +1,1 @@
+"""Programs compiled for hardware that is not here, and their memory."""

@@ -1,0 +1,277 @@
+"""Programs of an experiment for a system: compiled in a separate process, kept as extracts.
+
+An entry of the cache says what made it: experiment, system, versions, code, settings of JAX and
+XLA. One that is damaged, or made of anything else, is compiled anew.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import dawnjax
+from dawnjax import records
+from dawnjax.cluster import children
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.plan.compiling import compilers
+from dawnjax.plan.compiling.extract import Extract
+from dawnjax.plan.hardware.systems import System
+
+CACHE_DIR = "~/.cache/dawnjax/plans"
+COMPILE_SECONDS = 2700
+"""A compiler that takes longer is stopped. Minigo's programs for an H100 took 77 s on two cores."""
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt")
+PACKAGES += ("nvidia-cuda-nvcc-cu12",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage of a run: number of steps, global batch, and the extract of a train step."""
+
+    steps: int
+    examples_per_step: int
+    train: Extract
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """Programs of an experiment on a system.
+
+    Attributes:
+      evaluate: One evaluation step; an evaluation has `eval_batches` of them.
+      train_examples: Examples of an epoch.
+      model_flops_per_example: Of a train step; None where counting needs data that are not here.
+      data_note: Source of counts and shapes.
+    """
+
+    stages: tuple[Stage, ...]
+    evaluate: Extract
+    eval_batches: int
+    train_examples: int
+    model_flops_per_example: float | None
+    parameters: int
+    data_note: str
+
+    @property
+    def budget_epochs(self) -> float:
+        examples = sum(stage.steps * stage.examples_per_step for stage in self.stages)
+        return examples / self.train_examples
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a device that the largest program needs."""
+        return max(self.evaluate.memory_bytes, *(s.train.memory_bytes for s in self.stages))
+
+
+def programs_from_json(fields: Mapping[str, Any]) -> Programs:
+    """Programs in the answer of `worker.py`; FieldError for a wrong field, or no stage."""
+    programs = records.convert(fields, Programs, others=True)
+    if not programs.stages:
+        raise records.FieldError("it has no stages")
+    return programs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A file of the cache: what made the programs, and the answer of `worker.py`."""
+
+    made_of: dict[str, str]
+    answer: dict[str, Any]
+
+
+Watch = Callable[[], AbstractContextManager[None]]
+"""Made around each call of a compiler, such as `compiling.Compiling.of`."""
+
+
+def compiled(
+    argv: Sequence[str], identity: str, system: System, watch: Watch = nullcontext
+) -> Programs:
+    """Programs of an experiment for a system, from the cache or compiled now.
+
+    Args:
+      argv: Flags of the experiment, as of `dawnjax train`.
+      identity: Hash of the experiment and of the options that change a program (`identity_of`).
+
+    Raises:
+      RunError: They cannot be compiled, or do not fit; one line says why.
+    """
+    return programs_from_json(answer_of(argv, identity, system, watch))
+
+
+def _file_of(made_of: Mapping[str, str]) -> Path:
+    return records.in_home(CACHE_DIR) / f"{_hash_of(made_of)[:32]}.json"
+
+
+def answer_of(
+    argv: Sequence[str], identity: str, system: System, watch: Watch = nullcontext
+) -> dict[str, Any]:
+    """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
+    made_of = _made_of(identity, system)
+    try:
+        entry = records.read_json(_file_of(made_of), _Entry)
+        programs_from_json(entry.answer)
+        if entry.made_of == made_of:
+            return entry.answer
+    except (FileNotFoundError, NotADirectoryError, PermissionError, RunError):
+        pass  # nothing is kept there; RunError: no home directory
+    except (OSError, ValueError) as error:
+        what = f"{_file_of(made_of)} is damaged ({error})"
+        print(f"{what}: the programs are compiled again", file=sys.stderr)
+    answer = answer_of_compiler(argv, system, watch)
+    if "reason" in answer:
+        raise RunError(answer["reason"])
+    try:
+        records.write_json(_file_of(made_of), {"made_of": made_of, "answer": answer}, indent=None)
+    except RunError as error:
+        print(f"compiled programs are not kept: {error}", file=sys.stderr)
+    return answer
+
+
+def answer_of_compiler(
+    argv: Sequence[str], system: System, watch: Watch = nullcontext, is_memory: bool = False
+) -> dict[str, Any]:
+    """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed.
+
+    Args:
+      is_memory: Whether the memory of each program is asked for, and no extract.
+    """
+    environment = compilers.environment(system.accelerator.device.platform)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        # The assembler of a GPU's kernels has files there, and is not waited for.
+        environment["TMPDIR"] = folder
+        request = {"argv": list(argv), "system": _full_name(system), "folder": folder}
+        return asked({**request, "part": None, "is_memory": is_memory}, environment, watch)
+
+
+def asked(
+    request: Mapping[str, Any], environment: Mapping[str, str], watch: Watch = nullcontext
+) -> dict[str, Any]:
+    """JSON answer of `worker.py` to a request, or a `reason`."""
+    command, pipe = [sys.executable, "-m", "dawnjax.plan.compiling.worker"], subprocess.PIPE
+    # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
+    child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    with child, watch():
+        try:
+            out, err = child.communicate(json.dumps(request).encode(), timeout=COMPILE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
+        finally:
+            children.send(child, signal.SIGKILL)  # and what it started and left
+    lines = [line for line in out.decode(errors="replace").splitlines() if line.startswith("{")]
+    if child.returncode == 0 and lines:
+        return records.load_json(lines[-1])
+    said = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
+    status = f"the compiler's process ended with status {child.returncode}"
+    return {"reason": f"{status}: {said[-1][:300]}" if said else status}
+
+
+def _full_name(system: System) -> str:
+    if system.accelerator.device.platform == "tpu":
+        return f"{system.accelerator.name}:{system.topology}"
+    return system.name
+
+
+_SETTINGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_")
+"""Beginnings of the variables of the environment that change a compiled program."""
+
+
+def _made_of(identity: str, system: System) -> dict[str, str]:
+    """Everything that changes the programs of an experiment for a system, by name."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
+    return {
+        "experiment": _hash_of(identity),
+        "system": _full_name(system),
+        "versions": json.dumps(versions()),
+        "code": _hash_of_sources(),
+        "settings": _hash_of(settings),
+    }
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of the packages that make a program; empty for one that is not installed."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = ""
+    return versions
+
+
+def _hash_of(value: Any) -> str:
+    """SHA-256 of a value as JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+OPTIONS = ("mesh", "weight_update_sharding", "context_keys")
+"""Options of a run that change its programs."""
+
+
+@functools.cache
+def _hash_of_sources() -> str:
+    """Hash of this package's sources and tables."""
+    digest = hashlib.sha256()
+    top = Path(dawnjax.__file__).resolve().parent
+    for folder, _, names in sorted(os.walk(top, followlinks=True)):
+        for name in sorted(names):
+            if name.endswith((".py", ".csv")):
+                path = Path(folder, name)
+                digest.update(f"{path.relative_to(top)} {path.stat().st_size}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def spec_of(data: Any) -> tuple[Any, str]:
+    """Shapes and counts of the data here, or else of the published set; and which it was."""
+    from dawnjax.input_pipeline.reading.dataset import MissingDataError
+
+    try:
+        return data.spec(), "the data that are here"
+    except MissingDataError as error:
+        if not hasattr(data, "published_spec"):
+            raise ConfigError(str(error)) from None
+        return data.published_spec(), "counts and shapes of the published set"
+
+
+def identity_of_data(data: Any) -> str:
+    """All that the programs take from the data; ConfigError or DataError where they are unfit."""
+    from dawnjax.config.own_files import own_code
+
+    try:
+        with own_code("the data"):
+            spec, note = spec_of(data)
+    except ValueError as error:  # a field of the dataset's config that lies outside its range
+        raise ConfigError(str(error)) from None
+    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
+    counts = (spec.num_train_examples, spec.num_eval_examples)
+    return f"{spec.fingerprint} {counts} {shapes} {note}"
+
+
+def identity_of(argv: Sequence[str], data: str) -> str:
+    """Identity of the experiment that the flags ask for, with options that change its programs.
+
+    Args:
+      data: Identity of its data (`identity_of_data`).
+    """
+    from dawnjax.config.experiment_flags import parse_request
+    from dawnjax.config.own_files import file_of
+
+    request, positional = parse_request("plan", list(argv))
+    if positional:
+        raise ConfigError(f"unexpected argument {positional[0]!r}")
+    own = file_of(request.experiment)
+    options = [getattr(request.options, name) for name in OPTIONS]
+    code = own.code() if own else ""
+    return f"{request.experiment.recipe_fields()} {data} {options} {code}"

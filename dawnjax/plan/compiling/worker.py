@@ -1,0 +1,279 @@
+"""Compile an experiment's programs for a system, in a process with that system's environment.
+
+    python -m dawnjax.plan.compiling.worker < request.json
+
+The request is `{"argv": [...], "system": NAME, "folder": NAME, "part": null, "is_memory": false}`.
+The answer is one JSON object with the extracts of the train and evaluation steps, or with the
+memory of each program where that is asked for, or with a `reason`. XLA writes into the folder,
+which whoever asks removes.
+
+A compilation ends with its process (`assigned.py`), so programs but the last stage's are asked of
+another worker each, by `part`: a stage's number or `EVALUATION`.
+"""
+
+import concurrent.futures
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dawnjax import records
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.plan.compiling import compiled
+from dawnjax.plan.compiling.assigned import Assigned, assigned, leave
+from dawnjax.plan.compiling.compilers import described_devices
+from dawnjax.plan.compiling.extract import extract_of
+from dawnjax.plan.compiling.limits import does_not_fit
+from dawnjax.plan.hardware.systems import System, parse_system
+
+if TYPE_CHECKING:
+    from dawnjax.train_step import Recipe
+
+
+EVALUATION = -1
+
+
+def main() -> None:
+    """Answer the request; a failure of the compiler is an answer too."""
+    request = records.load_json(sys.stdin.read())
+    try:
+        answer = compile_programs(request)
+    except (ConfigError, RunError) as error:
+        answer = {"reason": str(error)}
+    except Exception as error:  # the compiler is another's: whatever it raises is its answer
+        answer = {"reason": reason_of(str(error) or type(error).__name__)}
+    print(records.json_text(answer))
+    leave()
+
+
+def reason_of(message: str) -> str:
+    """One line of a compiler's message; for too little memory, the bytes needed and present."""
+    used = re.search(
+        r"Used ([\d.]+)([KMGT])\w* of ([\d.]+)([KMGT])\w* hbm|"
+        r"\(([\d.]+)([KMGT])\) exceeds available HBM \(([\d.]+)([KMGT])\)",
+        message,
+    )
+    if used:
+        size, unit, limit, limit_unit = (part for part in used.groups() if part)
+        needs, has = float(size) * _UNITS[unit], float(limit) * _UNITS[limit_unit]
+        return does_not_fit(needs, has)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return f"the compiler refuses: {lines[0][:300] if lines else 'it gives no reason'}"
+
+
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, str]:
+    """Recipe of each stage on a system, examples of an evaluation batch, source of the counts."""
+    from dawnjax.config.experiment_flags import parse_request
+    from dawnjax.machine import jax_settings
+    from dawnjax.machine.mesh import batch_shards, make_mesh
+    from dawnjax.plan.compiling.compiled import spec_of
+    from dawnjax.session import refuse_mesh
+    from dawnjax.train_step import make_recipe
+
+    jax_settings.prepare()
+    request, _ = parse_request("plan", argv)
+    experiment = request.experiment
+    spec, note = spec_of(experiment.data)
+    experiment.validate(spec)
+    refuse_mesh(experiment.model, spec, request.options.mesh)
+    mesh = make_mesh(request.options.mesh, described_devices(system))
+    shards = batch_shards(mesh)
+    # Rounded up as a run does it: every device takes an equal share.
+    batch = -(-experiment.evaluation.global_batch_size // shards) * shards
+    options = request.options
+    recipes = [
+        make_recipe(
+            experiment,
+            spec,
+            mesh,
+            span.index,
+            options.weight_update_sharding,
+            context_keys=options.context_keys,
+        )
+        for span in experiment.spans(spec)
+    ]
+    return recipes, batch, note
+
+
+def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON fields of `compiled.Programs`, or of `generating.Answer`; of one program for a part."""
+    from dawnjax.feed import InputShapes
+    from dawnjax.machine.mesh import batch_shards
+
+    recipes, batch, note = recipes_of(request["argv"], parse_system(request["system"]))
+    spec, shards = recipes[0].spec, batch_shards(recipes[0].mesh)
+    shapes = [InputShapes(recipe.experiment, spec, "host", batch) for recipe in recipes]
+    for recipe in recipes:
+        rows = recipe.experiment.global_batch_size
+        if rows % shards:
+            raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
+    folder, part, last = Path(request["folder"]), request["part"], len(recipes) - 1
+    if part == EVALUATION:
+        program = evaluation_program(recipes[last], shapes[last], folder)
+        extract = _extract(program, max(_longest(spec), 1))
+        return {"evaluate": extract, **_counts(recipes[last])}
+    if part is not None:
+        return _extract(train_program(recipes[part], shapes[part], folder), 1)
+    if request["is_memory"]:
+        return {"memory_bytes": _memory_of_each(recipes[last], shapes[last], folder)}
+    return {
+        **_all_programs(request, recipes, shapes[last]),
+        "eval_batches": -(-spec.num_eval_examples // batch),
+        "train_examples": spec.num_train_examples,
+        "data_note": note,
+    }
+
+
+def _all_programs(
+    request: Mapping[str, Any], recipes: Sequence["Recipe"], shapes: Any
+) -> dict[str, Any]:
+    """Extracts of the steps, and what is counted of the last stage, whose step is compiled here.
+
+    That step is compiled beside the evaluation, after the steps of the other stages.
+    """
+    *before, last = recipes
+    pool = concurrent.futures.ThreadPoolExecutor(2)
+    others = [pool.submit(_other, request, part) for part in (*range(len(before)), EVALUATION)]
+    try:
+        # Not before: its kernels would take the cores from all that are compiled after it.
+        earlier = [other.result() for other in others[:-1]]
+        train = _extract(train_program(last, shapes, Path(request["folder"], "last")), 1)
+        evaluation = others[-1].result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    stages = [
+        {
+            "steps": recipe.span.last_step - recipe.span.first_step,
+            "examples_per_step": recipe.experiment.global_batch_size,
+            "train": extract,
+        }
+        for recipe, extract in zip(recipes, (*earlier, train), strict=True)
+    ]
+    return {"stages": stages, **evaluation}
+
+
+def _other(request: Mapping[str, Any], part: int) -> dict[str, Any]:
+    """Answer about another program, from a worker of its own; RunError with its reason."""
+    own = {**request, "part": part, "folder": f"{request['folder']}/{part}"}
+    answer = compiled.asked(own, dict(os.environ))
+    if "reason" in answer:
+        raise RunError(answer["reason"])
+    return answer
+
+
+def _counts(recipe: "Recipe") -> dict[str, Any]:
+    import jax
+
+    leaves = jax.tree.leaves(recipe.abstract_state.params)
+    return {
+        "model_flops_per_example": model_flops(recipe),
+        "parameters": sum(leaf.size for leaf in leaves),
+    }
+
+
+def model_flops(recipe: Any) -> float | None:
+    """Model FLOPs of an example in a train step; None where counting needs the data."""
+    from dawnjax.input_pipeline.reading.dataset import DataError
+
+    try:
+        return float(recipe.train_flops_per_example())
+    except (DataError, ValueError):
+        return None
+
+
+def _longest(spec: Any) -> int:
+    """Length of the longest sequence of an evaluation example; 0 without sequences."""
+    shapes = [shape for shape, _ in spec.example_shapes("eval").values()]
+    return max((shape[0] for shape in shapes if len(shape) == 1), default=0)
+
+
+def _memory_of_each(recipe: Any, shapes: Any, folder: Path) -> dict[str, int]:
+    """Bytes of a device that each program needs, those that make examples among them."""
+    import jax
+
+    from dawnjax.generations import MADE, generation_calls
+
+    programs = {
+        phase: _program(
+            jax.jit(call, out_shardings=whole, donate_argnums=MADE), arguments, {}, folder / phase
+        )
+        for phase, call, arguments, whole in generation_calls(recipe)
+    }
+    programs["train"] = train_program(recipe, shapes, folder / "train")
+    programs["evaluation"] = evaluation_program(recipe, shapes, folder / "evaluation")
+    return {name: program.num_bytes for name, program in programs.items()}
+
+
+def train_program(recipe: Any, shapes: Any, folder: Path) -> Assigned:
+    """Train step of a recipe, without any other step in its call."""
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.machine.mesh import replicated
+    from dawnjax.programs import batches, call_of_steps, placed, state_shapes, xla_options
+    from dawnjax.train_step import key_shape
+
+    whole = replicated(recipe.mesh)
+    state = state_shapes(recipe)
+    arguments = (
+        state,
+        {},
+        batches(shapes.train_inputs(1), recipe.mesh, 1),
+        placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
+        placed(key_shape(), whole),
+    )
+    shardings = (jax.tree.map(lambda leaf: leaf.sharding, state), whole)
+    jitted = jax.jit(call_of_steps(recipe, 1), out_shardings=shardings, donate_argnums=0)
+    return _program(jitted, arguments, xla_options(recipe), folder)
+
+
+def evaluation_program(recipe: Any, shapes: Any, folder: Path) -> Assigned:
+    """Evaluation of one batch."""
+    import jax
+
+    from dawnjax.machine.mesh import replicated
+    from dawnjax.programs import evaluation_call, xla_options
+
+    function, arguments = evaluation_call(recipe, shapes)
+    jitted = jax.jit(function, out_shardings=replicated(recipe.mesh), donate_argnums=4)
+    return _program(jitted, arguments, xla_options(recipe), folder)
+
+
+_NO_TILE = "Couldn't find output tile sizes"
+"""How XLA refuses a product for whose shape Triton's default tile is none."""
+
+
+def _program(jitted: Any, arguments: Any, options: dict[str, Any], folder: Path) -> Assigned:
+    return program_of(jitted.lower(*arguments), options, folder)
+
+
+def program_of(lowered: Any, options: dict[str, Any], folder: Path) -> Assigned:
+    """Program of a function that JAX lowered.
+
+    Without a GPU, XLA tries no kernels and gives each product one default tile of Triton's. Where
+    that fits no shape of a product, all products of the program are cuBLAS's; on a GPU, XLA would
+    have found another tile or taken cuBLAS.
+    """
+    import jax
+
+    try:
+        return assigned(lowered, options, folder / "first")
+    except jax.errors.JaxRuntimeError as error:
+        if _NO_TILE not in str(error):
+            raise
+    return assigned(lowered, {**options, "xla_gpu_enable_triton_gemm": False}, folder / "second")
+
+
+def _extract(program: Assigned, rounds: int) -> dict[str, Any]:
+    from dawnjax.profile.hlo import analyze
+
+    return records.plain(extract_of(analyze(program.text, rounds), program.num_bytes))
+
+
+if __name__ == "__main__":
+    main()

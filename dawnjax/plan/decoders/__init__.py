@@ -1,0 +1,1 @@
+"""Steps, memory and meshes of decoders, from their sizes alone."""

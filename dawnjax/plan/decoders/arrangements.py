@@ -1,0 +1,401 @@
+"""`dawnjax plan --search=mesh`: arrangements of a decoder on a system that reach the target first.
+
+Every mesh that divides the model, each batch and each `model.remat` is predicted from shapes alone
+(`decoder_step`), and those that fit into a device's memory are compared.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dawnjax.config.experiment import Experiment
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh_shape import AXES, MeshShape
+from dawnjax.page import words
+from dawnjax.page.table import of_words
+from dawnjax.plan.compiling.limits import needs_larger_share
+from dawnjax.plan.decoders.memory import DecoderMemory, decoder_memory
+from dawnjax.plan.decoders.step import Factors, arrangement_of, fitted, why_unfit
+from dawnjax.plan.decoders.terms import RECOMPUTED, Arrangement, model_flops, terms
+from dawnjax.plan.epochs.interval import Interval, around
+from dawnjax.plan.hardware.prices import system_price
+from dawnjax.plan.hardware.systems import System, parse_system
+from dawnjax.plan.steps.predict import GIVE_EPOCHS, evaluations_until, first_evaluation
+
+if TYPE_CHECKING:
+    from dawnjax.models.execution import ContextKeys
+    from dawnjax.plan.epochs.epochs import Epochs
+
+MOST = 5
+"""Arrangements that are shown of each system."""
+
+TIE = 0.001
+"""Two arrangements whose costs differ by less cost the same."""
+
+Counted = Callable[[int, int], "Epochs"]
+
+MEMORY_ERROR = 1.75
+"""Factor by which XLA's bytes may be more than those by formulas: 58.7 GB for 34.0 of `gpt_oss_20b`
+on an H100, the most of the decoders whose steps were compiled."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """An arrangement and its prediction.
+
+    Attributes:
+      remat: Of `model.remat`.
+      context_keys: Of `--context_keys`.
+      parts: Seconds of a step, by term.
+      mfu: Model FLOPs over time and peak.
+      seconds: To the target; None where the epochs are not known.
+      epochs_basis: Source of the epochs, or why none knows them.
+      price_basis: Source of the price, or why there is none.
+      loses: Why it is slower than the row above; empty for the first.
+    """
+
+    system: str
+    num_devices: int
+    mesh: MeshShape
+    global_batch: int
+    remat: str
+    context_keys: "ContextKeys"
+    memory: DecoderMemory
+    limit_bytes: int
+    parts: dict[str, float]
+    step: Interval
+    tokens_per_second: float
+    mfu: float
+    seconds: Interval | None
+    cost_usd: Interval | None
+    epochs_basis: str = ""
+    price_basis: str = ""
+    loses: str = ""
+
+    @property
+    def cost_of_an_example(self) -> float:
+        """Time to the target, or else that of an example; the two are not compared."""
+        return self.seconds.value if self.seconds else self.step.value / self.global_batch
+
+
+def meshes(model: Any, spec: Any, num_devices: int) -> Iterator[MeshShape]:
+    """Meshes of so many devices that divide the model and its texts."""
+    split = model.split_sizes(spec)
+    divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
+    for sizes in itertools.product(divisors, repeat=len(AXES) - 1):
+        if num_devices % math.prod(sizes):
+            continue
+        others = dict(zip(AXES[1:], sizes, strict=True))
+        shape = MeshShape(data=num_devices // math.prod(sizes), **others)
+        if _divides(shape, split):
+            yield shape
+
+
+def _divides(shape: MeshShape, split: Mapping[str, Sequence[tuple[str, int]]]) -> bool:
+    """True if each axis but `data` divides all that it splits."""
+    sizes = dataclasses.asdict(shape)
+    return all(
+        sizes[axis] == 1 or (split.get(axis) and all(n % sizes[axis] == 0 for _, n in split[axis]))
+        for axis in AXES[1:]
+    )
+
+
+def search(
+    experiment: Experiment,
+    spec: Any,
+    system: System,
+    batches: Sequence[int],
+    counted: Counted,
+    prices: Mapping[str, float],
+) -> tuple[list[Found], list[str]]:
+    """Best arrangements of an experiment on a system, and lines about batches that have none.
+
+    The first one comes first. Those of batches whose epochs are not known come after all others.
+
+    Raises:
+      ConfigError: The experiment has no decoder of the Llama family, or none of them fits; then
+        with the least that a device needs, and about the largest batch that fits.
+    """
+    model = experiment.model
+    if reason := why_unfit(experiment, spec):
+        raise ConfigError(f"--search=mesh: {reason}")
+    _refuse_dtype(experiment.compute_dtype, system)
+    factors = fitted(system.accelerator)
+    shapes = meshes(model, spec, system.num_devices)
+    ways: list[tuple[MeshShape, ContextKeys]] = [(s, keys) for s in shapes for keys in _ways(s)]
+    found: list[Found] = []
+    smallest: dict[int, DecoderMemory] = {}
+    for batch, remat, (shape, keys) in itertools.product(batches, RECOMPUTED, ways):
+        if batch % (shape.data * shape.fsdp * shape.expert):
+            continue
+        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape, keys)
+        memory = _memory_of(experiment, arrangement)
+        if batch not in smallest or memory.num_bytes < smallest[batch].num_bytes:
+            smallest[batch] = memory
+        if memory.num_bytes <= system.accelerator.device.memory_bytes:
+            found.append(_found(experiment, spec, arrangement, (remat, keys), memory, factors))
+    held = {row.global_batch for row in found}
+    lost = [batch for batch in batches if batch not in held]
+    reasons = _lost(experiment, spec, system, lost, smallest)
+    if not found:
+        raise ConfigError("; ".join(reasons))
+    priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
+    # Of two that cost the same within 0.1 %, the one that leaves more memory comes first.
+    timed = [row for row in priced if row.seconds is not None]
+    untimed = [row for row in priced if row.seconds is None]
+    best = _distinct([*_ordered(timed), *_ordered(untimed)])[:MOST]
+    shown = {row.global_batch for row in best}
+    unknown = {row.global_batch: row.epochs_basis for row in untimed}
+    reasons += [
+        f"batch {batch:,} is not compared, as its time to accuracy is not known: {basis}: "
+        f"{GIVE_EPOCHS}"
+        for batch, basis in unknown.items()
+        if batch not in shown
+    ]
+    explained = (_explained(row, above) for above, row in itertools.pairwise(best))
+    return [best[0], *explained], reasons
+
+
+def _ordered(rows: Sequence[Found]) -> list[Found]:
+    least = min((row.cost_of_an_example for row in rows), default=0.0)
+    return sorted(
+        rows, key=lambda row: (round(row.cost_of_an_example / least / TIE), row.memory.num_bytes)
+    )
+
+
+def _memory_of(experiment: Experiment, arrangement: Arrangement) -> DecoderMemory:
+    keeps = bool(experiment.ema_decay)
+    return decoder_memory(experiment.model, arrangement, keeps)
+
+
+def _ways(shape: MeshShape) -> "tuple[ContextKeys, ...]":
+    return ("gather", "ring") if shape.context > 1 else ("gather",)
+
+
+def _refuse_dtype(dtype: str, system: System) -> None:
+    peaks = system.accelerator.device.peak_flops_per_second
+    if dtype not in peaks:
+        known = "float16" if "float16" in peaks else "bfloat16"
+        name = system.accelerator.device.name
+        raise ConfigError(
+            f"--search=mesh: {name} has no products of {dtype}: give --compute_dtype={known}"
+        )
+
+
+def _found(
+    experiment: Experiment,
+    spec: Any,
+    arrangement: Arrangement,
+    way: "tuple[str, ContextKeys]",
+    memory: DecoderMemory,
+    factors: Factors,
+) -> Found:
+    device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
+    step, (remat, keys) = factors.step(experiment.model, arrangement), way
+    peak = device.peak("bfloat16") or device.peak("float16")
+    assert peak is not None  # `terms` needs one
+    return Found(
+        system=arrangement.system.name,
+        num_devices=num_devices,
+        mesh=arrangement.mesh,
+        global_batch=arrangement.rows,
+        remat=remat,
+        context_keys=keys,
+        memory=memory,
+        limit_bytes=device.memory_bytes,
+        parts=factors.parts(terms(experiment.model, arrangement)),
+        step=step,
+        tokens_per_second=arrangement.rows * spec.sequence_length / step.value,
+        mfu=model_flops(experiment.model, arrangement) / step.value / peak,
+        seconds=None,
+        cost_usd=None,
+    )
+
+
+def _priced(
+    row: Found,
+    experiment: Experiment,
+    spec: Any,
+    system: System,
+    counted: Counted,
+    prices: Mapping[str, float],
+) -> Found:
+    epochs = counted(row.global_batch, spec.num_train_examples)
+    row = dataclasses.replace(row, epochs_basis=epochs.basis)
+    if epochs.mean is None:
+        return row
+    batch, train = row.global_batch, spec.num_train_examples
+    # A run that is near its target before the first evaluation trains until then.
+    mean = max(epochs.mean, first_evaluation(experiment.evaluation, train / batch))
+    evaluations = evaluations_until(experiment.evaluation, mean, train / batch)
+    # The forward pass: one of three alike, or of two where the weights are frozen.
+    share = 1 / 2 if experiment.model.lora.rank else 1 / 3
+    evaluated = evaluations * spec.num_eval_examples * share
+    time = (mean * train + evaluated) / batch * row.step.value
+    spread = math.log(row.step.high / row.step.value) / 2
+    seconds = around(time, math.hypot(spread, epochs.spread))
+    price = system_price(system, prices)
+    hourly = price.usd_per_hour
+    cost = seconds.times(hourly / 3600) if hourly is not None else None
+    return dataclasses.replace(row, seconds=seconds, cost_usd=cost, price_basis=price.basis)
+
+
+def _distinct(rows: Sequence[Found]) -> list[Found]:
+    """Rows but for those of the same mesh and batch that are slower in another way."""
+    seen: dict[tuple[MeshShape, int], Found] = {}
+    for row in rows:
+        seen.setdefault((row.mesh, row.global_batch), row)
+    return list(seen.values())
+
+
+def _explained(row: Found, above: Found) -> Found:
+    """The row with the part that grew most for each example, against the row above."""
+    growth = {
+        name: row.parts[name] / row.global_batch - above.parts[name] / above.global_batch
+        for name in row.parts
+    }
+    name = max(growth, key=lambda name: growth[name])
+    per_example = above.step.value / above.global_batch
+    is_timed = row.seconds is not None
+    if is_timed != (above.seconds is not None):
+        return dataclasses.replace(row, loses="its time to accuracy is not known")
+    # What takes as long loses by its memory, whichever part of it grew.
+    if row.cost_of_an_example / above.cost_of_an_example - 1 < TIE:
+        is_larger = row.memory.num_bytes > above.memory.num_bytes
+        loses = "needs more memory" if is_larger else "next to nothing"
+    elif growth[name] / per_example >= TIE:
+        loses = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
+    else:
+        is_other = row.global_batch != above.global_batch
+        loses = "needs more examples" if is_other else "several small parts"
+    return dataclasses.replace(row, loses=loses)
+
+
+def _lost(
+    experiment: Experiment,
+    spec: Any,
+    system: System,
+    batches: Sequence[int],
+    smallest: Mapping[int, DecoderMemory],
+) -> list[str]:
+    """Lines about batches that no mesh divides, or that no device holds."""
+    reasons = []
+    if undivided := [batch for batch in batches if batch not in smallest]:
+        reasons.append(
+            f"no mesh of {system.num_devices} devices divides the model and batch "
+            f"{_either(undivided)}: give other --batches"
+        )
+    if large := [batch for batch in batches if batch in smallest]:
+        needs = min(smallest[batch].num_bytes for batch in large)
+        reasons.append(_too_large(experiment, spec, system, large, needs))
+    return reasons
+
+
+def _either(batches: Sequence[int]) -> str:
+    return " or ".join(f"{batch:,}" for batch in batches)
+
+
+def _too_large(
+    experiment: Experiment, spec: Any, system: System, batches: Sequence[int], needs_bytes: float
+) -> str:
+    limit = system.accelerator.device.memory_bytes
+    needs, has = (words.rounded(size / 1e9, 3) for size in (needs_bytes, limit))
+    shapes = list(meshes(experiment.model, spec, system.num_devices))
+
+    def holds(rows: int, shape: MeshShape) -> bool:
+        if rows % (shape.data * shape.fsdp * shape.expert):
+            return False
+        arranged = arrangement_of(experiment, spec, system, rows, "full", shape, _ways(shape)[-1])
+        return _memory_of(experiment, arranged).num_bytes <= limit
+
+    sizes = [2**power for power in range(30) if 2**power < max(batches)]
+    largest = max((n for n in sizes if any(holds(n, shape) for shape in shapes)), default=0)
+    fits = f"about batch {largest:,} fits" if largest else "more devices are needed"
+    batch = _either(batches)
+    return f"batch {batch} does not fit: a device needs {needs} GB and has {has} GB; {fits}"
+
+
+def to_json(row: Found) -> dict[str, Any]:
+    fields = dataclasses.asdict(row)
+    fields["memory"]["num_bytes"] = row.memory.num_bytes
+    return fields
+
+
+def text(rows: Sequence[Found]) -> str:
+    """Table of the rows, and what to give `dawnjax train` for the first of each system."""
+    head = ["system", "mesh", "batch", "remat", "memory GB", "fits", "step", "interval", "MFU",
+            "tokens/s", "time to accuracy", "cost USD", "loses to the row above by"]  # fmt: skip
+    lines = [of_words(head, map(_cells, rows), texts=(0, 1, 3, 5, 12)).to_text(), ""]
+    firsts = {row.system: row for row in reversed(rows)}
+    for row in rows:
+        if firsts[row.system] is row:
+            lines.append(f"{row.system}: {_flags(row)}")
+            own = (r for r in rows if r.system == row.system)
+            surely = next((r for r in own if _fits(r) == "yes"), None)
+            if surely is not None and surely is not row:
+                first = "the first that fits by more than the error"
+                lines.append(f"{row.system}: {first}: {_flags(surely)}")
+            if row.price_basis:
+                lines.append(f"{row.system}: price: {row.price_basis}")
+            device = parse_system(row.system).accelerator.device
+            if note := needs_larger_share(row.memory.num_bytes, device):
+                lines.append(f"{row.system}: {note}")
+    notes: dict[str, dict[str, None]] = {}
+    for row in rows:
+        notes.setdefault(_epochs_note(row), {})[f"{row.system}/{row.global_batch}"] = None
+    for note, names in notes.items():
+        lines.append(f"{'all' if len(notes) == 1 else ', '.join(names)}: {note}")
+    lines.append(
+        "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
+        f"another order. `close`: a step may need {MEMORY_ERROR:g} times the memory that its "
+        "formulas give, and no longer fits then; `--memory` compiles one. On a TPU, and with "
+        "mesh.context, attention is made of products, and experts drop no token, as in no "
+        "published step. Gradients are priced as sums scattered along fsdp: where XLA sums them "
+        "whole, twice their bytes travel"
+    )
+    return "\n".join(lines)
+
+
+def _epochs_note(row: Found) -> str:
+    if row.seconds is not None:
+        return f"epochs: {row.epochs_basis}"
+    return f"no time to accuracy: {row.epochs_basis}: {GIVE_EPOCHS}"
+
+
+def _flags(row: Found) -> str:
+    """Flags of `dawnjax train` for an arrangement."""
+    flags = [f"--mesh.{part}" for part in _mesh_words(row.mesh).split()]
+    flags += [f"--global_batch_size={row.global_batch}", f"--model.remat={row.remat}"]
+    flags += ["--context_keys=ring"] if row.context_keys == "ring" else []
+    return " ".join(flags)
+
+
+def _fits(row: Found) -> str:
+    return "yes" if row.memory.num_bytes * MEMORY_ERROR <= row.limit_bytes else "close"
+
+
+def _mesh_words(mesh: MeshShape) -> str:
+    sizes = {name: size for name, size in dataclasses.asdict(mesh).items() if size > 1}
+    return " ".join(f"{name}={size}" for name, size in sizes.items()) or "data=1"
+
+
+def _cells(row: Found) -> list[str]:
+    needs = row.memory.num_bytes
+    ends = f"{words.about(row.step.low)} to {words.about(row.step.high)}"
+    return [
+        row.system,
+        _mesh_words(row.mesh) + (", keys in a ring" if row.context_keys == "ring" else ""),
+        f"{row.global_batch:,}",
+        row.remat,
+        f"{words.rounded(needs / 1e9, 3)} of {words.rounded(row.limit_bytes / 1e9, 3)}",
+        _fits(row),
+        words.about(row.step.value),
+        ends,
+        f"{words.rounded(100 * row.mfu, 2)} %",
+        words.rounded(row.tokens_per_second),
+        words.about(row.seconds.value) if row.seconds else "-",
+        words.rounded(row.cost_usd.value, 3) if row.cost_usd else "-",
+        row.loses,
+    ]

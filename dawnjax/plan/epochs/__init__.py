@@ -1,0 +1,1 @@
+"""Epochs to a target, from official results and runs, and their intervals."""

@@ -1,0 +1,78 @@
+"""Warnings that predicted epochs or evaluations may not hold for the planned run."""
+
+import math
+from collections.abc import Collection
+
+from dawnjax.config.experiment import Experiment
+from dawnjax.page import words
+from dawnjax.plan.epochs.epochs import Epochs
+from dawnjax.plan.epochs.sources import OFFICIAL, SAME_EPOCHS
+from dawnjax.trials.target import Target
+
+_SAME_EPOCHS = {*SAME_EPOCHS, "batch_norm_group_size", "data.data_dir"}
+"""Flags that the estimate accounts for, or that change no mathematics."""
+
+
+def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) -> list[str]:
+    """Reasons why the planned run, with the named flags overridden, may take longer or shorter."""
+    found = []
+    if on_host := experiment.task.scored_on_host:
+        found.append(f"each evaluation computes {on_host} on the host too, which no time here has")
+    if epochs.mean is None:
+        return found
+    if epochs.source == OFFICIAL:
+        if not epochs.has_own_target:
+            own = " and ".join(Target(**vars(it)).words() for it in experiment.targets)
+            found.append(
+                f"epochs are not to the experiment's own target, {own}, but to the one above"
+            )
+        changed = sorted(set(overrides) - _SAME_EPOCHS)
+        if changed:
+            found.append(f"epochs are of other settings than this plan's {', '.join(changed)}")
+    count = epochs.interval(experiment.evaluation.first_epoch)
+    ends = f"{count.low:.3g} to {count.high:.3g}"
+    if 0 < experiment.num_epochs < count.low:
+        found.append(
+            f"the budget is {experiment.num_epochs:g} epochs, below the interval of those to the "
+            f"target, {ends}: expect that the run ends before its target"
+        )
+    elif 0 < experiment.num_epochs < count.high:
+        found.append(
+            f"the budget is {experiment.num_epochs:g} epochs: a run that needs more, of the "
+            f"interval of {ends}, ends before its target"
+        )
+    if epochs.mean < experiment.evaluation.first_epoch:
+        found.append(
+            f"the first evaluation is after {experiment.evaluation.first_epoch:g} epochs, and the "
+            "time includes all until then"
+        )
+    return found
+
+
+def straddling_groups(
+    group: int, batch: int, shards: int, communication: float | None = None
+) -> str:
+    """Line about BatchNorm groups that straddle devices, with flags that avoid it; else empty.
+
+    Args:
+      group: Consecutive examples of the global batch that share statistics; 0 without groups.
+      shards: Devices among which the global batch is divided.
+      communication: Its share of the step; None where the step does not fit.
+    """
+    share = batch // shards
+    if not group or batch % shards or share % group == 0:
+        return ""
+    sizes = [size for size in range(1, share + 1) if share % size == 0]
+    fits = min(sizes, key=lambda size: abs(math.log(size / group)))
+    line = (
+        f"BatchNorm groups of {group} examples straddle devices of {share}, which exchange whole "
+        "activations for them"
+    )
+    if communication is None:
+        return f"{line}: --batch_norm_group_size={fits} fits"
+    larger = shards * group * math.ceil(share / group)
+    return (
+        f"{line}: communication is {words.rounded(100 * communication, 2)} % of the step at batch "
+        f"{batch:,}. --global_batch_size={larger} keeps each group on one device; so does "
+        f"--batch_norm_group_size={fits}, which is another recipe"
+    )

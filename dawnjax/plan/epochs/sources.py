@@ -1,0 +1,243 @@
+"""Epochs to the target of a planned run, from the best source that knows them.
+
+The sources, in this order: the user (`--epochs`, or the runs of `--epochs_from`), the trials that
+an experiment's own file states, official results of the same benchmark. Without any a plan has the
+range from the first evaluation to the end of the budget, and no estimate.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dawnjax import records
+from dawnjax.config.experiment import Evaluation, Experiment
+from dawnjax.config.experiment_modules import changed_fields
+from dawnjax.errors import ConfigError
+from dawnjax.plan.epochs import epochs
+from dawnjax.plan.epochs.epochs import Epochs
+from dawnjax.plan.epochs.interval import DEVIATIONS, octaves_outside
+from dawnjax.plan.epochs.observations import TARGETS, convergence_points, official_points
+
+if TYPE_CHECKING:
+    from dawnjax.trials.group import Entry
+
+GIVEN, RUNS = "given", "given runs"
+TRIALS, OFFICIAL = "trials of the experiment", "official results"
+
+_OTHER_EXPERIMENT = ("task", "model", "data", "targets")
+"""Fields that make trials say nothing about the planned run."""
+
+SAME_EPOCHS = (
+    "global_batch_size", "compute_dtype", "xla_options", "accumulation_steps", "model.remat",
+    "model.loss_chunk",
+)  # fmt: skip
+"""Fields that the estimate accounts for, or that change no mathematics."""
+
+_NO_RECIPE = (
+    *SAME_EPOCHS, "batch_norm_group_size", "data.", "evaluation.", "targets.", "mlperf_benchmark",
+)  # fmt: skip
+"""Beginnings of fields that official results account for, or that are no settings of a recipe."""
+
+_WITH_BATCH = ("optimizer.base_learning_rate", "schedule.")
+"""Beginnings of fields that MLPerf's reference points change with the batch."""
+
+
+def given(number: float) -> Epochs:
+    """Epochs that the user states; ConfigError unless above 0 and below a million."""
+    if not 0 < number < 1e6:
+        raise ConfigError("--epochs must be a number above 0 and below a million")
+    return Epochs(mean=number, spread=0.0, basis="given by --epochs, taken as exact", source=GIVEN)
+
+
+def known(
+    experiment: Experiment, base: Experiment | None, batch: int, train_examples: int
+) -> Epochs:
+    """Estimate from the experiment's trials, or else from official results.
+
+    Args:
+      experiment: With the flags of the plan.
+      base: Without them, as its file has it; None where there is none, as for a tiny variant.
+      batch: Global batch that is planned.
+      train_examples: Examples of an epoch.
+    """
+    trials = None
+    if base and base.observations:
+        trials = of_trials(experiment, base, batch, train_examples)
+    if trials and trials.mean is not None:
+        return trials
+    official = of_official_results(experiment, batch, train_examples)
+    if official.mean is not None:
+        return _of_other_recipe(official, base, experiment, batch)
+    if not trials:
+        return official
+    return dataclasses.replace(official, basis=f"{trials.basis}; {official.basis}")
+
+
+def _of_other_recipe(
+    found: Epochs, base: Experiment | None, experiment: Experiment, batch: int
+) -> Epochs:
+    """Epochs of official results, widened where flags change the recipe."""
+    if base is None:
+        return found
+    same = _NO_RECIPE if batch == base.global_batch_size else (*_NO_RECIPE, *_WITH_BATCH)
+    changed = [name for name in changed_fields(base, experiment) if not name.startswith(same)]
+    if not changed:
+        return found
+    basis = f"{found.basis}, of another {', '.join(changed)}: their interval is widened"
+    return dataclasses.replace(found, spread=math.hypot(found.spread, epochs.RECIPES), basis=basis)
+
+
+def of_trials(experiment: Experiment, base: Experiment, batch: int, train_examples: int) -> Epochs:
+    """Estimate from the trials that an experiment's file states."""
+    seen = base.observations
+    counts = [count for one in seen for count in one.epochs_to_target]
+    trials, reached = sum(one.trials for one in seen), sum(one.reached for one in seen)
+    changed = [name for name in changed_fields(base, experiment) if name not in SAME_EPOCHS]
+    other = [name for name in changed if name.split(".")[0] in _OTHER_EXPERIMENT]
+    if experiment.initialize_from != base.initialize_from:
+        other.append("initialize_from")
+    if other:
+        return _unknown(f"its {trials} trials were of another {', '.join(other)}")
+    if not counts:
+        why = "were not kept" if reached else "are unknown: none reached the target"
+        return _unknown(f"the epochs of its {trials} trials {why}")
+    places = "; ".join(f"{one.hardware}, {one.date}" for one in seen if one.epochs_to_target)
+    basis = f"mean of {len(counts)} of {trials} trials that reached the target ({places})"
+    basis += _without_misses(trials - reached)
+    mean, spread = _mean(counts, base.evaluation, train_examples / base.global_batch_size)
+    if changed:
+        spread = math.hypot(spread, epochs.RECIPES)
+        basis += f", of another {', '.join(changed)}: their interval is widened"
+    mean = epochs.at_other_batch(mean, base.global_batch_size, batch)
+    found = at_batch(mean, spread, [base.global_batch_size], batch, basis)
+    return dataclasses.replace(found, source=TRIALS if found.mean else "")
+
+
+def _without_misses(trials: int) -> str:
+    return f"; time and cost leave out the {trials} that did not reach it" if trials else ""
+
+
+def _mean(
+    counts: Sequence[float], evaluation: Evaluation, steps_per_epoch: float
+) -> tuple[float, float]:
+    """Mean epochs of trials, and the spread of one more trial."""
+    mean = math.fsum(counts) / len(counts)
+    # The interval reaches the next evaluation after the mean: a few trials that all reached at one
+    # evaluation do not show that the next trial does.
+    every = evaluation.epochs_between(steps_per_epoch)
+    return mean, max(epochs.spread_of_trials(counts), math.log1p(every / mean) / DEVIATIONS)
+
+
+def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
+    """Estimate by batch, and examples of an epoch, from runs; ConfigError where they are unfit.
+
+    The runs are taken to have evaluated as often as the planned one.
+    """
+    from dawnjax.analysis import leaderboard, loading
+
+    name = experiment.name
+    loaded, _ = loading.load_with_runs(records.path_of(path))
+    entries = list(loaded)
+    ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", name)]
+    if not entries:
+        raise ConfigError(f"--epochs_from={path}: it holds only trials that chose a recipe")
+    if not ours:
+        names = ", ".join(sorted({entry.benchmark for entry in entries}))
+        raise ConfigError(f"--epochs_from={path}: there is no run of {name}, but of {names}")
+    if len(targets := leaderboard.targets(ours)) > 1:
+        words = " and ".join(target.words() for target in targets)
+        raise ConfigError(f"--epochs_from={path}: runs to different targets, {words}; give one's")
+    by_batch: dict[int | None, list[Entry]] = {}
+    for entry in ours:
+        by_batch.setdefault(entry.global_batch_size, []).append(entry)
+    for size, entries in by_batch.items():
+        if len({entry.identity for entry in entries}) > 1:
+            raise ConfigError(
+                f"--epochs_from={path}: runs of different experiments (identities) at batch "
+                f"{size or 'unknown'}; give those of one"
+            )
+    known = {
+        size: epochs_of
+        for size, entries in by_batch.items()
+        if (
+            epochs_of := [
+                t.epochs_to_target for e in entries for t in e.trials if t.epochs_to_target
+            ]
+        )
+    }
+    if not known:
+        raise ConfigError(
+            f"--epochs_from={path}: no trial there says after how many epochs it reached"
+        )
+
+    def at(batch: int, train_examples: int) -> Epochs:
+        # Runs of another batch than the nearest say less, and theirs is another experiment.
+        sizes = [size for size in known if size]
+        size = min(sizes, key=lambda size: abs(math.log(size / batch))) if sizes else None
+        counts, trials = known[size], sum(len(entry.trials) for entry in by_batch[size])
+        basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
+        basis += " or ".join(target.words() for target in targets)
+        basis += _without_misses(sum(not t.reached for e in by_batch[size] for t in e.trials))
+        if loaded.problems:
+            basis += f"; {len(loaded.problems)} left out there, as `dawnjax report` says"
+        steps_per_epoch = train_examples / (size or batch)
+        mean, spread = _mean(counts, experiment.evaluation, steps_per_epoch)
+        if size:
+            mean = epochs.at_other_batch(mean, size, batch)
+        found = at_batch(mean, spread, [size] if size else [], batch, basis)
+        return dataclasses.replace(found, source=RUNS if found.mean else "")
+
+    return at
+
+
+def of_official_results(experiment: Experiment, batch: int, train_examples: int) -> Epochs:
+    """Estimate from official results of the experiment's benchmark.
+
+    Points to the experiment's own target weigh more than points to another.
+    """
+    name, target = experiment.name, math.nan
+    if experiment.targets:
+        target = experiment.targets[0].value
+    official = official_points(name)
+    points = [*official, *convergence_points(name, train_examples)]
+    curve = epochs.fit(points, target)
+    if curve is None:
+        return _unknown("no official result says how many epochs reach the target")
+    parts = []
+    if official:
+        parts.append(f"{len(official)} results of MLPerf Training v0.5 to {TARGETS[name]:g}")
+    if others := len(points) - len(official):
+        to = ", ".join(f"{point:g}" for point in sorted({p.target for p in points[-others:]}))
+        parts.append(f"{others} reference points of later rounds to {to}")
+    found = at_batch(curve.at(batch), curve.spread, curve.batches, batch, " and ".join(parts))
+    own = any(point.target == target for point in points)
+    source = OFFICIAL if found.mean else ""
+    return dataclasses.replace(found, source=source, has_own_target=own)
+
+
+def _unknown(basis: str) -> Epochs:
+    return Epochs(mean=None, spread=0.0, basis=basis)
+
+
+def at_batch(
+    mean: float, spread: float, batches: Sequence[int], global_batch: int, basis: str
+) -> Epochs:
+    """Estimate at a batch; its spread grows beyond the counted batches until it is withheld."""
+    if not batches:
+        spread = math.hypot(spread, epochs.error_outside(1.0))
+        return Epochs(mean=mean, spread=spread, basis=f"{basis}; at a batch that is not known")
+    away = octaves_outside(batches, global_batch)
+    smallest, largest = min(batches), max(batches)
+    counted = f"batch {smallest:,}" + (f" to {largest:,}" if largest > smallest else "")
+    if away > epochs.MOST_OCTAVES:
+        return _unknown(
+            f"epochs were counted at {counted}: {global_batch:,} is {2**away:.1f} times "
+            f"beyond; three doublings beyond, 1 in 10 predictions was wrong by a factor of "
+            f"{math.exp(epochs.ERROR_OF_3_OCTAVES):.1f} or more"
+        )
+    if away:
+        basis += f", at {counted}: moved to {global_batch:,}, and their interval is widened"
+    return Epochs(
+        mean=mean, spread=epochs.spread_outside(spread, batches, global_batch), basis=basis
+    )

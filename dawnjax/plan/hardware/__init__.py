@@ -1,0 +1,1 @@
+"""Systems to plan for, their links and their prices."""
