@@ -51,8 +51,8 @@ def causal_attention(
         fused = fused_attention(*arrays, execution, mask=mask, is_causal=True, window=within)
         if fused is not None:
             return fused.astype(jnp.float32)
-    block = max(BLOCK, window)
-    if length % block == 0 and length // block > _MOST_BLOCKS:
+    block = window_block(window, length)
+    if length // block > _MOST_BLOCKS:
         return _in_windows(query, key, value, documents, window, sinks, block)
     block = max(BLOCK, -(-length // _MOST_BLOCKS))
     attended = []
@@ -66,6 +66,13 @@ def causal_attention(
     return jnp.concatenate(attended, axis=1)
 
 
+def window_block(window: int, length: int) -> int:
+    """Size of blocks whose queries see no other than theirs and the one before; else the length."""
+    # The first query of a block sees a whole block before it, and itself.
+    sizes = (max(BLOCK, window - 1), max(BLOCK, window))
+    return next((size for size in sizes if length % size == 0), length)
+
+
 def _in_windows(
     query: jax.Array,
     key: jax.Array,
@@ -75,7 +82,7 @@ def _in_windows(
     sinks: jax.Array | None,
     block: int,
 ) -> jax.Array:
-    """Attention of blocks as long as a window or longer, each to itself and the one before it."""
+    """Attention of blocks, each to itself and the one before it; `window` is at most block + 1."""
     batch, length = query.shape[:2]
 
     def blocks(array: jax.Array) -> jax.Array:

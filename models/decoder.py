@@ -4,6 +4,7 @@ All layers lie in one stack, [layers, ...] of each weight, and run under one `la
 names the axes of each weight, and `sharding.RULES` decides where they lie.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -40,14 +41,18 @@ class Blocks(nnx.Module):
         queries = config.num_heads * config.head_width
         keys = config.num_kv_heads * config.head_width
 
-        def kernel(*shape: int) -> nnx.Param:
-            return _normal(config, (layers, *shape), rngs)
+        def kernel(*shape: int, std: float = config.initial_std) -> nnx.Param:
+            return _normal(config, (layers, *shape), rngs, std)
+
+        to_stream = config.initial_std
+        if config.scales_projections:
+            to_stream /= math.sqrt(2 * layers)
 
         def zeros(*shape: int) -> nnx.Param:
             return _constant(config, 0.0, (layers, *shape))
 
         self.attention_norm = _constant(config, 1.0, (layers, width))
-        self.query, self.output = kernel(width, queries), kernel(queries, width)
+        self.query, self.output = kernel(width, queries), kernel(queries, width, std=to_stream)
         self.key, self.value = kernel(width, keys), kernel(width, keys)
         self.mlp_norm = _constant(config, 1.0, (layers, width))
         count = config.experts.count
@@ -55,10 +60,10 @@ class Blocks(nnx.Module):
             self.router = kernel(width, count)
             self.expert_gate = kernel(count, width, middle)
             self.expert_up = kernel(count, width, middle)
-            self.expert_down = kernel(count, middle, width)
+            self.expert_down = kernel(count, middle, width, std=to_stream)
         else:
             self.gate, self.up = kernel(width, middle), kernel(width, middle)
-            self.down = kernel(middle, width)
+            self.down = kernel(middle, width, std=to_stream)
         if config.has_biases:
             self.query_bias, self.output_bias = zeros(queries), zeros(width)
             self.key_bias, self.value_bias = zeros(keys), zeros(keys)
@@ -67,6 +72,9 @@ class Blocks(nnx.Module):
             self.expert_gate_bias, self.expert_up_bias = zeros(count, middle), zeros(count, middle)
         if config.has_sinks:
             self.sinks = zeros(config.num_heads)
+        if config.normalizes_queries:
+            self.query_norm = _constant(config, 1.0, (layers, config.head_width))
+            self.key_norm = _constant(config, 1.0, (layers, config.head_width))
 
 
 class Decoder(nnx.Module):
@@ -81,11 +89,12 @@ class Decoder(nnx.Module):
         rngs: nnx.Rngs,
     ):
         self.config, self.separator, self.execution = config, separator, execution
-        self.embedding = _normal(config, (vocabulary_size, config.width), rngs)
+        std = config.initial_std
+        self.embedding = _normal(config, (vocabulary_size, config.width), rngs, std)
         self.blocks = Blocks(config, rngs)
         self.norm = _constant(config, 1.0, (config.width,))
         if not config.ties_embedding:
-            self.classifier = _normal(config, (config.width, vocabulary_size), rngs)
+            self.classifier = _normal(config, (config.width, vocabulary_size), rngs, std)
         if config.lora.rank:
             self.adapters = Adapters(config, rngs)
 
@@ -298,6 +307,9 @@ def _attention(
         return array.reshape(*array.shape[:2], -1, config.head_width)
 
     query, key, value = (heads(product(normed, name)) for name in ("query", "key", "value"))
+    if config.normalizes_queries:
+        query = normalized(query, product.weights["query_norm"], config.norm_epsilon)
+        key = normalized(key, product.weights["key_norm"], config.norm_epsilon)
     rates, scale = config.rotary.rates(config.head_width), config.rotary.sharpening
     query, key = rotated(query, rates, scale), rotated(key, rates, scale)
     # By the heads of keys, also the queries: a device has whole groups.
@@ -320,9 +332,9 @@ def normalized(hidden: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array
     return (wide * root * scale).astype(hidden.dtype)
 
 
-def _normal(config: Any, shape: tuple[int, ...], rngs: nnx.Rngs) -> nnx.Param:
+def _normal(config: Any, shape: tuple[int, ...], rngs: nnx.Rngs, std: float) -> nnx.Param:
     drawn = jax.random.normal(rngs.params(), shape, jnp.float32)
-    return nnx.Param((config.initial_std * drawn).astype(_dtype(config)))
+    return nnx.Param((std * drawn).astype(_dtype(config)))
 
 
 def _constant(config: Any, value: float, shape: tuple[int, ...]) -> nnx.Param:

@@ -34,7 +34,9 @@ class Experts:
       chosen: Experts that a token goes through.
       activation: `swiglu`, or GPT-OSS's, which clips both halves at 7 and adds 1 to one of them.
       balance: Factor of the balance loss, which is 1 where all experts get as many tokens; it is
-        added to the training loss alone.
+        added to the training loss alone. With `accumulation_steps` above 1 it is the mean of the
+        parts' balance losses, each of a part's own tokens: another objective than the whole
+        batch's.
     """
 
     count: NonNegative[int] = 0
@@ -135,7 +137,13 @@ def _on_device(
     """`routed_mlp` of one device's tokens and experts; `split` has its mesh axes above 1."""
     experts, arithmetic = config.experts, arithmetic_of(execution)
     tokens = inputs.reshape(-1, inputs.shape[-1])
-    scores = jnp.dot(tokens.astype(jnp.float32), weights["router"].astype(jnp.float32))
+    # By default a TPU would round the factors to bfloat16, and a GPU to TF32: tokens near a tie
+    # would choose other experts.
+    scores = jnp.dot(
+        tokens.astype(jnp.float32),
+        weights["router"].astype(jnp.float32),
+        precision=jax.lax.Precision.HIGHEST,
+    )
     if "router_bias" in weights:
         scores = scores + weights["router_bias"]
     best, chosen = jax.lax.top_k(scores, experts.chosen)

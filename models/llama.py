@@ -3,7 +3,8 @@
 Source: Touvron et al. 2023 (arXiv 2302.13971); "The Llama 3 Herd of Models" (arXiv 2407.21783),
 table 3, for the sizes; Ainslie et al. 2023 (arXiv 2305.13245) for grouped queries; Jiang et al.
 2024 (arXiv 2401.04088) for Mixtral; OpenAI 2025 (arXiv 2508.10925), sections 2.2 and 2.3, for
-GPT-OSS.
+GPT-OSS; Shoeybi et al. 2019 (arXiv 1909.08053), section 4.1, for the scaled projections; Henry et
+al. 2020 (arXiv 2010.04245) for normalized queries.
 """
 
 import dataclasses
@@ -16,7 +17,12 @@ from dawnjax.models.decoder import Decoder
 from dawnjax.models.execution import Execution
 from dawnjax.models.experts import Experts
 from dawnjax.models.lora import ADAPTER_AXES, Lora
-from dawnjax.models.published_llama import Published, published_names
+from dawnjax.models.published_llama import (
+    Published,
+    Setting,
+    published_names,
+    stated_settings,
+)
 from dawnjax.models.rotary import Rotary
 from dawnjax.models.sharding import Axes
 
@@ -38,10 +44,14 @@ class Llama:
         to the task's window.
       has_biases: All products, the router and the experts have biases.
       has_sinks: Each head has a learned score that takes part in the softmax and adds no value.
+      normalizes_queries: Queries and keys pass an RMSNorm over the channels of a head, before
+        their positions are added.
       norm_epsilon: Added to the mean square in a norm.
       ties_embedding: The output layer is the embedding's transpose.
       masks_documents: A token attends to its own document alone.
       initial_std: Standard deviation of all matrices at first.
+      scales_projections: The matrices that write to the residual stream (attention's output and
+        the MLPs' down projection) begin with `initial_std / sqrt(2 * num_layers)`.
       lora: Adapters to train, while all else stays as it is; none by default.
       param_dtype: Dtype of all parameters but those of adapters, which are float32.
       remat: What the backward pass computes again: `full` keeps only the input of each layer,
@@ -63,10 +73,12 @@ class Llama:
     ] = ()
     has_biases: bool = False
     has_sinks: bool = False
+    normalizes_queries: bool = False
     norm_epsilon: Positive[float] = 1e-5
     ties_embedding: bool = False
     masks_documents: bool = False
     initial_std: Positive[float] = 0.02
+    scales_projections: bool = False
     lora: Lora = Lora()
     param_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Literal["none", "full", "products"] = "none"
@@ -102,6 +114,17 @@ class Llama:
         """Place of each parameter in a published checkpoint, by its path."""
         return published_names(self)
 
+    def other_settings(self, fields: dict[str, Any], window: int, length: int) -> list[Setting]:
+        """Settings that a published `config.json` states otherwise, for rows of `length` tokens.
+
+        `window` is the task's. An error for a setting that no `Llama` has: one of `records.FORGED`.
+        """
+        return [
+            setting
+            for setting in stated_settings(fields)
+            if not setting.holds(self, self.windows or (window,), length)
+        ]
+
     def split_sizes(self, spec: Any) -> dict[str, tuple[tuple[str, int], ...]]:
         """For each axis of the mesh, the fields that it must divide, and their values."""
         names = ("num_heads", "num_kv_heads", "mlp_width")
@@ -129,6 +152,8 @@ class Llama:
             "blocks/value_bias": ("layers", "kv_heads"),
             "blocks/output_bias": ("layers", None),
             "blocks/sinks": ("layers", "heads"),
+            "blocks/query_norm": ("layers", None),
+            "blocks/key_norm": ("layers", None),
             "blocks/gate": ("layers", "embed", "mlp"),
             "blocks/up": ("layers", "embed", "mlp"),
             "blocks/down": ("layers", "mlp", "embed"),
@@ -216,14 +241,19 @@ SIZES: dict[str, Llama] = {
     ),
     "mixtral_8x7b": Llama(experts=Experts(count=8, chosen=2), rotary=Rotary(base=1e6)),
     "gpt_oss_20b": GPT_OSS,
-    # MLPerf trains the same sizes without biases, sinks, clipping and YaRN.
+    # MLPerf trains the same sizes without biases, sinks, clipping and YaRN. Its window counts
+    # 128 tokens before a token, and ours the token itself too.
     "gpt_oss_20b_mlperf": dataclasses.replace(
         GPT_OSS,
         experts=Experts(count=32, chosen=4),
         rotary=Rotary(base=150_000.0),
+        windows=(129, 0),
         has_biases=False,
         has_sinks=False,
+        normalizes_queries=True,
+        norm_epsilon=1e-6,
         initial_std=0.008,
+        scales_projections=True,
     ),
 }
 """Published sizes, by name."""

@@ -118,8 +118,8 @@ def test_queries_share_keys_as_if_these_were_repeated():
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("window", [6, 70])
-def test_a_short_window_of_a_long_text_multiplies_two_blocks_of_keys(window):
+@pytest.mark.parametrize(("window", "block"), [(6, 64), (65, 64), (70, 70)])
+def test_a_short_window_of_a_long_text_multiplies_two_blocks_of_keys(window, block):
     random = np.random.default_rng(0)
     query, sinks = jnp.asarray(random.normal(size=(2, 350, 4, 8)), jnp.float32), jnp.ones(4)
     key, value = jnp.asarray(random.normal(size=(2, 2, 350, 2, 8)), jnp.float32)
@@ -141,7 +141,6 @@ def test_a_short_window_of_a_long_text_multiplies_two_blocks_of_keys(window):
         return causal_attention(query, key, value, None, window, EXECUTION)
 
     traced = str(jax.make_jaxpr(alone)(query, key, value))
-    block = max(window, 64)
     assert f",{block},{2 * block}]" in traced
 
 
@@ -308,3 +307,48 @@ def test_a_chunk_that_does_not_divide_a_row_is_refused():
 def test_clipping_is_gpt_osss():
     gate = activated(jnp.array([8.0]), jnp.array([-9.0]), "clipped_swiglu")
     assert float(gate[0]) == pytest.approx(7 / (1 + math.exp(-1.702 * 7)) * -6, rel=1e-5)
+
+
+def test_projections_to_the_stream_begin_smaller_where_asked():
+    config = dataclasses.replace(
+        moe(), num_layers=8, width=32, mlp_width=64, initial_std=0.02, scales_projections=True
+    )
+    blocks: Any = build(config).blocks
+    # Megatron's 0.02 / sqrt(2 x 8 layers).
+    for name, std in (
+        *(("output", 0.005), ("expert_down", 0.005), ("query", 0.02), ("expert_up", 0.02)),
+        ("router", 0.02),
+    ):
+        assert float(getattr(blocks, name)[...].std()) == pytest.approx(std, rel=0.1), name
+    dense: Any = build(dataclasses.replace(config, experts=Experts())).blocks
+    assert float(dense.down[...].std()) == pytest.approx(0.005, rel=0.1)
+
+
+@pytest.mark.compiles
+def test_normalized_queries_have_no_length_but_that_of_their_factors():
+    config = dataclasses.replace(SMALL, num_layers=1, normalizes_queries=True)
+    tokens = jnp.array([[1, 2, 3, 4]])
+    module: Any = build(config)
+    before = module(tokens)
+    module.blocks.query[...] = 9 * module.blocks.query[...]
+    module.blocks.key[...] = 5 * module.blocks.key[...]
+    np.testing.assert_allclose(module(tokens), before, atol=1e-3)
+    module.blocks.query_norm[...] = 4 * module.blocks.query_norm[...]
+    assert not np.allclose(module(tokens), before, atol=1e-2)
+    # Without a length every score is 0, and each token attends to all before it alike.
+    module.blocks.key_norm[...] = 0 * module.blocks.key_norm[...]
+    uniform = module(tokens)
+    module.blocks.query[...] = module.blocks.query[...][:, ::-1]
+    np.testing.assert_allclose(module(tokens), uniform, atol=1e-5)
+
+
+def test_a_router_multiplies_in_float32_on_every_platform():
+    """In one bfloat16 pass of a TPU, or in TF32, near ties choose other experts."""
+    config, execution = moe(), dataclasses.replace(EXECUTION, compute_dtype="bfloat16")
+    inputs = jnp.zeros((2, 5, 16), jnp.bfloat16)
+    traced = jax.make_jaxpr(lambda x, w: routed_mlp(x, w, None, config, execution))(
+        inputs, layer_of(config)
+    )
+    products = [eqn for eqn in traced.eqns if eqn.primitive.name == "dot_general"]
+    assert products[0].params["precision"] == (jax.lax.Precision.HIGHEST,) * 2
+    assert products[0].invars[0].aval.dtype == jnp.float32

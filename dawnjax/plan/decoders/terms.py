@@ -187,8 +187,9 @@ def seen_pairs(model: "Llama", arrangement: Arrangement) -> float:
 
 def _pairs_of_blocks(window: int, length: int) -> float:
     """As `models.causal_attention` multiplies: blocks of a window with the one before, or four."""
-    block = max(BLOCK, window)
-    if length % block == 0 and length // block > 4:
+    sizes = (max(BLOCK, window - 1), max(BLOCK, window))
+    block = next((size for size in sizes if length % size == 0), length)
+    if length // block > 4:
         return 2.0 * block
     return length * (1 + 2 + 3 + 4) / 16
 
