@@ -12,7 +12,7 @@ and whoever restores one takes it from the source again.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,18 @@ from dawnjax.tasks.task import make_model
 from dawnjax.train_step import Recipe, TrainState
 
 Progress = Callable[[], object]
+
+TRAINING_FIELDS = frozenset(
+    {
+        *("dropout_rate", "attention_dropout_rate", "hidden_dropout_rate", "dropout_keep"),
+        *("drop_path_keep", "layer_survival", "auxiliary_loss_weight", "batch_norm_momentum"),
+        *("initial_bound", "embedding_bound", "initial_std", "last_scale", "classifier_std"),
+        *("scales_projections", "zero_projections", "balance", "frozen_stages"),
+        *("param_dtype", "remat", "loss_chunk"),
+    }
+)
+"""Fields of a model that do not change what trained parameters compute: two runs may differ in
+them. A user's own model names others as `training_fields`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,6 +261,7 @@ class Source:
 
     def choose(self, recipe: Recipe) -> dict[str, str]:
         """By array of the run, the name of the array that it takes; empty where it is made anew."""
+        self._refuse_other_settings(recipe.experiment.model)
         signatures = self.content.arrays
         stored = {
             name.replace("ema_params/", "params/", 1): name
@@ -285,6 +298,36 @@ class Source:
                 )
             chosen[name] = "" if there != wanted or name in is_fresh else place
         return chosen
+
+    def _refuse_other_settings(self, model: Any) -> None:
+        """Refuse a model with a setting, such as a norm's epsilon, that no array's shape shows."""
+        theirs, place = self.record["experiment"].get("model", {}), "model."
+        if theirs.get("tag") != model.TAG and hasattr(model, "backbone"):
+            model, place = model.backbone, "model.backbone."
+        if theirs.get("tag") != getattr(model, "TAG", None):
+            return
+        free = TRAINING_FIELDS | {*getattr(model, "training_fields", ())}
+        if not theirs.get("lora", {}).get("rank"):
+            free |= {"lora"}
+        for name, there, here in _differences(theirs, to_json(model), free):
+            raise ConfigError(
+                f"--initialize_from={self.path} is of another model: {place}{name} is {there} in "
+                f"it and {here} in this run; give --{place}{name}={there}"
+            )
+
+
+def _differences(theirs: Any, ours: Any, free: frozenset[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Name and values of each field that both have and that differs."""
+    for name in sorted(theirs.keys() & ours.keys() - free):
+        there, here = theirs[name], ours[name]
+        if isinstance(there, dict) and isinstance(here, dict):
+            yield from ((f"{name}.{n}", t, h) for n, t, h in _differences(there, here, free))
+        elif there != here:
+            as_flag = (
+                ",".join(map(str, value)) if isinstance(value, list) else value
+                for value in (there, here)
+            )
+            yield name, *as_flag
 
 
 def _shape(text: str) -> str:

@@ -1,9 +1,9 @@
 """Parameters that a run takes from a published checkpoint, in files of the form of safetensors.
 
 `--initialize_from` names a file, or a folder with `model.safetensors` or with
-`model.safetensors.index.json` and the files that it lists. Names and shapes are compared
-with the model before a run begins; float32, float16 and bfloat16 are cast to its dtypes. Each
-process then reads the parts of its own devices alone.
+`model.safetensors.index.json` and the files that it lists. Names, shapes and the settings of a
+`config.json` beside them are compared with the model before a run begins; float32, float16 and
+bfloat16 are cast to its dtypes. Each process then reads the parts of its own devices alone.
 
 Source: huggingface/safetensors, `README.md`, "Format"; transformers, `modeling_utils.py`, for the
 index.
@@ -29,7 +29,11 @@ from dawnjax.models.published_llama import Published
 from dawnjax.train_step import Recipe
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+SETTINGS = "config.json"
 DTYPES = ("F32", "F16", "BF16")
+
+MOST_HEADER_BYTES = 8 * 2**20
+"""Of a file, with about 130 for each tensor."""
 
 TABLE, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 WHOLE_BYTES, SAMPLES, SAMPLE_BYTES = 2**28, 64, 4096
@@ -130,7 +134,8 @@ class PublishedWeights:
         }
 
     def check(self, recipe: Recipe) -> None:
-        """Refuse missing and other tensors, those of another shape, and quantized ones."""
+        """Refuse other settings, missing and other tensors, other shapes, and quantized ones."""
+        self._refuse_other_settings(recipe)
         places = _places(recipe)
         wanted: dict[str, tuple[int, ...]] = {}
         for path, leaf in _leaves(
@@ -156,6 +161,21 @@ class PublishedWeights:
         others = sorted(set(named) - set(wanted))
         if others:
             raise self.fault(f"{others[0]} is no tensor of the model, with {len(others)} in all")
+
+    def _refuse_other_settings(self, recipe: Recipe) -> None:
+        """Compare the model with the `config.json` beside the files, where there is one."""
+        folder = self.path.parent if self.path.suffix == ".safetensors" else self.path
+        model, task = recipe.experiment.model, recipe.experiment.task
+        if not hasattr(model, "other_settings") or not (folder / SETTINGS).exists():
+            return
+        window, length = getattr(task, "window", 0), recipe.spec.sequence_length
+        try:
+            fields = records.read_json(folder / SETTINGS, dict[str, Any])
+            others = model.other_settings(fields, window, length)
+        except (OSError, *records.FORGED) as error:
+            raise self.fault(f"{SETTINGS}: {_words(error)}") from None
+        if others:
+            raise self.fault(f"{SETTINGS} states {others[0].words}; give {others[0].flag}")
 
     def read(
         self,
@@ -206,8 +226,13 @@ class PublishedWeights:
         except ImportError:
             raise self.fault("reading it needs safetensors (pip install -e '.[weights]')") from None
         try:
-            with records.open_plain(file):
-                pass
+            with records.open_plain(file) as content:
+                header_bytes = int.from_bytes(content.read(8), "little")
+            if header_bytes > MOST_HEADER_BYTES:
+                raise ValueError(
+                    f"begins with a header of {header_bytes:,} bytes; at most "
+                    f"{MOST_HEADER_BYTES:,} are read"
+                )
             with safetensors.safe_open(file, framework="numpy") as reader:
                 yield reader
         except (OSError, ValueError, safetensors.SafetensorError) as error:
@@ -219,7 +244,8 @@ class PublishedWeights:
         return f": the data's vocabulary has {recipe.spec.vocabulary_size} tokens"
 
     def fault(self, text: str) -> ConfigError:
-        return ConfigError(f"--initialize_from={self.path}: {text}")
+        # A name in a stranger's file may hold line breaks, or be as long as the file.
+        return ConfigError(f"--initialize_from={self.path}: {' '.join(text.split())[:500]}")
 
 
 def _places(recipe: Recipe) -> dict[str, Published]:

@@ -18,6 +18,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.llama import SIZES
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import make_recipe
 
@@ -140,6 +141,93 @@ def test_tensors_of_another_model_are_refused(change, line, tmp_path):
     assert f"--initialize_from={tmp_path}" in str(error.value)
 
 
+SETTINGS = json.loads("""{
+    "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 257,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "hidden_act": "silu",
+    "intermediate_size": 12, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "rope_scaling": null,
+    "tie_word_embeddings": false, "attention_bias": false, "max_position_embeddings": 64}""")
+STRETCHED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+STRETCHED |= {"original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "line"),
+    [
+        ({}, (), ""),
+        ({"rope_theta": 1e4}, (), "rope_theta=10000.0; give --model.rotary.base=10000.0"),
+        ({"rope_theta": None}, (), "rope_theta=10000.0; give --model.rotary.base=10000.0"),
+        ({"rope_theta": None}, ("--model.rotary.base=10000",), ""),
+        ({"rms_norm_eps": 1e-6}, (), "rms_norm_eps=1e-06; give --model.norm_epsilon=1e-06"),
+        # Heads x head size of the same width.
+        ({"num_attention_heads": 4, "head_dim": 2}, (), "num_attention_heads=4; give --model.num_"),
+        ({"num_attention_heads": 4, "head_dim": None}, (), "num_attention_heads=4; give --model"),
+        ({"rope_scaling": STRETCHED}, (), "rope_type=llama3; give --model.rotary.scaling=llama3"),
+        ({"rope_scaling": STRETCHED}, ("--model.rotary.scaling=llama3",), ""),
+        (
+            {"rope_scaling": STRETCHED | {"factor": 32.0}},
+            ("--model.rotary.scaling=llama3",),
+            "factor=32.0; give --model.rotary.factor=32.0",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+            (),
+            "rope_theta=1000000",
+        ),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, (), "positions of type linear; want"),
+        ({"tie_word_embeddings": True}, (), "give --model.ties_embedding=true"),
+        ({"sliding_window": 16}, (), "sliding_window=16; give --model.windows=16"),
+        ({"sliding_window": 16}, ("--model.windows=16",), ""),
+        ({"sliding_window": 32}, (), ""),  # as long as a row
+        ({"sliding_window": None}, ("--model.windows=16",), "sliding_window=None; give --model.w"),
+        (
+            {
+                "sliding_window": 16,
+                "layer_types": ["sliding_attention", "full_attention"],
+            },
+            ("--model.windows=16",),
+            "sliding_window=16 and layer_types; give --model.windows=16,0",
+        ),
+        ({"model_type": "gemma"}, (), "model_type=gemma; wanted one of llama"),
+        ({"model_type": "a\nb"}, (), "model_type=a b; wanted"),
+        ({"hidden_act": "gelu"}, (), "hidden_act=gelu; wanted silu"),
+        ({"rope_scaling": 3}, (), "rope_scaling=3; wanted an object"),
+        ({"rms_norm_eps": "x"}, (), "config.json: "),
+        ({"sliding_window": "x"}, (), "config.json: "),
+    ],
+)
+def test_settings_that_no_shape_shows_are_compared_by_name(changes, flags, line, tmp_path):
+    weights = write(tmp_path, tensors())
+    (tmp_path / "config.json").write_text(json.dumps(SETTINGS | changes))
+    recipe = recipe_of(*flags)
+    for path in (tmp_path, tmp_path / "model.safetensors"):
+        if not line:
+            PublishedWeights(path).check(recipe)
+            continue
+        with pytest.raises(ConfigError) as error:
+            PublishedWeights(path).check(recipe)
+        assert line in str(error.value) and "\n" not in str(error.value)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match="config.json: "):
+        weights.check(recipe)
+
+
+def test_the_settings_of_a_released_gpt_oss_are_those_of_our_size():
+    fields = json.loads("""{
+        "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "head_dim": 64,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 2880,
+        "num_local_experts": 32, "num_experts_per_tok": 4, "swiglu_limit": 7.0,
+        "rms_norm_eps": 1e-5, "rope_theta": 150000, "sliding_window": 128, "hidden_act": "silu",
+        "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "truncate": false, "original_max_position_embeddings": 4096}}""")
+    fields["layer_types"] = ["sliding_attention", "full_attention"] * 12
+    assert SIZES["gpt_oss_20b"].other_settings(fields, 0, 8192) == []
+    others = SIZES["gpt_oss_20b_mlperf"].other_settings(fields, 0, 8192)
+    assert {setting.flag.partition("=")[0].removeprefix("--model.") for setting in others} == {
+        *("norm_epsilon", "experts.activation", "rotary.scaling", "rotary.factor", "windows"),
+        *("rotary.original_length", "rotary.high"),
+    }
+
+
 def test_a_damaged_file_is_one_line(tmp_path):
     write(tmp_path, tensors())
     file = tmp_path / "model.safetensors"
@@ -161,6 +249,7 @@ def test_a_damaged_file_is_one_line(tmp_path):
         ({"weight_map": {"a": "../secret.safetensors"}}, "names '../secret.safetensors', which is"),
         ({"weight_map": {"a": "/etc/passwd"}}, "names '/etc/passwd', which is no file of its fold"),
         ({"weight_map": {"a": 3}}, "names 3, which is no file"),
+        ({"weight_map": {"a": "b/\nx"}}, r"names 'b/\\nx', which is no file"),
         ({"weight_map": {}}, "names no file"),
         ({"weight_map": 3}, "index.json: "),
         ({"weight_map": {"a": "absent.safetensors"}}, "absent.safetensors: No such file"),
@@ -193,6 +282,9 @@ def test_adapters_take_their_base_from_a_run_in_another_dtype(tmp_path):
     chosen = run.choose(lora)
     assert chosen["params/blocks/query"] == "params/blocks/query"
     assert chosen["params/adapters/query_out"] == ""
+    other = recipe_of(*LORA, "--model.rotary.base=10000", "--model.remat=full")
+    with pytest.raises(ConfigError, match=r"model.rotary.base is 500000.0 in it and 10000.0 in th"):
+        run.choose(other)
     arrays["params/norm"] = "float32[9]"
     with pytest.raises(ConfigError, match=r"params/norm is float32\[9\] in it and bfloat16\[8\]"):
         run.choose(lora)
