@@ -32,6 +32,7 @@ from dawnjax.optim.update_rules import (
     Sgd,
     WarmupCosine,
     WarmupLinear,
+    builds_itself,
 )
 from dawnjax.runs.stages import Span, Stages, examples_before, make_spans, step_of_epoch
 
@@ -149,8 +150,8 @@ class Experiment:
         of its first stage.
       accumulation_steps: Parts that a batch's gradient is computed in, one after the other, to
         need less memory for activations. The result is the same but for rounding: each part has
-        whole normalization groups. Only dropout draws anew in each part, and `nnx.BatchNorm`
-        normalizes each.
+        whole normalization groups. Only dropout draws anew in each part, `nnx.BatchNorm` normalizes
+        each, and experts with a balance loss are balanced in each.
       ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
       ema_has_warmup: Whether the decay is no more than (1 + n) / (10 + n) after n steps, so that
         the average forgets its start.
@@ -337,7 +338,8 @@ class Experiment:
         ]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} both give the run's length; set one of them")
-        if not given and (not self.max_seconds or isinstance(self.schedule, _NEED_LENGTH)):
+        ends = isinstance(self.schedule, _NEED_LENGTH) and not builds_itself(self.schedule)
+        if not given and (not self.max_seconds or ends):
             raise ConfigError(
                 "num_epochs=0 gives the run no length; set num_epochs, max_steps or max_examples, "
                 "or max_seconds with --schedule=constant"
@@ -378,7 +380,8 @@ class Experiment:
         for name, values in changes.items():
             rule = f"be empty (nothing changes) or have {len(boundaries)} values, one a boundary"
             require(len(values) in (0, len(boundaries)), name, values, rule)
-        if isinstance(self.optimizer, Muon) and stages.global_batch_size:
+        is_muon = isinstance(self.optimizer, Muon) and not builds_itself(self.optimizer)
+        if is_muon and stages.global_batch_size:
             raise ConfigError(
                 "optimizer=muon cannot change its batch in a run: stages.global_batch_size must be "
                 "empty"

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from dawnjax.errors import ConfigError
+from dawnjax.errors import GUIDE, ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.sharding import Axes, axes_of
 from dawnjax.optim import muon, muon_adam
@@ -31,6 +31,7 @@ from dawnjax.optim.update_rules import (
     Sgd,
     WarmupCosine,
     WarmupLinear,
+    builds_itself,
 )
 
 
@@ -42,6 +43,8 @@ def relative_schedule(experiment: Any, spec: AnySpec) -> optax.Schedule:
     warmup_steps = round(config.warmup_epochs * steps_per_epoch)
     rest = max(1, num_steps - warmup_steps)
     match config:
+        case _ if builds_itself(config):
+            decay = config.build(num_steps=rest, steps_per_epoch=steps_per_epoch)
         case PiecewiseLinear():
             return _piecewise_linear(config, steps_per_epoch)
         case WarmupCosine():
@@ -61,8 +64,8 @@ def relative_schedule(experiment: Any, spec: AnySpec) -> optax.Schedule:
             # `join_schedules` also evaluates this schedule at earlier steps and discards the
             # result; clamp so that it stays finite.
             decay = lambda count: (steps / (steps + jnp.maximum(count, 0))) ** 0.5  # noqa: E731
-        case _:  # a schedule of an experiment's own file
-            decay = config.build(num_steps=rest, steps_per_epoch=steps_per_epoch)
+        case _:
+            raise ConfigError(f"schedule={config.TAG} has no build(); {GUIDE}")
     if warmup_steps == 0:
         return decay
     warmup = optax.linear_schedule(config.initial_fraction, 1.0, warmup_steps)
@@ -131,10 +134,10 @@ def make_optimizer(
         parameters that are not float32 would be trained.
     """
     config = experiment.optimizer
+    is_own = builds_itself(config)
     named = experiment.model.logical_axes() if hasattr(experiment.model, "logical_axes") else {}
-    if isinstance(config, Lars | Muon | MuonAdam) and any(
-        "layers" in axes for axes in named.values()
-    ):
+    takes_matrices = isinstance(config, Lars | Muon | MuonAdam) and not is_own
+    if takes_matrices and any("layers" in axes for axes in named.values()):
         raise ConfigError(
             f"optimizer={config.TAG} would take the stacked layers of model={experiment.model.TAG} "
             "for one matrix; choose adam, sgd or rmsprop"
@@ -148,6 +151,8 @@ def make_optimizer(
     is_matrix = functools.partial(_is_matrix, named)
     rate = learning_rate(experiment, spec, step_shift)
     match config:
+        case _ if is_own:
+            return config.build(rate)
         case Sgd():
             decayed = None if config.decay_norm_and_bias else is_matrix
             # The update is linear in the gradient, so a factor of it is one of the rate.
@@ -200,8 +205,7 @@ def make_optimizer(
         case MuonAdam():
             relative = relative_schedule(experiment, spec)
             return muon_adam.muon_adam(config, lambda count: relative(count + step_shift), mesh)
-        case _:  # an optimizer of an experiment's own file
-            return config.build(rate)
+    raise ConfigError(f"optimizer={config.TAG} has no build(); {GUIDE}")
 
 
 def average_decay(decay: float, has_warmup: bool, step: jax.Array) -> jax.Array | float:
@@ -217,11 +221,13 @@ def average_decay(decay: float, has_warmup: bool, step: jax.Array) -> jax.Array 
 
 def whitening_learns(experiment: Any, spec: AnySpec, step: jax.Array) -> jax.Array:
     """True while the step after `step` earlier ones may change a `whitening` layer's bias."""
-    if not isinstance(experiment.optimizer, Muon) or experiment.compute_dtype == "float16":
+    config = experiment.optimizer
+    is_muon = isinstance(config, Muon) and not builds_itself(config)
+    if not is_muon or experiment.compute_dtype == "float16":
         # The optimizer does not count a step that float16 leaves out, so its schedule may end
         # later.
         return jnp.array(True)
-    return step < muon.num_whitening_steps(experiment.optimizer, experiment.steps_per_epoch(spec))
+    return step < muon.num_whitening_steps(config, experiment.steps_per_epoch(spec))
 
 
 def scale_by_lars(config: Lars) -> optax.GradientTransformation:

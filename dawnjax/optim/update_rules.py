@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from dawnjax.limits import (
     Ascending,
@@ -18,6 +18,11 @@ from dawnjax.limits import (
     require_as_many,
     within,
 )
+
+
+def builds_itself(config: Any) -> bool:
+    """True for a class of an experiment's own file, one that extends a class of this module too."""
+    return hasattr(config, "build")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

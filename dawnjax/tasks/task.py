@@ -358,6 +358,12 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
     metrics = getattr(task, "metrics", ())
     if not metrics or not all(isinstance(metric, Metric) for metric in metrics):
         raise ConfigError(f"task={task.TAG}: {kind} declares no metrics; {GUIDE}")
+    measures, adds = (_place_of(task, name) for name in ("measure", "add_batch"))
+    if measures < adds < type(task).__mro__.index(Task):
+        raise ConfigError(
+            f"task={task.TAG}: {kind}.measure() is never called, for "
+            f"{type(task).__mro__[adds].__name__} defines add_batch(); define add_batch(); {GUIDE}"
+        )
     reserved = {metric.name for metric in metrics} & {*RESERVED_METRICS}
     names = spec.example_shapes("train")
     reserved |= names.keys() & {*RESERVED_ARRAYS}
@@ -381,6 +387,11 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
             f"model={tag} does not fit task={task.TAG}: its build, {error}; {GUIDE}"
         ) from None
     task.validate(model, spec)
+
+
+def _place_of(task: Task, method: str) -> int:
+    """Place of the class that defines a method, from the task's own class on."""
+    return next(n for n, kind in enumerate(type(task).__mro__) if method in vars(kind))
 
 
 def at_places(totals: jax.Array, values: jax.Array, batch: Arrays) -> jax.Array:

@@ -23,10 +23,12 @@ from dawnjax.config.experiment import (
     RmsProp,
     ScheduleConfig,
     Sgd,
+    WarmupCosine,
 )
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.optim.optimizers import make_optimizer, peak_learning_rate, relative_schedule
+from dawnjax.tasks.classification import Classification
 
 DIGITS = load_experiment("digits")
 SPEC = dataclasses.replace(DIGITS.data.spec(), num_train_examples=1000)
@@ -75,6 +77,45 @@ def rates(schedule: ScheduleConfig, steps: list[int]) -> list[float]:
 )
 def test_schedules_have_the_values_computed_by_hand(schedule, steps, want):
     np.testing.assert_allclose(rates(schedule, steps), want, atol=2e-5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SignSgd(Sgd):
+    def build(self, learning_rate):
+        return optax.sign_sgd(learning_rate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Halves(WarmupCosine):
+    def build(self, *, num_steps, steps_per_epoch):
+        return lambda count: 0.5 ** (count / steps_per_epoch)
+
+
+def test_a_class_that_extends_one_of_ours_is_trained_by_its_own_build():
+    mine = experiment(optimizer=SignSgd(base_learning_rate=0.25), schedule=Halves())
+    optimizer = make_optimizer(mine, SPEC)
+    params = {"w": jnp.array([3.0, -7.0])}
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    np.testing.assert_allclose(updates["w"], [-0.25, 0.25])
+    assert rates(Halves(), [0, 10, 20]) == [1.0, 0.5, 0.25]
+    # Its rate does not end with the run, so time alone may end that.
+    timed = dataclasses.replace(mine, num_epochs=0.0, max_seconds=9.0, schedule=Halves())
+    timed.validate(SPEC)
+    with pytest.raises(ConfigError, match="num_epochs=0 gives the run no length"):
+        dataclasses.replace(timed, schedule=WarmupCosine()).validate(SPEC)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured(Classification):
+    TAG = "measured"
+
+    def measure(self, module, batch, setting):
+        return {"top_1_accuracy": batch["mask"] * 1.0}
+
+
+def test_a_measure_that_nothing_calls_is_refused():
+    with pytest.raises(ConfigError, match=r"Measured.measure\(\) is never called, for Classificat"):
+        dataclasses.replace(DIGITS, task=Measured()).validate(SPEC)
 
 
 @pytest.mark.parametrize("kind", [Sgd, Lars, RmsProp])
