@@ -24,10 +24,9 @@ from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.professional_moves import ProfessionalMoves
 
 SEARCH = GameSearch(
-    method="puct",
+    method="minigo",
     simulations=200,
     exploration=1.38,
-    exploration_base=1e9,  # the weight of the prior stays
     noise_alpha=0.03 * 361 / 81,
     noise_fraction=0.25,
     opening_moves=7,
@@ -46,7 +45,7 @@ EXPERIMENT = Experiment(
         gating_score=0.55,
         predict_simulations=1000,
     ),
-    model=PolicyValue(),
+    model=PolicyValue(initializer="glorot_uniform"),
     data=GoGames(game="go_9x9", komi=7.5, max_moves=113, examples_per_generation=100_000, passes=2),
     optimizer=Sgd(base_learning_rate=0.01, momentum=0.9, nesterov=False, weight_decay=1e-4),
     schedule=PiecewiseStep(boundary_epochs=(160.0, 320.0), factors=(0.1, 0.1)),
@@ -64,10 +63,10 @@ TINY = tiny(
         games=8,
         moves=4,
         window_generations=2,
-        search=GameSearch(simulations=4, symmetries=True),
+        search=GameSearch(method="minigo", simulations=4, symmetries=True),
         gating_games=2,
         predict_simulations=4,
     ),
-    model=PolicyValue(num_blocks=1, width=8, value_hidden_width=8),
+    model=PolicyValue(num_blocks=1, width=8, value_hidden_width=8, initializer="glorot_uniform"),
 )
 """Two steps on a board of 5 x 5."""

@@ -37,7 +37,12 @@ EXPERIMENT = Experiment(
         games=4096,
         moves=60,
         window_generations=10,
-        search=dataclasses.replace(SEARCH, simulations=240),
+        search=dataclasses.replace(
+            SEARCH,
+            method="puct",
+            simulations=240,
+            exploration_base=1e9,  # the weight of the prior stays
+        ),
         value_weight=0.25,
         symmetries=False,
         gating_games=100,

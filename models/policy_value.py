@@ -33,6 +33,8 @@ class PolicyValue:
       value_hidden_width: Units between these and the value.
       norm: `batch` normalizes after each convolution; `none` leaves it out, and each block begins
         as the identity.
+      initializer: Of all kernels: `glorot_uniform`, or `he_normal` for convolutions beside
+        uniform values for the linear layers. Biases begin as 0 with the first.
       batch_norm_momentum: The fraction of the running statistics that a step keeps.
       batch_norm_epsilon: Added to the variance.
     """
@@ -45,6 +47,7 @@ class PolicyValue:
     value_width: OneOrMore[int] = 1
     value_hidden_width: OneOrMore[int] = 64
     norm: Literal["batch", "none"] = "batch"
+    initializer: Literal["he_normal", "glorot_uniform"] = "he_normal"
     batch_norm_momentum: FractionBelowOne = 0.997
     batch_norm_epsilon: Positive[float] = 1e-5
 
@@ -81,9 +84,9 @@ class PolicyValueModule(nnx.Module):
         self.policy_conv = NormalizedConv(config.width, config.policy_width, 1, config, layers)
         self.value_conv = NormalizedConv(config.width, config.value_width, 1, config, layers)
         cells, hidden = height * width, config.value_hidden_width
-        self.policy = _linear(cells * config.policy_width, num_actions, layers)
-        self.value_hidden = _linear(cells * config.value_width, hidden, layers)
-        self.value = _linear(hidden, 1, layers)
+        self.policy = _linear(cells * config.policy_width, num_actions, config, layers)
+        self.value_hidden = _linear(cells * config.value_width, hidden, config, layers)
+        self.value = _linear(hidden, 1, config, layers)
         self.dtype = layers.execution.compute_dtype
 
     def __call__(self, observations: jax.Array, *, train: bool) -> tuple[jax.Array, jax.Array]:
@@ -125,12 +128,15 @@ class NormalizedConv(nnx.Module):
         is_last: bool = False,
     ):
         zeros = jax.nn.initializers.zeros
+        drawn = he_normal_fan_out
+        if config.initializer == "glorot_uniform":
+            drawn = jax.nn.initializers.glorot_uniform()
         starts_at_zero = is_last and config.norm == "none"
         self.conv: Conv = layers.conv(
             in_width,
             out_width,
             size,
-            kernel_initializer=zeros if starts_at_zero else he_normal_fan_out,
+            kernel_initializer=zeros if starts_at_zero else drawn,
             bias_initializer=zeros,
         )
         in_trunk, norm = size > 1, None
@@ -150,5 +156,8 @@ class NormalizedConv(nnx.Module):
         return hidden if self.norm is None else self.norm(hidden, train=train)
 
 
-def _linear(in_width: int, out_width: int, layers: Layers) -> Linear:
-    return Linear(in_width, out_width, execution=layers.execution, rngs=layers.rngs)
+def _linear(in_width: int, out_width: int, config: PolicyValue, layers: Layers) -> Linear:
+    given = {}
+    if config.initializer == "glorot_uniform":
+        given = {"kernel_initializer": jax.nn.initializers.glorot_uniform()}
+    return Linear(in_width, out_width, **given, execution=layers.execution, rngs=layers.rngs)

@@ -33,11 +33,12 @@ class GameSearch:
     """Search of a move.
 
     Attributes:
-      method: `puct` visits by the sum of a move's value and its prior; `gumbel` halves a few
-        considered moves, and learns with few simulations.
+      method: `puct` visits by the sum of a move's value and its prior; `minigo` does so with the
+        prior's weight as MLPerf v0.5's Minigo has it; `gumbel` halves a few considered moves, and
+        learns with few simulations.
       simulations: Positions that the network evaluates after the root.
       exploration: Weight of the prior in `puct`; the prior of a position with N visits is weighed
-        by it plus log((1 + N + base) / base).
+        by it plus log((1 + N + base) / base). In `minigo` it is the weight.
       exploration_base: That base.
       noise_alpha: Of the Dirichlet noise at the root of `puct`.
       noise_fraction: Weight of that noise beside the prior.
@@ -46,7 +47,7 @@ class GameSearch:
       symmetries: Turn and mirror the board at random before each evaluation by the network.
     """
 
-    method: Literal["puct", "gumbel"] = "puct"
+    method: Literal["puct", "minigo", "gumbel"] = "puct"
     simulations: OneOrMore[int] = 32
     exploration: Positive[float] = 1.25
     exploration_base: Positive[float] = 19652.0
@@ -145,6 +146,7 @@ def search(
     Without `explores` there is no noise, and the best move is taken.
     """
     mctx = require_mctx()
+    prior_of = _of_all_moves if config.method == "minigo" else _legal
 
     def expand(_: Any, key: jax.Array, action: jax.Array, states: Any) -> Any:
         mover = states.current_player
@@ -156,7 +158,7 @@ def search(
         return mctx.RecurrentFnOutput(
             reward=states.rewards[rows, mover],
             discount=jnp.where(ended, 0.0, same),
-            prior_logits=_legal(logits, states),
+            prior_logits=prior_of(logits, states),
             value=jnp.where(ended, 0.0, value),
         ), states
 
@@ -165,9 +167,12 @@ def search(
         states = jax.tree.map(lambda leaf: leaf[None], state)
         network_key, search_key = jax.random.split(key)
         logits, value = evaluate(states.observation, network_key)
-        root = mctx.RootFnOutput(prior_logits=_legal(logits, states), value=value, embedding=states)
+        if config.method == "minigo" and explores:
+            logits = _noisy(logits, jax.random.fold_in(search_key, 0), config)
+        prior = prior_of(logits, states)
+        root = mctx.RootFnOutput(prior_logits=prior, value=value, embedding=states)
         call = functools.partial(
-            _policy(mctx, config, explores, states),
+            _policy(mctx, config, explores, states, prior[0]),
             params=(),
             rng_key=search_key,
             root=root,
@@ -209,7 +214,9 @@ def over_games(
     )(arrays, rows, whole)
 
 
-def _policy(mctx: Any, config: GameSearch, explores: bool, states: Any) -> Callable[..., Any]:
+def _policy(
+    mctx: Any, config: GameSearch, explores: bool, states: Any, root_prior: jax.Array
+) -> Callable[..., Any]:
     if config.method == "gumbel":
         return functools.partial(
             mctx.gumbel_muzero_policy,
@@ -217,15 +224,46 @@ def _policy(mctx: Any, config: GameSearch, explores: bool, states: Any) -> Calla
             gumbel_scale=1.0 if explores else 0.0,
         )
     is_opening = states._step_count[0] < (config.opening_moves if explores else 0)
-    return functools.partial(
+    policy = functools.partial(
         mctx.muzero_policy,
-        qtransform=_value_from_parent,
-        dirichlet_fraction=config.noise_fraction if explores else 0.0,
         dirichlet_alpha=config.noise_alpha,
-        pb_c_init=config.exploration,
-        pb_c_base=config.exploration_base,
         temperature=jnp.where(is_opening, 1.0, 0.0),
     )
+    if config.method == "minigo":
+        # Both terms of a score, beside which mctx's own has no weight.
+        score = functools.partial(_minigo_score, config.exploration, root_prior)
+        return functools.partial(
+            policy, qtransform=score, dirichlet_fraction=0.0, pb_c_init=0.0, pb_c_base=1e30
+        )
+    return functools.partial(
+        policy,
+        qtransform=_value_from_parent,
+        dirichlet_fraction=config.noise_fraction if explores else 0.0,
+        pb_c_init=config.exploration,
+        pb_c_base=config.exploration_base,
+    )
+
+
+def _minigo_score(
+    exploration: float, root_prior: jax.Array, tree: Any, node: jax.Array
+) -> jax.Array:
+    """Score of each move of a node, by which a search chooses.
+
+    Source: mlcommons/training v0.5, `reinforcement/tensorflow/minigo/mcts.py`, `child_U`, whose N
+    counts the visit under way too.
+    """
+    visits, moves_visits = tree.node_visits[node] + 1, tree.children_visits[node]
+    # mctx moves the root's logits by a constant.
+    logits = jnp.where(node == 0, root_prior, tree.children_prior_logits[node])
+    weight = exploration * jnp.sqrt(1.0 + visits) * jnp.exp(logits) / (1 + moves_visits)
+    return _value_from_parent(tree, node) + weight
+
+
+def _noisy(logits: jax.Array, key: jax.Array, config: GameSearch) -> jax.Array:
+    """Logits of a prior [batch, actions] with noise on all moves, those against the rules too."""
+    noise = jax.random.dirichlet(key, jnp.full(logits.shape[-1], config.noise_alpha))
+    fraction = config.noise_fraction
+    return jnp.log((1 - fraction) * jax.nn.softmax(logits) + fraction * noise)
 
 
 def _value_from_parent(tree: Any, node: jax.Array) -> jax.Array:
@@ -239,6 +277,12 @@ def _value_from_parent(tree: Any, node: jax.Array) -> jax.Array:
     # but without visits it would keep the position's value, above legal moves that turned out bad.
     is_legal = tree.children_prior_logits[node] > jnp.finfo(means.dtype).min
     return jnp.where(is_legal, means, -jnp.inf)
+
+
+def _of_all_moves(logits: jax.Array, states: Any) -> jax.Array:
+    """Logarithms of a softmax over all moves, for the legal ones."""
+    lowest = jnp.finfo(logits.dtype).min
+    return jnp.where(states.legal_action_mask, jax.nn.log_softmax(logits), lowest)
 
 
 def _legal(logits: jax.Array, states: Any) -> jax.Array:

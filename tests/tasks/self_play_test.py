@@ -55,10 +55,11 @@ def setting_of(data, task, model=None):
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
 
-def plain_search(board, simulations, exploration, hope):
+def plain_search(board, simulations, exploration, hope, as_minigo=False):
     """Visits of each move of tic-tac-toe by PUCT, one simulation after the other.
 
-    `board` has 1 for the stones of the player to move and -1 for the other's.
+    `board` has 1 for the stones of the player to move and -1 for the other's. Minigo's N counts
+    the visit under way, and its priors are those of all moves.
     """
 
     def outcome(board):
@@ -73,14 +74,16 @@ def plain_search(board, simulations, exploration, hope):
         legal = board == 0
         exponents = np.where(legal, np.exp(np.asarray(logits[0], np.float64)), 0.0)
         zeros = np.zeros(9)
-        return {"board": board, "prior": exponents / exponents.sum(), "value": float(value[0]),
+        total = np.exp(np.asarray(logits[0], np.float64)).sum() if as_minigo else exponents.sum()
+        return {"board": board, "prior": exponents / total, "value": float(value[0]),
                 "visits": zeros.copy(), "sums": zeros.copy(), "children": {}}  # fmt: skip
 
     def simulate(here):
         """Value of one more simulation for the player to move at a node."""
         visits = here["visits"]
         mean = (here["value"] + here["sums"]) / (1 + visits)
-        weight = exploration * here["prior"] * math.sqrt(1 + visits.sum()) / (1 + visits)
+        counted = 1 + visits.sum() + (2 if as_minigo else 0)
+        weight = exploration * here["prior"] * math.sqrt(counted) / (1 + visits)
         move = int(np.where(here["board"] == 0, mean + weight, -np.inf).argmax())
         if move in here["children"]:
             child = here["children"][move]
@@ -101,29 +104,44 @@ def plain_search(board, simulations, exploration, hope):
     return root["visits"]
 
 
-@jax.jit  # of positions and hopes alike: tracing is most of what the cases cost
-def found_by_puct(states, hope):
-    config = GameSearch(simulations=60, exploration=1.38, exploration_base=1e9)
+# Of positions and hopes alike: tracing is most of what the cases cost.
+@functools.partial(jax.jit, static_argnums=2)
+def found_by_puct(states, hope, method):
+    config = GameSearch(method=method, simulations=60, exploration=1.38, exploration_base=1e9)
     network = functools.partial(fixed_network, hope=hope)
     rules = TIC_TAC_TOE.rules()
     return game_search.search(config, rules, network, states, keys_of(1), explores=False)
 
 
+@pytest.mark.parametrize("method", ["puct", "minigo"])
 @pytest.mark.parametrize("hope", [0.0, 3.0])
 @pytest.mark.parametrize("moves", [(), (0, 4), (4, 0, 8, 2, 1)])
-def test_puct_visits_what_a_search_written_plainly_visits(moves, hope):
+def test_puct_visits_what_a_search_written_plainly_visits(moves, hope, method):
     rules = TIC_TAC_TOE.rules()
     state, board = rules.init(jax.random.key(0)), np.zeros(9, int)
     for move in moves:
         state, board[move] = rules.step(state, move), 1
         board = -board
-    found = found_by_puct(jax.tree.map(lambda leaf: leaf[None], state), hope)
-    visits = plain_search(board, 60, 1.38, hope)
+    found = found_by_puct(jax.tree.map(lambda leaf: leaf[None], state), hope, method)
+    visits = plain_search(board, 60, 1.38, hope, as_minigo=method == "minigo")
     np.testing.assert_allclose(found.weights[0] * 60, visits, atol=1e-3)
     assert int(found.action[0]) == visits.argmax()
 
 
-@pytest.mark.parametrize("method", ["puct", "gumbel"])
+def test_noise_of_minigo_falls_on_all_moves():
+    """Of a prior on one move, a quarter goes to the others, by a draw that sums to 1 over all."""
+    config = GameSearch(method="minigo", noise_alpha=0.5, noise_fraction=0.25)
+    logits = jnp.where(jnp.arange(9) == 4, 0.0, -1e9)[None]
+    probabilities = np.exp(game_search._noisy(logits, jax.random.key(0), config))[0]
+    noise = (probabilities - 0.75 * (np.arange(9) == 4)) / 0.25
+    assert noise.sum() == pytest.approx(1, rel=1e-5) and (noise > 0).all()
+    # What the rules forbid keeps its share, so that the legal moves have less than 1.
+    state = TIC_TAC_TOE.rules().step(TIC_TAC_TOE.rules().init(jax.random.key(0)), 4)
+    prior = np.exp(game_search._of_all_moves(logits, jax.tree.map(lambda x: x[None], state)))
+    assert prior.sum() < 1e-6
+
+
+@pytest.mark.parametrize("method", ["puct", "minigo", "gumbel"])
 def test_a_game_is_searched_alike_alone_and_beside_others(method):
     rules = TIC_TAC_TOE.rules()
     config = GameSearch(method=method, simulations=8, considered=4)
