@@ -28,25 +28,29 @@ _SETUP = {
 def read_moves(path: pathlib.Path, side: int, most_moves: int) -> list[int]:
     """Points of a game's moves in order, row x side + column, black's first.
 
-    DataError for another board, setup stones, variations, a pass, more moves than `most_moves`, or
-    a move against the rules: suicide, simple ko and a repeated board are forbidden.
+    DataError for another game or board, setup stones, variations, a pass, more moves than
+    `most_moves`, or a move against the rules: suicide, simple ko and a repeated board are
+    forbidden.
     """
     moves: list[int] = []
-    game, has_size = _Board(side), False
-    for name, values in _properties(path):
+    game, properties = _Board(side), list(_properties(path))
+    if side != 19 and "SZ" not in dict(properties):
+        raise DataError(
+            f"{path}: has no SZ, so its board is 19 x 19; the board must be {side} x {side}"
+        )
+    for name, values in properties:
         shown = " ".join(values[0].split())[:20]
         where = f"{path}: {name[:20]}[{shown}]"
+        if name == "GM" and shown != "1":
+            raise DataError(f"{where}: is another game than Go, which is GM[1]")
         if name == "SZ":
-            has_size = True
-            if values != [str(side)]:
+            if shown not in (str(side), f"{side}:{side}"):
                 raise DataError(f"{where}: the board must be {side} x {side}")
         elif name in _SETUP or (name == "HA" and values != ["0"]):
             reason = _SETUP.get(name, "gives a handicap")
             raise DataError(f"{where}: {reason}; a game must begin on the empty board")
         elif name in ("B", "W"):
             where = f"{path}: move {len(moves) + 1}, {name}[{shown}]"
-            if not has_size:
-                raise DataError(f"{where}: comes before SZ[{side}], the size of the board")
             if len(moves) == most_moves:
                 raise DataError(f"{where}: a game has at most {most_moves} moves")
             if name != "BW"[len(moves) % 2]:
@@ -82,7 +86,9 @@ def _properties(path: pathlib.Path) -> Iterator[tuple[str, list[str]]]:
                 raise DataError(f"{path}: letter {place - 1} begins a variation or a second game")
         is_closed |= mark == ")"
         if name:
-            yield name.upper(), _VALUE.findall(values)
+            # Up to FF[3] a name may have small letters, which mean nothing: `Black` is `B`.
+            capitals = "".join(letter for letter in name if letter.isupper())
+            yield capitals or name.upper(), _VALUE.findall(values)
     if not opened or not is_closed:
         raise DataError(f"{path}: the game does not end with ')'; the file is cut or no SGF")
 

@@ -34,7 +34,8 @@ def test_moves_are_points_row_by_row(tmp_path):
         (HEAD + ";B[aa];W[b", "begins no property of SGF; the file may be cut"),
         (HEAD + ")", "holds no move"),
         ("(;GM[1]SZ[19];B[aa])", "SZ[19]: the board must be 9 x 9"),
-        ("(;GM[1];B[aa])", "move 1, B[aa]: comes before SZ[9]"),
+        ("(;GM[1];B[aa])", "has no SZ, so its board is 19 x 19; the board must be 9 x 9"),
+        ("(;GM[11]SZ[9];B[aa])", "GM[11]: is another game than Go, which is GM[1]"),
         (HEAD + "AB[aa][bb];W[cc])", "AB[aa]: sets up stones"),
         (HEAD + "HA[2];W[cc])", "HA[2]: gives a handicap"),
         (HEAD + ";B[aa];W[];B[bb])", "move 2, W[]: a pass is no move to predict"),
@@ -60,6 +61,16 @@ def test_a_file_that_is_no_game_is_one_line(text, fault, tmp_path):
         read(path, text)
     line = str(error.value)
     assert fault in line and str(path) in line and "\n" not in line
+
+
+def test_names_of_older_files_and_the_usual_board_are_known(tmp_path):
+    # FF[3]: small letters of a name mean nothing.
+    older = "(;GaMe[1]SiZe[9]PlayerBlack[x];Black[aa]Comment[y];White[ia];b[ai])"
+    assert read(tmp_path / "a.sgf", older) == [0, 8, 72]
+    with pytest.raises(DataError, match="AB.aa.: sets up stones"):
+        read(tmp_path / "b.sgf", "(;SZ[9]AddBlack[aa];White[ia])")
+    assert read(tmp_path / "c.sgf", "(;FF[4];B[aa];W[sa])", side=19) == [0, 18]
+    assert read(tmp_path / "d.sgf", "(;SZ[9:9];B[aa])") == [0]
 
 
 def test_a_ko_cannot_be_taken_back_at_once(tmp_path):
