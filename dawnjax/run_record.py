@@ -115,6 +115,8 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
             for name in changed_texts(record.get("source"), new["source"])
         ]
         warnings += jax_settings.warnings()
+        if not log.is_locked:
+            warnings.append(records.no_lock(directory.path))
         declaration = getattr(spec, "declaration", None)
         if line := overlap_line(declaration and declaration.overlap, "the data: "):
             warnings.append(line)

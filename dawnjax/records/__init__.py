@@ -21,6 +21,8 @@ from dawnjax.records.reading import (
 from dawnjax.records.typed import FORGED, FieldError, convert, decode, in_words, plain, read_json
 from dawnjax.records.writing import (
     json_text,
+    lock,
+    no_lock,
     open_append,
     sync_folder,
     write,

@@ -7,6 +7,7 @@ folder cannot make us overwrite a file elsewhere.
 
 import contextlib
 import errno
+import fcntl
 import json
 import math
 import os
@@ -107,6 +108,29 @@ def open_append(path: Path) -> int:
         os.close(fd)
         raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
     return fd
+
+
+def lock(fd: int) -> bool:
+    """Lock an open file for this process alone; False where its file system has no locks.
+
+    The kernel drops the lock however the process ends. `BlockingIOError` if another process has it.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # Some mounts of FUSE, Lustre and NFS.
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            raise
+        return False
+    return True
+
+
+def no_lock(path: str | os.PathLike[str]) -> str:
+    """Line on a folder whose file system has no locks."""
+    return (
+        f"{os.fspath(path)} is on a file system without locks: nothing keeps a second process from "
+        "writing there too"
+    )
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:

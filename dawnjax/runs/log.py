@@ -14,7 +14,6 @@ Every event has:
 """
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -82,19 +81,19 @@ class RunLog:
 
     Attributes:
       attempt: Number of this attempt.
+      is_locked: Whether no other process can write; False on a file system without locks.
     """
 
     def __init__(self, path: Path | None, clock: RunClock):
         """Lock or make the log and start an attempt; `RunError` if another process has it open."""
         self.path = path or Path(os.devnull)
         self._clock, self._lock, self._fd = clock, threading.Lock(), -1
-        self.attempt = 1
+        self.attempt, self.is_locked = 1, True
         if path is None:
             return
         try:
             self._fd = records.open_append(path)
-            # The kernel frees the lock however the process dies: no stale lock blocks a restart.
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.is_locked = records.lock(self._fd)
         except BlockingIOError:
             self.close()
             raise RunError(

@@ -136,6 +136,12 @@ class _Wandb:
 
         has_key = bool(os.environ.get("WANDB_API_KEY")) or records.path_of("~/.netrc").exists()
         mode: Any = os.environ.get("WANDB_MODE") or ("online" if has_key else "offline")
+        # A service leaves out steps below its newest, as those that a resumed run makes again; the
+        # files of several attempts offline would all be sent.
+        self._sent_file = directory / "wandb" / "sent.json" if mode == "offline" else None
+        self._sent: dict[str, int] = {}
+        if self._sent_file is not None and self._sent_file.exists():
+            self._sent = records.read_json(self._sent_file, dict[str, int])
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "dawnjax"),
             id=run_id,
@@ -149,8 +155,13 @@ class _Wandb:
 
     def write(self, points: Sequence[Point]) -> None:
         for step, scalars in points:
-            # W&B leaves out a step below its newest, as those that a resumed run makes again.
-            self._run.log(scalars, step=step)
+            new = {name: x for name, x in scalars.items() if step > self._sent.get(name, -1)}
+            if new:
+                self._run.log(new, step=step)
+            if self._sent_file is not None:
+                self._sent |= dict.fromkeys(new, step)
+        if self._sent_file is not None:
+            records.write_json(self._sent_file, self._sent)
 
     def close(self, summary: Mapping[str, Any]) -> None:
         self._run.summary.update(dict(summary))

@@ -2,12 +2,12 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypedDict
@@ -445,11 +445,11 @@ class StudyFolder:
         Raises:
           RunError: Another process runs it.
         """
-        # The kernel drops the lock when the process dies, so a killed study leaves none behind.
         fd = records.open_append(self.path / ".lock")
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            if not records.lock(fd):
+                print(f"dawnjax study: warning: {records.no_lock(self.path)}", file=sys.stderr)
+        except BlockingIOError:
             os.close(fd)
             raise RunError(f"another process runs the study in {self.path}") from None
         try:

@@ -6,9 +6,9 @@ are never touched.
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -138,8 +138,8 @@ def only_writer(directory: pathlib.Path, kind: manifest.Kind[Any] = KIND) -> Ite
             marker = records.open_append(path)
             stack.callback(os.close, marker)
         try:
-            # The lock dies with its process, so a killed one does not block the next.
-            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not records.lock(marker):
+                print(f"note: {records.no_lock(directory)}", file=sys.stderr)
         except BlockingIOError:
             raise DataError(f"{directory}: another process is writing to it") from None
         try:

@@ -1,6 +1,8 @@
 """The way in and out of our files: typed, bounded, whole or not at all, past no link."""
 
 import dataclasses
+import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import Literal
@@ -9,6 +11,10 @@ import pytest
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.input_pipeline.preparation.image_writer import only_writer
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.log import RunLog
+from dawnjax.study.design import StudyFolder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,3 +128,26 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
     assert (tmp_path / "out" / "b" / "c").read_text() == "1"
     with pytest.raises(ConfigError, match="choose a new folder"):
         records.write_folder(tmp_path / "out", fail)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_no_other_process(number, tmp_path, monkeypatch, capsys):
+    def refused(fd, operation):
+        raise OSError(number, os.strerror(number))
+
+    first, second = (records.open_append(tmp_path / ".lock") for _ in range(2))
+    assert records.lock(first)
+    with pytest.raises(BlockingIOError):
+        records.lock(second)
+    monkeypatch.setattr(fcntl, "flock", refused)
+    assert not records.lock(second)
+    log = RunLog(tmp_path / "log.jsonl", RunClock())
+    assert not log.is_locked
+    log.append("warning", message="fine")
+    log.close()
+    with StudyFolder(tmp_path).locked():
+        assert "is on a file system without locks" in capsys.readouterr().err
+    with only_writer(tmp_path / "data"):
+        assert "is on a file system without locks" in capsys.readouterr().err
+    for fd in (first, second):
+        os.close(fd)

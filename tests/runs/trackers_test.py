@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -121,3 +122,32 @@ def test_wrong_trackers_get_one_line(monkeypatch, tmp_path, capsys):
     assert main([*SMALL, "--tracker=mlflow", f"--run_dir={tmp_path}/a"]) == 2
     assert "pip install -e '.[mlflow]'" in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
+
+
+def test_a_resumed_run_offline_keeps_each_step_once(alone, tmp_path, monkeypatch):
+    """`wandb sync` would send the files of both attempts."""
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    logged = []
+
+    class Recorder:
+        summary: ClassVar = {}
+
+        def log(self, scalars, step):
+            logged.append((step, scalars))
+
+        def finish(self):
+            pass
+
+    monkeypatch.setattr(wandb, "init", lambda **_: Recorder())
+    for mode, kept in (("offline", [(5, {"loss": 0.5}), (6, {"loss": 0.5})]), ("online", None)):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        for first in (1, 3):
+            logged.clear()
+            points = [(step, {"loss": 0.5}) for step in range(first, first + 4)]
+            tracker = trackers.ENGINES["wandb"]("run", tmp_path / mode, {})
+            tracker.write(points)
+            # Another scalar of the newest step comes later.
+            tracker.write([(first + 3, {"accuracy": 0.5})])
+            tracker.close({})
+        # Online the service itself leaves out what it has.
+        assert logged == [*(kept or points), (6, {"accuracy": 0.5})]
