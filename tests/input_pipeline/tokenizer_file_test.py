@@ -1,5 +1,6 @@
 """Text in the tokens of a user's tokenizer.json: shards, their vocabulary, and what is refused."""
 
+import itertools
 import json
 import re
 
@@ -8,6 +9,9 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
+from dawnjax.input_pipeline.reading import tokenizer_file
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra `tokenizers` is not installed")
 
@@ -82,8 +86,16 @@ def test_documents_become_the_tokenizers_own_tokens(tmp_path, capsys):
         shards(tmp_path).token_text()
 
 
-def test_a_tokenizer_that_changes_its_text_has_no_bytes(tmp_path, capsys):
-    byte_level(tmp_path / "tokenizer.json", normalizer=tokenizers.normalizers.Replace("e", ""))
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        tokenizers.normalizers.Replace("e", ""),
+        # As many bytes, but of another text.
+        tokenizers.normalizers.Lowercase(),
+    ],
+)
+def test_a_tokenizer_that_changes_its_text_has_no_bytes(normalizer, tmp_path, capsys):
+    byte_level(tmp_path / "tokenizer.json", normalizer=normalizer)
     assert main(command(tmp_path)) == 0
     assert "not known, so there is no bits_per_byte" in capsys.readouterr().out
     spec = shards(tmp_path).spec()
@@ -123,3 +135,45 @@ def test_a_tokenizer_that_begins_no_text_needs_a_separator(tmp_path, capsys):
     argv = [part for part in command(tmp_path, "--separator=a") if "--tokenizer" not in part]
     assert main(argv) == 2
     assert "--separator is a token of --tokenizer" in capsys.readouterr().err
+
+
+def chained(fields, *, letters=100, steps=4):
+    """A normalizer that replaces each letter by a hundred others, again and again."""
+    names = "abcdefgh"[: steps + 1]
+    replaced = [
+        {"type": "Replace", "pattern": {"String": old}, "content": new * letters}
+        for old, new in itertools.pairwise(names)
+    ]
+    fields["normalizer"] = {"type": "Sequence", "normalizers": replaced}
+
+
+def panics(fields):
+    fields["post_processor"]["special_tokens"]["<|begin|>"]["ids"] = [2**32]
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "line"),
+    [
+        (chained, "a" * 100, "needs more than 768 MiB of memory"),
+        (panics, "a", "is no tokenizer.json, or a damaged one"),
+    ],
+)
+def test_a_tokenizer_that_eats_the_machine_is_one_line(change, text, line, tmp_path, capfd):
+    byte_level(tmp_path / "tokenizer.json")
+    fields = json.loads((tmp_path / "tokenizer.json").read_text())
+    change(fields)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
+    argv = command(tmp_path)
+    (tmp_path / "text.txt").write_text(text)
+    assert main(argv) == 1
+    error = capfd.readouterr().err
+    assert line in error and len(error.splitlines()) == 1, error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_that_takes_too_long_is_one_line(tmp_path, monkeypatch):
+    byte_level(tmp_path / "tokenizer.json")
+    made = TokenizerFile((tmp_path / "tokenizer.json").read_bytes(), "file")
+    monkeypatch.setattr(tokenizer_file, "ANSWER_SECONDS", -100.0)
+    with pytest.raises(DataError, match="file: its tokenizer needs more than"):
+        made.encode("text" * 1000)
