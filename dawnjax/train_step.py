@@ -383,6 +383,14 @@ class Recipe:
                 f"task={task.TAG}: metrics_of returned no {absent[0]}, which the target is for; it "
                 f"returned {', '.join(metrics)}"
             )
+        for metric in task.metrics:
+            value = metrics.get(metric.name)
+            if isinstance(value, float) and not (np.isnan(value) or metric.allows(value)):
+                # Such as of a count that overflowed: a negative loss would reach any target.
+                raise RunError(
+                    f"task={task.TAG}: an evaluation gave {metric.name}={value:g}, which must lie "
+                    f"in {metric.least:g} to {metric.most:g}"
+                )
         return metrics
 
 

@@ -1,6 +1,6 @@
 """Language modelling: the next token of a stream, scored by the mean loss over all of it.
 
-The mean over the tokens is the same for any batch size and any number of devices.
+The mean over tokens, or over rows, is the same for any batch size and any number of devices.
 """
 
 import dataclasses
@@ -58,14 +58,19 @@ class WindowStages:
 class LanguageModelling(Task):
     """The next token of a text.
 
-    `loss` is in nats a token. `bits_per_byte` divides the same sum by the bytes of the text, and is
-    measured where it is known how many bytes each token stands for. `expert_balance` and
-    `dropped_tokens` are measured of a model with experts: see `experts.Routing`.
+    `loss` is in nats a token. `bits_per_byte` divides the sum of the tokens' losses by the bytes
+    of the same tokens, and is measured where it is known how many bytes each stands for.
+    `expert_balance` and `dropped_tokens` are measured of a model with experts: see
+    `experts.Routing`.
 
     Attributes:
       target_vocabulary: The vocabulary whose tokens a target on `loss` counts. Data of another
         vocabulary are refused: nats a token of two vocabularies do not compare.
       window: Tokens that a token attends to, itself included; 0 is no limit but the row.
+      averages: What `loss` is the mean of: the losses of all tokens, or the means of the rows, in
+        which each row weighs the same however many of its tokens count.
+      masks_separators: The token after a separator counts neither in training nor in an
+        evaluation: nothing before it says what the next document is about.
       stages: What changes in the course of a run.
     """
 
@@ -76,6 +81,8 @@ class LanguageModelling(Task):
 
     target_vocabulary: Literal["bytes", "gpt2", "llama2", "llama3", "file"] = "bytes"
     window: NonNegative[int] = 0
+    averages: Literal["tokens", "rows"] = "tokens"
+    masks_separators: bool = False
     stages: WindowStages = WindowStages()
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
@@ -112,23 +119,52 @@ class LanguageModelling(Task):
             "separator": spec.separator,
         }
 
+    def refuse_setting(self, experiment: Any, setting: Setting) -> None:
+        """Refuse an evaluation whose choices of experts an int32 cannot count."""
+        if no_routing(setting.model) is None:
+            return
+        spec, chosen = setting.spec, setting.model.experts.chosen
+        choices = spec.num_eval_examples * spec.sequence_length * chosen
+        if choices >= 2**31:
+            raise ConfigError(
+                f"an evaluation makes {choices:,} choices of experts, and at most 2**31 - 1 are "
+                f"counted: give --data.max_eval_tokens={2**31 // chosen - spec.sequence_length} "
+                "or less"
+            )
+
     def parts_of_examples(self, spec: Any) -> dict[str, float]:
         return {"tokens": float(spec.sequence_length)}
 
     def loss(
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
-    ) -> tuple[jax.Array, int]:
+    ) -> tuple[jax.Array, jax.Array | int]:
         """Summed loss of a batch's tokens, in nats, and their number.
 
         A model may add to the loss of each token, such as for the balance of its experts.
         """
-        tokens = batch["tokens"].astype(jnp.int32)
-        if not hasattr(module, "losses"):
+        tokens, added = batch["tokens"].astype(jnp.int32), 0.0
+        if hasattr(module, "losses"):
+            key = moment.key(MODEL)
+            losses, added, _ = module.losses(tokens[:, :-1], tokens[:, 1:], self.window, key)
+        else:
             losses, _ = self._losses(module, tokens, setting)
-            return losses.sum(), losses.size
-        key = moment.key(MODEL)
-        losses, added, _ = module.losses(tokens[:, :-1], tokens[:, 1:], self.window, key)
-        return losses.sum() + added * losses.size, losses.size
+        count: jax.Array | int = len(tokens) * setting.spec.targets_a_row
+        if self.masks_separators or count < losses.size:
+            is_counted = self._is_counted(batch, setting.spec)
+            losses = jnp.where(is_counted, losses, 0.0)
+            count = is_counted.sum() if self.masks_separators else count
+        return losses.sum() + added * count, count
+
+    def _is_counted(self, batch: Mapping[str, Any], spec: Any) -> Any:
+        """Whether each target counts, bool [batch or 1, length], of arrays anywhere."""
+        tokens = batch["tokens"]
+        num_targets = batch.get("num_targets", np.array([spec.targets_a_row]))
+        is_counted = np.arange(tokens.shape[1] - 1) < num_targets[:, None]
+        if "is_target" in batch:
+            is_counted = is_counted & batch["is_target"]
+        if self.masks_separators:
+            is_counted = is_counted & (tokens[:, :-1] != spec.separator)
+        return is_counted
 
     def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
         """Prompts, one in each line of the files, each the beginning of a document."""
@@ -167,25 +203,32 @@ class LanguageModelling(Task):
 
     def zero_totals(self, setting: Setting) -> Arrays:
         routing = no_routing(setting.model)
+        rows = (setting.spec.num_eval_examples,)
+        # Of each row: an int32 of the whole split would overflow at 2 GiB of text.
         return {
-            "loss": jnp.zeros((setting.spec.num_eval_examples,), jnp.float32),
-            "tokens": jnp.zeros((), jnp.int32),
-            "bytes": jnp.zeros((), jnp.int32),
+            "loss": jnp.zeros(rows, jnp.float32),
+            "tokens": jnp.zeros(rows, jnp.int32),
+            "bytes": jnp.zeros(rows, jnp.int32),
             **(routing._asdict() if routing else {}),
         }
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
         tokens = batch["tokens"].astype(jnp.int32)
-        counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
-        is_real = jnp.arange(tokens.shape[1] - 1) < counts
+        is_real = jnp.arange(tokens.shape[1] - 1) < batch["num_targets"][:, None]
+        is_real &= batch["mask"][:, None]
         losses, routing = self._losses(module, tokens, setting, is_real)
-        sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
+        is_counted = self._is_counted(batch, setting.spec)
+        sums = jnp.where(is_counted, losses, 0.0).sum(axis=1)
         num_bytes = jnp.asarray(setting.spec.bytes_of_token or [0], jnp.int32)[tokens[:, 1:]]
         chosen = routing._asdict() if routing else {}
         return {
             "loss": at_places(totals["loss"], sums, batch),
-            "tokens": totals["tokens"] + is_real.sum(dtype=jnp.int32),
-            "bytes": totals["bytes"] + jnp.where(is_real, num_bytes, 0).sum(dtype=jnp.int32),
+            "tokens": at_places(totals["tokens"], is_counted.sum(axis=1, dtype=jnp.int32), batch),
+            "bytes": at_places(
+                totals["bytes"],
+                jnp.where(is_counted, num_bytes, 0).sum(axis=1, dtype=jnp.int32),
+                batch,
+            ),
             **{name: totals[name] + added for name, added in chosen.items()},
         }
 
@@ -194,15 +237,23 @@ class LanguageModelling(Task):
     ) -> dict[str, float | str]:
         """Nats a token, and bits a byte where the bytes of a token are known."""
         # float64 on the host: a sum of float32 would depend on the batch size and the devices.
-        nats = float(totals["loss"].astype(np.float64).sum())
-        measured: dict[str, float | str] = {"loss": nats / totals["tokens"].item()}
-        if totals["bytes"].item():
-            measured["bits_per_byte"] = nats / math.log(2) / totals["bytes"].item()
+        nats, tokens = (totals[name].astype(np.float64) for name in ("loss", "tokens"))
+        measured: dict[str, float | str] = {"loss": self._mean(nats, tokens)}
+        num_bytes = totals["bytes"].astype(np.float64).sum()
+        if num_bytes:
+            measured["bits_per_byte"] = float(nats.sum() / math.log(2) / num_bytes)
         if "dropped" in totals:
             routing = Routing(*(totals[name] for name in Routing._fields))
             measured["expert_balance"] = float(balance_loss(routing))
             measured["dropped_tokens"] = float(routing.dropped.sum())
         return measured
+
+    def _mean(self, nats: np.ndarray, tokens: np.ndarray) -> float:
+        """Mean of what `averages` names, from each row's sum and number of tokens."""
+        if self.averages == "tokens":
+            return float(nats.sum() / tokens.sum())
+        counts = tokens > 0
+        return float((nats[counts] / tokens[counts]).mean())
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Mean loss of each row's tokens, in nats: float32 [batch].
@@ -213,15 +264,15 @@ class LanguageModelling(Task):
         if "length" in inputs:
             return self._continuation(module, inputs, setting)
         losses, _ = self._losses(module, inputs["tokens"], setting)
-        counts = inputs["num_targets"]
-        is_real = jnp.arange(losses.shape[1]) < counts[:, None]
-        return jnp.where(is_real, losses, 0.0).sum(axis=1) / counts
+        is_counted = self._is_counted(inputs, setting.spec)
+        counts = jnp.maximum(is_counted.sum(axis=1), 1)
+        return jnp.where(is_counted, losses, 0.0).sum(axis=1) / counts
 
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        counts = examples["num_targets"].astype(np.float64)
-        return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
+        counts = self._is_counted(examples, setting.spec).sum(axis=1).astype(np.float64)
+        return {"loss": self._mean(np.concatenate(answers) * counts, counts)}
 
     def _continuation(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Likeliest token after token, up to a separator, the row's end or `MOST_NEW_TOKENS`."""

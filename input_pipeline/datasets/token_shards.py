@@ -11,6 +11,10 @@ Row i begins with token i * length, and its last token is the next row's first: 
 stream's first is predicted once. A training stream ends with its last whole row; the last row to
 evaluate is filled with separators, and `num_targets` counts the tokens before them.
 
+Rows that are `apart` have `length` tokens each, a separator behind them that is no target, and no
+token in common. A stream to evaluate may lie beside a mask, `NAME.mask.npy` of `NAME.bin`, bool
+[tokens]: then an evaluation also has `is_target`, bool [rows, length], and counts no others.
+
 Source: karpathy/llm.c, `dev/data/data_common.py`, for the form of a shard.
 """
 
@@ -36,6 +40,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     directory_of,
 )
+from dawnjax.input_pipeline.reading.npy_files import map_array
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.input_pipeline.reading.token_words import (
     KNOWN_WORDS,
@@ -45,6 +50,8 @@ from dawnjax.input_pipeline.reading.token_words import (
     token_text,
 )
 from dawnjax.limits import Limit, NonNegative
+
+MASK_SUFFIX = ".mask.npy"
 
 MAGIC, VERSION = 20240520, 1
 WIDE_MAGIC, WIDE_VERSION = 20240801, 7
@@ -75,6 +82,8 @@ class TokenSpec(Spec):
       separator: The token that begins a document.
       fingerprint: Of a large file of parts, as in `TokenShards`.
       bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
+      are_apart: Rows have no token in common, so a row's last token predicts none.
+      has_mask: Whether an evaluation has `is_target`.
     """
 
     sequence_length: int
@@ -82,10 +91,19 @@ class TokenSpec(Spec):
     separator: int
     vocabulary: str
     bytes_of_token: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    are_apart: bool = False
+    has_mask: bool = False
+
+    @property
+    def targets_a_row(self) -> int:
+        return self.sequence_length - self.are_apart
 
     def example_shapes(self, split: Split) -> Shapes:
         shapes: Shapes = {"tokens": ((self.sequence_length + 1,), dtype_of(self.vocabulary_size))}
-        return shapes if split == "train" else shapes | {"num_targets": ((), "int32")}
+        if split == "train":
+            return shapes
+        mask: Shapes = {"is_target": ((self.sequence_length,), "bool")} if self.has_mask else {}
+        return {**shapes, "num_targets": ((), "int32"), **mask}
 
     def batch_elements(self, batch_size: int) -> int:
         return batch_size * self.sequence_length * self.vocabulary_size
@@ -105,7 +123,12 @@ class TokenShards:
         a `gpt2` token is one of GPT-2's 50,257, and 50256 separates documents; a `llama3` token
         is one of 128,256, and 128000 separates documents; a `llama2` token is one of 32,000, and
         1 separates documents; `file` has the directory's `vocabulary.json` say it.
-      sequence_length: Tokens that a row predicts.
+      sequence_length: Tokens of a row that the model reads.
+      rows: `overlapping` rows have their last token as the next row's first, so that a row predicts
+        as many tokens as it reads; rows that lie `apart` have none in common and predict one
+        fewer, as rows of a packed fine-tuning set do.
+      masks_prompts: An evaluation counts the tokens that the masks beside its shards mark, and no
+        others, such as answers without their prompts. Training counts all.
       max_eval_tokens: The stream to evaluate ends after this many tokens to predict; 0 takes all.
       data_dir: The directory. Empty takes one named as the corpus in the directory that the
         environment variable DAWNJAX_DATA names, or in `./data` without it.
@@ -117,6 +140,8 @@ class TokenShards:
     sequence_length: Annotated[
         int, Limit(lambda value: 1 <= value <= 2**20, "lie in 1 to 1048576")
     ] = 256
+    rows: Literal["overlapping", "apart"] = "overlapping"
+    masks_prompts: bool = False
     max_eval_tokens: NonNegative[int] = 0
     data_dir: str = ""
 
@@ -126,14 +151,25 @@ class TokenShards:
         train, evaluated = (self._stream(split) for split in ("train", "eval"))
         for shard in (*train.shards, *evaluated.shards):
             shard.check_and_hash(words, digest)
-        return token_spec(
+        if self.masks_prompts:
+            digest.update(self._mask(evaluated).tobytes())
+        return self._spec_of(
             train.num_tokens,
             evaluated.num_tokens,
-            self.sequence_length,
             words,
             digest.hexdigest()[:16],
             Declaration(name=self.corpus, overlap=_overlap(train, evaluated)),
         )
+
+    def _spec_of(self, num_train_tokens: int, num_eval_tokens: int, *facts: Any) -> TokenSpec:
+        spec = token_spec(
+            num_train_tokens,
+            num_eval_tokens,
+            self.sequence_length,
+            *facts,
+            are_apart=self.rows == "apart",
+        )
+        return dataclasses.replace(spec, has_mask=self.masks_prompts)
 
     def published_spec(self) -> TokenSpec:
         """Specification of a published set, without its files; see `PUBLISHED`."""
@@ -143,10 +179,9 @@ class TokenShards:
                 "--data.data_dir"
             )
         train, evaluated = PUBLISHED[self.corpus, self.vocabulary]
-        return token_spec(
+        return self._spec_of(
             train,
-            min(evaluated, self.max_eval_tokens + 1 if self.max_eval_tokens else evaluated),
-            self.sequence_length,
+            min(evaluated, self._most_eval_tokens or evaluated),
             KNOWN_WORDS[self.vocabulary],
             NO_FINGERPRINT,
             Declaration(name=self.corpus),
@@ -154,10 +189,44 @@ class TokenShards:
 
     def load(self, split: Split) -> dict[str, Any]:
         """Arrays of a split, mapped; a token outside the vocabulary is a DataError when read."""
-        stream = self._stream(split)
-        separator = self._words().separator
-        dtype = dtype_of(self._words().size)
-        return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split, dtype)
+        stream, words = self._stream(split), self._words()
+        arrays = rows_of(
+            stream,
+            stream.num_tokens,
+            self.sequence_length,
+            words.separator,
+            split,
+            dtype_of(words.size),
+            are_apart=self.rows == "apart",
+        )
+        if split == "eval" and self.masks_prompts:
+            arrays["is_target"] = self._mask(stream)
+        return arrays
+
+    @property
+    def _most_eval_tokens(self) -> int:
+        # The first token of overlapping rows is no target.
+        return self.max_eval_tokens and self.max_eval_tokens + (self.rows == "overlapping")
+
+    def _mask(self, stream: "Stream") -> np.ndarray:
+        """Targets that count: bool [rows, sequence_length]; DataError without a mask, or any."""
+        parts = []
+        for shard in stream.shards:
+            path = shard.path.with_suffix(MASK_SUFFIX)
+            mask = map_array(path)
+            if mask.dtype != bool or mask.shape != (shard.num_tokens,):
+                raise DataError(
+                    f"{path}: is {mask.dtype} {list(mask.shape)}; wanted bool [{shard.num_tokens}]"
+                )
+            parts.append(mask)
+        mask, length = np.concatenate(parts)[: stream.num_tokens], self.sequence_length
+        marks = rows_of(
+            mask, len(mask), length, False, "eval", "bool", are_apart=self.rows == "apart"
+        )
+        is_target = np.asarray(marks["tokens"])[:, 1:]
+        if not is_target.any():
+            raise DataError(f"{stream.shards[0].path.with_suffix(MASK_SUFFIX)}: marks no target")
+        return is_target
 
     def token_text(self) -> TokenText:
         """Text of the tokens; numbers where the vocabulary's text is not known."""
@@ -182,9 +251,11 @@ class TokenShards:
                 f"{directory}: no file *{part}*.bin is there; "
                 "`dawnjax prepare --dataset=token_shards` makes them of text"
             )
-        most = self.max_eval_tokens + 1 if split == "eval" and self.max_eval_tokens else None
+        most = self._most_eval_tokens if split == "eval" else None
         stream = Stream([Shard(path) for path in paths], most, self._words())
         fewest = self.sequence_length + 1 if split == "train" else 2
+        if self.rows == "apart":
+            fewest = self.sequence_length
         if stream.num_tokens < fewest:
             raise DataError(
                 f"{directory}: *{part}*.bin hold {stream.num_tokens} tokens; {fewest} are needed"
@@ -210,7 +281,7 @@ def _overlap(train: "Stream", evaluated: "Stream") -> Overlap | None:
 PUBLISHED = {
     ("fineweb10B", "gpt2"): (103 * 10**8, 10**8),
     ("c4_llama31", "llama3"): (39 * 10**9, 1024 * 8192 + 1),
-    ("govreport", "llama2"): (3901 * 8192 + 1, 173 * 8192 + 1),
+    ("govreport", "llama2"): (3901 * 8192, 173 * 8192),
 }
 """Tokens to train on and to evaluate, by corpus and vocabulary.
 
@@ -329,18 +400,27 @@ def token_spec(
     words: Words,
     fingerprint: str,
     declaration: Declaration,
+    *,
+    are_apart: bool = False,
 ) -> TokenSpec:
     return TokenSpec(
-        num_train_examples=(num_train_tokens - 1) // sequence_length,
-        num_eval_examples=-(-(num_eval_tokens - 1) // sequence_length),
+        num_train_examples=_num_rows(num_train_tokens, sequence_length, "train", are_apart),
+        num_eval_examples=_num_rows(num_eval_tokens, sequence_length, "eval", are_apart),
         sequence_length=sequence_length,
         vocabulary_size=words.size,
         separator=words.separator,
         vocabulary=words.name,
         fingerprint=fingerprint,
         bytes_of_token=words.bytes_of_token,
+        are_apart=are_apart,
         declaration=declaration,
     )
+
+
+def _num_rows(num_tokens: int, length: int, split: Split, are_apart: bool) -> int:
+    if are_apart:
+        return num_tokens // length
+    return (num_tokens - 1) // length if split == "train" else -(-(num_tokens - 1) // length)
 
 
 def rows_of(
@@ -350,18 +430,21 @@ def rows_of(
     separator: int,
     split: Split,
     dtype: str = "uint16",
+    *,
+    are_apart: bool = False,
 ) -> dict[str, Any]:
-    """Arrays of a split; separators fill the last row to evaluate."""
-    num_targets = num_tokens - 1
+    """Arrays of a split; separators fill the last row to evaluate, and follow rows apart."""
+    num_rows = _num_rows(num_tokens, length, split, are_apart)
 
     def row(index: int) -> np.ndarray:
-        tokens = stream[index * length : index * length + length + 1]
+        tokens = stream[index * length : index * length + length + (not are_apart)]
         filling = length + 1 - len(tokens)
         return np.pad(tokens.astype(dtype), (0, filling), constant_values=separator)
 
-    num_rows = num_targets // length if split == "train" else -(-num_targets // length)
-
     def all_rows() -> np.ndarray:
+        if are_apart:
+            tokens = stream[: num_rows * length].astype(dtype).reshape(num_rows, length)
+            return np.pad(tokens, ((0, 0), (0, 1)), constant_values=separator)
         # A loop over 54,000 rows of 256 took 4 s after `run_start`.
         last = num_rows * length + 1
         tokens = stream[: min(last, num_tokens)].astype(dtype)
@@ -371,8 +454,9 @@ def rows_of(
     tokens = RowsOnDemand(num_rows, (length + 1,), dtype, row, make_all=all_rows)
     if split == "train":
         return {"tokens": tokens}
-    counts = np.minimum(length, num_targets - length * np.arange(num_rows)).astype(np.int32)
-    return {"tokens": tokens, "num_targets": counts}
+    counts = np.minimum(length, num_tokens - 1 - length * np.arange(num_rows))
+    counts = np.full(num_rows, length - 1) if are_apart else counts
+    return {"tokens": tokens, "num_targets": counts.astype(np.int32)}
 
 
 def shard_of(tokens: np.ndarray) -> bytes:

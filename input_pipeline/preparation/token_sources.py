@@ -1,12 +1,16 @@
 """Text into shards of tokens, for `token_shards.TokenShards`: bytes, or those of a vocabulary."""
 
+import dataclasses
+import functools
+import io
 import pathlib
-import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 
 from dawnjax import records
-from dawnjax.input_pipeline.datasets.token_shards import shard_of
+from dawnjax.input_pipeline.datasets.token_shards import MASK_SUFFIX, shard_of
 from dawnjax.input_pipeline.preparation.request import Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.reading import text_files, token_words, tokenizer_file
 from dawnjax.input_pipeline.reading.dataset import DataError
@@ -16,8 +20,53 @@ MOST_BYTES = 2**30
 """Of a text; a shard's header counts tokens in 32 bits."""
 
 TRAIN_FILE, EVAL_FILE = "text_train_000000.bin", "text_val_000000.bin"
+MASK_FILE = str(pathlib.Path(EVAL_FILE).with_suffix(MASK_SUFFIX))
+
+KINDS = ("none", "blank_lines", "pairs", "rows")
+
+IGNORED = -100
+"""Label of a token that does not count, as PyTorch's cross entropy and Hugging Face have it."""
+
 _PIECE_BYTES = 2**16
 """Of a text that is encoded at a time: SentencePiece's time grows faster than a text's length."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A document whose evaluation counts the completion alone."""
+
+    prompt: str
+    completion: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Tokens of a packed row, and the label of each: the token itself, or `IGNORED`."""
+
+    input_ids: list[int]
+    labels: list[int]
+
+
+@dataclasses.dataclass
+class Split:
+    """Tokens of a split, in order, and whether each counts in an evaluation."""
+
+    documents: list[np.ndarray]
+    masks: list[np.ndarray] = dataclasses.field(default_factory=list)
+    num_left_out: int = 0
+
+    @functools.cached_property
+    def tokens(self) -> np.ndarray:
+        return np.concatenate(self.documents)
+
+
+class Coder(Protocol):
+    """From documents to tokens; `separator` begins each."""
+
+    separator: int
+
+    def encoded(self, documents: list[str], where: str) -> Iterable[np.ndarray]: ...
+    def files(self) -> dict[str, bytes]: ...
 
 
 def documents_of(path: pathlib.Path, separation: str) -> list[str]:
@@ -27,77 +76,101 @@ def documents_of(path: pathlib.Path, separation: str) -> list[str]:
         raise DataError(f"{path}: is empty")
     if separation == "none":
         return [text]
-    documents = [part for part in re.split(r"\n(?:[ \t]*\n)+", text.strip("\n")) if part.strip()]
+    documents = text_files.paragraphs_of(text)
     if not documents:
         raise DataError(f"{path}: holds blank lines alone")
     return documents
 
 
-def byte_tokens(documents: list[str]) -> np.ndarray:
-    """Bytes of each document after the separator: uint16 [tokens]."""
-    separator = np.array([token_words.BYTES.separator], np.uint16)
-    parts = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in documents]
-    return np.concatenate([array for part in parts for array in (separator, part)])
+def pairs_of(path: pathlib.Path) -> list[Pair]:
+    """Pairs of a text with one JSON object of `prompt` and `completion` a line."""
+    pairs = []
+    for number, line in enumerate(text_files.lines_of(text_files.read(path, MOST_BYTES)), 1):
+        if line.strip():
+            pairs.append(_record(line, Pair, f"{path}:{number}"))
+            if not pairs[-1].completion:
+                raise DataError(f"{path}:{number}: completion is empty")
+    if not pairs:
+        raise DataError(f"{path}: holds no pair")
+    return pairs
 
 
-def encoded_tokens(documents: list[str], vocabulary: Vocabulary, where: str) -> np.ndarray:
-    """Tokens of each document after the separator: uint16 [tokens]."""
-    num_bytes = np.array(vocabulary.bytes_of_token())
-    rows = []
-    for number, text in enumerate(documents, 1):
-        pieces = [text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)]
-        tokens = np.concatenate([row[:-1] for row in vocabulary.encode(pieces)])
-        if num_bytes[tokens].sum() != len(text.encode()):
-            raise DataError(
-                f"{where}: document {number} holds the character U+2581, which SentencePiece "
-                "writes for a blank; replace it"
-            )
-        rows += [np.array([END], np.uint16), tokens]
-    return np.concatenate(rows)
+def rows_of(path: pathlib.Path) -> Iterator[Row]:
+    """Rows of a Parquet file, or of JSON lines, with the columns `input_ids` and `labels`."""
+    if path.suffix == ".parquet":
+        yield from _parquet_rows(path)
+        return
+    for number, line in enumerate(text_files.lines_of(text_files.read(path, MOST_BYTES)), 1):
+        if line.strip():
+            yield _record(line, Row, f"{path}:{number}")
 
 
-def _prepare(request: Request) -> str:
-    source, given = request.required_source(), request.flags["validation"]
-    separation = request.flags["documents"] or "none"
-    size, tokenizer = request.flags["vocabulary_size"], request.flags["tokenizer"]
-    if given is None:
-        raise FlagError("--validation is missing: the text to evaluate on")
-    if request.out is None:
-        raise FlagError("--out is missing: the directory to write to, such as data/text")
-    if separation not in ("none", "blank_lines"):
-        raise FlagError(f"--documents={separation}: choose none or blank_lines")
-    if request.flags["separator"] is not None and tokenizer is None:
-        raise FlagError("--separator is a token of --tokenizer, which is missing")
-    paths = {TRAIN_FILE: source, EVAL_FILE: records.path_of(given)}
-    coder = None if tokenizer is None else _Coder(tokenizer, request.flags["separator"], size)
-    texts = {name: documents_of(path, separation) for name, path in paths.items()}
-    files: dict[str, bytes] = {}
-    if coder is not None:
-        tokens = {name: coder.tokens(documents) for name, documents in texts.items()}
-        files |= coder.files()
-    elif size is None:
-        tokens = {name: byte_tokens(documents) for name, documents in texts.items()}
-    else:
-        model = train_vocabulary(texts[TRAIN_FILE], size, keeps_white_space=True)
-        vocabulary = Vocabulary(model)
-        files[token_words.MODEL_FILE] = model
-        files[token_words.FILE] = token_words.words_file(END, vocabulary.bytes_of_token())
-        tokens = {
-            name: encoded_tokens(documents, vocabulary, str(paths[name]))
-            for name, documents in texts.items()
-        }
-    files |= {name: shard_of(of_split) for name, of_split in tokens.items()}
-    _write_all(request.out, files, overwrite=request.overwrite)
-    counts = ", ".join(
-        f"{name} {len(texts[name]):,} documents, {len(of_split):,} tokens"
-        for name, of_split in tokens.items()
-    )
-    told = f"{request.out}: prepared in {request.progress.seconds:.1f} s: {counts}"
-    return told if coder is None else f"{told}\n{coder}"
+def _parquet_rows(path: pathlib.Path) -> Iterator[Row]:
+    try:
+        import pyarrow  # pyright: ignore[reportMissingImports]
+        import pyarrow.parquet  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise DataError(f"{path}: reading Parquet needs pyarrow (pip install pyarrow)") from None
+    columns = [field.name for field in dataclasses.fields(Row)]
+    try:
+        with text_files.named_errors(path), records.open_plain(path) as file:
+            for batch in pyarrow.parquet.ParquetFile(file).iter_batches(64, columns=columns):
+                for fields in batch.to_pylist():
+                    yield records.convert(fields, Row)
+    except (pyarrow.ArrowException, KeyError, ValueError) as error:
+        words = " ".join(str(error).split())[:200]
+        raise DataError(f"{path}: is no Parquet of {' and '.join(columns)}: {words}") from None
 
 
-class _Coder:
-    """Tokens of a user's tokenizer, each document after the separator."""
+def _record(line: str, kind: type, where: str) -> Any:
+    try:
+        return records.decode(line, kind, others=True)
+    except ValueError as error:
+        names = ", ".join(f'"{field.name}": ...' for field in dataclasses.fields(kind))
+        raise DataError(f"{where}: {error}; wanted a line such as {{{names}}}") from None
+
+
+class ByteCoder:
+    """Tokens that are the bytes of a text."""
+
+    separator = token_words.BYTES.separator
+
+    def encoded(self, documents: list[str], where: str) -> Iterator[np.ndarray]:
+        for text in documents:
+            yield np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
+
+    def files(self) -> dict[str, bytes]:
+        return {}
+
+
+class TrainedCoder:
+    """Tokens of a SentencePiece vocabulary that is trained on the text itself."""
+
+    separator = END
+
+    def __init__(self, documents: list[str], size: int):
+        self._model = train_vocabulary(documents, size, keeps_white_space=True)
+        self._vocabulary = Vocabulary(self._model)
+
+    def encoded(self, documents: list[str], where: str) -> Iterator[np.ndarray]:
+        num_bytes = np.array(self._vocabulary.bytes_of_token())
+        for number, text in enumerate(documents, 1):
+            pieces = [text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)]
+            tokens = np.concatenate([row[:-1] for row in self._vocabulary.encode(pieces or [""])])
+            if num_bytes[tokens].sum() != len(text.encode()):
+                raise DataError(
+                    f"{where}: document {number} holds the character U+2581, which SentencePiece "
+                    "writes for a blank; replace it"
+                )
+            yield tokens
+
+    def files(self) -> dict[str, bytes]:
+        words = token_words.words_file(END, self._vocabulary.bytes_of_token())
+        return {token_words.MODEL_FILE: self._model, token_words.FILE: words}
+
+
+class GivenCoder:
+    """Tokens of a user's tokenizer."""
 
     def __init__(self, path: str, separator: str | None, size: int | None):
         content = text_files.read_content(records.path_of(path), tokenizer_file.MOST_BYTES)
@@ -112,37 +185,137 @@ class _Coder:
             raise FlagError(
                 f"{path} has {self._size} tokens; at most {token_words.MOST_TOKENS} are read"
             )
-        self._separator = self._tokenizer.separator(separator)
+        self.separator = self._tokenizer.separator(separator)
         counts = self._tokenizer.bytes_of_token()
-        self._bytes = np.array(
-            counts + [0] * (self._size - len(counts)) if counts else [], np.int64
-        )
+        if max(counts, default=0) > token_words.MOST_TOKEN_BYTES:
+            counts = []
+        self._bytes = counts + [0] * (self._size - len(counts)) if counts else []
 
     def __str__(self) -> str:
-        known = "known" if len(self._bytes) else "not known, so there is no bits_per_byte"
+        known = "known" if self._bytes else "not known, so there is no bits_per_byte"
         return (
-            f"{self._size:,} tokens, separator {self._separator}; bytes of a token are {known}; "
+            f"{self._size:,} tokens, separator {self.separator}; bytes of a token are {known}; "
             f"tokenizer.json has the sha256 {self._tokenizer.sha256[:16]}"
         )
 
-    def tokens(self, documents: list[str]) -> np.ndarray:
-        """Tokens of all documents: uint32 [tokens]."""
-        rows, start = [], np.array([self._separator], np.uint32)
-        for text, row in zip(documents, self._tokenizer.encoded(documents), strict=True):
-            # A tokenizer that changes its text, such as to small letters, has no bytes to count.
-            if len(self._bytes) and self._bytes[row].sum() != len(text.encode()):
-                self._bytes = self._bytes[:0]
-            rows += [start, row]
-        return np.concatenate(rows)
+    def encoded(self, documents: list[str], where: str) -> Iterator[np.ndarray]:
+        for row, is_exact in self._tokenizer.encoded(documents):
+            # The tokens of a text that was changed first, such as to small letters, stand for as
+            # many bytes perhaps, but of another text.
+            if not is_exact:
+                self._bytes = []
+            yield row
 
     def files(self) -> dict[str, bytes]:
-        counts, sha256 = self._bytes.tolist(), self._tokenizer.sha256
-        words = token_words.words_file(self._separator, counts, self._size, sha256)
+        sha256 = self._tokenizer.sha256
+        words = token_words.words_file(self.separator, self._bytes, self._size, sha256)
         return {token_words.FILE: words, token_words.TOKENIZER_FILE: self._content}
 
 
+def _coded(
+    sources: list[str] | list[Pair], coder: Coder, path: pathlib.Path, longest: int | None
+) -> Split:
+    """Tokens of documents or pairs, each after a separator; longer ones are left out."""
+    split, start = Split([]), np.array([coder.separator], np.uint32)
+    pairs = [source for source in sources if isinstance(source, Pair)]
+    texts = [text if isinstance(text, str) else text.prompt + text.completion for text in sources]
+    prompts = iter(coder.encoded([pair.prompt for pair in pairs], str(path)))
+    for row in coder.encoded(texts, str(path)):
+        num_uncounted = 1 + len(next(prompts)) if pairs else 0
+        tokens = np.concatenate([start, row])
+        if longest and len(tokens) > longest:
+            split.num_left_out += 1
+            continue
+        split.documents.append(tokens)
+        if pairs:
+            split.masks.append(np.arange(len(tokens)) >= num_uncounted)
+    if not split.documents:
+        raise DataError(f"{path}: every document has more than {longest} tokens")
+    return split
+
+
+def _rows(path: pathlib.Path, *, is_evaluated: bool) -> Split:
+    split = Split([])
+    for number, row in enumerate(rows_of(path), 1):
+        tokens, labels = (np.array(column, np.int64) for column in (row.input_ids, row.labels))
+        length = len(split.documents[0]) if split.documents else len(tokens)
+        if not len(tokens) == len(labels) == length > 0:
+            raise DataError(
+                f"{path}: row {number} has {len(tokens)} input_ids and {len(labels)} labels; all "
+                f"rows must have {length or 1}"
+            )
+        is_counted = labels != IGNORED
+        if tokens.min() < 0 or tokens.max() >= 2**32 or (labels != tokens)[is_counted].any():
+            raise DataError(
+                f"{path}: row {number} has a label that is neither {IGNORED} nor its token"
+            )
+        if not is_evaluated and not is_counted.all():
+            raise DataError(
+                f"{path}: row {number} has labels of {IGNORED}; training counts every token, so "
+                "give the tokens themselves as labels"
+            )
+        split.documents.append(tokens)
+        split.masks.append(is_counted)
+    if not split.documents:
+        raise DataError(f"{path}: holds no row")
+    return split
+
+
+def _prepare(request: Request) -> str:
+    source, given = request.required_source(), request.flags["validation"]
+    kind, longest = request.flags["documents"] or "none", request.flags["longest_document"]
+    size, tokenizer = request.flags["vocabulary_size"], request.flags["tokenizer"]
+    if given is None:
+        raise FlagError("--validation is missing: the text to evaluate on")
+    if request.out is None:
+        raise FlagError("--out is missing: the directory to write to, such as data/text")
+    if kind not in KINDS:
+        raise FlagError(f"--documents={kind}: choose {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    if request.flags["separator"] is not None and tokenizer is None:
+        raise FlagError("--separator is a token of --tokenizer, which is missing")
+    if kind == "rows" and (tokenizer or size or longest):
+        raise FlagError("--documents=rows holds tokens already: leave out the flags of a text")
+    paths = {TRAIN_FILE: source, EVAL_FILE: records.path_of(given)}
+    if kind == "rows":
+        splits = {n: _rows(path, is_evaluated=n == EVAL_FILE) for n, path in paths.items()}
+        coder: Coder = ByteCoder()
+    else:
+        separator = request.flags["separator"]
+        given_coder = None if tokenizer is None else GivenCoder(tokenizer, separator, size)
+        texts: dict[str, Any] = {
+            name: pairs_of(path) if kind == "pairs" else documents_of(path, kind)
+            for name, path in paths.items()
+        }
+        coder = given_coder or (ByteCoder() if size is None else _trained(texts[TRAIN_FILE], size))
+        splits = {n: _coded(texts[n], coder, path, longest) for n, path in paths.items()}
+    files = {**coder.files(), **{name: shard_of(split.tokens) for name, split in splits.items()}}
+    if splits[EVAL_FILE].masks:
+        content = io.BytesIO()
+        np.save(content, np.concatenate(splits[EVAL_FILE].masks))
+        files[MASK_FILE] = content.getvalue()
+    _write_all(request.out, files, overwrite=request.overwrite)
+    told = f"{request.out}: prepared in {request.progress.seconds:.1f} s: "
+    told += ", ".join(_said(name, split, kind) for name, split in splits.items())
+    return f"{told}\n{coder}" if isinstance(coder, GivenCoder) else told
+
+
+def _trained(sources: list[str] | list[Pair], size: int) -> TrainedCoder:
+    texts = [text if isinstance(text, str) else text.prompt + text.completion for text in sources]
+    return TrainedCoder(texts, size)
+
+
+def _said(name: str, split: Split, kind: str) -> str:
+    what = "rows" if kind == "rows" else "documents"
+    said = f"{name} {len(split.documents):,} {what}, {len(split.tokens):,} tokens"
+    if split.num_left_out:
+        said += f" ({split.num_left_out:,} longer ones left out)"
+    if name == EVAL_FILE and split.masks:
+        said += f", of which {sum(int(mask.sum()) for mask in split.masks):,} count"
+    return said
+
+
 def _write_all(directory: pathlib.Path, files: dict[str, bytes], *, overwrite: bool) -> None:
-    known = {TRAIN_FILE, EVAL_FILE, token_words.MODEL_FILE, token_words.FILE}
+    known = {TRAIN_FILE, EVAL_FILE, MASK_FILE, token_words.MODEL_FILE, token_words.FILE}
     known.add(token_words.TOKENIZER_FILE)
     others = [path for path in directory.glob("*.bin") if path.name not in known]
     if others:
@@ -170,14 +343,25 @@ PREPARATION = Preparation(
         "--from=train.txt --validation=valid.txt --out=DIR\n"
         "[--documents=blank_lines] [--vocabulary_size=N] [--overwrite]\n"
         "[--tokenizer=tokenizer.json] [--separator=TOKEN]",
+        "--documents=pairs --from=train.jsonl --validation=valid.jsonl --out=DIR\n"
+        "[--longest_document=N] [...]",
+        "--documents=rows --from=train.parquet --validation=valid.parquet --out=DIR",
     ),
     takes="""--from and --validation name texts in UTF-8, plain or as .gz. A document is a whole
 text, or each part between blank lines. A token is a byte, one of a SentencePiece vocabulary of N
 tokens that is trained on --from, or one of --tokenizer, a tokenizer.json of Hugging Face such as
-Llama 3's. Shards of tokens, such as FineWeb's .bin files, need no preparation.""",
+Llama 3's. With --documents=pairs each line is JSON of a document with "prompt" and "completion",
+and an evaluation may count completions alone. With --documents=rows the files hold tokens, as
+Parquet or JSON lines of "input_ids" and "labels", -100 where a token does not count. Shards of
+tokens, such as FineWeb's .bin files, need no preparation.""",
     flags=(
         Flag("validation", "The text to evaluate on."),
-        Flag("documents", "What ends a document: none (each text is one) or blank_lines."),
+        Flag(
+            "documents",
+            "What a document is: none (each text is one), blank_lines (what stands between them), "
+            "pairs (a line of JSON with prompt and completion) or rows (of tokens).",
+        ),
+        Flag("longest_document", "Documents of more tokens are left out; all are taken.", int),
         Flag(
             "vocabulary_size", "Tokens of the vocabulary; with --tokenizer, its own or more.", int
         ),

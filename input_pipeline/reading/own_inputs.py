@@ -101,9 +101,9 @@ def lines(files: Sequence[pathlib.Path], most_line_bytes: int) -> list[Line]:
             raise DataError(f"{file}: more than {MOST_BYTES:,} bytes in all; answer fewer at once")
         if "\0" in text:
             raise DataError(f"{file}: is no text: it holds a zero byte")
-        for number, line in enumerate(text.split("\n"), 1):
+        for number, line in enumerate(text_files.lines_of(text), 1):
             if line.strip():
-                found.append(Line(file, number, line.removesuffix("\r")))
+                found.append(Line(file, number, line))
         if len(found) > MOST_LINES:
             raise DataError(f"{file}: more than {MOST_LINES:,} lines in all; answer fewer at once")
     for line in found:

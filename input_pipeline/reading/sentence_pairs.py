@@ -41,10 +41,12 @@ def read_pairs(
 
 def _read_lines(path: pathlib.Path, most_line_bytes: int) -> list[str]:
     text = text_files.read(path, MOST_BYTES)
-    count = text.count("\n")
+    count = text.count("\n") or text.count("\r")
     if count > 10**6 and len(text) < FEWEST_LINE_BYTES * count:
         raise DataError(f"{path}: {count:,} lines of {len(text):,} characters are no sentences")
-    lines = [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+    lines = [line.strip() for line in text_files.lines_of(text)]
+    if not lines[-1]:  # behind the end of the last line
+        lines.pop()
     for number, line in enumerate(lines, 1):
         # A character has at most four bytes: most lines need not be encoded to be counted.
         if 4 * len(line) > most_line_bytes and (size := len(line.encode())) > most_line_bytes:

@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import pathlib
+import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,11 @@ _PART_BYTES = 2**13
 _MARK = b"\xef\xbb\xbf"
 """Byte-order mark with which some editors begin a file. It is no part of the text: left in, it
 would become the first letter of the first word."""
+
+_LF_LINES = re.compile(r"(\r?\n|[\x85\u2028\u2029])")
+_CR_LINES = re.compile(r"([\r\x85\u2028\u2029])")
+_BLANK = re.compile(r"[\s\u200b\u2060\ufeff]*")
+"""White space, that without a break too, and marks without width."""
 
 _OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Of UTF-16."""
@@ -99,6 +105,36 @@ def read(path: pathlib.Path, most_bytes: int) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}: line {line} is not UTF-8") from None
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines of a text that ends them with LF, CR LF or CR, without these; the last may be empty."""
+    # A CR among LFs is a letter of its line: corpora have some, and count lines by LF.
+    if "\n" not in text:
+        return text.split("\r")
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def paragraphs_of(text: str) -> list[str]:
+    """Parts of a text between blank lines or paragraph separators (U+2029), each as it stands.
+
+    NEL (U+0085) and U+2028 end a line too. A line is blank that shows nothing, whichever spaces it
+    holds.
+    """
+    parts: list[list[str]] = []
+    is_open = False
+    # Odd places of a split hold what stood between.
+    pieces = (_LF_LINES if "\n" in text else _CR_LINES).split(text)
+    for line, before in zip(pieces[::2], ["\u2029", *pieces[1::2]], strict=True):
+        if _BLANK.fullmatch(line):
+            is_open = False
+            continue
+        if is_open and before != "\u2029":
+            parts[-1] += [before, line]
+        else:
+            parts.append([line])
+        is_open = True
+    return ["".join(part) for part in parts]
 
 
 def lines(path: pathlib.Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:

@@ -23,6 +23,9 @@ from dawnjax.input_pipeline.reading.vocabulary import Vocabulary
 
 FILE, MODEL_FILE, TOKENIZER_FILE = "vocabulary.json", "vocabulary.model", "tokenizer.json"
 
+MOST_TOKEN_BYTES = 2**11 - 1
+"""Of a token: the longest row has 2**20, and an int32 counts the bytes of all of them."""
+
 MOST_TOKENS = 2**18
 """Of a file's vocabulary."""
 
@@ -64,8 +67,12 @@ def read_words(directory: pathlib.Path) -> Words:
     size = fields.get("size") if isinstance(fields, dict) else None
     if counts is None and type(size) is int:
         counts = []
-    if not isinstance(counts, list) or not all(type(n) is int and n >= 0 for n in counts):
-        raise DataError(f"{path}: bytes_of_token must be a list of whole numbers from 0")
+    if not isinstance(counts, list) or not all(
+        type(n) is int and 0 <= n <= MOST_TOKEN_BYTES for n in counts
+    ):
+        raise DataError(
+            f"{path}: bytes_of_token must be a list of whole numbers from 0 to {MOST_TOKEN_BYTES}"
+        )
     size = len(counts) or size
     if type(size) is not int or not 2 <= size <= MOST_TOKENS:
         raise DataError(f"{path}: bytes_of_token has {size} tokens; wanted 2 to {MOST_TOKENS}")

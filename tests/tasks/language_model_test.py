@@ -1,6 +1,7 @@
 """Language modelling: shards, the network's switches, and the metrics' definitions."""
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -14,10 +15,11 @@ from flax import nnx
 from dawnjax.__main__ import main
 from dawnjax.config.experiment import Target
 from dawnjax.config.experiment_flags import parse_request
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.datasets import token_shards
 from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
+from dawnjax.input_pipeline.preparation.token_sources import documents_of
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.token_words import words_file
 from dawnjax.machine.mesh import make_mesh
@@ -25,7 +27,7 @@ from dawnjax.models import causal_attention
 from dawnjax.models.execution import Execution
 from dawnjax.models.language_model import LanguageModel
 from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages
-from dawnjax.tasks.task import Setting
+from dawnjax.tasks.task import Moment, Setting
 from dawnjax.train_step import execution_of, make_recipe
 
 SEPARATOR = 256
@@ -37,6 +39,13 @@ def write(directory, vocabulary: Any = "bytes", **streams):
     for name, tokens in streams.items():
         (directory / f"{name}.bin").write_bytes(shard_of(np.asarray(tokens)))
     return TokenShards(data_dir=str(directory), sequence_length=4, vocabulary=vocabulary)
+
+
+def packed(directory, marks, **streams):
+    """Rows that lie apart, of which an evaluation counts the tokens that are marked."""
+    data = write(directory, **streams)
+    np.save(directory / "val.mask.npy", np.array(marks))
+    return dataclasses.replace(data, rows="apart", masks_prompts=True)
 
 
 def build(config, **changes):
@@ -57,6 +66,38 @@ def test_rows_cross_shards_and_predict_each_token_once(tmp_path):
     np.testing.assert_array_equal(evaluated["num_targets"], [4, 1])
     (tmp_path / "val.bin").write_bytes(shard_of(np.array([256, 5, 6, 7, 8, 10])))
     assert data.spec().fingerprint != spec.fingerprint
+
+
+def test_rows_that_lie_apart_share_no_token_and_count_what_is_marked(tmp_path):
+    marks = [False, True, False, True, True, True, False, False, True]
+    data = packed(tmp_path, marks, train=range(10), val=range(9))
+    spec = data.spec()
+    # Two whole rows of four; of a row the last token predicts none.
+    assert (spec.num_train_examples, spec.num_eval_examples, spec.targets_a_row) == (2, 2, 3)
+    rows = [[0, 1, 2, 3, 256], [4, 5, 6, 7, 256]]
+    for split in ("train", "eval"):
+        tokens = data.load(split)["tokens"]
+        np.testing.assert_array_equal(tokens[np.arange(2)], rows)
+        np.testing.assert_array_equal(np.asarray(tokens), rows)
+    evaluated = data.load("eval")
+    assert spec.example_shapes("eval")["is_target"] == ((4,), "bool")
+    np.testing.assert_array_equal(evaluated["num_targets"], [3, 3])
+    # Marks are of tokens, targets are the tokens after the first; the fourth has no token.
+    np.testing.assert_array_equal(
+        evaluated["is_target"], [[True, False, True, False], [True, False, False, False]]
+    )
+    assert spec.fingerprint != packed(tmp_path, [True] * 9).spec().fingerprint
+    for content, line in (
+        (np.ones(8, bool), r"mask.npy: is bool \[8\]; wanted bool \[9\]"),
+        (np.ones(9, int), r"mask.npy: is int64 \[9\]; wanted bool \[9\]"),
+        (np.zeros(9, bool), "marks no target"),
+    ):
+        np.save(tmp_path / "val.mask.npy", content)
+        with pytest.raises(DataError, match=line):
+            data.spec()
+    (tmp_path / "val.mask.npy").unlink()
+    with pytest.raises(DataError, match=r"val.mask.npy: no such file"):
+        data.spec()
 
 
 def test_a_large_vocabulary_has_tokens_of_32_bits(tmp_path):
@@ -239,6 +280,82 @@ def test_the_metrics_are_means_over_tokens_and_bytes(tmp_path):
     assert found["bits_per_byte"] == pytest.approx(5 / 4 * math.log2(257), rel=1e-6)
 
 
+@pytest.mark.compiles
+def test_a_mask_decides_which_tokens_count_and_rows_may_weigh_alike(tmp_path):
+    marks = [False, True, True, True, False, False, False, True]
+    data = packed(tmp_path, marks, train=range(8), val=[256, 1, 2, 3, 4, 5, 256, 7])
+    spec, examples = data.spec(), data.load("eval")
+    setting = Setting(model=SMALL, data=data, spec=spec, execution=EXECUTION)
+    module = build(dataclasses.replace(SMALL, masks_documents=False))
+    tokens = jnp.asarray(examples["tokens"][np.arange(2)].astype(np.int32))
+    logits = np.asarray(module(tokens[:, :-1]), np.float64)
+    losses = (
+        np.log(np.exp(logits).sum(-1))
+        - np.take_along_axis(logits, np.asarray(tokens)[:, 1:, None], -1)[..., 0]
+    )
+    batch = {"tokens": tokens, "index": jnp.arange(2), "mask": jnp.ones(2, bool)}
+    batch |= {name: jnp.asarray(examples[name]) for name in ("num_targets", "is_target")}
+
+    def evaluated(**fields):
+        task = LanguageModelling(**fields)
+        totals = task.add_batch(module, batch, task.zero_totals(setting), setting)
+        found = task.metrics_of({n: np.asarray(x) for n, x in totals.items()}, setting)
+        answers = [np.asarray(task.answer(module, batch, setting))]
+        again = task.quality(answers, {n: np.asarray(x) for n, x in batch.items()}, setting)
+        assert again["loss"] == pytest.approx(found["loss"], rel=1e-5)
+        return found["loss"]
+
+    first, second = losses[0, :3], losses[1, 2:3]
+    wanted = np.concatenate([first, second]).mean()
+    assert evaluated() == pytest.approx(wanted, rel=1e-5)
+    assert evaluated(averages="rows") == pytest.approx((first.mean() + second.mean()) / 2, rel=1e-5)
+    # The token after a separator: the first of row 0, and the only one of row 1.
+    assert evaluated(masks_separators=True) == pytest.approx(first[1:].mean(), rel=1e-5)
+    assert evaluated(masks_separators=True, averages="rows") == pytest.approx(
+        first[1:].mean(), rel=1e-5
+    )
+    # Training counts every token of a row, but for those after separators where asked.
+    moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
+    for masks, kept in ((False, losses[:, :3].ravel()), (True, [*losses[0, 1:3], *losses[1, :2]])):
+        task = LanguageModelling(masks_separators=masks)
+        total, count = task.loss(module, {"tokens": tokens}, moment, setting)
+        assert int(count) == len(kept) and float(total) == pytest.approx(sum(kept), rel=1e-5)
+
+
+def test_a_split_of_more_bytes_than_an_int32_counts_is_measured():
+    totals = {
+        "loss": np.full(3, 1e9, np.float32),
+        "tokens": np.full(3, 2**30, np.int32),
+        "bytes": np.full(3, 2**30, np.int32),
+    }
+    setting: Any = None
+    found = LanguageModelling().metrics_of(totals, setting)
+    assert found["loss"] == pytest.approx(1e9 / 2**30)
+    assert found["bits_per_byte"] == pytest.approx(1e9 / 2**30 / math.log(2))
+
+
+def test_a_metric_outside_its_range_reaches_no_target():
+    request, _ = parse_request("train", FLAGS)
+    experiment, mesh = request.experiment, make_mesh(request.options.mesh, jax.devices()[:1])
+    recipe = make_recipe(experiment, experiment.data.spec(), mesh)
+    totals = {"loss": np.array([-8.0]), "tokens": np.array([4]), "bytes": np.array([4])}
+    with pytest.raises(RunError, match="an evaluation gave loss=-2, which must lie in 0 to inf"):
+        recipe.metrics_of(totals)
+
+
+def test_experts_that_an_int32_cannot_count_are_refused_before_the_clock():
+    request, _ = parse_request(
+        "train",
+        [
+            *("--experiment=wikipedia_llama_small", "--data=synthetic_tokens"),
+            *("--model.experts.count=4", "--data.num_eval_tokens=1073741824"),
+        ],
+    )
+    mesh = make_mesh(request.options.mesh, jax.devices()[:1])
+    with pytest.raises(ConfigError, match="makes 2,147,483,648 choices of experts, and at most"):
+        make_recipe(request.experiment, request.experiment.data.spec(), mesh)
+
+
 def test_experts_are_measured_over_the_whole_split():
     totals = {"loss": np.array([8.0]), "tokens": np.array(4), "bytes": np.array(0)}
     tokens = np.array([[6, 2], [4, 4]])
@@ -302,6 +419,108 @@ def test_text_becomes_tokens_that_stand_for_its_bytes(tmp_path, size, capsys):
     assert "--overwrite" in capsys.readouterr().err
 
 
+LINES = ("Erster Satz,\u2028noch er.", "Zweiter  Satz.\tEnde")
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        ("{0}\n\n{1}\n", LINES),
+        ("{0}\r\n\r\n{1}\r\n", LINES),
+        ("{0}\r\r{1}", LINES),
+        ("{0}\u2029{1}\u2029", LINES),
+        ("{0}\n\u00a0\u3000 \n{1}", LINES),  # blank to the eye
+        ("\ufeff\n{0}\n\u200b\n\n{1}", LINES),
+        ("{0}\u2028\u2028{1}\n", LINES),
+        # One document of two lines keeps what stands between them.
+        ("{0}\r\n{1}\r\n", ("\r\n".join(LINES),)),
+        ("{0}\r{1}\r", ("\r".join(LINES),)),
+        ("{0}\f\n{1}", ("\f\n".join(LINES),)),
+    ],
+)
+def test_documents_stand_between_blank_lines_however_a_line_ends(text, documents, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(text.format(*LINES).encode())
+    assert documents_of(path, "blank_lines") == list(documents)
+
+
+def prepared(tmp_path, kind, train, valid, *flags):
+    out = tmp_path / "out"
+    argv = [f"--documents={kind}", f"--from={train}", f"--validation={valid}", f"--out={out}"]
+    status = main(["prepare", "--dataset=token_shards", *argv, *flags])
+    return status, TokenShards(
+        data_dir=str(out), sequence_length=4, rows="apart", masks_prompts=True
+    )
+
+
+def test_pairs_count_their_completions_alone(tmp_path, capsys):
+    pairs = [("ab", "c"), ("de", "fg"), ("x" * 9, "y")]
+    source = tmp_path / "pairs.jsonl"
+    source.write_text(
+        "\n".join(json.dumps({"prompt": p, "completion": c, "id": 3}) for p, c in pairs)
+    )
+    status, data = prepared(tmp_path, "pairs", source, source, "--longest_document=8")
+    assert status == 0
+    said = capsys.readouterr().out
+    assert "2 documents, 9 tokens (1 longer ones left out), of which 3 count" in said
+    evaluated = data.load("eval")
+    tokens = [256, *b"abc"], [256, *b"def"]  # the ninth token makes no row
+    np.testing.assert_array_equal(evaluated["tokens"][np.arange(2)][:, :4], tokens)
+    np.testing.assert_array_equal(
+        evaluated["is_target"], [[False, False, True, False], [False, False, True, False]]
+    )
+    source.write_text('{"prompt": "a", "completion": ""}')
+    assert prepared(tmp_path, "pairs", source, source)[0] == 1
+    assert "pairs.jsonl:1: completion is empty" in capsys.readouterr().err
+    source.write_text('{"prompt": "a"}')
+    assert prepared(tmp_path, "pairs", source, source)[0] == 1
+    assert 'wanted a line such as {"prompt": ..., "completion": ...}' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_packed_rows_keep_their_tokens_and_masks(form, tmp_path, capsys):
+    """The form of MLPerf's GovReport: rows of `input_ids`, and `labels` with -100."""
+    train = {"input_ids": [[1, 5, 6, 7]], "labels": [[1, 5, 6, 7]]}
+    valid = {"input_ids": [[1, 5, 6, 7], [8, 9, 2, 1]]}
+    valid["labels"] = [[-100, -100, 6, 7], [8, -100, -100, 1]]
+
+    def write_rows(name, columns):
+        path = tmp_path / f"{name}.{form}"
+        if form == "jsonl":
+            rows = zip(columns["input_ids"], columns["labels"], strict=True)
+            lines = [json.dumps({"input_ids": ids, "labels": labels}) for ids, labels in rows]
+            path.write_text("\n".join(lines))
+        else:
+            parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+            import pyarrow
+
+            parquet.write_table(pyarrow.table(columns), path)
+        return path
+
+    paths = write_rows("train", train), write_rows("valid", valid)
+    status, data = prepared(tmp_path, "rows", *paths)
+    assert status == 0 and "2 rows, 8 tokens, of which 4 count" in capsys.readouterr().out
+    evaluated = data.load("eval")
+    np.testing.assert_array_equal(evaluated["tokens"][np.arange(2)][:, :4], valid["input_ids"])
+    np.testing.assert_array_equal(
+        evaluated["is_target"], [[False, True, True, False], [False, False, True, False]]
+    )
+    for changed, line in (
+        ({"labels": [[1, 5, 6, -100]]}, "row 1 has labels of -100; training counts every token"),
+        ({"labels": [[1, 5, 6, 8]]}, "row 1 has a label that is neither -100 nor its token"),
+        ({"labels": [[1, 5, 6]]}, "row 1 has 4 input_ids and 3 labels; all rows must have 4"),
+        ({"labels": [["a"]]}, "train"),
+    ):
+        path = write_rows("train", train | changed)
+        assert prepared(tmp_path, "rows", path, paths[1], "--overwrite")[0] == 1
+        error = capsys.readouterr().err
+        assert line in error and error.count("\n") == 1
+    (tmp_path / f"train.{form}").write_bytes(b"PAR1 none")
+    assert prepared(tmp_path, "rows", tmp_path / f"train.{form}", paths[1])[0] == 1
+    error = capsys.readouterr().err
+    assert "train" in error and error.count("\n") == 1
+
+
 def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
     data = write(tmp_path, "file", train=range(9), val=range(6))
     with pytest.raises(DataError, match="vocabulary.json: data.vocabulary=file needs this file"):
@@ -310,6 +529,7 @@ def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
         (b"{", "vocabulary.json:1: no JSON"),
         (b"[]", "bytes_of_token must be a list of whole numbers from 0"),
         (b'{"bytes_of_token": [1, -1], "separator": 0}', "bytes_of_token must be a list"),
+        (b'{"bytes_of_token": [1, 1073741824], "separator": 0}', "whole numbers from 0 to 2047"),
         (b'{"bytes_of_token": [1], "separator": 0}', "has 1 tokens; wanted 2 to 262144"),
         (b'{"bytes_of_token": [1, 1], "separator": 2}', "separator must be a token from 0 to 1"),
     ):
