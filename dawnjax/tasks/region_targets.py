@@ -183,5 +183,12 @@ def mask_targets(regions: jax.Array, corners: jax.Array, masks: jax.Array, side:
         shares = 1 - jnp.abs(places[..., None] - jnp.arange(cells))
         return jnp.where(is_inside[..., None], jnp.maximum(shares, 0), 0.0)
 
-    seen = jnp.einsum("rit,rtu,rju->rij", weights(1), masks.astype(jnp.float32) / 255, weights(0))
+    # At default precision a TPU would round both to bfloat16, and points near the bound flip.
+    seen = jnp.einsum(
+        "rit,rtu,rju->rij",
+        weights(1),
+        masks.astype(jnp.float32) / 255,
+        weights(0),
+        precision=jax.lax.Precision.HIGHEST,
+    )
     return (seen >= 0.5).astype(jnp.float32)
