@@ -74,6 +74,11 @@ def main(argv: list[str]) -> int:
     else:
         fields = {name: given[name] for name in ("submitter", "system", "status")}
         written = export_mlperf.export(runs, out, **fields)
+        differs = export_mlperf.BENCHMARKS[runs[0].experiment["mlperf_benchmark"]].differs
+        print(
+            f"note: the recipe differs from MLPerf's reference in: {', '.join(differs)} "
+            "(docs/mlperf_recipes.md)"
+        )
     for path in written:
         print(path)
     interrupted = sum(run.trial.interruptions > 0 for run in runs)

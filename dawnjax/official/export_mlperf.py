@@ -34,6 +34,8 @@ class Exported(NamedTuple):
       most_initialization_minutes: Of its open division, from the start of a process to run_start.
       metrics: Our metrics that decide, each with its name in a log; empty for a plain number.
       quality: These metrics in words.
+      differs: Settings in which our recipe is not the reference's, as docs/mlperf_recipes.md names
+        them.
     """
 
     data: str
@@ -41,14 +43,22 @@ class Exported(NamedTuple):
     most_initialization_minutes: int
     metrics: Mapping[str, str]
     quality: str
+    differs: tuple[str, ...]
 
 
 BENCHMARKS = {
-    "resnet": Exported("ImageNet", "4.0.0", 240, {"top_1_accuracy": ""}, "the top-1 accuracy"),
-    "ssd": Exported("COCO 2017", "1.1.0", 30, {"box_ap": ""}, "the box AP"),
+    "resnet": Exported(
+        *("ImageNet", "4.0.0", 240, {"top_1_accuracy": ""}, "the top-1 accuracy"),
+        ("training images", "colours", "evaluations"),
+    ),
+    "ssd": Exported(
+        *("COCO 2017", "1.1.0", 30, {"box_ap": ""}, "the box AP"),
+        ("training images", "evaluations"),
+    ),
     "maskrcnn": Exported(
         *("COCO 2017", "3.1.0", 240, {"box_ap": "BBOX", "mask_ap": "SEGM"}),
         "the box AP and the mask AP",
+        ("padding", "colours", "strides", "kept proposals", "search", "mask targets"),
     ),
 }
 """The benchmarks that can be exported. From ruleset 2.0.0 on, `ssd` is RetinaNet."""

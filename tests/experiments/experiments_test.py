@@ -20,6 +20,8 @@ from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.experts import no_routing
+from dawnjax.models.llama import SIZES
+from dawnjax.official import export_mlperf
 from dawnjax.optim.optimizers import relative_schedule, whitening_learns
 from dawnjax.tasks.language_modelling import DROPPED_TOKENS, EXPERT_BALANCE
 from dawnjax.train_step import execution_of, make_recipe
@@ -90,10 +92,11 @@ def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):
     [
         ("c4_llama31_8b", 3.3, 8_030_261_248, 384, 384, 1024),
         # The released 20,914,757,184, less 72,832 tokens of both tables, and in each of 24 layers
-        # the biases of attention (8,000), router (32) and experts (3 x 32 x 2,880), and 64 sinks.
+        # the biases of attention (8,000), router (32) and experts (3 x 32 x 2,880), and 64 sinks;
+        # beside them the norms of queries and of keys, 2 x 64 x 24.
         (
             *("gpt_oss_20b", 3.34),
-            20_914_757_184 - 2 * 72_832 * 2880 - 24 * (8000 + 32 + 276_480 + 64),
+            20_914_757_184 - 2 * 72_832 * 2880 - 24 * (8000 + 32 + 276_480 + 64) + 3072,
             *(384, 384, 1024),
         ),
         ("llama2_70b_lora", 0.925, 68_976_648_192 + 44_564_480, 192, 48, 173),
@@ -110,6 +113,33 @@ def test_mlperfs_language_models_have_its_rules(name, target, num_params, first,
     recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:4]))
     params = recipe.abstract_state.params
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)) == num_params
+
+
+def test_mlperfs_language_models_have_the_settings_of_their_references():
+    """Each as the tables of docs/mlperf_recipes.md say where it was read."""
+    oss, llama, lora = map(load_experiment, ("gpt_oss_20b", "c4_llama31_8b", "llama2_70b_lora"))
+    model = oss.model
+    assert (model.windows, model.norm_epsilon, model.initial_std) == ((129, 0), 1e-6, 0.008)
+    assert model.normalizes_queries and model.scales_projections and oss.task.masks_separators
+    assert llama.model.scales_projections and not llama.task.masks_separators
+    assert llama.model.initial_std / math.sqrt(2 * llama.model.num_layers) == 0.0025
+    assert lora.task.averages == "rows" and lora.data.masks_prompts and lora.data.rows == "apart"
+    # Released weights keep the released settings.
+    released = SIZES["gpt_oss_20b"]
+    assert (released.windows, released.norm_epsilon) == ((128, 0), 1e-5)
+    assert not released.normalizes_queries and not SIZES["llama_3_1_8b"].scales_projections
+
+
+def test_an_export_names_the_rows_that_differ_from_the_reference():
+    page = (Path(__file__).parents[2] / "docs" / "mlperf_recipes.md").read_text()
+    for name in experiment_names():
+        benchmark = load_experiment(name).mlperf_benchmark
+        if not benchmark or benchmark not in export_mlperf.BENCHMARKS:
+            continue
+        section = page.split(f"\n## {name.removesuffix('_v05')}\n")[1].split("\n## ")[0]
+        rows = [line.split("|") for line in section.splitlines() if line.startswith("| ")]
+        differs = tuple(row[1].strip() for row in rows if row[4].strip().startswith("differs"))
+        assert differs == export_mlperf.BENCHMARKS[benchmark].differs and len(rows) > 8
 
 
 def test_the_rate_of_llama_31_8b_stays_after_its_warm_up():
