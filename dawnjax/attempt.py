@@ -44,6 +44,9 @@ from dawnjax.trials.trial import Trial
 SAVE_FRACTION = 0.02
 """Largest share of the time that saves may take: a save of 10 s is made each 500 s."""
 
+FIRST_SAVE_SECONDS = 10.0
+"""Before the first save; each later interval is twice the one before, up to the option's."""
+
 
 class Attempt:
     """Everything that runs beside the loop; a context that ends it, also after an error.
@@ -65,7 +68,7 @@ class Attempt:
         self._stops: Stops | None = None
         self.ended = ""
         self._has_result = False
-        self.save_at = math.inf
+        self.save_at, self._save_interval = math.inf, 0.0
         with contextlib.ExitStack() as opened:
             opened.callback(log.close)
             # Check before logging: a refused start must not count as an attempt.
@@ -160,7 +163,9 @@ class Attempt:
             if self.earlier.clock_seconds is not None:
                 self.journal.warn(
                     f"there is no checkpoint in {self._run.checkpoints}: the run begins again "
-                    "from step 0, and the time so far counts"
+                    "from step 0, and the time so far counts; "
+                    f"--checkpoint.every_seconds={self._options.checkpoint.every_seconds:g} is the "
+                    "longest time between saves"
                 )
             return None
         self._run.log.append("restored", **_fields(restored.point))
@@ -217,10 +222,12 @@ class Attempt:
                 self._stops.ask(Wish.SAVE)
 
     def _plan_save(self) -> None:
-        every = self._options.checkpoint.every_seconds
-        if self._is_first and every:
-            every = max(every, (self.checkpoints.last_save_seconds or 0.0) / SAVE_FRACTION)
-            self.save_at = time.perf_counter() + every
+        most = self._options.checkpoint.every_seconds
+        if self._is_first and most:
+            # Early at first: a run that is killed within its first minute goes on from somewhere.
+            self._save_interval = min(most, 2 * self._save_interval or FIRST_SAVE_SECONDS)
+            least = (self.checkpoints.last_save_seconds or 0.0) / SAVE_FRACTION
+            self.save_at = time.perf_counter() + max(self._save_interval, least)
 
     def save(self, recipe: Recipe, step: int, state: TrainState, calls: int) -> None:
         """Begin an asynchronous save of the state, with the log so far.

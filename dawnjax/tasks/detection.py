@@ -22,7 +22,7 @@ from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.input_pipeline.reading import own_inputs
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.image_files import decode_upright
-from dawnjax.input_pipeline.reading.objects import Objects
+from dawnjax.input_pipeline.reading.objects import SIZES, Objects
 from dawnjax.limits import FractionBelowOne, Limit, within
 from dawnjax.machine.mesh import BATCH_AXES
 from dawnjax.models import boxes as box_geometry
@@ -106,6 +106,16 @@ class Detection(Task):
 
     def validate(self, model: Any, spec: Any) -> None:
         coco_scores.require_hotcoco()
+
+    def validate_target(self, name: str, target: Any, spec: Any) -> None:
+        """Refuse a figure that no evaluation can give, for want of objects to find."""
+        wanted = target.metric.rpartition("_")[2]
+        kind = f"{wanted} object" if wanted in SIZES else "object"
+        if not spec.sizes_to_find or (wanted in SIZES and wanted not in spec.sizes_to_find):
+            raise ConfigError(
+                f"{name}.metric={target.metric}: the images to evaluate have no {kind} but crowd "
+                "regions, so there is nothing to find; take other images or another metric"
+            )
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         return {"image_shape": spec.image_shape, "num_classes": spec.num_classes}

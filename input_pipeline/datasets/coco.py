@@ -31,7 +31,7 @@ from dawnjax.input_pipeline.reading.dataset import (
 from dawnjax.input_pipeline.reading.image_files import LARGEST_PIXELS, decode_image
 from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES
 from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
-from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks
+from dawnjax.input_pipeline.reading.objects import SIZES, Objects, ObjectsSpec, PackedMasks
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.limits import Limit, NonNegative, require
 
@@ -195,7 +195,10 @@ class Coco:
         empty = next((split for split in SPLITS if not kept[split]), None)
         if empty:
             raise DataError(f"{directory}: no image to {empty} has an object")
-        return self._spec(
+        evaluated = self.evaluated_objects()
+        areas = evaluated.areas[~evaluated.crowd]
+        found = {n: (areas >= least) & (areas <= most) for n, (least, most) in SIZES.items()}
+        spec = self._spec(
             kept["train"],
             kept["eval"],
             len(facts.classes),
@@ -204,6 +207,8 @@ class Coco:
             manifest.fingerprint(),
             self._declare(facts),
         )
+        sizes = tuple(name for name, are_there in found.items() if are_there.any())
+        return dataclasses.replace(spec, sizes_to_find=sizes)
 
     def _declare(self, facts: ObjectFacts) -> Declaration:
         if self.corpus not in PUBLISHED:

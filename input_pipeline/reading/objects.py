@@ -10,6 +10,9 @@ import numpy as np
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.dataset import Shapes, Spec, Split
 
+SIZES = {"small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
+"""Areas of objects, both bounds included. Source: cocodataset/cocoapi, `cocoeval.py`, `Params`."""
+
 BACKGROUND = 0
 """Class of padding; the classes of objects begin at 1."""
 
@@ -38,6 +41,7 @@ class ObjectsSpec(Spec):
       mean: Per channel, of pixel / 255; `std` likewise.
       mask_side: Of the squares of masks; 0 for data without masks.
       turns_tall: Whether tall images lie on their side, in batches of their own.
+      sizes_to_find: Sizes that objects to evaluate have, crowd regions apart: of `SIZES`.
     """
 
     image_shape: tuple[int, int, int]
@@ -48,6 +52,7 @@ class ObjectsSpec(Spec):
     std: tuple[float, ...]
     mask_side: int = 0
     turns_tall: bool = False
+    sizes_to_find: tuple[str, ...] = ("small", "medium", "large")
 
     def example_shapes(self, split: Split) -> Shapes:
         covered: Shapes = {"covered": ((2,), "float32")} if self.mask_side else {}

@@ -49,5 +49,5 @@ EXPERIMENT = Experiment(
     num_epochs=12,
     global_batch_size=64,
     targets=(Target(value=0.9),),
-    evaluation=Evaluation(every_epochs=4, global_batch_size=300),
+    evaluation=Evaluation(every_epochs=1, global_batch_size=300),
 )
