@@ -173,7 +173,7 @@ class PublishedWeights:
             fields = records.read_json(folder / SETTINGS, dict[str, Any])
             others = model.other_settings(fields, window, length)
         except (OSError, *records.FORGED) as error:
-            raise self.fault(f"{SETTINGS}: {_words(error)}") from None
+            raise self.fault(f"{SETTINGS}: {error}") from None
         if others:
             raise self.fault(f"{SETTINGS} states {others[0].words}; give {others[0].flag}")
 

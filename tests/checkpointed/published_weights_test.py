@@ -144,7 +144,7 @@ def test_tensors_of_another_model_are_refused(change, line, tmp_path):
 SETTINGS = json.loads("""{
     "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 257,
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "hidden_act": "silu",
-    "intermediate_size": 12, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "rope_scaling": null,
+    "intermediate_size": 12, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "rope_scaling": null,
     "tie_word_embeddings": false, "attention_bias": false, "max_position_embeddings": 64}""")
 STRETCHED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 STRETCHED |= {"original_max_position_embeddings": 8192}
@@ -154,9 +154,9 @@ STRETCHED |= {"original_max_position_embeddings": 8192}
     ("changes", "flags", "line"),
     [
         ({}, (), ""),
-        ({"rope_theta": 1e4}, (), "rope_theta=10000.0; give --model.rotary.base=10000.0"),
-        ({"rope_theta": None}, (), "rope_theta=10000.0; give --model.rotary.base=10000.0"),
-        ({"rope_theta": None}, ("--model.rotary.base=10000",), ""),
+        ({"rope_theta": 5e5}, (), "rope_theta=500000.0; give --model.rotary.base=500000.0"),
+        ({"rope_theta": None}, (), ""),
+        ({"rope_theta": None}, ("--model.rotary.base=5e5",), "rope_theta=10000.0; give --model.r"),
         ({"rms_norm_eps": 1e-6}, (), "rms_norm_eps=1e-06; give --model.norm_epsilon=1e-06"),
         # Heads x head size of the same width.
         ({"num_attention_heads": 4, "head_dim": 2}, (), "num_attention_heads=4; give --model.num_"),
@@ -282,8 +282,8 @@ def test_adapters_take_their_base_from_a_run_in_another_dtype(tmp_path):
     chosen = run.choose(lora)
     assert chosen["params/blocks/query"] == "params/blocks/query"
     assert chosen["params/adapters/query_out"] == ""
-    other = recipe_of(*LORA, "--model.rotary.base=10000", "--model.remat=full")
-    with pytest.raises(ConfigError, match=r"model.rotary.base is 500000.0 in it and 10000.0 in th"):
+    other = recipe_of(*LORA, "--model.rotary.base=5e5", "--model.remat=full")
+    with pytest.raises(ConfigError, match=r"model.rotary.base is 10000.0 in it and 500000.0 in th"):
         run.choose(other)
     arrays["params/norm"] = "float32[9]"
     with pytest.raises(ConfigError, match=r"params/norm is float32\[9\] in it and bfloat16\[8\]"):
