@@ -146,7 +146,7 @@ def search(
     Without `explores` there is no noise, and the best move is taken.
     """
     mctx = require_mctx()
-    prior_of = _of_all_moves if config.method == "minigo" else _legal
+    prior_of = prior_of_all_moves if config.method == "minigo" else _legal
 
     def expand(_: Any, key: jax.Array, action: jax.Array, states: Any) -> Any:
         mover = states.current_player
@@ -168,7 +168,7 @@ def search(
         network_key, search_key = jax.random.split(key)
         logits, value = evaluate(states.observation, network_key)
         if config.method == "minigo" and explores:
-            logits = _noisy(logits, jax.random.fold_in(search_key, 0), config)
+            logits = noisy_logits(logits, jax.random.fold_in(search_key, 0), config)
         prior = prior_of(logits, states)
         root = mctx.RootFnOutput(prior_logits=prior, value=value, embedding=states)
         call = functools.partial(
@@ -259,7 +259,7 @@ def _minigo_score(
     return _value_from_parent(tree, node) + weight
 
 
-def _noisy(logits: jax.Array, key: jax.Array, config: GameSearch) -> jax.Array:
+def noisy_logits(logits: jax.Array, key: jax.Array, config: GameSearch) -> jax.Array:
     """Logits of a prior [batch, actions] with noise on all moves, those against the rules too."""
     noise = jax.random.dirichlet(key, jnp.full(logits.shape[-1], config.noise_alpha))
     fraction = config.noise_fraction
@@ -279,7 +279,7 @@ def _value_from_parent(tree: Any, node: jax.Array) -> jax.Array:
     return jnp.where(is_legal, means, -jnp.inf)
 
 
-def _of_all_moves(logits: jax.Array, states: Any) -> jax.Array:
+def prior_of_all_moves(logits: jax.Array, states: Any) -> jax.Array:
     """Logarithms of a softmax over all moves, for the legal ones."""
     lowest = jnp.finfo(logits.dtype).min
     return jnp.where(states.legal_action_mask, jax.nn.log_softmax(logits), lowest)

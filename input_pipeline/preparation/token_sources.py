@@ -291,7 +291,7 @@ def _prepare(request: Request) -> str:
     files = {**coder.files(), **{name: shard_of(split.tokens) for name, split in splits.items()}}
     if splits[EVAL_FILE].masks:
         content = io.BytesIO()
-        np.save(content, np.concatenate(splits[EVAL_FILE].masks))
+        np.lib.format.write_array(content, np.concatenate(splits[EVAL_FILE].masks))
         files[MASK_FILE] = content.getvalue()
     _write_all(request.out, files, overwrite=request.overwrite)
     told = f"{request.out}: prepared in {request.progress.seconds:.1f} s: "

@@ -132,12 +132,12 @@ def test_noise_of_minigo_falls_on_all_moves():
     """Of a prior on one move, a quarter goes to the others, by a draw that sums to 1 over all."""
     config = GameSearch(method="minigo", noise_alpha=0.5, noise_fraction=0.25)
     logits = jnp.where(jnp.arange(9) == 4, 0.0, -1e9)[None]
-    probabilities = np.exp(game_search._noisy(logits, jax.random.key(0), config))[0]
+    probabilities = np.exp(game_search.noisy_logits(logits, jax.random.key(0), config))[0]
     noise = (probabilities - 0.75 * (np.arange(9) == 4)) / 0.25
     assert noise.sum() == pytest.approx(1, rel=1e-5) and (noise > 0).all()
     # What the rules forbid keeps its share, so that the legal moves have less than 1.
     state = TIC_TAC_TOE.rules().step(TIC_TAC_TOE.rules().init(jax.random.key(0)), 4)
-    prior = np.exp(game_search._of_all_moves(logits, jax.tree.map(lambda x: x[None], state)))
+    prior = np.exp(game_search.prior_of_all_moves(logits, jax.tree.map(lambda x: x[None], state)))
     assert prior.sum() < 1e-6
 
 
