@@ -25,15 +25,19 @@ from benchmarks.result_tables.costs import (
 )
 from benchmarks.result_tables.goals import goals
 from benchmarks.result_tables.picture import picture
-from benchmarks.result_tables.programs import (
-    compilation,
-    moved_bytes,
+from benchmarks.result_tables.plans import (
     plan_before,
     plan_coverage,
     plan_decoders,
     plan_held_out,
     plan_outside,
     plan_validation,
+    predictions_of_v6_1,
+    results_of_v6_0,
+)
+from benchmarks.result_tables.programs import (
+    compilation,
+    moved_bytes,
 )
 from benchmarks.result_tables.race import race_lesions, race_records
 from benchmarks.result_tables.result_files import RESULTS, Table, each
@@ -151,12 +155,14 @@ TABLES = {
         ("faults_*.json",),
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
     ),
-    "plan_validation": Table((), plan_validation),
+    "plan_validation": Table(("plan_validation.json",), plan_validation),
     "plan_before": Table(("plan_before_*.json", "steps_*_nvidia_h200.json"), plan_before),
-    "plan_coverage": Table((), plan_coverage),
-    "plan_decoders": Table((), plan_decoders),
-    "plan_held_out": Table((), plan_held_out),
-    "plan_outside": Table((), plan_outside),
+    "plan_coverage": Table(("plan_validation.json",), plan_coverage),
+    "plan_decoders": Table(("plan_validation.json",), plan_decoders),
+    "plan_held_out": Table(("plan_validation.json",), plan_held_out),
+    "plan_outside": Table(("plan_validation.json",), plan_outside),
+    "predictions_of_v6_1": Table(("predictions_v6.1.json",), predictions_of_v6_1),
+    "results_of_v6_0": Table(("predictions_v6.1.json",), results_of_v6_0),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

@@ -37,8 +37,7 @@ the step, the time to accuracy and the cost on each, with an interval. No device
 needed, but what compiles for them is: pip install -e '.[plan]'.
 
 A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
-experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
-official results that were left out of the fit.
+experiment change it, such as --global_batch_size=1024.
 `--memory` says whether a step fits, by how much, and what fills it. Self-play has no times: its
 plan shows the memory of each program alone.
 `--search=mesh` tries all meshes of a decoder of the Llama family, from shapes alone.
@@ -74,9 +73,7 @@ class _Asked:
 def main(argv: list[str]) -> int:
     values = _own_flags()
     named = command_line.with_experiment_flag(argv)
-    of_experiment = command_line.known(early := _own_flags(), named)
-    if early["validate"].value:
-        return _validate(argv, values)
+    of_experiment = command_line.known(_own_flags(), named)
     request, positional = parse_request(
         "plan", named, only=compiled.OPTIONS, more=values, description=DESCRIPTION
     )
@@ -274,7 +271,6 @@ def _own_flags() -> flags.FlagValues:
     texts("price_per_device_hour_usd", [], "SYSTEM:USD of one device, with commas.")
     text("calibrate", "", "A run of the experiment on one of the chips.")
     switch("json", False, "Print one JSON object instead.")
-    switch("validate", False, "Show predictions beside official results.")
     return values
 
 
@@ -328,15 +324,14 @@ def _predict(
     calibration: "Calibration | None",
     watch: compiled.Watch,
 ) -> "Prediction":
-    from dawnjax.plan import validation
     from dawnjax.plan.epochs import caveats
-    from dawnjax.plan.hardware import prices as price_list
     from dawnjax.plan.steps import predict
+    from dawnjax.plan.steps.fitted import fitted_efficiency
 
     system, experiment = job.system, request.experiment
     programs = compiled.compiled(job.argv, job.identity, system, watch)
     epochs = counted(job.batch, programs.train_examples)
-    efficiency = validation.fitted_efficiency(system.accelerator.name)
+    efficiency = fitted_efficiency(system.accelerator.name)
     is_calibrated = calibration and calibration.chip == system.accelerator.compiler
     if calibration and is_calibrated:
         efficiency = calibration.efficiency
@@ -348,12 +343,10 @@ def _predict(
         efficiency,
         experiment.evaluation,
         epochs,
-        price_list.system_price(system, prices),
+        system.price(prices),
         has_budget=experiment.has_length,
     )
     more = caveats.caveats(experiment, request.overrides, epochs)
-    if missed := validation.held_out_note(experiment.name):
-        more.append(missed)
     if calibration and is_calibrated:
         more.append(calibration.note)
     step = prediction.step_seconds.value
@@ -387,22 +380,3 @@ def _straddling(
     shards = request.options.mesh.batch_shards(system.num_devices)
     group = request.experiment.batch_norm_group_size
     return straddling_groups(group, batch, shards, communication)
-
-
-def _validate(argv: list[str], values: flags.FlagValues) -> int:
-    command_line.parse("plan", values, argv, USAGE, DESCRIPTION)
-    given = [name for name in values if values[name].present and name not in ("validate", "json")]
-    if given:
-        raise ConfigError(f"--validate plans nothing: leave out --{given[0]}")
-    from dawnjax.plan import validation
-
-    checks = validation.checks()
-    if values["json"].value:
-        rows = [
-            dataclasses.asdict(check) | {"error": check.error, "holds": check.holds}
-            for check in checks
-        ]
-        print(records.json_text({"schema_version": SCHEMA_VERSION, "rows": rows}, indent=1))
-        return ExitStatus.DONE
-    print(planned.validation_text(checks))
-    return ExitStatus.DONE

@@ -1,9 +1,13 @@
 """Peak FLOP/s, memory and links of devices, from `hardware.csv`, where each row names its data
 sheet.
 
-Numbers are per JAX device: a TPU v2, v3 or v7x chip is two. The table has those of a whole chip, in
-TFLOP/s and GB/s. Figures for sparse matrices are halved. An unlisted device has no numbers; there
-is no default. `pattern` matches JAX's `device_kind`, first row first.
+Numbers are per JAX device: a TPU v2, v3, v7x or v8i chip is two. The table has those of a whole
+chip, in TFLOP/s and GB/s. Figures for sparse matrices are halved. An unlisted device has no
+numbers; there is no default. `pattern` matches JAX's `device_kind`, first row first.
+
+The memory's size is what a program can be given: the limit that libtpu prints when a program is too
+large for a TPU, and for a GPU the total that XLA or CUDA sees, or else the driver. A data sheet's
+80 GB are neither.
 
 Each figure was compared on 2026-11-21 with its source, or with a published transcription of it
 (Composer `speed_monitor.py`, Lightning `throughput.py`, torchtitan `tools/utils.py`, XLA's
@@ -20,18 +24,19 @@ from dawnjax import records
 from dawnjax.records.bounds import Amount, Rate
 
 TERA, GIGA = 10**12, 10**9
-GIB = 2**30
 
 STEADY_SPREAD = 0.25
 MOST_OTHER_WORK = 0.1
 """Above either, other work disturbed a measured peak. Steady other work shows in no spread."""
 
+_UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30}
+
 _DTYPES = ("bfloat16", "float16", "tensorfloat32", "float32", "float8", "float4", "int8")
 
 
 @dataclasses.dataclass(frozen=True)
-class Device:
-    """One JAX device.
+class Listed:
+    """One JAX device; a row of the table. A figure that nobody publishes is None.
 
     Attributes:
       peak_flops_per_second: Peak of dense matrix products, by dtype: `bfloat16`, `float16`,
@@ -40,17 +45,19 @@ class Device:
       link_bytes_per_second: Bandwidth to other devices, both directions together: inter-chip
         interconnect or NVLink; PCI Express where there is no other.
       unchecked: Figures not compared with a copy of their source: `memory`, `link`, or a dtype.
+      unknown: Why figures are None.
     """
 
     name: str
     platform: str
     peak_flops_per_second: dict[str, float]
-    memory_bytes_per_second: float
-    memory_bytes: int
-    link_bytes_per_second: float
+    memory_bytes_per_second: float | None
+    memory_bytes: int | None
+    link_bytes_per_second: float | None
     source: str
     devices_per_chip: int = 1
     unchecked: tuple[str, ...] = ()
+    unknown: str = ""
 
     def peak(self, dtype: str) -> float | None:
         return self.peak_flops_per_second.get(dtype)
@@ -60,6 +67,15 @@ class Device:
         unsure = [name for name in (dtype, "memory") if name in self.unchecked]
         note = f"; not compared with it: {', '.join(unsure)}" if unsure else ""
         return f"{self.source} ({dtype}){note}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Device(Listed):
+    """A device whose memory and links are known, as a plan needs."""
+
+    memory_bytes_per_second: float
+    memory_bytes: int
+    link_bytes_per_second: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,31 +111,33 @@ class MeasuredPeaks:
 
 
 @functools.cache
-def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
+def _devices() -> tuple[tuple[re.Pattern[str], Listed], ...]:
     devices = []
     for _, row in records.csv_rows(
         Path(__file__).with_name("hardware.csv"), ("device", "platform", "pattern", "source")
     ):
         count = int(row["devices_per_chip"])
-        size, unit = row["memory"].split()
-        device = Device(
-            name=row["device"],
-            platform=row["platform"],
-            peak_flops_per_second={
-                dtype: float(row[dtype]) * TERA / count for dtype in _DTYPES if row[dtype]
-            },
-            memory_bytes_per_second=float(row["memory_gb_per_second"]) * GIGA / count,
-            memory_bytes=int(size) * {"GB": GIGA, "GiB": GIB}[unit] // count,
-            link_bytes_per_second=float(row["link_gb_per_second"]) * GIGA / count,
+        size, _, unit = row["memory"].partition(" ")
+        rates = [
+            float(row[name]) * GIGA / count if row[name] else None
+            for name in ("memory_gb_per_second", "link_gb_per_second")
+        ]
+        figures = (rates[0], int(float(size) * _UNITS[unit]) // count if size else None, rates[1])
+        device = (Listed if None in figures else Device)(
+            row["device"],
+            row["platform"],
+            {dtype: float(row[dtype]) * TERA / count for dtype in _DTYPES if row[dtype]},
+            *figures,  # pyright: ignore[reportArgumentType]
             source=row["source"],
             devices_per_chip=count,
             unchecked=tuple(row["unchecked"].split("; ")) if row["unchecked"] else (),
+            unknown=row["unknown"],
         )
         devices.append((re.compile(rf"(?:^|[\s-]){row['pattern']}"), device))
     return tuple(devices)
 
 
-def find_device(device_kind: str) -> tuple[Device | None, str]:
+def find_device(device_kind: str) -> tuple[Listed | None, str]:
     """Device of a `device_kind`, such as `NVIDIA H200`; or None and why it has no numbers."""
     for pattern, device in _devices():
         if pattern.search(device_kind):
@@ -130,17 +148,17 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
 
 
 def num_chips(num_devices: int, device_kind: str) -> int:
-    """Chips of some JAX devices: two devices are a chip of TPU v2, v3 or v7x."""
+    """Chips of some JAX devices: two devices are a chip of TPU v2, v3, v7x or v8i."""
     device, _ = find_device(device_kind)
     return num_devices // (1 if device is None else device.devices_per_chip)
 
 
-def devices() -> tuple[Device, ...]:
+def devices() -> tuple[Listed, ...]:
     return tuple(device for _, device in _devices())
 
 
 def find_product(name: str) -> Device:
-    return {device.name: device for device in devices()}[name]
+    return {one.name: one for one in devices() if isinstance(one, Device)}[name]
 
 
 def executed_dtype(platform: str, dtype: str, device_kind: str = "") -> str:

@@ -6,6 +6,7 @@ differ: one H100 costs 3.85 to 12.29 USD in lists of September to November 2026.
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -140,3 +141,79 @@ exchanged them.
 def of_device(name: str) -> tuple[Price, ...]:
     """Listed prices of machines with a device of `hardware.csv`, in the order of the list."""
     return tuple(price for price in PRICES if price.device == name and price.accelerators)
+
+
+def listed_price(
+    text: str,
+    *,
+    num_hosts: int | None,
+    num_chips: int | None,
+    day: date | None,
+    network_bytes_per_second: float = 0.0,
+    prices: Sequence[Price] = PRICES,
+) -> SystemPrice:
+    """Price of a whole system, from the one item on demand that a text names.
+
+    The newest price up to the day is multiplied by the hosts or chips. The price is None where any
+    of these is unknown.
+
+    Args:
+      text: Names the item as a whole word.
+      network_bytes_per_second: That is needed between hosts, one direction; 0 for any.
+    """
+    named = [price for price in prices if price.terms == ON_DEMAND and _names(price.name, text)]
+    names = sorted({price.name for price in named})
+    if not names:
+        return _unknown("no listed price names its hardware")
+    if len(names) > 1:
+        return _unknown(f"the hardware names several listed prices: {', '.join(names)}")
+    if day is None:
+        return _unknown(f"its date is not known: no date, no price of {names[0]}")
+    held = [price for price in named if date.fromisoformat(price.date) <= day]
+    if not held:
+        first = min(price.date for price in named)
+        return _unknown(f"the first listed price of {names[0]} is of {first}, later")
+    price = max(held, key=lambda price: price.date)
+    if 0 < price.network_bytes_per_second < network_bytes_per_second:
+        # A rented p3.16xlarge has 25 Gb/s between hosts, a DGX-1 has 400.
+        return _unknown(f"{price.name} is listed, with a slower network than is planned")
+    count = num_hosts if price.unit == "host" else num_chips
+    if count is None:
+        return _unknown(f"how many of {price.name} there were is not known")
+    if count == 0:
+        return _unknown(f"the price of {price.name} is of one {price.unit}; it had none")
+    basis = f"{count:,} x {price.usd_per_hour:g} USD an hour and {price.unit}: {price.described}"
+    if num_chips is not None and price.unit == "host" and count * price.accelerators > num_chips:
+        basis += f"; a whole host of {price.accelerators} is paid"
+    if network_bytes_per_second and not price.network_bytes_per_second:
+        basis += "; the list names no network between its hosts"
+    return SystemPrice(
+        usd_per_hour=price.usd_per_hour * count,
+        listed=price,
+        basis=basis,
+        others=_others(price),
+    )
+
+
+def _unknown(why: str) -> SystemPrice:
+    return SystemPrice(usd_per_hour=None, basis=why)
+
+
+def _names(name: str, text: str) -> bool:
+    """True if a text names an item as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
+    # A dot may follow the name, as at the end of a sentence, but not precede it.
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
+
+
+def _others(chosen: Price) -> str:
+    """Cheapest and dearest of the other listed prices of the chosen one's accelerator."""
+    others = [price for price in of_device(chosen.device) if price != chosen]
+    if not chosen.device or not others:
+        return ""
+    others.sort(key=lambda price: price.usd_per_accelerator_hour)
+    ends = [f"{price.usd_per_accelerator_hour:.3g} ({price.described})" for price in others]
+    span = ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
+    return (
+        f"other listed prices of one {chosen.device}, its host used whole: {span} USD an hour, "
+        f"where {chosen.usd_per_accelerator_hour:.3g} is taken"
+    )

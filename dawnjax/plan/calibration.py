@@ -17,11 +17,11 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_device
 from dawnjax.page import words
-from dawnjax.plan import validation
 from dawnjax.plan.compiling.compiled import OPTIONS, Programs
 from dawnjax.plan.epochs.interval import DEVIATIONS
 from dawnjax.plan.hardware.systems import System
 from dawnjax.plan.steps.efficiency import Efficiency, Measured
+from dawnjax.plan.steps.fitted import calibrated_efficiency, fitted_efficiency
 from dawnjax.plan.steps.predict import step_parts
 from dawnjax.runs.directory import flatten
 from dawnjax.trials.ours import read_run
@@ -82,8 +82,8 @@ def calibration_of(
         seconds=statistics.median(medians),
         predicted=lambda efficiency: sum(step_parts(train, system, efficiency).values()),
     )
-    before = validation.fitted_efficiency(system.accelerator.name)
-    after = validation.calibrated_efficiency(system.accelerator.name, measured)
+    before = fitted_efficiency(system.accelerator.name)
+    after = calibrated_efficiency(system.accelerator.name, measured)
     spreads = (eff.spread_at(system.num_devices) for eff in (before, after))
     factors = (math.exp(DEVIATIONS * spread) for spread in spreads)
     wide, narrow = (words.rounded(factor, 3) for factor in factors)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
-from dawnjax.plan.checks import EPOCHS, ITS_SYSTEM, REFERENCE_POINT, Check, coverage
+from dawnjax.plan.hardware.systems import parse_system
 
 if TYPE_CHECKING:
     from dawnjax.plan.epochs.interval import Interval, Range
@@ -114,7 +114,7 @@ def _part_rows(predictions: Sequence["Prediction"]) -> list[list[str]]:
 
 def _cells(prediction: "Prediction") -> list[str]:
     return [
-        prediction.system,
+        parse_system(prediction.system).described,
         f"{prediction.global_batch:,}",
         words.about(prediction.step_seconds.value),
         _ends(prediction.step_seconds, words.about),
@@ -161,71 +161,3 @@ def _percent(fraction: float, digits: int = 3) -> str:
 
 def _gb(size: int) -> str:
     return words.rounded(size / 1e9, 3)
-
-
-def validation_text(checks: Sequence[Check]) -> str:
-    """Predictions beside published results, and how many lie near and inside their interval."""
-    head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
-    listed = [
-        check for check in checks if not (check.name.startswith(REFERENCE_POINT) and check.holds)
-    ]
-    lines = [of_words(head, validation_rows(listed)).to_text(), ""]
-    shown = [check for check in checks if check.left_out == ITS_SYSTEM]
-    for quantity in dict.fromkeys(check.quantity for check in shown):
-        errors = [check for check in shown if check.quantity == quantity]
-        near = (sum(check.is_within(bound) for check in errors) for bound in (0.15, 0.30))
-        text = "within 15 %: {} of {}, within 30 %: {} of {}"
-        first, second = near
-        lines.append(f"{quantity}, {text.format(first, len(errors), second, len(errors))}")
-    lines += ["", of_words(COVERAGE_HEAD, coverage_rows(checks)).to_text()]
-    lines.append("each is predicted without the results that are named as left out")
-    hidden = len(checks) - len(listed)
-    lines.append(
-        f"{hidden} reference points inside their interval are not listed (--json has them); epochs "
-        "of those whose logs count examples are examples"
-    )
-    return "\n".join(lines)
-
-
-COVERAGE_HEAD = [
-    "quantity", "distance of the result from the fit", "inside the interval", "median error",
-    "worst error",
-]  # fmt: skip
-
-
-def coverage_rows(checks: Sequence[Check]) -> list[list[str]]:
-    return [
-        [
-            row.quantity,
-            row.distance,
-            f"{row.held} of {row.tried}",
-            f"{words.rounded(100 * row.median, 2)} %",
-            f"{words.rounded(100 * row.worst, 2)} %",
-        ]
-        for row in coverage(checks)
-    ]
-
-
-def _error(error: float) -> str:
-    digits = 2 if abs(error) < 1 else 3
-    return f"{'+' if error >= 0 else '-'}{words.rounded(100 * abs(error), digits)} %"
-
-
-def validation_rows(checks: Sequence[Check]) -> list[list[str]]:
-    """Result, quantity, what was left out, prediction, its interval, published, error, verdict."""
-    rows = []
-    for check in checks:
-        value = words.rounded if check.quantity == EPOCHS else words.about
-        rows.append(
-            [
-                check.name,
-                check.quantity,
-                check.left_out,
-                value(check.predicted.value),
-                _ends(check.predicted, value),
-                value(check.published),
-                _error(check.error),
-                "yes" if check.holds else "no",
-            ]
-        )
-    return rows

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dawnjax.machine.hardware import executed_dtype, find_device
+from dawnjax.machine.hardware import devices, executed_dtype, find_device
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,16 @@ from dawnjax.machine.hardware import executed_dtype, find_device
         ("NVIDIA H200", "float8", 1979, 4800),
         ("NVIDIA B200", "bfloat16", 2250, 7700),
         ("NVIDIA GB200", "bfloat16", 2500, 8000),
+        ("NVIDIA GH200 480GB", "bfloat16", 989.4, 4000),
+        ("NVIDIA GeForce RTX 4090", "bfloat16", 165.2, 1008),
+        ("NVIDIA GeForce RTX 5090", "bfloat16", 209.5, 1792),
+        ("NVIDIA RTX 6000 Ada Generation", "bfloat16", 364.2, 960),
+        ("AMD Instinct MI300X", "bfloat16", 1307.4, 5300),
+        ("AMD Instinct MI325X", "float8", 2614.9, 6000),
+        ("AMD Instinct MI355X", "bfloat16", 2516.6, 8000),
+        # Of a chip: JAX 0.12, `tpu_info`, one core a chip and two.
+        ("TPU8t", "bfloat16", 996.1, 6400),
+        ("TPU8i", "float8", 4404, 4300),
     ],
 )
 def test_a_device_has_the_numbers_of_its_data_sheet(kind, dtype, tera_flops, gb_per_second):
@@ -68,7 +78,46 @@ def test_a_data_sheet_agrees_with_what_the_cores_do_in_a_clock(
     assert device.memory_bytes_per_second == pytest.approx(gb_per_second * 1e9, rel=0.02)
 
 
-@pytest.mark.parametrize("kind", ["NVIDIA H300", "TPU v9", "NVIDIA GeForce RTX 4090", "", "cpu"])
+@pytest.mark.parametrize(
+    ("kind", "num_bytes"),
+    [
+        # What XLA, CUDA or the driver reports of a GPU, and what libtpu leaves a program of a TPU.
+        ("NVIDIA A100-SXM4-40GB", 42_331_013_120),
+        ("NVIDIA A100-SXM4-80GB", 85.17e9),
+        ("NVIDIA H100 80GB HBM3", 84_942_979_072),
+        ("NVIDIA H200", 143_771 * 2**20),
+        ("NVIDIA B200", 191_514_411_008),
+        ("NVIDIA GB200", 197_897_748_480),
+        ("NVIDIA GB300", 284_208 * 2**20),
+        ("NVIDIA L4", 23_034 * 2**20),
+        ("AMD Instinct MI300X", 206_141_652_992),
+        ("TPU v3", 15.48 * 2**30),
+        ("TPU v5 lite", 15.75 * 2**30),
+        ("TPU v6 lite", 31.25 * 2**30),
+        ("TPU7x", 94.75 * 2**30),
+    ],
+)
+def test_a_memory_is_what_programs_are_given_and_no_decimal_of_a_data_sheet(kind, num_bytes):
+    device, _ = find_device(kind)
+    assert device is not None and "memory: " in device.source
+    assert device.memory_bytes == pytest.approx(num_bytes, rel=1e-4)
+
+
+def test_what_nobody_publishes_is_null_with_the_reason():
+    chip, _ = find_device("Apple M4 Pro")
+    assert chip is not None and chip.memory_bytes_per_second == 273e9
+    assert chip.memory_bytes is None and chip.peak("float32") is None
+    assert "memory: sold in several sizes" in chip.unknown and "no FLOP/s" in chip.unknown
+    for device in devices():
+        figures = (
+            device.memory_bytes,
+            device.memory_bytes_per_second,
+            device.link_bytes_per_second,
+        )
+        assert device.unknown or None not in figures, device.name
+
+
+@pytest.mark.parametrize("kind", ["NVIDIA H300", "TPU v9", "NVIDIA GeForce RTX 4080", "", "cpu"])
 def test_an_unknown_device_has_no_numbers_but_a_reason(kind):
     device, reason = find_device(kind)
     assert device is None and reason

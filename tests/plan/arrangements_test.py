@@ -55,7 +55,7 @@ def test_the_five_best_fit_and_each_says_why_it_loses():
     assert times == sorted(times) and len(times) == len(rows)
     assert rows[0].loses == "" and all(row.loses for row in rows[1:])
     for row in rows:
-        assert row.memory.num_bytes <= row.limit_bytes == 80 * 10**9
+        assert row.memory.num_bytes <= row.limit_bytes == 84_942_979_072
         assert row.step.low < row.step.value < row.step.high and 0.1 < row.mfu < 0.7
         assert row.tokens_per_second == pytest.approx(
             row.global_batch * SPEC.sequence_length / row.step.value
@@ -191,7 +191,7 @@ def test_a_time_has_its_evaluations_and_at_least_the_first(rank, share):
 
 def test_a_cost_names_its_seller_and_day_and_memory_what_jax_takes():
     [row, *_] = rows = found()
-    assert row.price_basis.startswith("55.04 USD an hour and host: Amazon EC2 p5.48xlarge")
+    assert row.price_basis.startswith("8 x 55.04 USD an hour and host: Amazon EC2 p5.48xlarge")
     assert f"h100:64: price: {row.price_basis}" in arrangements.text(rows)
     parts = dataclasses.asdict(row.memory) | dict.fromkeys(("gathered", "kept", "working"), 0.0)
     full = DecoderMemory(**{**parts, "gradients": 0.0, "state": 0.9 * row.limit_bytes})

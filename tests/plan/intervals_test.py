@@ -2,31 +2,25 @@
 
 import csv
 import dataclasses
-import json
 import math
 from collections import defaultdict
 
 import pytest
 
-from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.plan import validation
-from dawnjax.plan.checks import (
-    AS_LARGE,
-    ITS_SYSTEM,
-    LATER,
-    OTHER_TARGET,
-    QUANTITIES,
-    STEP,
-    coverage,
-)
 from dawnjax.plan.epochs import epochs
 from dawnjax.plan.epochs.caveats import caveats, straddling_groups
 from dawnjax.plan.epochs.epochs import Epochs, Point
-from dawnjax.plan.epochs.observations import convergence_points, observations, references
+from dawnjax.plan.epochs.observations import (
+    convergence_points,
+    observations,
+    official_points,
+    references,
+)
 from dawnjax.plan.epochs.sources import of_official_results
 from dawnjax.plan.steps import efficiency
 from dawnjax.plan.steps.efficiency import Efficiency
+from dawnjax.plan.steps.fitted import fitted_efficiency
 
 RESNET = "imagenet_resnet50_mlperf"
 
@@ -35,31 +29,6 @@ def _official(batch, target):
     experiment = load_experiment(RESNET)
     targets = (dataclasses.replace(experiment.targets[0], value=target),)
     return of_official_results(dataclasses.replace(experiment, targets=targets), batch, 1)
-
-
-def test_nine_of_ten_left_out_results_lie_inside_at_every_distance():
-    rows = coverage(validation.checks())
-    assert {row.quantity for row in rows} == set(QUANTITIES)
-    assert {row.distance for row in rows} >= {"within the fit", "further outside"}
-    for row in rows:
-        assert row.held >= 0.9 * row.tried, row
-    assert sum(row.tried for row in rows) > 80
-
-
-def test_left_out_means_not_fitted():
-    assert all(
-        check.octaves > 0
-        for check in validation.checks()
-        if check.left_out == AS_LARGE and check.quantity == STEP
-    )
-    by_left_out = defaultdict(set)
-    for check in validation.checks():
-        by_left_out[check.left_out].add(check.name)
-    published = {row.name for row in observations()}
-    assert len(by_left_out[ITS_SYSTEM] & published) == 13
-    assert len(by_left_out[LATER]) > 40  # of rounds that their fit had not seen
-    # The other target's results give 11 of 12 points: the largest batch is too far from theirs.
-    assert len(by_left_out[OTHER_TARGET]) == 11
 
 
 def test_epochs_double_at_the_critical_batch():
@@ -81,10 +50,17 @@ def test_points_to_the_own_target_weigh_most():
     to_759 = _official(8192, 0.759)
     to_749 = _official(8192, 0.749)
     assert to_759.mean == pytest.approx(44, abs=3) and to_749.mean == pytest.approx(67, abs=4)
-    # The other recipe's epochs lie inside the interval of each.
-    for known in (to_759, to_749):
-        low, high = ((known.mean or 0.0) * math.exp(sign * 2 * known.spread) for sign in (-1, 1))
-        assert low < 42 and high > 70
+
+
+def test_points_to_another_target_widen_no_interval_of_the_own():
+    """At batch 4,096, ten results to 0.749 that took half as long again say nothing of 0.759."""
+    found = _official(4096, 0.759).interval()
+    assert (found.low, found.high) == pytest.approx((26.6, 54.2), rel=0.02)
+    own = [p for p in convergence_points(RESNET, 1) if p.target == 0.759]
+    curve = epochs.fit(own, 0.759)
+    assert curve is not None
+    assert _official(4096, 0.759).spread == pytest.approx(curve.spread, rel=0.05)
+    assert all(point.epochs > found.high for point in official_points(RESNET) if point.batch > 4096)
 
 
 def test_epochs_widen_beyond_their_batches_and_end_at_a_factor_of_four():
@@ -208,23 +184,6 @@ def test_groups_that_straddle_devices_are_named_with_a_size_that_fits(group, bat
         assert line.endswith(f"--batch_norm_group_size={fits} fits") and f"of {group} " in line
 
 
-def test_validate_prints_each_result_and_the_coverage(capsys):
-    assert main(["plan", "--validate"]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert sum("train step its system" in line for line in lines) == 13
-    assert main(["plan", "--validate", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    shown = [row for row in rows if row["left_out"] == ITS_SYSTEM and row["quantity"] == STEP]
-    near = sum(abs(math.log1p(row["error"])) < math.log(1.3) for row in shown)
-    assert any(
-        "train step, within 15 %: " in line and f"within 30 %: {near} of 13" in line
-        for line in lines
-    )
-    assert near == 13  # as documented; the figures themselves are in docs/plan.md
-    inside = sum(row["holds"] for row in rows)
-    assert inside >= 0.9 * len(rows)
-
-
 def test_a_plan_learns_from_all_systems_of_its_platform():
     gpus = [r for r in observations() if r.system.accelerator.device.platform == "gpu"]
-    assert len(validation.fitted_efficiency("v100").fitted_on) == len(gpus)
+    assert len(fitted_efficiency("v100").fitted_on) == len(gpus)

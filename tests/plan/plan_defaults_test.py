@@ -5,11 +5,11 @@ import json
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.machine import prices
 from dawnjax.plan.compiling import compiled
 from dawnjax.plan.compiling.progress import Compiling
 from dawnjax.plan.epochs.caveats import straddling_groups
 from dawnjax.plan.epochs.observations import EXTRACTS
-from dawnjax.plan.hardware import prices
 from dawnjax.plan.hardware.systems import accelerators, parse_system
 
 
@@ -70,26 +70,26 @@ def test_the_user_s_epochs_and_prices_win(kept_program, capsys):
 
 
 def test_a_price_is_that_of_whole_machines_with_a_network_as_fast():
-    one, sixteen = (prices.system_price(parse_system(f"h100:{n}"), {}) for n in (1, 16))
+    one, sixteen = (parse_system(f"h100:{n}").price({}) for n in (1, 16))
     assert one.usd_per_hour == 55.04 and "a whole host of 8 is paid" in one.basis
     assert sixteen.usd_per_hour == 2 * 55.04 and "network" not in sixteen.basis
-    slower = prices.system_price(parse_system("a100:16"), {})
+    slower = parse_system("a100:16").price({})
     assert slower.usd_per_hour is None and "slower network than is planned" in slower.basis
-    unknown = prices.system_price(parse_system("b200:16"), {})
+    unknown = parse_system("b200:16").price({})
     assert unknown.usd_per_hour and "names no network" in unknown.basis
     # Eight GPUs are rented together, whatever the list states the price of.
-    one = prices.system_price(parse_system("b200:1"), {})
+    one = parse_system("b200:1").price({})
     assert one.usd_per_hour == 8 * 6.69 and "a whole host of 8 is paid" in one.basis
     # Two JAX devices are a chip of a v3, and four chips a host.
-    assert prices.system_price(parse_system("v3:8"), {}).usd_per_hour == 4 * 2.0
-    assert prices.system_price(parse_system("v5e:8"), {}).usd_per_hour == pytest.approx(8 * 1.2)
-    assert prices.system_price(parse_system("v2:8"), {}).usd_per_hour == 4.595
-    assert "no price of v7x is listed" in prices.system_price(parse_system("v7x:8"), {}).basis
+    assert parse_system("v3:8").price({}).usd_per_hour == 4 * 2.0
+    assert parse_system("v5e:8").price({}).usd_per_hour == pytest.approx(8 * 1.2)
+    assert parse_system("v2:8").price({}).usd_per_hour == 4.595
+    assert "no price of v7x is listed" in parse_system("v7x:8").price({}).basis
 
 
 def test_a_system_s_price_is_in_the_list():
     for accelerator in accelerators().values():
-        listed = prices.prices.of_device(accelerator.device.name)
+        listed = prices.of_device(accelerator.device.name)
         named = [price.name for price in listed if price.terms == "on demand"]
         assert accelerator.price in named or accelerator.price == ""
 

@@ -146,7 +146,10 @@ def answer_of_compiler(
     Args:
       is_memory: Whether the memory of each program is asked for, and no extract.
     """
-    environment = compilers.environment(system.accelerator.device.platform)
+    accelerator = system.accelerator
+    if not accelerator.compiler:
+        raise RunError(f"nothing here compiles for {accelerator.name}: give --search=mesh")
+    environment = compilers.environment(accelerator.device.platform)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # The assembler of a GPU's kernels has files there, and is not waited for.
         environment["TMPDIR"] = folder

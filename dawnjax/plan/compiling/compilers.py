@@ -128,7 +128,7 @@ def _target_config(compiler: str, device: Device) -> str:
           shared_memory_per_core: {int(row["shared_kib_per_core"]) * KIB}
           threads_per_core_limit: {row["threads_per_core"]}
           core_count: {row["cores"]}
-          fpus_per_core: {128 if int(major) > 7 else 64}
+          fpus_per_core: {row["fpus_per_core"]}
           block_dim_limit_x: {2**31 - 1}
           block_dim_limit_y: {2**16 - 1}
           block_dim_limit_z: {2**16 - 1}

@@ -20,7 +20,6 @@ from dawnjax.plan.decoders.memory import DecoderMemory, decoder_memory
 from dawnjax.plan.decoders.step import Factors, arrangement_of, fitted, why_unfit
 from dawnjax.plan.decoders.terms import RECOMPUTED, Arrangement, model_flops, terms
 from dawnjax.plan.epochs.interval import Interval, around
-from dawnjax.plan.hardware.prices import system_price
 from dawnjax.plan.hardware.systems import System, parse_system
 from dawnjax.plan.steps.predict import GIVE_EPOCHS, evaluations_until, first_evaluation
 
@@ -236,7 +235,7 @@ def _priced(
     time = (mean * train + evaluated) / batch * row.step.value
     spread = math.log(row.step.high / row.step.value) / 2
     seconds = around(time, math.hypot(spread, epochs.spread))
-    price = system_price(system, prices)
+    price = system.price(prices)
     hourly = price.usd_per_hour
     cost = seconds.times(hourly / 3600) if hourly is not None else None
     return dataclasses.replace(row, seconds=seconds, cost_usd=cost, price_basis=price.basis)
@@ -385,7 +384,7 @@ def _cells(row: Found) -> list[str]:
     needs = row.memory.num_bytes
     ends = f"{words.about(row.step.low)} to {words.about(row.step.high)}"
     return [
-        row.system,
+        parse_system(row.system).described,
         _mesh_words(row.mesh) + (", keys in a ring" if row.context_keys == "ring" else ""),
         f"{row.global_batch:,}",
         row.remat,

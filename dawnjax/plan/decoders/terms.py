@@ -234,22 +234,22 @@ def exchanges(model: "Llama", arrangement: Arrangement) -> Iterator[tuple[str, E
     outside, routed = held_parameters(model, arrangement)
     count = outside + routed
     trained = 0.0 if model.lora.rank else count
-    group, stride = mesh.fsdp, mesh.expert * mesh.context * mesh.model
+    shards, stride = mesh.fsdp, mesh.expert * mesh.context * mesh.model
     if arrangement.spans_texts:
-        group, stride = group * mesh.context, mesh.expert * mesh.model
+        shards, stride = shards * mesh.context, mesh.expert * mesh.model
     # A slice gathers within itself.
-    group = min(group, arrangement.system.num_devices)
+    group = min(shards, arrangement.system.num_devices)
     gathers = arrangement.gathers
     yield WEIGHTS, Exchange("all-gather", group, gathers * 2 * count, gathers * layers, stride)
     gradients = arrangement.gradient_bytes * trained
     yield WEIGHTS, Exchange("reduce-scatter", group, gradients, layers, stride)
     # Devices that hold the same weights sum their gradients.
-    shard = gradients / mesh.fsdp
+    shard = gradients / shards
     beside = mesh.fsdp * mesh.expert * mesh.context * mesh.model
     yield WEIGHTS, Exchange("all-reduce", mesh.data, shard, 1, beside)
     if not arrangement.spans_texts:
         yield WEIGHTS, Exchange("all-reduce", mesh.context, shard, layers, mesh.model)
-    dense = arrangement.gradient_bytes * outside / mesh.fsdp if trained else 0.0
+    dense = arrangement.gradient_bytes * outside / shards if trained else 0.0
     beside = mesh.context * mesh.model
     yield WEIGHTS, Exchange("all-reduce", mesh.expert, dense, layers, beside)
     yield LAYERS, _exchange_of_keys(model, arrangement)

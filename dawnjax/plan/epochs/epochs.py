@@ -3,8 +3,9 @@
     epochs(batch) = epochs(small batch) x (1 + batch / critical batch)
 
 Both numbers are fitted on official results and MLPerf's reference points of the same benchmark; the
-epochs double at the critical batch. Points to the planned target weigh more than points to another.
-Without any point only the budget is known, which is a bound and no estimate.
+epochs double at the critical batch. Points to the planned target weigh more than points to another,
+in the fit and in its spread alike. Without any point only the budget is known, which is a bound and
+no estimate.
 
 An interval is of a prediction, not of the fit. It holds the difference between recipes, and widens
 with the distance of the batch from the points, as the errors of MLPerf's other benchmarks do
@@ -173,8 +174,9 @@ def fit(points: Sequence[Point], target: float) -> Curve | None:
         batches=tuple(sorted({point.batch for point in points})),
     )
     errors = np.log([curve.at(size) for size in sizes]) - np.log(wanted)
-    freedom = max(1, len(errors) - 2)
+    weights = (min(deviations) / np.array(deviations)) ** 2
+    freedom = max(1.0, float(weights.sum()) - 2)
     own = any(point.target == target for point in points)
     floor = math.hypot(ROUNDS, ERRORS[0][1] / NORMAL_90) if own else OTHER_TARGET
-    spread = max(floor, float(np.sqrt((errors**2).sum() / freedom)))
+    spread = max(floor, math.sqrt(float(weights @ errors**2) / freedom))
     return dataclasses.replace(curve, spread=spread)

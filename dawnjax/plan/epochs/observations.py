@@ -1,8 +1,8 @@
 """Measured runs that a plan learns from: official results, and our own steps.
 
 `observations.csv` has a row each with its source. `extracts.json` has the compiled programs, so
-that fitting and validation compile nothing. An official result ran another program than ours
-(MXNet, TensorFlow or PyTorch of 2018); `dawnjax plan --validate` shows that difference as error.
+that fitting compiles nothing. An official result ran another program than ours (MXNet, TensorFlow
+or PyTorch of 2018); `python -m benchmarks plan_validation` shows that difference as error.
 """
 
 import dataclasses
@@ -83,17 +83,12 @@ class PublishedResult:
 
 @functools.cache
 def observations() -> tuple[PublishedResult, ...]:
-    return _results("observations.csv")
+    return results_of(FOLDER / "observations.csv")
 
 
-@functools.cache
-def held_out() -> tuple[PublishedResult, ...]:
-    """Rows of `held_out.csv`: official results of benchmarks that no fit sees."""
-    return _results("held_out.csv")
-
-
-def _results(name: str) -> tuple[PublishedResult, ...]:
-    rows = records.csv_rows(FOLDER / name, ("id", "system", "experiment", "source"))
+def results_of(path: Path) -> tuple[PublishedResult, ...]:
+    """Rows of a table such as `observations.csv`."""
+    rows = records.csv_rows(path, ("id", "system", "experiment", "source"))
     return tuple(
         PublishedResult(
             name=row["id"],

@@ -3,8 +3,10 @@
 An all-reduce sends every byte out of each device twice, on all devices at once, so it lasts
 2 (n - 1) / n times its bytes over the bandwidth out of a device; a gather or a scatter once. On a
 torus a group has the links of the axes along which it lies, one of three axes a third of them. An
-axis that does not wrap has half of that bandwidth. Devices behind one switch, of a host or of a
-rack, share the network out of it. Each hop of a ring, or each level of a tree, adds a latency.
+axis that does not wrap has half of its bandwidth. A group with both devices of a chip has all links
+of the chip, as each byte crosses them once for both; a group with one of them has half. Devices
+behind one switch, of a host or of a rack, share the network out of it. Each hop of a ring, or each
+level of a tree, adds a latency.
 
 A permute sends all of its bytes to one other device: over one link of a torus, or through its own
 part of the network. On a torus the bytes of an all-to-all travel a quarter of each ring.
@@ -14,7 +16,8 @@ than predicted by at most this share.
 
 Source: Thakur et al. 2005, "Optimization of Collective Communication Operations in MPICH", for the
 factors; Austin et al. 2025, "How to scale your model", chapter on sharding, for tori and the hop of
-a microsecond.
+a microsecond; Cloud TPU documentation, page "TPU 7x (Ironwood)", for the two devices of a chip,
+which reach each other as fast as over six links, all that a chip has.
 """
 
 import itertools
@@ -76,15 +79,20 @@ def exchange_seconds(exchange: Exchange, system: System) -> float:
 
 
 def _on_torus(exchange: Exchange, system: System, moved: float, out: float) -> float:
-    axes, wraps = _torus_axes(exchange.group_size, system)
+    accelerator = system.accelerator
+    together = exchange.group_stride % accelerator.devices_per_chip != 0
+    if together:
+        out *= accelerator.devices_per_chip
+    chips = math.ceil(exchange.group_size / (accelerator.devices_per_chip if together else 1))
+    axes, rings = _torus_axes(chips, system)
     hops = sum(axis - 1 for axis in axes)
-    of_axis = out / system.accelerator.topology_axes
+    of_axis = out / accelerator.topology_axes
     if exchange.kind == _PERMUTE:  # one way along one axis, which has a link each way
-        latency = exchange.runs * (1 if wraps else hops) * TORUS_HOP_SECONDS
+        latency = exchange.runs * (1 if all(rings) else hops) * TORUS_HOP_SECONDS
         return moved / (of_axis / 2) + latency
     if exchange.kind in _ALL_TO_ALL:
         moved *= max(1.0, len(axes) * max(axes) / 4)
-    bandwidth = len(axes) * of_axis / (1 if wraps else 2)
+    bandwidth = of_axis * sum(1 if ring else 0.5 for ring in rings)
     rounds = _ROUNDS.get(exchange.kind, 1)
     return moved / bandwidth + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
 
@@ -113,24 +121,29 @@ def _behind_switches(exchange: Exchange, system: System, moved: float, out: floa
     return seconds
 
 
-def _torus_axes(group_size: int, system: System) -> tuple[tuple[int, ...], bool]:
-    """Axes of the torus along which a group lies, and whether all of them are rings.
+def _torus_axes(chips: int, system: System) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Axes of the torus along which a group of chips lies, and whether each is a ring.
 
     JAX lays an axis of the mesh along whole axes of the torus where their sizes allow it: the
     fewest whose product holds the group. A group has the links of these axes alone.
     """
-    chips = math.ceil(group_size / system.accelerator.devices_per_chip)
-    sizes = [axis for axis in system.shape if axis > 1]
+    axes = [(size, ring) for size, ring in zip(system.shape, system.rings, strict=True) if size > 1]
     choices = [
         chosen
-        for count in range(1, len(sizes) + 1)
-        for chosen in itertools.combinations(sizes, count)
-        if math.prod(chosen) >= chips
+        for count in range(1, len(axes) + 1)
+        for chosen in itertools.combinations(axes, count)
+        if math.prod(size for size, _ in chosen) >= chips
     ]
     if chips == 1 or not choices:  # the devices of one chip
-        return (1,) * system.accelerator.topology_axes, False
-    chosen = min(choices, key=lambda axes: (math.prod(axes) != chips, len(axes), math.prod(axes)))
-    is_whole = math.prod(chosen) == chips
-    if len(chosen) == 1:  # a part of the axis
-        chosen = (chips,)
-    return chosen, is_whole and all(axis >= system.accelerator.wraps_from for axis in chosen)
+        return (1,) * len(system.shape), (True,) * len(system.shape)
+
+    def order(chosen: tuple[tuple[int, bool], ...]) -> tuple[bool, int, int]:
+        held = math.prod(size for size, _ in chosen)
+        return held != chips, len(chosen), held
+
+    chosen = min(choices, key=order)
+    sizes, rings = zip(*chosen, strict=True)
+    if math.prod(sizes) == chips:
+        return sizes, rings
+    # A part of the axes, which is no ring.
+    return (sizes if len(sizes) > 1 else (chips,)), (False,) * len(sizes)

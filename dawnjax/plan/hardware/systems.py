@@ -1,21 +1,25 @@
 """Systems to plan for, `v3:8`, `v5e:16x16`, `h100:8`: each an accelerator and a number.
 
 `accelerators.csv` holds each accelerator's device (a row of `machine/hardware.csv`), the torus
-that links its chips, and the network between hosts, with sources. A number counts JAX devices:
-cores on a TPU v2, v3 and v7x, where a chip has two, and chips elsewhere. A size with an `x` is the
-shape of the torus, in chips.
+that links its chips, and the network between hosts, with sources. A number after a colon counts JAX
+devices: cores on a TPU v2, v3 and v7x, where a chip has two, and chips elsewhere. A size with an
+`x` is the shape of the torus, in chips. A hyphen makes it Google's name of a slice, which counts
+cores on v2 to v4, v5p and v7x: `v5p-128` is `v5p:64`, and `v5litepod-16` is `v5e:16`.
 """
 
 import dataclasses
 import functools
 import math
 import re
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 
 from dawnjax import records
 from dawnjax.config.command_line import closest
 from dawnjax.errors import ConfigError
 from dawnjax.machine.hardware import GIGA, Device, find_product
+from dawnjax.machine.prices import SystemPrice, listed_price
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,14 +29,17 @@ class Accelerator:
     Attributes:
       name: As `--on` names it.
       devices_per_chip: JAX devices of a chip.
+      cores_per_chip: TensorCores of a chip; 0 of a GPU.
+      google: Beginning of Google's names of its slices; empty of a GPU.
       topology_axes: Axes of the torus of chips; 1 where a switch links the devices.
-      wraps_from: An axis of at least this many chips is a ring.
+      wraps_from: An axis of a multiple of so many chips is a ring.
+      wraps_cubes: Whether it is one only where all axes are such multiples.
       devices_per_host: JAX devices of a host.
       devices_per_slice_host: Of a host of a slice with several; 0 where they are as many.
       domain: JAX devices that one switch links: those of a host, or of a rack.
       network_bytes_per_second: Between hosts, one direction, of each host; 0 where the torus links
         the hosts too.
-      compiler: What the compiler calls the device.
+      compiler: What the compiler calls the device; empty where none compiles for it here.
       most_devices: Largest slice in Google's documentation; for GPUs the largest that a plan takes.
       price: Name of its host in the list of prices; empty where none is listed.
       source: Of all but the device's own numbers.
@@ -41,8 +48,11 @@ class Accelerator:
     name: str
     device: Device
     devices_per_chip: int
+    cores_per_chip: int
+    google: str
     topology_axes: int
     wraps_from: int
+    wraps_cubes: bool
     devices_per_host: int
     devices_per_slice_host: int
     domain: int
@@ -54,8 +64,9 @@ class Accelerator:
 
     @property
     def has_fused_attention(self) -> bool:
-        """True for GPUs of capability 8.0 on, which have cuDNN's attention, and bfloat16."""
-        return self.device.platform == "gpu" and self.device.peak("bfloat16") is not None
+        """True for NVIDIA GPUs of capability 8.0 on: cuDNN's attention, and bfloat16."""
+        has_bfloat16 = self.device.peak("bfloat16") is not None
+        return self.device.platform == "gpu" and bool(self.compiler) and has_bfloat16
 
     @property
     def domain_bytes_per_second(self) -> float:
@@ -74,6 +85,20 @@ class System:
     def num_devices(self) -> int:
         """Number of JAX devices."""
         return math.prod(self.shape) * self.accelerator.devices_per_chip
+
+    @property
+    def rings(self) -> tuple[bool, ...]:
+        """Whether each axis of the torus is a ring."""
+        wraps = [axis % self.accelerator.wraps_from == 0 for axis in self.shape]
+        return tuple(all(wraps) if self.accelerator.wraps_cubes else ring for ring in wraps)
+
+    @property
+    def described(self) -> str:
+        """Its name; of a TPU with its chips and cores, which names count differently."""
+        if not self.accelerator.cores_per_chip:
+            return self.name
+        chips = math.prod(self.shape)
+        return f"{self.name} ({chips:,} chips, {chips * self.accelerator.cores_per_chip:,} cores)"
 
     @property
     def num_hosts(self) -> int:
@@ -105,6 +130,33 @@ class System:
         per_host = min(self.num_devices, self.accelerator.devices_per_host)
         return f"1x{self.num_hosts}x{per_host}"
 
+    def price(self, given: Mapping[str, float]) -> SystemPrice:
+        """Price of the whole system for an hour.
+
+        Args:
+          given: USD an hour of one device, by the accelerator's name; else the list has it.
+        """
+        accelerator = self.accelerator
+        if accelerator.name in given:
+            each = given[accelerator.name]
+            return SystemPrice(
+                usd_per_hour=each * self.num_devices,
+                basis=f"{each:g} USD an hour and device, as given",
+            )
+        network = accelerator.network_bytes_per_second if self.num_hosts > 1 else 0.0
+        price = listed_price(
+            accelerator.price,
+            num_hosts=self.num_hosts,
+            num_chips=self.num_devices // accelerator.devices_per_chip,
+            day=date.max,
+            network_bytes_per_second=network,
+        )
+        if price.usd_per_hour is not None:
+            return price
+        give = f"give --price_per_device_hour_usd={accelerator.name}:USD"
+        why = price.basis if accelerator.price else f"no price of {accelerator.name} is listed"
+        return SystemPrice(usd_per_hour=None, basis=f"{why}: {give}")
+
     def of_size(self, num_devices: int) -> "System":
         """The same accelerator with another number of devices; ConfigError for a wrong size."""
         return System(accelerator=self.accelerator, shape=_shape(self.accelerator, num_devices))
@@ -112,15 +164,18 @@ class System:
 
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
-    columns = ("name", "device", "compiler", "source")
+    columns = ("name", "device", "source")
     found = {}
     for _, row in records.csv_rows(Path(__file__).parent / "accelerators.csv", columns):
         found[row["name"]] = Accelerator(
             name=row["name"],
             device=find_product(row["device"]),
             devices_per_chip=int(row["devices_per_chip"]),
+            cores_per_chip=int(row["cores_per_chip"] or 0),
+            google=row["google"],
             topology_axes=int(row["topology_axes"]),
             wraps_from=int(row["wraps_from"]),
+            wraps_cubes=bool(row["wraps_cubes"]),
             devices_per_host=int(row["devices_per_host"]),
             devices_per_slice_host=int(row["devices_per_slice_host"] or 0),
             domain=int(row["domain"] or row["devices_per_host"]),
@@ -134,14 +189,18 @@ def accelerators() -> dict[str, Accelerator]:
 
 
 def parse_system(text: str) -> System:
-    """System of a name such as `v3:32` or `v5e:16x16`.
+    """System of a name such as `v3:32`, `v5e:16x16`, or Google's `v5p-128`.
 
     Raises:
       ConfigError: The system is unknown, or has no such size.
 
     >>> parse_system("v3:32").topology
     '4x4'
+    >>> parse_system("v5p-128").described
+    'v5p:64 (64 chips, 128 cores)'
     """
+    if google := re.fullmatch(r"([a-z]\w*)-(\d{1,5})", text.strip().lower()):
+        return _of_google(text, google[1], int(google[2]))
     name, _, size = text.strip().partition(":")
     accelerator = accelerators().get(name.lower())
     if accelerator is None:
@@ -163,6 +222,19 @@ def parse_system(text: str) -> System:
             f"axes, and its largest slice has {accelerator.most_devices} devices"
         )
     return System(accelerator=accelerator, shape=shape)
+
+
+def _of_google(text: str, name: str, cores: int) -> System:
+    """System of a name of Google's; ConfigError where there is none."""
+    for accelerator in accelerators().values():
+        if accelerator.google and name in (accelerator.google, accelerator.name):
+            chips, rest = divmod(cores, accelerator.cores_per_chip)
+            if rest:
+                raise ConfigError(f"--on={text}: a chip has {accelerator.cores_per_chip} cores")
+            shape = _shape(accelerator, chips * accelerator.devices_per_chip)
+            return System(accelerator=accelerator, shape=shape)
+    names = sorted({one.google for one in accelerators().values()} - {""})
+    raise ConfigError(f"--on={text}: Google names slices {', '.join(names)}-N; GPUs are h100:8")
 
 
 def _shape(accelerator: Accelerator, num_devices: int) -> tuple[int, ...]:

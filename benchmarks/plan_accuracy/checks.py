@@ -5,18 +5,21 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from dawnjax.page import words
+from dawnjax.page.table import of_words
 from dawnjax.plan.epochs.interval import Interval
 
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
 DECODER_STEP, DECODER_TIME = "step from shapes", "time from shapes"
 CALIBRATED_STEP = "calibrated step"
+HELD_OUT_STEP = "step of a held-out benchmark"
 QUANTITIES = (STEP, CALIBRATED_STEP, DECODER_STEP, EPOCHS, TIME, DECODER_TIME)
 REFERENCE_POINT = "reference point,"
 """Beginning of the names of checks of MLPerf's reference points."""
 
 ITS_SYSTEM, OTHER_TARGET = "its system", "its target"
 AS_LARGE, AS_SMALL, ITS_BATCH = "all as large", "all as small", "its batch"
-LATER, ITS_CHIP = "its round and later", "its chip"
+LATER, ITS_CHIP, ITS_FAMILY = "its round and later", "its chip", "its family"
 ALL_RESULTS = "all results"
 """Quantities, and which results a fit leaves out beside the predicted one."""
 
@@ -93,3 +96,71 @@ def coverage(rows: Sequence[Check]) -> list[Coverage]:
                     )
                 )
     return found
+
+
+def text(checks: Sequence[Check]) -> str:
+    """Predictions beside published results, and how many lie near and inside their interval."""
+    head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
+    listed = [
+        check for check in checks if not (check.name.startswith(REFERENCE_POINT) and check.holds)
+    ]
+    lines = [of_words(head, rows_of(listed)).to_text(), ""]
+    shown = [check for check in checks if check.left_out == ITS_SYSTEM]
+    for quantity in dict.fromkeys(check.quantity for check in shown):
+        errors = [check for check in shown if check.quantity == quantity]
+        near = (sum(check.is_within(bound) for check in errors) for bound in (0.15, 0.30))
+        text = "within 15 %: {} of {}, within 30 %: {} of {}"
+        first, second = near
+        lines.append(f"{quantity}, {text.format(first, len(errors), second, len(errors))}")
+    lines += ["", of_words(COVERAGE_HEAD, coverage_rows(checks)).to_text()]
+    lines.append("each is predicted without the results that are named as left out")
+    hidden = len(checks) - len(listed)
+    lines.append(
+        f"{hidden} reference points inside their interval are not listed (the JSON has them); "
+        "epochs of those whose logs count examples are examples"
+    )
+    return "\n".join(lines)
+
+
+COVERAGE_HEAD = [
+    "quantity", "distance of the result from the fit", "inside the interval", "median error",
+    "worst error",
+]  # fmt: skip
+
+
+def coverage_rows(checks: Sequence[Check]) -> list[list[str]]:
+    return [
+        [
+            row.quantity,
+            row.distance,
+            f"{row.held} of {row.tried}",
+            f"{words.rounded(100 * row.median, 2)} %",
+            f"{words.rounded(100 * row.worst, 2)} %",
+        ]
+        for row in coverage(checks)
+    ]
+
+
+def _error(error: float) -> str:
+    digits = 2 if abs(error) < 1 else 3
+    return f"{'+' if error >= 0 else '-'}{words.rounded(100 * abs(error), digits)} %"
+
+
+def rows_of(checks: Sequence[Check]) -> list[list[str]]:
+    """Result, quantity, what was left out, prediction, its interval, published, error, verdict."""
+    rows = []
+    for check in checks:
+        value = words.rounded if check.quantity == EPOCHS else words.about
+        rows.append(
+            [
+                check.name,
+                check.quantity,
+                check.left_out,
+                value(check.predicted.value),
+                f"{value(check.predicted.low)} to {value(check.predicted.high)}",
+                value(check.published),
+                _error(check.error),
+                "yes" if check.holds else "no",
+            ]
+        )
+    return rows

@@ -1,4 +1,4 @@
-"""Fits of plans to observations, and predictions of observations that the fit leaves out.
+"""Official results and reference points, each predicted by a fit that leaves it out.
 
 A result is predicted from other systems of all sizes, from smaller systems alone, or from another
 target's results alone: intervals must hold outside the fitted range too.
@@ -8,16 +8,18 @@ import functools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
 
-from dawnjax.plan import decoder_validation
-from dawnjax.plan.checks import (
+from benchmarks.plan_accuracy import decoders
+from benchmarks.plan_accuracy.checks import (
     AS_LARGE,
     AS_SMALL,
     CALIBRATED_STEP,
     EPOCHS,
+    HELD_OUT_STEP,
     ITS_BATCH,
     ITS_SYSTEM,
     LATER,
@@ -27,7 +29,6 @@ from dawnjax.plan.checks import (
     TIME,
     Check,
 )
-from dawnjax.plan.compiling.compiled import Programs
 from dawnjax.plan.epochs import epochs
 from dawnjax.plan.epochs.epochs import Curve, Point
 from dawnjax.plan.epochs.interval import around
@@ -35,65 +36,25 @@ from dawnjax.plan.epochs.observations import (
     TARGETS,
     PublishedResult,
     convergence_points,
-    held_out,
     newest,
     observations,
     observed_programs,
     official_points,
     references,
+    results_of,
 )
-from dawnjax.plan.hardware.systems import accelerators
 from dawnjax.plan.steps import efficiency
-from dawnjax.plan.steps.efficiency import Efficiency, Measured
+from dawnjax.plan.steps.efficiency import Efficiency
+from dawnjax.plan.steps.fitted import fitted_efficiency, measured, of_platform
 from dawnjax.plan.steps.predict import evaluation_seconds, step_parts, step_spread, train_seconds
 
 Results = tuple[PublishedResult, ...]
 
 
 @functools.cache
-def fitted_efficiency(name: str) -> Efficiency:
-    """Efficiency of a system's devices, fitted on all observations of their platform."""
-    return _efficiency(name, tuple(row.name for row in observations()))
-
-
-@functools.cache
-def _efficiency(name: str, names: tuple[str, ...]) -> Efficiency:
-    accelerator = accelerators()[name]
-    platform = accelerator.device.platform
-    rows = [row for row in observations() if row.name in names]
-    return efficiency.fit(platform, accelerator.compiler, _measured_rows(rows, platform))
-
-
-def _measured_rows(rows: Sequence[PublishedResult], platform: str) -> list[Measured]:
-    return [
-        _measured(row, observed_programs()[row.name])
-        for row in rows
-        if row.system.accelerator.device.platform == platform
-    ]
-
-
-def calibrated_efficiency(name: str, run: Measured) -> Efficiency:
-    """Efficiency of a system's devices, fitted on a run of them beside all observations."""
-    accelerator = accelerators()[name]
-    platform = accelerator.device.platform
-    rows = _measured_rows(observations(), platform)
-    return efficiency.calibrated(platform, accelerator.compiler, rows, run)
-
-
-def _measured(row: PublishedResult, programs: Programs) -> Measured:
-    if row.examples_per_second is not None:
-        seconds = row.global_batch / row.examples_per_second
-    else:
-        assert row.train_seconds_per_epoch is not None, row.name
-        seconds = row.train_seconds_per_epoch * row.global_batch / programs.train_examples
-    train = programs.stages[-1].train
-    return Measured(
-        name=row.name,
-        chip=row.system.accelerator.compiler,
-        num_devices=row.system.num_devices,
-        seconds=seconds,
-        predicted=lambda eff: sum(step_parts(train, row.system, eff).values()),
-    )
+def held_out() -> Results:
+    """Official results of benchmarks that no fit sees."""
+    return results_of(Path(__file__).with_name("held_out.csv"))
 
 
 @functools.cache
@@ -110,7 +71,7 @@ def checks() -> tuple[Check, ...]:
         if any(_is_alike(row, r) for r in smaller):
             found += _of_result(row, AS_LARGE, smaller)
     found += _of_calibrations()
-    return (*found, *decoder_validation.checks(), *_of_reference_points())
+    return (*found, *decoders.checks(), *_of_reference_points())
 
 
 def _is_alike(row: PublishedResult, other: PublishedResult) -> bool:
@@ -119,14 +80,14 @@ def _is_alike(row: PublishedResult, other: PublishedResult) -> bool:
     return left.platform == right.platform and other.time_to_accuracy_seconds is not None
 
 
-HELD_OUT_STEP, ITS_BENCHMARK = "step of a held-out benchmark", "its benchmark"
+ITS_BENCHMARK = "its benchmark"
 
 
 def held_out_checks() -> Iterator[Check]:
     """Steps of the results that no fit sees."""
     for row in held_out():
         programs = observed_programs()[row.name]
-        eff, step = fitted_efficiency(row.system.accelerator.name), _measured(row, programs)
+        eff, step = fitted_efficiency(row.system.accelerator.name), measured(row)
         parts = step_parts(programs.stages[-1].train, row.system, eff)
         size = row.system.num_devices
         seconds = around(step.predicted(eff), step_spread(parts, eff, size))
@@ -134,23 +95,12 @@ def held_out_checks() -> Iterator[Check]:
         yield Check(row.name, HELD_OUT_STEP, ITS_BENCHMARK, away, seconds, step.seconds)
 
 
-def held_out_note(experiment: str) -> str:
-    """Line about official steps of an experiment that lie outside of their interval; else empty."""
-    names = {row.name for row in held_out() if row.experiment == experiment}
-    missed = [check for check in held_out_checks() if check.name in names and not check.holds]
-    if not missed:
-        return ""
-    ratio = statistics.median(1 / (1 + check.error) for check in missed)
-    return (
-        f"official steps of this benchmark took {ratio:.2g} times the predicted, outside of the "
-        f"interval: {', '.join(check.name for check in missed)}"
-    )
-
-
 def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[Check]:
     """Step, epochs and time of a result, predicted from these results."""
-    step = _measured(row, observed_programs()[row.name])
-    eff = _efficiency(row.system.accelerator.name, tuple(r.name for r in rows))
+    step = measured(row)
+    accelerator = row.system.accelerator
+    platform = accelerator.device.platform
+    eff = efficiency.fit(platform, accelerator.compiler, of_platform(platform, rows))
     size = row.system.num_devices
     train = observed_programs()[row.name].stages[-1].train
     spread = step_spread(step_parts(train, row.system, eff), eff, size)
@@ -181,16 +131,16 @@ def _of_calibrations() -> Iterator[Check]:
     """Steps of official results, from another one of the same kind of system and experiment."""
     for row in observations():
         accelerator = row.system.accelerator
-        platform, chip = accelerator.device.platform, accelerator.compiler
-        others = [r for r in observations() if r.system.accelerator.compiler != chip]
-        step, size = _measured(row, observed_programs()[row.name]), row.system.num_devices
+        chip = accelerator.compiler
+        others = tuple(r for r in observations() if r.system.accelerator.compiler != chip)
+        step, size = measured(row), row.system.num_devices
         for other in observations():
             of_kind = other.system.accelerator == accelerator and other.name != row.name
             if not of_kind or other.experiment != row.experiment:
                 continue
-            run = _measured(other, observed_programs()[other.name])
-            rows = _measured_rows(others, platform)
-            eff = efficiency.calibrated(platform, chip, rows, run)
+            platform = accelerator.device.platform
+            rows = of_platform(platform, others)
+            eff = efficiency.calibrated(platform, chip, rows, measured(other))
             seconds = around(step.predicted(eff), eff.spread_at(size))
             away = eff.octaves_outside(size)
             left_out = f"all but {other.name}"

@@ -1,0 +1,1 @@
+"""Predictions of plans beside the published results that their fits leave out."""

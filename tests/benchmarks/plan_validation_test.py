@@ -1,0 +1,127 @@
+"""Predictions of published results that the fits leave out: how many intervals hold them."""
+
+import json
+import math
+from collections import defaultdict
+
+import pytest
+
+from benchmarks import plan_validation
+from benchmarks.plan_accuracy import decoders, results
+from benchmarks.plan_accuracy.checks import (
+    AS_LARGE,
+    CALIBRATED_STEP,
+    DECODER_STEP,
+    DECODER_TIME,
+    ITS_CHIP,
+    ITS_FAMILY,
+    ITS_SYSTEM,
+    LATER,
+    OTHER_TARGET,
+    QUANTITIES,
+    STEP,
+    coverage,
+)
+from dawnjax.plan.decoders import step as decoder_step
+from dawnjax.plan.epochs.caveats import KNOWN_ERRORS
+from dawnjax.plan.epochs.observations import observations
+from dawnjax.plan.steps.fitted import fitted_efficiency
+
+
+def test_nine_of_ten_left_out_results_lie_inside_at_every_distance():
+    rows = coverage(results.checks())
+    assert {row.quantity for row in rows} == set(QUANTITIES)
+    assert {row.distance for row in rows} >= {"within the fit", "further outside"}
+    for row in rows:
+        assert row.held >= 0.9 * row.tried, row
+    assert sum(row.tried for row in rows) > 80
+
+
+def test_left_out_means_not_fitted():
+    assert all(
+        check.octaves > 0
+        for check in results.checks()
+        if check.left_out == AS_LARGE and check.quantity == STEP
+    )
+    by_left_out = defaultdict(set)
+    for check in results.checks():
+        by_left_out[check.left_out].add(check.name)
+    published = {row.name for row in observations()}
+    assert len(by_left_out[ITS_SYSTEM] & published) == 13
+    assert len(by_left_out[LATER]) > 40  # of rounds that their fit had not seen
+    # The other target's results give 11 of 12 points: the largest batch is too far from theirs.
+    assert len(by_left_out[OTHER_TARGET]) == 11
+
+
+def test_the_committed_file_has_the_checks_of_this_code():
+    """Run `python -m benchmarks plan_validation` after a change of fits, rows or hardware."""
+    kept = json.loads(plan_validation.FILE.read_text())["rows"]
+    made = results.checks()
+    assert [row["name"] for row in kept] == [check.name for check in made]
+    for row, check in zip(kept, made, strict=True):
+        assert row["predicted"]["value"] == pytest.approx(check.predicted.value, rel=1e-3), row
+        assert row["predicted"]["high"] == pytest.approx(check.predicted.high, rel=1e-3), row
+
+
+def test_official_steps_are_predicted_within_a_third():
+    shown = [c for c in results.checks() if c.left_out == ITS_SYSTEM and c.quantity == STEP]
+    assert sum(check.is_within(0.3) for check in shown) >= len(shown) - 1 == 12
+
+
+def test_held_out_steps_are_predicted_and_never_fitted():
+    rows = results.held_out()
+    names = [row.name for row in rows]
+    assert {row.experiment for row in rows} == {"coco_ssd_resnet34", "coco_mask_rcnn_resnet50"}
+    checks = list(results.held_out_checks())
+    assert [check.name for check in checks] == names
+    assert not set(names) & {row.name for row in observations()}
+    assert not set(names) & set(fitted_efficiency("v100").fitted_on)
+    # The references ran other programs, in another framework, and read from disks.
+    missed = {}
+    for row, check in zip(rows, checks, strict=True):
+        is_ssd = row.experiment == "coco_ssd_resnet34"
+        assert check.is_within(0.5 if is_ssd else 1.0), check
+        if not check.holds:
+            missed.setdefault(row.experiment, []).append(1 / (1 + check.error))
+    # What a plan says of Mask R-CNN is this.
+    assert set(missed) == set(KNOWN_ERRORS)
+    for name, ratios in missed.items():
+        assert f"took {sum(ratios) / len(ratios):.2g} times the predicted" in KNOWN_ERRORS[name]
+
+
+def test_steps_from_one_result_of_their_kind_lie_inside():
+    steps = [check for check in results.checks() if check.quantity == CALIBRATED_STEP]
+    assert len(steps) >= 12
+    assert sum(check.holds for check in steps) >= 0.9 * len(steps)
+    near = [math.log1p(check.error) for check in steps if not check.octaves]
+    assert near and max(map(abs, near)) < 0.3
+
+
+def test_left_out_steps_of_decoders_are_near():
+    """Goal: a median of 5 % and a worst of 15 %. Five of 78 miss the worst, three of a new chip."""
+    steps = [check for check in results.checks() if check.quantity == DECODER_STEP]
+    for left_out, median, most_far in (
+        (ITS_SYSTEM, 0.05, 5),
+        (ITS_FAMILY, 0.07, 5),
+        (ITS_CHIP, 0.1, 20),
+    ):
+        errors = [abs(math.log1p(c.error)) for c in steps if c.left_out == left_out]
+        assert len(errors) == len(decoder_step.published_steps())
+        assert sorted(errors)[len(errors) // 2] < median
+        assert sum(error > math.log(1.15) for error in errors) <= most_far
+
+
+def test_the_width_of_a_step_is_that_of_steps_without_their_family_or_chip():
+    """As `decoder_step.ERRORS` says; and errors of the other families hold for each family."""
+    assert decoders.errors() == pytest.approx(decoder_step.ERRORS, abs=0.005)
+    for left_out in (ITS_FAMILY, ITS_CHIP):
+        held = [c.holds for c in results.checks() if c.left_out == left_out]
+        assert sum(held) >= 0.9 * len(held) > 60
+    row = decoder_step.published_steps()[0]
+    assert decoders.errors(row) != decoders.errors()
+
+
+def test_times_of_mlperf_s_results_are_predicted_without_their_system():
+    times = [check for check in results.checks() if check.quantity == DECODER_TIME]
+    assert len(times) > 40
+    assert sum(check.is_within(0.15) for check in times) > len(times) / 2
