@@ -73,7 +73,7 @@ class Trainer(pytorch_trial.Trainer):
 
     def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor, ...]], tuple[Any, ...]]:
         """Both splits: normalized images [N, 1, 8, 8] and labels."""
-        digits._read_table.cache_clear()  # every trial reads the file
+        digits._read.cache_clear()  # every trial reads the file
         arrays = [self.experiment.data.load(split) for split in ("train", "eval")]
         (images, labels), evaluated = (
             (self.normalized(a["image"]), torch.from_numpy(a["label"].astype(np.int64)))

@@ -112,7 +112,8 @@ def input_shapes(
     """Choose where the dataset lies, and return the shapes that follow."""
     placement = options.data_placement
     if placement == "auto":
-        placement = "device" if num_bytes(spec) <= LARGEST_RESIDENT_BYTES else "host"
+        is_small = num_bytes(spec) <= LARGEST_RESIDENT_BYTES
+        placement = "device" if is_small and not getattr(spec, "is_drawn", False) else "host"
     shards = batch_shards(mesh)
     rows = min(experiment.evaluation.global_batch_size, spec.num_eval_examples)
     return InputShapes(experiment, spec, placement, -(-rows // shards) * shards)

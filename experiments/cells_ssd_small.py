@@ -30,9 +30,9 @@ from dawnjax.config.experiment import (
     WarmupCosine,
 )
 from dawnjax.config.tiny import tiny
+from dawnjax.input_pipeline.augmentation.object_augmentation import ObjectAugmentation
 from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
-from dawnjax.input_pipeline.reading.object_augmentation import ObjectAugmentation
 from dawnjax.models.ssd import SmallSSD
 from dawnjax.tasks.object_detection import ObjectDetection
 

@@ -17,8 +17,8 @@ shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the b
 from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny, tiny_images
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
 from dawnjax.tasks.classification import Classification
 

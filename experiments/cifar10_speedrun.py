@@ -26,8 +26,8 @@ from dawnjax.config.experiment import (
     WarmupLinear,
 )
 from dawnjax.config.tiny import tiny, tiny_images
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 from dawnjax.models.record_net import RecordNet
 from dawnjax.tasks.classification import Classification
 

@@ -18,8 +18,8 @@ searched here on seeds 100 to 115, 300 to 315 and 500 to 539.
 from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny, tiny_images
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.digits import Digits
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
 from dawnjax.tasks.classification import Classification
 

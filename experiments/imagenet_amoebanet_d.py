@@ -22,8 +22,8 @@ import dataclasses
 
 from dawnjax.config.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
 from dawnjax.config.tiny import tiny, tiny_images
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.tasks.classification import Classification
 

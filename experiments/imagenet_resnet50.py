@@ -20,8 +20,8 @@ import dataclasses
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny, tiny_images
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet, imagenet_resnet
 from dawnjax.tasks.classification import Classification
 

@@ -32,8 +32,8 @@ import dataclasses
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
 from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.experiments import imagenet_resnet50
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import imagenet_resnet
 from dawnjax.tasks.classification import Classification, ImageStages
 

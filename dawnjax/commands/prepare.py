@@ -8,32 +8,34 @@ from absl import flags
 from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.input_pipeline.preparation import (
-    cifar10_sources,
-    coco_sources,
-    movielens_sources,
-    parallel_text_sources,
-    photograph_preparation,
-    squad_sources,
-    token_sources,
+from dawnjax.input_pipeline.datasets import (
+    cifar10,
+    coco,
+    imagenet,
+    images,
+    movielens,
+    parallel_text,
+    squad,
 )
-from dawnjax.input_pipeline.preparation.request import FlagError, Preparation, Progress, Request
+from dawnjax.input_pipeline.preparation import token_sources
+from dawnjax.input_pipeline.reading.dataset import overlap_line
+from dawnjax.input_pipeline.reading.preparing import DONE, FlagError, Preparation, Progress, Request
 
 PREPARATIONS = {
-    preparation.name: preparation
-    for preparation in (
-        cifar10_sources.PREPARATION,
-        photograph_preparation.IMAGENET,
-        photograph_preparation.IMAGES,
-        parallel_text_sources.PREPARATION,
-        movielens_sources.PREPARATION,
-        token_sources.PREPARATION,
-        squad_sources.PREPARATION,
-        coco_sources.PREPARATION,
+    module.PREPARATION.name: module.PREPARATION
+    for module in (
+        cifar10,
+        imagenet,
+        images,
+        parallel_text,
+        movielens,
+        token_sources,
+        squad,
+        coco,
     )
 }
 WITHOUT_PREPARATION = {
-    "digits": "its images come with scikit-learn",
+    "digits": "its images come with DawnJAX",
     "synthetic": "its images are made from a seed",
     "synthetic_ratings": "its ratings are made from a seed",
     "synthetic_tokens": "its tokens are made from a seed",
@@ -79,13 +81,24 @@ def main(argv: list[str]) -> int:
         progress=Progress(),
     )
     try:
-        print(preparation.run(request))
+        print(_prepared(preparation, request))
     except FlagError as error:
         raise ConfigError(str(error)) from None
     except KeyboardInterrupt:
         print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
         return ExitStatus.INTERRUPTED
     return ExitStatus.DONE
+
+
+def _prepared(preparation: Preparation, request: Request) -> str:
+    """Read, write and say what was written; one loop for every data set."""
+    made = preparation.run(request)
+    if isinstance(made, str):
+        return made
+    written, outcome = made.write(overwrite=request.overwrite)
+    done = f"{DONE[outcome]} in {request.progress.seconds:.1f} s"
+    note = overlap_line(getattr(written.facts, "overlap", None), "\nnote: ")
+    return f"{made.directory}: {done}: {made.summary(written)}{note}"
 
 
 def _flags(preparation: Preparation | None) -> flags.FlagValues:
@@ -95,11 +108,11 @@ def _flags(preparation: Preparation | None) -> flags.FlagValues:
     text("from", None, "The archive, folder or .npz to convert.")
     folders = "$DAWNJAX_DATA/DATASET, or ./data/DATASET"
     text("out", None, f"Directory to write to; without it, where the dataset is found: {folders}.")
-    overwrite = "Replace other content in the directory, or write beside other files."
+    overwrite = "Replace other content in the directory."
     flags.DEFINE_bool("overwrite", False, overwrite, flag_values=flag_values)
     for flag in preparation.flags if preparation else ():
-        define = flags.DEFINE_integer if flag.kind is int else flags.DEFINE_string
-        define(flag.name, None, flag.text, flag_values=flag_values)
+        defines = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+        defines[flag.kind](flag.name, None, flag.text, flag_values=flag_values)
     return flag_values
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.preparation import archives
+from dawnjax.input_pipeline.reading import archives
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.official.outcome import Refused, SourceRefused
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.reading import image_augmentation
+from dawnjax.input_pipeline.augmentation import image_augmentation
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation, Views
 from dawnjax.input_pipeline.reading.dataset import class_names
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation, Views
 from dawnjax.limits import FractionBelowOne, require
 from dawnjax.models.execution import TrainingMoment
 from dawnjax.models.pure_model import mode_arguments
@@ -84,6 +84,11 @@ class Classification(Task):
                 "says from which part of them to resize"
             )
             raise ConfigError(f"{crop}={config.crop_pixels} must lie in 0 (no crop) to {limit}")
+        if config.crop_pixels and getattr(spec, "is_drawn", False):
+            raise ConfigError(
+                f"{crop}={config.crop_pixels} must be 0: with data.form=photographs the images are "
+                "random parts already, of data.image_side pixels"
+            )
         for field, most in (("max_translation_pixels", side - 1), ("cutout_pixels", side)):
             name, value = f"task.augmentation.{field}", getattr(config, field)
             require(value <= most, name, value, f"be at most {most}: the images have {side} pixels")

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.reading import mask_augmentation
+from dawnjax.input_pipeline.augmentation import mask_augmentation
+from dawnjax.input_pipeline.augmentation.object_augmentation import Flip
 from dawnjax.input_pipeline.reading.batches import APART
-from dawnjax.input_pipeline.reading.object_augmentation import Flip
 from dawnjax.input_pipeline.reading.objects import BACKGROUND, Objects
 from dawnjax.models import boxes as box_geometry
 from dawnjax.models import proposals as region_proposals

@@ -22,10 +22,12 @@ def pasted(mask: np.ndarray, corners: np.ndarray, height: int, width: int) -> by
     left, top = corners[0] * width, corners[1] * height
     across = _weights(left, corners[2] * width, mask.shape[1], width)
     down = _weights(top, corners[3] * height, mask.shape[0], height)
-    if across is None or down is None:
-        return run_lengths.pack_at(np.zeros((0, 0), bool), 0, 0, height, width)
-    part = down[1] @ mask.astype(np.float32) @ across[1].T >= 127.5
-    return run_lengths.pack_at(part, across[0], down[0], height, width)
+    whole = np.zeros((height, width), np.uint8, order="F")
+    if across is not None and down is not None:
+        part = down[1] @ mask.astype(np.float32) @ across[1].T >= 127.5
+        rows, columns = part.shape
+        whole[down[0] : down[0] + rows, across[0] : across[0] + columns] = part
+    return run_lengths.pack(whole)
 
 
 def _weights(start: float, end: float, cells: int, size: int) -> tuple[int, np.ndarray] | None:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.reading import object_augmentation
-from dawnjax.input_pipeline.reading.object_augmentation import ObjectAugmentation
+from dawnjax.input_pipeline.augmentation import object_augmentation
+from dawnjax.input_pipeline.augmentation.object_augmentation import ObjectAugmentation
 from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.limits import FractionBelowOne, NonNegative
 from dawnjax.models import boxes as box_geometry

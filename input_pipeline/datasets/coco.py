@@ -1,26 +1,36 @@
 """Images with objects in COCO's form, as `dawnjax prepare --dataset=coco` wrote them.
 
-{train,eval}_images.bin        the image files as they came, one after another
-{train,eval}_starts.npy        int64 [images], the first byte of each; images are sorted by id
-{train,eval}_lengths.npy       int64 [images], bytes of each
-{train,eval}_sizes.npy         int32 [images, 2], height and width
+{train,eval}_images.bin       the image files as they came, one after another
+{train,eval}_starts.npy       int64 [images], the first byte of each; images are sorted by id
+{train,eval}_lengths.npy      int64 [images], bytes of each
+{train,eval}_sizes.npy        int32 [images, 2], height and width
 {train,eval}_ends.npy, boxes, areas, classes, crowd: as `Objects` has them
-{train,eval}_masks.bin         packed run lengths of the masks, one after another
-{train,eval}_mask_ends.npy     int64 [objects]
-dataset.json                   the manifest, with the counts of `ObjectFacts`
+{train,eval}_masks.bin        packed run lengths of the masks, one after another
+{train,eval}_mask_ends.npy    int64 [objects]
 """
 
+import concurrent.futures
 import dataclasses
 import functools
+import hashlib
+import itertools
+import json
+import os
 import pathlib
-from typing import Annotated, Any, ClassVar, Literal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
-from dawnjax.input_pipeline.reading import mask_crops
+from dawnjax.input_pipeline.datasets import images
+from dawnjax.input_pipeline.reading import archives, coco_annotations, columns, overlap
+from dawnjax.input_pipeline.reading.archives import Limits, Member
 from dawnjax.input_pipeline.reading.batches import APART
+from dawnjax.input_pipeline.reading.coco_annotations import Annotations, Count
+from dawnjax.input_pipeline.reading.columns import Columns, Content
 from dawnjax.input_pipeline.reading.dataset import (
+    NO_FINGERPRINT,
     DataError,
     Declaration,
     MissingDataError,
@@ -28,21 +38,17 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     directory_of,
 )
-from dawnjax.input_pipeline.reading.image_files import LARGEST_PIXELS, decode_image
-from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES
-from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
-from dawnjax.input_pipeline.reading.objects import SIZES, Objects, ObjectsSpec, PackedMasks
+from dawnjax.input_pipeline.reading.image_files import decode_image
+from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES, SPLITS
+from dawnjax.input_pipeline.reading.objects import SIZES, Objects, ObjectsSpec, PackedMasks, crops
+from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Made, Preparation, Request
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.limits import Limit, NonNegative, require
 
-SPLITS: tuple[Split, ...] = ("train", "eval")
+KIND = "coco"
 ARRAYS = (
     *("starts", "lengths", "sizes", "ends", "boxes", "areas", "classes", "crowd", "mask_ends"),
 )
-MOST_OBJECTS = 1000
-"""In one image; COCO has 93 at most, and each takes a place in every image of a batch."""
-
-Count = Literal["images", "empty", "objects", "crowd", "no_area", "over_border"]
 
 COUNTS_IN_WORDS: dict[Count, str] = {
     "empty": "images without objects",
@@ -72,7 +78,7 @@ class ObjectFacts:
     has_masks: bool
     overlap: Overlap | None = None
 
-    def summary(self) -> str:
+    def __str__(self) -> str:
         parts = []
         purposes: dict[Split, str] = {"train": "to train on", "eval": "to evaluate"}
         for split, purpose in purposes.items():
@@ -83,18 +89,6 @@ class ObjectFacts:
         masks = "with" if self.has_masks else "without"
         return f"{'; '.join(parts)}; {len(self.classes)} classes, {masks} masks"
 
-
-KIND = Kind(
-    name="coco",
-    title="images with objects",
-    facts=ObjectFacts,
-    files=tuple(
-        f"{split}_{name}"
-        for split in SPLITS
-        for name in ("images.bin", "masks.bin", *(f"{array}.npy" for array in ARRAYS))
-    ),
-    algorithm="crc32",
-)
 
 PUBLISHED: dict[str, dict[Split, dict[Count, int]]] = {
     "coco2017": {
@@ -176,8 +170,8 @@ class Coco:
 
     def spec(self) -> ObjectsSpec:
         _read.cache_clear()  # the next run of this process reads anew, on its own clock
-        directory, manifest = self._manifest()
-        facts, known = manifest.facts, PUBLISHED.get(self.corpus)
+        prepared = self._prepared()
+        directory, facts, known = prepared.directory, prepared.facts, PUBLISHED.get(self.corpus)
         if known is not None:
             for split, counts in known.items():
                 there = {name: facts.counts[split][name] for name in counts}
@@ -204,7 +198,7 @@ class Coco:
             len(facts.classes),
             # A multiple of 8 leaves the same shapes to sets that differ little.
             -(-facts.most_objects["train"] // 8) * 8,
-            manifest.fingerprint(),
+            prepared.fingerprint(),
             self._declare(facts),
         )
         sizes = tuple(name for name, are_there in found.items() if are_there.any())
@@ -243,15 +237,14 @@ class Coco:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        directory, manifest = self._manifest()
-        spec, rows = self.spec(), self._rows(split)
+        prepared, spec, rows = self._prepared(), self.spec(), self._rows(split)
         shape = spec.train_image_shape if split == "train" else spec.image_shape
-        read = _read(directory)
+        read = _read(prepared.directory)
         # To read the whole of COCO takes minutes of the clock; `dawnjax prepare`, done again,
         # compares all of it.
         name = f"{split}_images.bin"
-        is_small = manifest.files[name].num_bytes <= LARGEST_VERIFIED_BYTES
-        files = manifest.mapped(directory, name, verified=is_small)
+        is_small = prepared.files[name].shape[0] <= LARGEST_VERIFIED_BYTES
+        files = prepared.array(name, verified=is_small)
         starts, lengths, sizes = (
             read[f"{split}_{part}"] for part in ("starts", "lengths", "sizes")
         )
@@ -264,7 +257,7 @@ class Coco:
                 decoded = decode_image(content, *sizes[row].tolist())
                 return placed(decoded, fitted[row].tolist(), shape, is_turned=bool(is_turned[row]))
             except DataError as error:
-                raise DataError(f"{directory / name}: image {row} {error}") from None
+                raise DataError(f"{prepared.directory / name}: image {row} {error}") from None
 
         arrays: dict[str, Any] = {"image": RowsOnDemand(len(rows), shape, "uint8", image)}
         if self.mask_side:
@@ -275,17 +268,15 @@ class Coco:
             return arrays
         objects, most = self._trained().of_images(rows), spec.most_objects
         if self.mask_side:
-            arrays["masks"] = mask_crops.crops(objects, most, self.mask_side)
+            arrays["masks"] = crops(objects, most, self.mask_side)
         return {**arrays, **objects.padded(most)}
 
     def evaluated_objects(self) -> Objects:
         """Objects of the images to evaluate, as published."""
-        directory, manifest = self._manifest()
-        objects = _objects(directory, "eval", manifest.facts.classes)
-        return objects.of_images(self._rows("eval"))
+        return _objects(self._prepared(), "eval").of_images(self._rows("eval"))
 
     def classes(self) -> tuple[str, ...]:
-        return self._manifest()[1].facts.classes
+        return self._prepared().facts.classes
 
     def fitted(self, sizes: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
         """Height and width to resize each image of `sizes` [images, 2] to: int64 [images, 2]."""
@@ -323,24 +314,20 @@ class Coco:
             declaration=declaration,
         )
 
-    def _manifest(self) -> tuple[pathlib.Path, Manifest[ObjectFacts]]:
-        directory = directory_of(self.corpus, self.data_dir)
-        return directory, KIND.read(directory, f"--dataset=coco --name={self.corpus}")
+    def _prepared(self) -> Columns[ObjectFacts]:
+        return _columns(directory_of(self.corpus, self.data_dir), self.corpus)
 
     def _rows(self, split: Split) -> np.ndarray:
         """Images of a split that are used."""
-        directory, manifest = self._manifest()
         if split == "train":
             return np.flatnonzero(self._trained().counts > 0)
-        objects = _objects(directory, "eval", manifest.facts.classes)
+        objects = _objects(self._prepared(), "eval")
         return np.flatnonzero((objects.counts > 0) | self.evaluates_empty)
 
     def _trained(self) -> Objects:
         """Objects with an area inside of their image, and crowd regions where they count."""
-        directory, manifest = self._manifest()
-        objects = _objects(directory, "train", manifest.facts.classes)
-        kept = objects.has_area & (self.trains_crowd | ~objects.crowd)
-        return objects.chosen(kept)
+        objects = _objects(self._prepared(), "train")
+        return objects.chosen(objects.has_area & (self.trains_crowd | ~objects.crowd))
 
 
 def resized(image: np.ndarray, size: list[int]) -> np.ndarray:
@@ -371,72 +358,279 @@ def placed(
     return np.pad(image, missing) if any(after for _, after in missing) else image
 
 
+def _columns(directory: pathlib.Path, corpus: str = "NAME") -> Columns[ObjectFacts]:
+    command = f"--dataset=coco --name={corpus} --from=PATH"
+    return columns.read(directory, KIND, ObjectFacts, command)
+
+
 @functools.lru_cache(maxsize=2)
 def _read(directory: pathlib.Path) -> dict[str, np.ndarray]:
     """Arrays of both splits, verified."""
-    manifest = KIND.read(directory)
+    prepared = _columns(directory)
     names = [f"{split}_{name}" for split in SPLITS for name in ARRAYS]
-    arrays = {name: np.asarray(manifest.array(directory, f"{name}.npy")) for name in names}
-    for split in SPLITS:
-        _check(directory, split, arrays, manifest)
-    return arrays
+    return {name: np.asarray(prepared.array(f"{name}.npy")) for name in names}
 
 
-def _check(
-    directory: pathlib.Path,
-    split: Split,
-    arrays: dict[str, np.ndarray],
-    manifest: Manifest[ObjectFacts],
-) -> None:
-    """Refuse arrays that contradict each other: a manifest may come from a stranger."""
-    part = {name: arrays[f"{split}_{name}"] for name in ARRAYS}
-    images, objects = len(part["starts"]), len(part["boxes"])
-    forms = {
-        **dict.fromkeys(("starts", "lengths", "ends"), ((images,), "int64")),
-        "sizes": ((images, 2), "int32"),
-        "boxes": ((objects, 4), "float64"),
-        "areas": ((objects,), "float64"),
-        "classes": ((objects,), "int32"),
-        "crowd": ((objects,), "bool"),
-        "mask_ends": ((objects if manifest.facts.has_masks else 0,), "int64"),
-    }
-    most_bytes = manifest.files[f"{split}_images.bin"].num_bytes
-    most_of_masks = manifest.files[f"{split}_masks.bin"].num_bytes
-
-    def lies_in(name: str, least: int, most: int) -> bool:
-        values = part[name]
-        return bool(((values >= least) & (values <= most)).all())
-
-    def ascends(name: str) -> bool:
-        return bool((np.diff(part[name], prepend=0) >= 0).all())
-
-    if not (
-        {name: (array.shape, array.dtype.name) for name, array in part.items()} == forms
-        and lies_in("starts", 0, most_bytes)
-        and lies_in("lengths", 0, most_bytes)
-        and bool((part["starts"] + part["lengths"] <= most_bytes).all())
-        and ascends("ends")
-        and part["ends"][-1:].sum() == objects
-        and ascends("mask_ends")
-        and lies_in("mask_ends", 0, most_of_masks)
-        and lies_in("sizes", 1, LARGEST_PIXELS)
-        and bool((part["sizes"].astype(np.int64).prod(axis=1) <= LARGEST_PIXELS).all())
-        and lies_in("classes", 1, len(manifest.facts.classes))
-        and bool(np.isfinite(part["boxes"]).all() and np.isfinite(part["areas"]).all())
-    ):
-        raise DataError(
-            f"{directory}: the arrays of the {split} split contradict each other; run `dawnjax "
-            "prepare` again"
-        )
-
-
-def _objects(directory: pathlib.Path, split: Split, names: tuple[str, ...]) -> Objects:
-    arrays = _read(directory)
+def _objects(prepared: Columns[ObjectFacts], split: Split) -> Objects:
+    arrays = _read(prepared.directory)
     fields = ("sizes", "ends", "boxes", "areas", "classes", "crowd")
-    mask_ends = arrays[f"{split}_mask_ends"]
-    masks = None
-    if len(mask_ends):
-        content = KIND.read(directory).mapped(directory, f"{split}_masks.bin")
-        masks = PackedMasks(content, np.concatenate([[0], mask_ends[:-1]]), mask_ends)
+    ends, masks = arrays[f"{split}_mask_ends"], None
+    if len(ends):
+        content = prepared.array(f"{split}_masks.bin")
+        masks = PackedMasks(content, np.concatenate([[0], ends[:-1]]), ends)
     parts = {name: arrays[f"{split}_{name}"] for name in fields}
-    return Objects(**parts, masks=masks, names=names)
+    return Objects(**parts, masks=masks, names=prepared.facts.classes)
+
+
+_LIMITS = Limits(
+    num_members=5 * archives.MOST_MEMBERS,
+    name_bytes=2**26,
+    member_bytes=coco_annotations.MOST_BYTES,
+    total_bytes=2**37,
+)
+_MOST_IMAGE_BYTES = 2**26
+_ARCHIVES = (".zip", ".tar")
+FILES_AT_ONCE = 256
+
+DEFAULTS: dict[Split, str] = {"train": "instances_train2017.json", "eval": "instances_val2017.json"}
+
+
+def members(path: pathlib.Path) -> Iterator[Member]:
+    """Files of a folder or an archive, and of archives that lie in the folder."""
+    is_folder = archives.kind_of(path) == "folder"
+    for member in archives.members(path, _LIMITS):
+        if is_folder and member.name.lower().endswith(_ARCHIVES):
+            yield from archives.members(path / member.name, _LIMITS)
+        else:
+            yield member
+
+
+Place = tuple[Split, int]
+"""A split and the position of an image in it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Images with objects, before they are prepared.
+
+    Attributes:
+      name: Of the data set.
+      annotations: Of each split.
+      places: The images that a file of the source is, by its name there; all are in it.
+      members: Yields the files in an order that does not change.
+      listing: Hash of names, sizes and annotations.
+    """
+
+    name: str
+    annotations: dict[Split, Annotations]
+    places: dict[str, list[Place]]
+    members: Callable[[], Iterator[Member]]
+    listing: str
+
+
+def open_source(
+    path: pathlib.Path, name: str, annotated: dict[Split, Sequence[str]], *, with_masks: bool
+) -> Source:
+    """List a source and read its annotations; no image is read yet."""
+    wanted = [file for files in annotated.values() for file in files]
+    contents: dict[str, tuple[str, bytes]] = {}
+    sizes: dict[str, int] = {}
+    for member in members(path):
+        where = f"{member.source}: {member.name}"
+        if member.name in sizes:
+            raise DataError(f"{where} is in {path} twice")
+        sizes[member.name] = member.size
+        for file in wanted:
+            if f"/{member.name}".endswith(f"/{file}"):
+                if file in contents:
+                    raise DataError(f"{where} and {contents[file][0]} both end in {file}")
+                contents[file] = where, member.read()
+    absent = next((file for file in wanted if file not in contents), None)
+    if absent is not None:
+        there = [member for member in sizes if member.endswith(".json")][:5]
+        raise DataError(f"{path}: no file {absent}; there are {', '.join(there) or 'no .json'}")
+    annotations: dict[Split, Annotations] = {
+        split: coco_annotations.read([contents[f] for f in files], with_masks=with_masks)
+        for split, files in annotated.items()
+    }
+    first, second = (annotations[split] for split in SPLITS)
+    if first.categories != second.categories:
+        raise DataError(f"{path}: the categories to train on are not those to evaluate")
+    places = places_of(path, annotations, sizes)
+    listing = hashlib.sha256(json.dumps(sorted((n, sizes[n]) for n in places)).encode())
+    listing.update(json.dumps([annotated, with_masks]).encode())
+    for file in wanted:
+        listing.update(contents[file][1])
+    return Source(
+        name=name,
+        annotations=annotations,
+        places=places,
+        members=lambda: members(path),
+        listing=listing.hexdigest()[:16],
+    )
+
+
+def places_of(
+    path: pathlib.Path, annotations: dict[Split, Annotations], sizes: dict[str, int]
+) -> dict[str, list[Place]]:
+    """Images that each file is, by its name; every image has one."""
+    by_end: dict[int, dict[str, list[str]]] = {}
+    places: dict[str, list[Place]] = defaultdict(list)
+    for split, part in annotations.items():
+        for row, (image, where) in enumerate(zip(part.images, part.where, strict=True)):
+            about = f"{where}: image {image.id} ({coco_annotations.short_name(image)})"
+            parts = image.file_name.count("/") + 1
+            if parts not in by_end:
+                by_end[parts] = _by_end(sizes, parts)
+            found = by_end[parts].get(image.file_name)
+            if not found:
+                raise DataError(f"{about}: its file is missing in {path}")
+            if len(found) > 1:
+                raise DataError(f"{about}: may be {found[0]} or {found[1]} of {path}")
+            if sizes[found[0]] > _MOST_IMAGE_BYTES:
+                raise DataError(f"{about}: its file has {sizes[found[0]]:,} bytes")
+            places[found[0]].append((split, row))
+    return dict(places)
+
+
+def _by_end(names: Iterable[str], parts: int) -> dict[str, list[str]]:
+    """Names by their last parts; a file of the same name can be in each of many folders."""
+    ends: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        ends["/".join(name.split("/")[-parts:])].append(name)
+    return ends
+
+
+def made(source: Source, out: pathlib.Path, progress: Callable[[int], None]) -> Made:
+    """Images with objects to be written."""
+    files: dict[str, Content] = {}
+    for split in SPLITS:
+        spans = np.zeros((len(source.annotations[split].images), 2), np.int64)
+        files[f"{split}_images.bin"] = _images(source, split, spans, progress)
+        files[f"{split}_starts.npy"] = _once_known(spans, 0)
+        files[f"{split}_lengths.npy"] = _once_known(spans, 1)
+        objects = source.annotations[split].objects
+        for name in ("sizes", "ends", "boxes", "areas", "classes", "crowd"):
+            files[f"{split}_{name}.npy"] = getattr(objects, name)
+        masks = list(objects.masks or ())
+        files[f"{split}_masks.bin"] = b"".join(masks)
+        files[f"{split}_mask_ends.npy"] = np.cumsum([len(mask) for mask in masks], dtype=np.int64)
+    return Made(
+        directory=out,
+        kind=KIND,
+        dataset=source.name,
+        files=files,
+        facts=functools.partial(_facts, source),
+        form=ObjectFacts,
+        summary=lambda written: str(written.facts),
+        source=f"listing {source.listing}",
+    )
+
+
+def _once_known(spans: np.ndarray, column: int) -> Iterator[np.ndarray]:
+    """A column of the places of images, which the writing of the images fills before."""
+    yield spans[:, column]
+
+
+def _images(
+    source: Source, split: Split, spans: np.ndarray, progress: Callable[[int], None]
+) -> Iterator[np.ndarray]:
+    """Files of a split's images, checked; the first byte and the length of each go to `spans`."""
+    rows = {
+        name: [row for of_split, row in places if of_split == split]
+        for name, places in source.places.items()
+    }
+    wanted = (member for member in source.members() if rows.get(member.name))
+    end = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        # A tar is read in its order; what is decoded at once was read before.
+        while contents := [(m, m.read()) for m in itertools.islice(wanted, FILES_AT_ONCE)]:
+            jobs = [threads.submit(_check_image, source, member, data) for member, data in contents]
+            for job in jobs:
+                job.result()
+            for member, data in contents:
+                spans[rows[member.name]] = (end, len(data))
+                end += len(data)
+                yield np.frombuffer(data, np.uint8)
+            progress(len(contents))
+
+
+def _check_image(source: Source, member: Member, content: bytes) -> None:
+    for split, row in source.places[member.name]:
+        annotations = source.annotations[split]
+        image = annotations.images[row]
+        try:
+            decode_image(content, image.height, image.width)
+        except DataError as error:
+            raise DataError(
+                f"{member.source}: {member.name} {error} (image {image.id} of "
+                f"{annotations.where[row]})"
+            ) from None
+
+
+def _facts(source: Source, written: Columns[None]) -> ObjectFacts:
+    train, evaluated = (source.annotations[split] for split in SPLITS)
+    arrays = {name: written.array(name, verified=False) for name in written.files}
+
+    def reader(split: Split) -> Callable[[int], bytes]:
+        starts, lengths = (arrays[f"{split}_{name}.npy"] for name in ("starts", "lengths"))
+        content = arrays[f"{split}_images.bin"]
+        return lambda row: content[starts[row] : starts[row] + lengths[row]].tobytes()
+
+    sizes = (arrays["train_lengths.npy"], arrays["eval_lengths.npy"])
+    return ObjectFacts(
+        classes=train.objects.names,
+        category_ids=tuple(category.id for category in train.categories),
+        counts={"train": train.counts, "eval": evaluated.counts},
+        most_objects={
+            split: int(source.annotations[split].objects.counts.max()) for split in SPLITS
+        },
+        has_masks=train.objects.masks is not None,
+        overlap=overlap.shared_files(sizes, (reader("train"), reader("eval")), "images"),
+    )
+
+
+def _prepare(request: Request) -> Made:
+    source, flags = request.required_source(), request.flags
+    name = flags["name"] or "coco2017"
+    wrong = images.reason_against(name)
+    if wrong:
+        raise FlagError(f"--name={name} {wrong}")
+    masks = flags["masks"] or "true"
+    if masks not in ("true", "false"):
+        raise FlagError(f"--masks={masks} must be true or false")
+    annotated: dict[Split, Sequence[str]] = {
+        split: _names(f"{split}_annotations", flags[f"{split}_annotations"] or DEFAULTS[split])
+        for split in SPLITS
+    }
+    out = request.out_for(name)
+    opened = open_source(source, name, annotated, with_masks=masks == "true")
+    return made(opened, out, request.progress.add)
+
+
+def _names(flag: str, value: str) -> list[str]:
+    names = [name.strip() for name in value.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise FlagError(f"--{flag}={value} must name one file or more, each once")
+    return names
+
+
+PREPARATION = Preparation(
+    name="coco",
+    usage=(
+        "--from=FOLDER [--masks=false] [--out=DIR] [--overwrite]",
+        "--name=NAME --from=PATH --train_annotations=FILE[,FILE]\n--eval_annotations=FILE "
+        "[--masks=false] [--out=DIR] [--overwrite]",
+    ),
+    takes="""--from is COCO 2017 as published (train2017.zip, val2017.zip and
+annotations_trainval2017.zip in one folder, packed or not), or a folder, .tar or .zip with other
+images and annotations in COCO's form. Images stay as they are; polygons become run lengths.
+""",
+    flags=(
+        Flag("name", "What the images shall be called."),
+        Flag("train_annotations", f"Files to train on; {DEFAULTS['train']} without."),
+        Flag("eval_annotations", f"Files to evaluate; {DEFAULTS['eval']} without."),
+        Flag("masks", "true keeps the objects' masks, and false the boxes alone."),
+    ),
+    run=_prepare,
+)

@@ -1,30 +1,23 @@
-"""Handwritten digits: 1,797 real images of 8x8 pixels that come with scikit-learn.
+"""Handwritten digits: 1,797 real images of 8x8 pixels that come with DawnJAX.
 
 They are the test part of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin and
-Kaynak, 1998). The file is read directly, and the split of `train_test_split` computed here: the
-import of `sklearn.datasets` takes 0.8 s, as long as a whole run to the target.
+Kaynak, 1998; CC BY 4.0), which scikit-learn's `load_digits` has too, split as its
+`train_test_split` does.
 """
 
 import dataclasses
 import functools
-import gzip
 import hashlib
-import importlib.util
 import pathlib
-import zlib
 from typing import ClassVar
 
 import numpy as np
 
-from dawnjax import records
 from dawnjax.input_pipeline.reading import class_subset
-from dawnjax.input_pipeline.reading.dataset import (
-    DataError,
-    DatasetSpec,
-    Declaration,
-    Overlap,
-    Split,
-)
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Declaration, Overlap, Split
+from dawnjax.input_pipeline.reading.labelled_images import read_npz
+
+FILE = pathlib.Path(__file__).parents[1] / "digits_data" / "digits.npz"
 
 NUM_EXAMPLES = 1797
 NUM_TRAIN_EXAMPLES = 900
@@ -33,8 +26,8 @@ IMAGE_SHAPE = (8, 8, 1)
 LARGEST_LEVEL = 16
 """A pixel counts the set bits of a 4x4 block: 0 to 16."""
 
-# crc32 of the 1,797 x 65 table (64 levels, then the label) as uint8, row by row.
 TABLE_CRC32 = 0xE7D89AA3
+"""CRC32 of the 1,797 x 65 table (64 levels, then the label) as uint8, row by row."""
 
 # Of pixel / 255 over the 900 training images of split seed 0. Other splits use them too: the
 # normalization is a constant of the recipe, and they differ in the third digit.
@@ -66,7 +59,7 @@ class Digits:
         """Counts and shapes; constants, nothing is read where all classes are kept."""
         if not 0 <= self.split_seed < 2**32:
             raise ValueError(f"data.split_seed={self.split_seed} must lie in 0 to 2**32 - 1")
-        _read_table.cache_clear()  # the next run of this process reads it on its own clock
+        _read.cache_clear()  # the next run of this process reads it on its own clock
         content = f"digits {TABLE_CRC32:08x} split {self.split_seed}"
         spec = DatasetSpec(
             num_train_examples=NUM_TRAIN_EXAMPLES,
@@ -83,7 +76,7 @@ class Digits:
         counts: dict[Split, list[int]] = {
             split: np.bincount(self._load(split)["label"]).tolist() for split in ("train", "eval")
         }
-        _read_table.cache_clear()
+        _read.cache_clear()
         return class_subset.subset_spec(spec, self.kept_classes, counts, "scikit-learn's digits")
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
@@ -92,10 +85,9 @@ class Digits:
         return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
 
     def _load(self, split: Split) -> dict[str, np.ndarray]:
-        table = _read_table()
+        levels, labels = _read()
         # Levels 0 to 16 become pixels 0 to 255, rounded half up; no two levels share a pixel.
-        images = ((255 * table[:, :64].astype(np.int32) + 8) // LARGEST_LEVEL).astype(np.uint8)
-        labels = table[:, 64].astype(np.int32)
+        images = ((255 * levels.astype(np.int32) + 8) // LARGEST_LEVEL).astype(np.uint8)
         train, evaluation = stratified_split(labels, NUM_TRAIN_EXAMPLES, self.split_seed)
         rows = train if split == "train" else evaluation
         return {"image": images[rows].reshape(-1, *IMAGE_SHAPE), "label": labels[rows]}
@@ -105,22 +97,10 @@ class Digits:
 
 
 @functools.cache
-def _read_table() -> np.ndarray:
-    """Table uint8 [1797, 65], read only: 64 levels from 0 to 16, row by row, and the label."""
-    package = importlib.util.find_spec("sklearn")
-    if package is None or package.origin is None:
-        raise DataError("digits come with scikit-learn, which is not installed: pip install it")
-    path = pathlib.Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    try:
-        text = gzip.decompress(records.read_plain(path))
-        table = np.fromstring(text.replace(b"\n", b","), dtype=np.uint8, sep=",")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); reinstall scikit-learn") from error
-    if table.size != NUM_EXAMPLES * 65 or zlib.crc32(table.data) != TABLE_CRC32:
-        raise DataError(f"{path}: not the 1,797 digits known; reinstall scikit-learn")
-    table = table.reshape(NUM_EXAMPLES, 65)
-    table.flags.writeable = False
-    return table
+def _read() -> tuple[np.ndarray, np.ndarray]:
+    """Levels uint8 [1797, 8, 8] from 0 to 16, and labels int32 [1797]."""
+    arrays = read_npz(FILE, ("levels", "labels"))
+    return arrays["levels"], arrays["labels"].astype(np.int32)
 
 
 def stratified_split(

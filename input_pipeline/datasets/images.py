@@ -1,32 +1,231 @@
-"""Labelled images of a person's own: prepared under any name, class folders or TFDS."""
+"""Labelled images of a person's own: prepared under a name, in class folders, or as TFDS has them.
+
+What is not prepared is decoded by each host's threads, ahead of the step. Prepared squares are the
+middle of each photograph, its shorter side resized: training sees nothing beyond them.
+"""
 
 import dataclasses
+import pathlib
 import re
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.datasets.photograph_directory import PhotographDirectory
-from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split, directory_of
+from dawnjax.input_pipeline.reading import (
+    archives,
+    columns,
+    image_set,
+    overlap,
+    shards,
+    tfds_directory,
+)
+from dawnjax.input_pipeline.reading.columns import Columns
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    DatasetSpec,
+    Declaration,
+    MissingDataError,
+    Overlap,
+    Split,
+    directory_of,
+)
+from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.image_set import ImageColumns, ImageFacts, class_counts
+from dawnjax.input_pipeline.reading.labelled_images import class_names_of, read_npz
+from dawnjax.input_pipeline.reading.photographs import (
+    SIDE,
+    Photographs,
+    Source,
+    open_source,
+)
+from dawnjax.input_pipeline.reading.preparing import (
+    DONE,
+    Flag,
+    FlagError,
+    Made,
+    Preparation,
+    Request,
+    check_fraction,
+)
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 SIDES = range(8, 1025)
 """Heights and widths that may be asked for, in pixels."""
 
-TAKEN = (
-    *("cifar10", "digits", "image_arrays", "images", "imagenet", "movielens", "parallel_text"),
-    *("synthetic", "synthetic_ratings", "synthetic_text", "synthetic_tokens", "token_shards"),
-    *(
-        "coco",
-        "go_games",
-        "pgx",
-        "pgx_opponent",
-        "squad",
-        "synthetic_objects",
-        "synthetic_questions",
-    ),
+ROWS_AT_ONCE = 512
+
+_TAKEN = re.compile(
+    "cifar10|coco|digits|go_games|image_arrays|images|imagenet|movielens|parallel_text|pgx.*|squad"
+    "|synthetic.*|token_shards"
 )
 """Names of other datasets: a person's images are never taken for them."""
+
+_counted: dict[pathlib.Path, dict[Split, str]] = {}
+"""The listing of each split that `spec` has counted. `load` lists again, since the time to read the
+data belongs on a run's clock, and refuses another listing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageDirectory:
+    """A directory of labelled images: prepared, or in a form of `open_source`.
+
+    Attributes:
+      dataset: Name that it must have been prepared under.
+      title: Name of the data in messages.
+      command: Flags of `dawnjax prepare` that make it.
+      side: Height and width of the images in pixels; None takes those of the prepared ones.
+      declare: Names the data by their facts, and the source of prepared ones.
+      decode: Makes an image of `side` of a file.
+      is_drawn: Whether training images are random parts of photographs, which are not prepared.
+    """
+
+    path: pathlib.Path
+    dataset: str
+    title: str
+    command: str
+    tfds_name: str
+    side: int | None
+    sides: range
+    declare: Callable[[ImageFacts, str], Declaration]
+    decode: Callable[[bytes, int], np.ndarray] = decode_square
+    is_drawn: bool = False
+
+    def facts(self) -> tuple[ImageFacts, str, str, tuple[int, int, int]]:
+        """Facts, source and fingerprint of the images, and their shape.
+
+        From metadata, or names and sizes of files.
+        """
+        if self.side is not None and self.side not in self.sides:
+            low, high = self.sides[0], self.sides[-1]
+            raise ValueError(f"data.image_side={self.side} must lie in [{low}, {high}]")
+        if self._is_prepared():
+            there = self._columns()
+            fingerprint = there.fingerprint(there.facts.classes)
+            return there.facts, there.source, fingerprint, image_set.image_shape(there)
+        shape, source = self._square(), self._open_source(("train", "eval"))
+        _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
+        return _facts(source), "", source.listing, shape
+
+    def spec(
+        self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+    ) -> DatasetSpec:
+        """Count and shapes, from metadata, or names and sizes of image folders.
+
+        Without mean and deviation it takes those measured at preparation, or else 0.5 and 0.25.
+        """
+        facts, source, fingerprint, shape = self.facts()
+        measured = facts.statistics.get("train", ((0.5,) * 3, (0.25,) * 3))
+        return DatasetSpec(
+            num_train_examples=facts.num_examples["train"],
+            num_eval_examples=facts.num_examples["eval"],
+            image_shape=shape,
+            num_classes=len(facts.classes),
+            mean=mean or measured[0],
+            std=std or measured[1],
+            fingerprint=fingerprint,
+            declaration=self.declare(facts, source),
+            is_drawn=self.is_drawn,
+        )
+
+    def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
+        """Images uint8 [N, height, width, channels] and labels int32 [N] of one split.
+
+        Labels are verified, and so are prepared images of up to 2 GiB. Photographs that are not
+        prepared are decoded when a batch asks for them; a damaged one ends the run then.
+        """
+        if self._is_prepared():
+            # To read the whole of ImageNet takes minutes of the clock; `dawnjax prepare`, done
+            # again, compares all of it.
+            most = image_set.LARGEST_VERIFIED_BYTES
+            return {**image_set.read_split(self._columns(), split, most_bytes=most)}
+        photographs = self._open_source((split,)).splits[split]
+        # Files may change between the count and the run: its fingerprint would be of other data.
+        counted = _counted.get(self.path, {}).get(split, photographs.listing)
+        if photographs.listing != counted:
+            raise DataError(f"{self.path}: the {split} images were changed since they were counted")
+        shape = self._square()
+        if self.is_drawn and split == "train":
+            return {"image": photographs.drawn_parts(shape[0]), "label": photographs.labels}
+        images = photographs.rows(shape, lambda content: self.decode(content, shape[0]))
+        return {"image": images, "label": photographs.labels}
+
+    def classes(self) -> tuple[str, ...]:
+        if self._is_prepared():
+            return self._columns().facts.classes
+        return self._open_source(()).classes
+
+    def _square(self) -> tuple[int, int, int]:
+        if self.side is None:
+            raise ValueError(
+                f"data.image_side is missing: the photographs in {self.path} may have any size; "
+                f"give --data.image_side={SIDE}, or prepare them"
+            )
+        return self.side, self.side, 3
+
+    def _open_source(self, splits: Sequence[Split]) -> Source:
+        return open_source(self.path, self.title, self.tfds_name, splits)
+
+    def _is_prepared(self) -> bool:
+        if (self.path / columns.FILE).exists():
+            if self.is_drawn:
+                raise DataError(
+                    f"{self.path}: holds squares, and data.form=photographs cuts whole ones; name "
+                    "their folders or TFDS directory, or give --data.form=squares"
+                )
+            return True
+        if (self.path / "train").is_dir():
+            return False
+        if tfds_directory.find_version(self.path, self.tfds_name) is not None:
+            return False
+        raise MissingDataError(
+            f"{self.path}: no {self.title} there, neither prepared nor image folders nor TFDS; "
+            f"`dawnjax prepare {self.command} --from=PATH --out={self.path}` prepares it "
+            "(--data.data_dir names another place)"
+        )
+
+    def _columns(self) -> ImageColumns:
+        there = image_set.read(self.path, f"{self.command} --from=PATH")
+        height, width, _ = shape = image_set.image_shape(there)
+        if there.dataset != self.dataset:
+            raise DataError(
+                f"{self.path / columns.FILE}: describes {there.dataset} with images {shape}, not "
+                f"{self.title}"
+            )
+        if self.side is not None and (height, width) != (self.side, self.side):
+            size = f"{height}" if height == width else f"{height}x{width}"
+            raise ValueError(
+                f"data.image_side={self.side}, but {self.path} was prepared with {size}; "
+                f"give --data.image_side={height if height == width else 0}, or prepare another "
+                f"with --image_side={self.side}"
+            )
+        return there
+
+
+def _facts(source: Source) -> ImageFacts:
+    train, evaluated = source.splits["train"], source.splits["eval"]
+    counted: dict[Split, tuple[int, ...]] = {
+        split: class_counts(part.labels, len(source.classes))
+        for split, part in source.splits.items()
+        if isinstance(part.labels, np.ndarray)
+    }
+    return ImageFacts(
+        num_examples={split: len(part.labels) for split, part in source.splits.items()},
+        classes=source.classes,
+        class_counts=counted,
+        overlap=_overlap(train, evaluated),
+    )
+
+
+def _overlap(train: Photographs, evaluated: Photographs) -> Overlap | None:
+    if train.sizes is None or evaluated.sizes is None:
+        return None
+
+    def reader(photographs: Photographs) -> Callable[[int], bytes]:
+        return lambda index: photographs.read(index)[0]
+
+    sizes, readers = (train.sizes, evaluated.sizes), (reader(train), reader(evaluated))
+    return overlap.shared_files(sizes, readers, "images")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,11 +257,11 @@ class Images:
     def classes(self) -> tuple[str, ...]:
         return self._directory().classes()
 
-    def _directory(self) -> PhotographDirectory:
+    def _directory(self) -> ImageDirectory:
         wrong = reason_against(self.name)
         if wrong:
             raise ValueError(f"data.name={self.name} {wrong}")
-        return PhotographDirectory(
+        return ImageDirectory(
             path=directory_of(self.name, self.data_dir),
             dataset=self.name,
             title=self.name,
@@ -70,13 +269,15 @@ class Images:
             tfds_name=self.name,
             side=self.image_side or None,
             sides=SIDES,
-            published=None,
+            declare=lambda facts, _: Declaration(
+                name=f"images of {self.name}", overlap=facts.overlap
+            ),
         )
 
 
 def reason_against(name: str) -> str:
     """Reason why a name cannot be given to images; empty where it can."""
-    if name in TAKEN:
+    if _TAKEN.fullmatch(name):
         return "is the name of another dataset; choose one of your own"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
         return (
@@ -84,3 +285,153 @@ def reason_against(name: str) -> str:
             "it names a directory"
         )
     return ""
+
+
+FLAGS = (
+    Flag("image_side", f"Height and width of the squares, in pixels; {SIDE} without.", int),
+    Flag("form", "squares, or photographs: whole ones in ArrayRecord shards."),
+)
+
+
+def _prepare(request: Request) -> Made | str:
+    source, name = request.required_source(), request.flags["name"]
+    if not name:
+        raise FlagError("--name is missing: what the images shall be called")
+    wrong = reason_against(name)
+    if wrong:
+        raise FlagError(f"--name={name} {wrong}")
+    if source.suffix != ".npz":
+        return squares(request, name, name, name, SIDES)
+    for flag in ("image_side", "form", "eval_fraction"):
+        if request.flags[flag] is not None:
+            raise FlagError(f"--{flag} is for photographs; the images of an .npz stay as they are")
+    out, digest = request.out_for(name), archives.sha256(source)
+    return made(out, name, *read_splits(source), source=f"arrays, sha256 {digest}")
+
+
+def squares(
+    request: Request,
+    dataset: str,
+    title: str,
+    tfds_name: str,
+    sides: range,
+    declare: Callable[[ImageFacts, str], Declaration] | None = None,
+) -> Made | str:
+    """Middle squares of photographs, all of one size, or photographs as they are."""
+    side, fraction = request.flags["image_side"], request.flags.get("eval_fraction")
+    if side is not None and side not in sides:
+        raise FlagError(f"--image_side={side} must lie in [{sides[0]}, {sides[-1]}]")
+    check_fraction(fraction)
+    form = request.flags["form"] or "squares"
+    if form not in ("squares", "photographs"):
+        raise FlagError(f"--form={form} must be squares or photographs")
+    if form == "photographs" and side is not None:
+        raise FlagError("--image_side is for squares; photographs keep their size")
+    path, out = request.required_source(), request.out_for(dataset)
+    source = open_source(path, title, tfds_name, eval_fraction=fraction or 0.0)
+    if form == "photographs":
+        return _photographs(request, out, source)
+    shape = (side or SIDE, side or SIDE, 3)
+
+    def blocks(photographs: Photographs) -> Iterator[np.ndarray]:
+        rows = photographs.rows(shape, lambda content: decode_square(content, shape[0]))
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            yield (block := rows[start : start + ROWS_AT_ONCE])
+            request.progress.add(len(block))
+
+    return made(
+        out,
+        dataset,
+        source.classes,
+        {split: blocks(part) for split, part in source.splits.items()},
+        {split: np.asarray(part.labels) for split, part in source.splits.items()},
+        source=f"squares of {shape[0]} pixels of {source.kind}, listing {source.listing}",
+        declare=declare,
+    )
+
+
+def _photographs(request: Request, out: pathlib.Path, source: Source) -> str:
+    progress = request.progress
+    outcome = shards.write(out, source, progress.add, overwrite=request.overwrite)
+    counts = {split: len(part.labels) for split, part in source.splits.items()}
+    return (
+        f"{out}: {DONE[outcome]} in {progress.seconds:.1f} s: {counts['train']:,} train and "
+        f"{counts['eval']:,} eval photographs in {len(source.classes)} classes, as TensorFlow "
+        "Datasets keeps them"
+    )
+
+
+def made(
+    out: pathlib.Path,
+    dataset: str,
+    classes: tuple[str, ...],
+    images: Mapping[Split, Any],
+    labels: Mapping[Split, np.ndarray],
+    *,
+    source: str,
+    declare: Callable[[ImageFacts, str], Declaration] | None = None,
+) -> Made:
+    """Labelled images to be written; what is said of them ends with how `declare` names them."""
+
+    def summary(written: Columns[ImageFacts]) -> str:
+        facts = written.facts
+        height, width, channels = image_set.image_shape(written)
+        mean, std = (
+            " ".join(f"{value:.4f}" for value in part) for part in facts.statistics["train"]
+        )
+        line = (
+            f"{facts.num_examples['train']:,} train and {facts.num_examples['eval']:,} eval images "
+            f"{height}x{width}x{channels} in {len(facts.classes)} classes; train mean {mean}, "
+            f"std {std}"
+        )
+        declaration = declare and declare(facts, source)
+        if not declaration or declaration.benchmark:
+            return line
+        return f"{line}\nnote: these are {declaration.name}: {declaration.evidence}"
+
+    return image_set.made(out, dataset, classes, images, labels, source=source, summary=summary)
+
+
+def read_splits(
+    path: pathlib.Path,
+) -> tuple[tuple[str, ...], dict[Split, np.ndarray], dict[Split, np.ndarray]]:
+    """Classes, images and labels of an .npz of `train_x`, `train_y`, `test_x` and `test_y`."""
+    folders: dict[Split, str] = {"train": "train", "eval": "test"}
+    arrays = read_npz(path, [f"{name}_{part}" for name in folders.values() for part in ("x", "y")])
+    pixels: dict[Split, np.ndarray] = {}
+    labels: dict[Split, np.ndarray] = {}
+    for split, folder in folders.items():
+        pixels[split], labels[split] = arrays[f"{folder}_x"], arrays[f"{folder}_y"].reshape(-1)
+        if pixels[split].ndim == 3:  # grey images without an axis of channels
+            pixels[split] = pixels[split][..., None]
+        if labels[split].dtype.kind not in "iu":
+            raise DataError(f"{path}: {folder}_y is {labels[split].dtype}; wanted integers")
+    if pixels["train"].shape[1:] != pixels["eval"].shape[1:]:
+        raise DataError(
+            f"{path}: train_x has images {pixels['train'].shape[1:]}, test_x "
+            f"{pixels['eval'].shape[1:]}"
+        )
+    names = class_names_of(f"{path}:", arrays["classes"]) if "classes" in arrays else None
+    # Checked before the names are made: a label of 2**62 would make as many.
+    num_classes = image_set.check_classes(f"{path}:", labels, names)
+    return names or tuple(str(label) for label in range(num_classes)), pixels, labels
+
+
+PREPARATION = Preparation(
+    name="images",
+    usage=(
+        "--name=NAME --from=PATH [--out=DIR]\n"
+        "[--overwrite] [--image_side=PIXELS] [--form=photographs] [--eval_fraction=FRACTION]",
+    ),
+    takes="""Any labelled images, which an experiment then has as Images(name=NAME). PATH is what
+imagenet takes, the evaluation split being val, validation, eval or test; or a folder of class
+folders, of which --eval_fraction are taken to evaluate, by a hash of each file's content; or an
+.npz of train_x, train_y, test_x and test_y (images uint8 [n, height, width] or [n, height, width,
+channels]) and, if it has names for the labels, classes.""",
+    flags=(
+        *FLAGS,
+        Flag("name", "What the images are called: letters, digits, _ . and -."),
+        Flag("eval_fraction", "Fraction of a folder without splits that is evaluated.", float),
+    ),
+    run=_prepare,
+)

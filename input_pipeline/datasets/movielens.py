@@ -1,20 +1,28 @@
 """Ratings with times, as `dawnjax prepare --dataset=movielens` wrote them.
 
     interactions.npy       int32 [ratings, 2]: user and item from 0, by user and then by time
-    eval_negatives.npy     int32 [users, n], if a file of them was given
-    dataset.json           the manifest, with the counts of `RatingFacts`
+
+Originals are in one of MovieLens's forms, which the first line decides:
+
+    u.data         user TAB item TAB rating TAB time
+    ratings.dat    user::item::rating::time
+    ratings.csv    a header, then user,item,rating,time
 
 MovieLens may not be redistributed (GroupLens's terms of use), so DawnJAX carries nothing of it.
 """
 
 import dataclasses
+import io
 import pathlib
+import re
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.reading import columns, text_files
+from dawnjax.input_pipeline.reading.columns import Columns
 from dawnjax.input_pipeline.reading.dataset import (
+    NO_FINGERPRINT,
     DataError,
     Declaration,
     MissingDataError,
@@ -23,37 +31,45 @@ from dawnjax.input_pipeline.reading.dataset import (
     directory_of,
 )
 from dawnjax.input_pipeline.reading.interactions import InteractionsSpec, draw_negatives, split_of
-from dawnjax.input_pipeline.reading.manifest import Kind
+from dawnjax.input_pipeline.reading.preparing import FlagError, Made, Preparation, Request
 from dawnjax.limits import Limit
 
-INTERACTIONS_FILE, NEGATIVES_FILE = "interactions.npy", "eval_negatives.npy"
-MOST_NEGATIVES = 10_000
+INTERACTIONS_FILE = "interactions.npy"
+KIND = "movielens"
+MOST_BYTES = 4 * 2**30
+LARGEST_NUMBER = 2**53
+"""Of a user, an item or a time: up to it float64, in which they are read, holds whole numbers."""
 
-PUBLISHED = {
-    "ml-100k": (943, 1_682, 100_000),
-    "ml-1m": (6_040, 3_706, 1_000_209),
-    "ml-10m": (69_878, 10_677, 10_000_054),
-    "ml-20m": (138_493, 26_744, 20_000_263),
-}
-"""Users, items with a rating, and ratings of each set. Source: their README files (GroupLens)."""
+_HEADER = b"userId,movieId,rating,timestamp"
+_FIELDS = "user, item, rating and time"
+
+MOST_NEGATIVES = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingFacts:
-    """Counts of prepared ratings; `num_eval_negatives` is 0 where none were given."""
+    """Counts of prepared ratings."""
 
     num_users: int
     num_items: int
     num_ratings: int
-    num_eval_negatives: int
 
-    def summary(self) -> str:
+    def __str__(self) -> str:
         return (
-            f"{self.num_users:,} users, {self.num_items:,} items and {self.num_ratings:,} ratings"
+            f"{self.num_ratings:,} ratings of {self.num_items:,} items by {self.num_users:,} users"
         )
 
 
-KIND = Kind(name="movielens", title="ratings", facts=RatingFacts, files=(INTERACTIONS_FILE,))
+PUBLISHED = {
+    name: RatingFacts(num_users=users, num_items=items, num_ratings=ratings)
+    for name, users, items, ratings in (
+        ("ml-100k", 943, 1_682, 100_000),
+        ("ml-1m", 6_040, 3_706, 1_000_209),
+        ("ml-10m", 69_878, 10_677, 10_000_054),
+        ("ml-20m", 138_493, 26_744, 20_000_263),
+    )
+}
+"""Users, items with a rating, and ratings of each set. Source: their README files (GroupLens)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +80,7 @@ class MovieLens:
       corpus: Name of the set; the directory that is looked for. A name of MovieLens, such as
         `ml-20m`, must hold that set's users, items and ratings.
       num_eval_negatives: Items never rated that a held-out one is ranked among: 99 in the paper,
-        999 in MLPerf. 0 takes those that were given to `dawnjax prepare`.
+        999 in MLPerf.
       eval_negatives_seed: Seed of these items, apart from a trial's seed.
       data_dir: The prepared directory. Empty takes one named as the corpus in the directory that
         the environment variable DAWNJAX_DATA names, or in `./data` without it.
@@ -73,7 +89,7 @@ class MovieLens:
     TAG: ClassVar[str] = "movielens"
     corpus: str
     num_eval_negatives: Annotated[
-        int, Limit(lambda value: 0 <= value <= MOST_NEGATIVES, f"lie in 0 to {MOST_NEGATIVES}")
+        int, Limit(lambda value: 1 <= value <= MOST_NEGATIVES, f"lie in 1 to {MOST_NEGATIVES}")
     ] = 99
     eval_negatives_seed: Annotated[
         int, Limit(lambda value: 0 <= value < 2**63, "lie in 0 to 2**63 - 1")
@@ -81,31 +97,16 @@ class MovieLens:
     data_dir: str = ""
 
     def spec(self) -> InteractionsSpec:
-        directory = self._directory()
-        manifest = KIND.read(directory)
-        facts = manifest.facts
-        known = PUBLISHED.get(self.corpus)
-        if known and known != (facts.num_users, facts.num_items, facts.num_ratings):
-            wanted = RatingFacts(**_counts(known), num_eval_negatives=0).summary()
+        prepared = self._prepared()
+        facts, known = prepared.facts, PUBLISHED.get(self.corpus)
+        if known and known != facts:
             raise ValueError(
-                f"data.corpus={self.corpus} has {wanted}, and {directory} {facts.summary()}; name "
+                f"data.corpus={self.corpus} has {known}, and {prepared.directory} {facts}; name "
                 "another corpus or directory"
             )
-        if not self.num_eval_negatives and not facts.num_eval_negatives:
-            raise ValueError(
-                f"data.num_eval_negatives=0, and {directory} holds none: prepare it with "
-                "--eval_negatives=FILE, or give a number"
-            )
-        if not self.num_eval_negatives and self.eval_negatives_seed:
-            raise ValueError(
-                f"data.eval_negatives_seed={self.eval_negatives_seed} draws nothing with "
-                "data.num_eval_negatives=0; give their number"
-            )
-        drawn = (self.num_eval_negatives, self.eval_negatives_seed)
-        return _spec(
+        return self._spec(
             facts,
-            self.num_eval_negatives or facts.num_eval_negatives,
-            manifest.fingerprint(drawn if self.num_eval_negatives else "given"),
+            prepared.fingerprint(self.num_eval_negatives, self.eval_negatives_seed),
             Declaration(
                 name=f"{self.corpus}, by its counts" if known else "ratings",
                 # A user who rates an item twice was refused when the ratings were prepared.
@@ -114,54 +115,176 @@ class MovieLens:
         )
 
     def published_spec(self) -> InteractionsSpec:
-        if self.corpus not in PUBLISHED or not self.num_eval_negatives:
+        if self.corpus not in PUBLISHED:
             raise MissingDataError(
                 f"what {self.corpus} holds is known of prepared data alone: give --data.data_dir"
             )
-        facts = RatingFacts(**_counts(PUBLISHED[self.corpus]), num_eval_negatives=0)
-        return _spec(facts, self.num_eval_negatives, NO_FINGERPRINT, None)
+        return self._spec(PUBLISHED[self.corpus], NO_FINGERPRINT, None)
 
     def load(self, split: Split) -> dict[str, Any]:
-        directory = self._directory()
-        manifest = KIND.read(directory)
-        facts = manifest.facts
+        prepared = self._prepared()
+        num_items = prepared.facts.num_items
+        pairs = np.asarray(prepared.array(INTERACTIONS_FILE))
+        count, seed = self.num_eval_negatives, self.eval_negatives_seed
+        return split_of(
+            pairs, num_items, split, lambda all: draw_negatives(all, num_items, count, seed)
+        )
 
-        def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
-            found = np.asarray(manifest.array(directory, name))
-            if (found.shape, found.dtype.name) != (shape, "int32"):
-                raise DataError(
-                    f"{directory / name}: holds {found.dtype} {found.shape}, not int32 {shape}; "
-                    "run `dawnjax prepare` again"
-                )
-            return found
+    def _prepared(self) -> Columns[RatingFacts]:
+        directory = directory_of(self.corpus, self.data_dir)
+        return columns.read(directory, KIND, RatingFacts, "--dataset=movielens --from=FILE")
 
-        def negatives(pairs: np.ndarray) -> np.ndarray:
-            if not self.num_eval_negatives:
-                return array(NEGATIVES_FILE, (facts.num_users, facts.num_eval_negatives))
-            return draw_negatives(
-                pairs, facts.num_items, self.num_eval_negatives, self.eval_negatives_seed
-            )
-
-        pairs = array(INTERACTIONS_FILE, (facts.num_ratings, 2))
-        return split_of(pairs, facts.num_items, split, negatives)
-
-    def _directory(self) -> pathlib.Path:
-        return directory_of(self.corpus, self.data_dir)
-
-
-def _counts(published: tuple[int, int, int]) -> dict[str, int]:
-    return dict(zip(("num_users", "num_items", "num_ratings"), published, strict=True))
+    def _spec(
+        self, facts: RatingFacts, fingerprint: str, declaration: Declaration | None
+    ) -> InteractionsSpec:
+        return InteractionsSpec(
+            num_train_examples=facts.num_ratings - facts.num_users,
+            num_eval_examples=facts.num_users,
+            num_users=facts.num_users,
+            num_items=facts.num_items,
+            num_eval_negatives=self.num_eval_negatives,
+            fingerprint=fingerprint,
+            declaration=declaration,
+        )
 
 
-def _spec(
-    facts: RatingFacts, negatives: int, fingerprint: str, declaration: Declaration | None
-) -> InteractionsSpec:
-    return InteractionsSpec(
-        num_train_examples=facts.num_ratings - facts.num_users,
-        num_eval_examples=facts.num_users,
-        num_users=facts.num_users,
-        num_items=facts.num_items,
-        num_eval_negatives=negatives,
-        fingerprint=fingerprint,
-        declaration=declaration,
+@dataclasses.dataclass(frozen=True)
+class Ratings:
+    """Ratings as they were read: int64 [ratings] each, times in seconds."""
+
+    path: pathlib.Path
+    user: np.ndarray
+    item: np.ndarray
+    time: np.ndarray
+    first_line: int
+
+    def place(self, row: int) -> str:
+        return f"{self.path}:{self.first_line + row}"
+
+
+def read_ratings(path: pathlib.Path) -> Ratings:
+    """Ratings in any of the forms, plain or packed."""
+    text = text_files.read_content(path, MOST_BYTES)
+    first_line = 1
+    if text.startswith(_HEADER):
+        text, first_line = text[text.find(b"\n") + 1 :], 2
+    start = text[: text.find(b"\n") + 1] or text
+    separator = next((s for s in (b"::", b"\t", b",") if s in start), b"\t")
+    if not text.strip():
+        raise DataError(f"{path}: holds no ratings")
+    columns = text if len(separator) == 1 else text.replace(separator, b"\t")
+    delimiter = "," if separator == b"," else "\t"
+    try:
+        table = np.loadtxt(
+            io.BytesIO(columns), np.float64, delimiter=delimiter, comments=None, ndmin=2
+        )
+    except ValueError:
+        table = np.empty((0, 0))
+    whole = table.shape[1] == 4 and np.isfinite(table).all()
+    # Larger whole numbers are rounded to even ones: two users would become one.
+    whole = whole and bool((abs(table[:, [0, 1, 3]]) < LARGEST_NUMBER).all())
+    whole = whole and bool((table[:, [0, 1, 3]] == table[:, [0, 1, 3]].astype(np.int64)).all())
+    # A line without text is none to NumPy: the numbers of lines would be wrong.
+    if not whole or (table[:, :2] < 0).any() or len(table) != text.rstrip().count(b"\n") + 1:
+        raise _bad_line(path, text, separator, first_line)
+    user, item, time = (table[:, column].astype(np.int64) for column in (0, 1, 3))
+    return Ratings(path, user, item, time, first_line)
+
+
+def _bad_line(path: pathlib.Path, text: bytes, separator: bytes, first_line: int) -> DataError:
+    for number, line in enumerate(text.rstrip().split(b"\n"), first_line):
+        where, fields = f"{path}:{number}", line.strip().split(separator)
+        if len(fields) == 3:
+            return DataError(f"{where}: a rating without a time; wanted {_FIELDS}")
+        if len(fields) != 4:
+            return DataError(f"{where}: {len(fields)} fields; wanted {_FIELDS}")
+        for name, field in zip(("user", "item", "time"), (*fields[:2], fields[3]), strict=True):
+            shown = field[:40].decode("ascii", "replace")
+            if not re.fullmatch(rb" *\d+(\.0*)? *", field):
+                return DataError(f"{where}: {name} {shown!r} is no whole number")
+            if float(field) >= LARGEST_NUMBER:
+                rule = "times in seconds" if name == "time" else f"number the {name}s anew"
+                return DataError(f"{where}: {name} {shown!r} is 2**53 or more; {rule}")
+        try:
+            is_finite = bool(np.isfinite(float(fields[2])))
+        except ValueError:
+            is_finite = False
+        if not is_finite:
+            shown = fields[2][:40].decode("ascii", "replace")
+            return DataError(f"{where}: rating {shown!r} is no number")
+    return DataError(f"{path}: no table of {_FIELDS}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Interactions:
+    """Ratings in order.
+
+    Attributes:
+      pairs: int32 [ratings, 2], user and item from 0, sorted by user, then time, then line.
+      users: int64 [users], each user's number in the file, ascending; `items` likewise.
+    """
+
+    pairs: np.ndarray
+    users: np.ndarray
+    items: np.ndarray
+
+
+def in_order(ratings: Ratings) -> Interactions:
+    """Number users and items from 0 and sort the ratings."""
+    users, user = np.unique(ratings.user, return_inverse=True)
+    items, item = np.unique(ratings.item, return_inverse=True)
+    _refuse_twice(ratings, user, item)
+    counts = np.bincount(user)
+    for count, problem in (
+        (1, "has one rating: held out, it leaves none to train on; leave this user out"),
+        (len(items), "rated every item: no negative is left; leave this user out"),
+    ):
+        (found,) = np.nonzero(counts == count)
+        if len(found):
+            row = int(np.flatnonzero(user == found[0])[0])
+            raise DataError(f"{ratings.place(row)}: user {users[found[0]]} {problem}")
+    order = np.lexsort((ratings.time, user))  # stable: of equal times the later line stays later
+    pairs = np.stack([user[order], item[order]], axis=1).astype(np.int32)
+    return Interactions(pairs, users, items)
+
+
+def _refuse_twice(ratings: Ratings, user: np.ndarray, item: np.ndarray) -> None:
+    pair = user * (int(item.max()) + 1) + item
+    order = np.argsort(pair, kind="stable")
+    (again,) = np.nonzero(pair[order][1:] == pair[order][:-1])
+    if len(again):
+        row, before = int(order[again[0] + 1]), int(order[again[0]])
+        raise DataError(
+            f"{ratings.place(row)}: user {ratings.user[row]} rates item {ratings.item[row]} again, "
+            f"after line {ratings.first_line + before}"
+        )
+
+
+def _prepare(request: Request) -> Made:
+    source = request.required_source()
+    if request.out is None:
+        raise FlagError("--out is missing: the directory to write to, such as data/ml-20m")
+    out = request.out_for("movielens")
+    ordered = in_order(read_ratings(source))
+    return Made(
+        directory=out,
+        kind=KIND,
+        dataset="movielens",
+        files={INTERACTIONS_FILE: ordered.pairs},
+        facts=RatingFacts(
+            num_users=len(ordered.users),
+            num_items=len(ordered.items),
+            num_ratings=len(ordered.pairs),
+        ),
+        form=RatingFacts,
+        summary=lambda written: f"{written.facts}, the last of each held out",
     )
+
+
+PREPARATION = Preparation(
+    name="movielens",
+    usage=("--from=u.data --out=DIR [--overwrite]",),
+    takes="""--from names MovieLens's u.data, ratings.dat or ratings.csv, plain or as .gz. Each
+user's ratings are sorted by time.""",
+    run=_prepare,
+)

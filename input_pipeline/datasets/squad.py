@@ -1,24 +1,35 @@
 """Questions in the form of SQuAD, as `dawnjax prepare --dataset=squad` wrote them.
 
-types.txt           the distinct tokens, one a line
-ranks.npy, characters.npy, {train,eval}_*.npy    as `questions.encode` has them
-eval_texts.json     passages, questions and reference answers of the split to evaluate
-dataset.json        the manifest, with the counts of `QuestionFacts`
+    types.txt           the distinct tokens, one a line
+    ranks.npy, characters.npy, {train,eval}_*.npy    as `questions.encode` has them
+    eval_texts.json     passages, questions and reference answers of the split to evaluate
+
+The originals are JSON, in which `answer_start` counts characters of the context from 0:
+
+    {"data": [{"title", "paragraphs": [{"context", "qas": [
+        {"id", "question", "answers": [{"answer_start", "text"}]}]}]}]}
+
+Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (arXiv
+1606.05250); the form is that of `train-v1.1.json`.
 """
 
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from dawnjax import records
-from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.reading import columns, overlap, text_files
+from dawnjax.input_pipeline.reading.columns import Columns, Content
 from dawnjax.input_pipeline.reading.dataset import (
+    NO_FINGERPRINT,
     DataError,
     Declaration,
     MissingDataError,
@@ -26,21 +37,34 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     directory_of,
 )
-from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
+from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Made, Preparation, Request
 from dawnjax.input_pipeline.reading.questions import (
     NUM_SPECIAL,
     Encoded,
     EvaluatedTexts,
     Lengths,
     Passages,
+    Question,
     QuestionsSpec,
     Selection,
+    encode,
     encode_own,
 )
+from dawnjax.input_pipeline.reading.tokens import covering, spans_of
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 from dawnjax.limits import Limit, NonNegative, OneOrMore
 
+KIND = "squad"
 TYPES_FILE, TEXTS_FILE = "types.txt", "eval_texts.json"
+
+MOST_BYTES = 2**30
+_MOST_MARKS = 2_000_000
+_BYTES_A_MARK = 16
+"""SQuAD's own files have 17 and 23 bytes for each comma, colon and bracket; the larger limit holds.
+Empty lists have two, and make 30 times their bytes."""
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+"""JSON can escape it alone, as `\\ud83d`; it is no character, and UTF-8 cannot hold it."""
 
 Counts = dict[Literal["articles", "passages", "questions"], int]
 
@@ -58,26 +82,13 @@ class QuestionFacts:
     eval_references: str
     overlap: Overlap | None = None
 
-    def summary(self) -> str:
+    def __str__(self) -> str:
         parts = [
             f"{counts['questions']:,} questions about {counts['passages']:,} passages of "
             f"{counts['articles']:,} articles {purpose}"
             for counts, purpose in ((self.train, "to train on"), (self.eval, "to evaluate"))
         ]
         return f"{', '.join(parts)}; {self.num_types:,} distinct tokens"
-
-
-_ARRAYS = ("contexts", "context_ends", "questions", "question_ends", "passage", "article", "spans")
-
-KIND = Kind(
-    name="squad",
-    title="squad",
-    facts=QuestionFacts,
-    files=(
-        *(f"{split}_{name}.npy" for split in ("train", "eval") for name in _ARRAYS),
-        *("eval_offsets.npy", "ranks.npy", "characters.npy", TYPES_FILE, TEXTS_FILE),
-    ),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,15 +148,15 @@ class Squad:
     def spec(self) -> QuestionsSpec:
         """Counts and shapes; reads the vectors too, so that a wrong line ends a run early."""
         _read_texts.cache_clear()  # the next run of this process reads them on its own clock
-        directory, manifest = self._manifest()
-        vectors, width, more = self._vectors(self._types(directory, manifest)), 0, ()
+        prepared = self._prepared()
+        vectors, width, more = self._vectors(_types(prepared)), 0, ()
         if vectors is not None:
             width, more = vectors.shape[1], (hashlib.sha256(vectors.tobytes()).hexdigest(),)
         return self._selection.spec(
-            _encoded(directory, manifest),
+            _encoded(prepared),
             width,
-            manifest.fingerprint(*more),
-            dataclasses.replace(self._declare(manifest.facts), overlap=manifest.facts.overlap),
+            prepared.fingerprint(*more),
+            dataclasses.replace(self._declare(prepared.facts), overlap=prepared.facts.overlap),
         )
 
     def published_spec(self) -> QuestionsSpec:
@@ -171,38 +182,31 @@ class Squad:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        directory, manifest = self._manifest()
-        encoded = _encoded(directory, manifest)
-        vectors = self._vectors(self._types(directory, manifest))
+        prepared = self._prepared()
+        encoded, vectors = _encoded(prepared), self._vectors(_types(prepared))
         width = 0 if vectors is None else vectors.shape[1]
         spec = self._selection.spec(encoded, width, "", None)
         return self._selection.arrays(encoded, split, vectors, spec)
 
     def evaluated_texts(self) -> EvaluatedTexts:
-        directory, _ = self._manifest()
-        return _read_texts(directory, self._selection)
+        return _read_texts(self._prepared().directory, self._selection)
 
     def own_questions(self, passages: Passages) -> "OwnQuestions":
         """Questions of a person's own, in the words and vectors of these."""
-        directory, manifest = self._manifest()
-        words = ["", *self._types(directory, manifest)]
-        encoded, words = encode_own(_encoded(directory, manifest), words, passages)
+        prepared = self._prepared()
+        encoded, words = encode_own(_encoded(prepared), ["", *_types(prepared)], passages)
         return asked(self._selection, encoded, self._vectors(words[1:]), passages)
 
     def train_lengths(self) -> Lengths:
-        return self._selection.lengths(_encoded(*self._manifest()))
+        return self._selection.lengths(_encoded(self._prepared()))
 
     @property
     def _selection(self) -> Selection:
         names = [field.name for field in dataclasses.fields(Selection)]
         return Selection(**{name: getattr(self, name) for name in names})
 
-    def _manifest(self) -> tuple[pathlib.Path, Manifest[QuestionFacts]]:
-        directory = directory_of("squad", self.data_dir)
-        return directory, KIND.read(directory)
-
-    def _types(self, directory: pathlib.Path, manifest: Manifest[QuestionFacts]) -> list[str]:
-        return manifest.text(directory, TYPES_FILE).split("\n")[:-1]
+    def _prepared(self) -> Columns[QuestionFacts]:
+        return _read(directory_of("squad", self.data_dir))
 
     def _vectors(self, types: list[str]) -> np.ndarray | None:
         if not self.word_vectors:
@@ -237,27 +241,25 @@ class Squad:
         )
 
 
-def _encoded(directory: pathlib.Path, manifest: Manifest[QuestionFacts]) -> Encoded:
-    return {
-        name.removesuffix(".npy"): np.asarray(manifest.array(directory, name))
-        for name in KIND.files
-        if name.endswith(".npy")
-    }
+def _read(directory: pathlib.Path) -> Columns[QuestionFacts]:
+    command = "--dataset=squad --from=FILE --eval_from=FILE"
+    return columns.read(directory, KIND, QuestionFacts, command)
+
+
+def _types(prepared: Columns[QuestionFacts]) -> list[str]:
+    return prepared.text(TYPES_FILE).split("\n")[:-1]
+
+
+def _encoded(prepared: Columns[QuestionFacts]) -> Encoded:
+    names = [name for name in prepared.files if name.endswith(".npy")]
+    return {name.removesuffix(".npy"): np.asarray(prepared.array(name)) for name in names}
 
 
 @functools.lru_cache(maxsize=2)
 def _read_texts(directory: pathlib.Path, selection: Selection) -> EvaluatedTexts:
-    manifest = KIND.read(directory)
-    content, encoded = manifest.content(directory, TEXTS_FILE), _encoded(directory, manifest)
-    try:
-        texts = records.decode(content, Texts, 10 * records.MOST_MARKS)
-    except ValueError as error:
-        raise DataError(f"{directory / TEXTS_FILE}: damaged ({error})") from None
-    wanted = [len(encoded["eval_context_ends"])] + 3 * [len(encoded["eval_passage"])]
-    if [len(getattr(texts, field.name)) for field in dataclasses.fields(Texts)] != wanted:
-        raise DataError(f"{directory / TEXTS_FILE}: damaged (other counts than the arrays)")
-    if not all(texts.answers):
-        raise DataError(f"{directory / TEXTS_FILE}: damaged (a question has no reference answer)")
+    prepared = _read(directory)
+    texts = records.decode(prepared.content(TEXTS_FILE), Texts, 10 * records.MOST_MARKS)
+    encoded = _encoded(prepared)
     return texts_of(texts.contexts, texts.questions, texts.answers, encoded, selection)
 
 
@@ -304,3 +306,157 @@ def asked(
         selection.arrays(encoded, "eval", vectors, spec),
         texts_of(passages.contexts, texts, [[] for _ in texts], encoded, selection),
     )
+
+
+def read_passages(path: pathlib.Path) -> Passages:
+    """Questions of a file, plain or packed; articles are sorted by their titles."""
+    body = text_files.read_json(path, MOST_BYTES, _MOST_MARKS, _BYTES_A_MARK)
+    articles = _field(body, "data", list, f"{path}")
+    if not articles:
+        raise DataError(f"{path}: holds no articles")
+    titled = []
+    for number, article in enumerate(articles, 1):
+        where = f"{path}: article {number}"
+        titled.append((_field(article, "title", str, where), article))
+    titled.sort(key=lambda pair: pair[0])
+    contexts: list[str] = []
+    questions: list[Question] = []
+    ids: dict[str, str] = {}
+    for number, (title, article) in enumerate(titled):
+        where = f"{path}: article {title!r}"
+        for place, passage in enumerate(_field(article, "paragraphs", list, where), 1):
+            here = f"{where}, paragraph {place}"
+            context = _field(passage, "context", str, here)
+            spans = spans_of(context)
+            if not spans:
+                raise DataError(f"{here}: the context is empty")
+            for entry in _field(passage, "qas", list, here):
+                question = _question(entry, context, spans, here, len(contexts), number)
+                if question.id in ids:
+                    raise DataError(
+                        f"{where}: question {question.id!r} is there twice; the first is of "
+                        f"article {ids[question.id]!r}"
+                    )
+                ids[question.id] = title
+                questions.append(question)
+            contexts.append(context)
+    if not questions:
+        raise DataError(f"{path}: holds no questions")
+    return Passages(len(articles), contexts, questions)
+
+
+def _question(
+    entry: Any, context: str, spans: list[tuple[int, int]], where: str, passage: int, article: int
+) -> Question:
+    name = _field(entry, "id", str, f"{where}, a question")
+    here = f"{where}, question {name!r}"
+    text = _field(entry, "question", str, here)
+    if not spans_of(text):
+        raise DataError(f"{here}: the question is empty")
+    answers = []
+    for answer in _field(entry, "answers", list, here):
+        start = _field(answer, "answer_start", int, f"{here}, an answer")
+        wanted = _field(answer, "text", str, f"{here}, an answer")
+        there = context[max(0, start) : max(0, start) + len(wanted)]
+        if start < 0 or there != wanted:
+            raise DataError(
+                f"{here}: answer {_short(wanted)} is not at answer_start={start} of its context of "
+                f"{len(context)} characters; there is {_short(there)}"
+            )
+        if covering(spans, start, start + len(wanted)) is None:
+            raise DataError(f"{here}: an answer is empty")
+        answers.append((start, wanted))
+    if not answers:
+        raise DataError(f"{here}: has no answer; questions without one are those of SQuAD 2.0")
+    return Question(name, passage, article, text, tuple(answers))
+
+
+def _field(owner: Any, name: str, kind: type, where: str) -> Any:
+    kinds = {list: "a list", str: "a text", int: "a whole number"}
+    if not isinstance(owner, dict):
+        raise DataError(f"{where}: is no object with a field {name!r}")
+    if name not in owner:
+        raise DataError(f"{where}: the field {name!r} is missing")
+    value = owner[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise DataError(f"{where}: the field {name!r} is {_short(value)}; wanted {kinds[kind]}")
+    if isinstance(value, str) and _HALF_PAIR.search(value):
+        raise DataError(f"{where}: the field {name!r} holds one half of a surrogate pair")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def made(train: Passages, evaluated: Passages, out: pathlib.Path) -> Made:
+    """Questions of both splits to be written."""
+    arrays, types = encode(train, evaluated)
+    del arrays["train_offsets"]  # nothing reads them
+    texts = Texts(
+        contexts=evaluated.contexts,
+        ids=[question.id for question in evaluated.questions],
+        questions=[question.text for question in evaluated.questions],
+        answers=[[text for _, text in question.answers] for question in evaluated.questions],
+    )
+    files: dict[str, Content] = {f"{name}.npy": array for name, array in arrays.items()}
+    files[TYPES_FILE] = "".join(f"{word}\n" for word in types[1:]).encode()
+    files[TEXTS_FILE] = json.dumps(records.plain(texts), ensure_ascii=False).encode()
+    facts = QuestionFacts(
+        train=_counts(train),
+        eval=_counts(evaluated),
+        num_types=len(types) - 1,
+        eval_references=references_digest(evaluated.questions),
+        overlap=overlap.shared(_asked(train), _asked(evaluated), "questions"),
+    )
+    return Made(
+        directory=out,
+        kind=KIND,
+        dataset="squad",
+        files=files,
+        facts=facts,
+        form=QuestionFacts,
+        summary=lambda written: str(written.facts),
+    )
+
+
+def _asked(passages: Passages) -> Iterator[bytes]:
+    for question in passages.questions:
+        yield f"{question.text}\n{passages.contexts[question.passage]}".encode()
+
+
+def _counts(passages: Passages) -> Counts:
+    return {
+        "articles": passages.num_articles,
+        "passages": len(passages.contexts),
+        "questions": len(passages.questions),
+    }
+
+
+def references_digest(questions: list[Question]) -> str:
+    """Hash of the questions' names and reference answers, in any order; 64 hex digits."""
+    lines = [
+        json.dumps([q.id, sorted(" ".join(text.split()) for _, text in q.answers)])
+        for q in questions
+    ]
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def _prepare(request: Request) -> Made:
+    train, given = request.required_source(), request.flags["eval_from"]
+    if not given:
+        raise FlagError("--eval_from is missing: the file of questions to evaluate")
+    out = request.out_for("squad")
+    return made(read_passages(train), read_passages(records.path_of(given)), out)
+
+
+PREPARATION = Preparation(
+    name="squad",
+    usage=("--from=train-v1.1.json --eval_from=dev-v1.1.json\n[--out=DIR] [--overwrite]",),
+    takes="""--from and --eval_from name files in the form of SQuAD v1.1, plain or as .xz or .gz. An
+answer that begins or ends inside a token stands for the whole token in training; answers are scored
+as the files have them. Articles are sorted by their titles.""",
+    flags=(Flag("eval_from", "The file of questions to evaluate, such as dev-v1.1.json."),),
+    run=_prepare,
+)

@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import mask_crops, run_lengths
+from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import Declaration, Split
-from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks
+from dawnjax.input_pipeline.reading.objects import Objects, ObjectsSpec, PackedMasks, crops
 from dawnjax.limits import Limit, OneOrMore
 
 _COLOURS = np.array([(220, 40, 40), (40, 200, 60), (50, 80, 230)])
@@ -67,7 +67,7 @@ class SyntheticObjects:
             return arrays
         most = self.objects_an_image
         if self.mask_side:
-            arrays["masks"] = mask_crops.crops(objects, most, self.mask_side)
+            arrays["masks"] = crops(objects, most, self.mask_side)
         return {**arrays, **objects.padded(most)}
 
     def evaluated_objects(self) -> Objects:

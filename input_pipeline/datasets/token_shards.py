@@ -28,9 +28,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from dawnjax import records
-from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.reading import overlap
 from dawnjax.input_pipeline.reading.dataset import (
+    NO_FINGERPRINT,
     DataError,
     Declaration,
     MissingDataError,

@@ -11,9 +11,9 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.input_pipeline.datasets.token_shards import MASK_SUFFIX, shard_of
-from dawnjax.input_pipeline.preparation.request import Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.reading import text_files, token_words, tokenizer_file
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.reading.vocabulary import END, Vocabulary, train_vocabulary
 
 MOST_BYTES = 2**30

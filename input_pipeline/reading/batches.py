@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.rows_on_demand import DrawnRows, RowsOnDemand
 
 APART = "is_turned"
 """Array of a dataset, bool [examples]: no batch has examples of both kinds."""
@@ -26,10 +26,12 @@ class BatchIndices(NamedTuple):
     Attributes:
       index: int32 [num_steps, batch_size], rows of the train split.
       epoch: int32 [num_steps, batch_size], the epoch, from 0, that each belongs to.
+      seed: Of the order.
     """
 
     index: np.ndarray
     epoch: np.ndarray
+    seed: int = 0
 
 
 class ExampleOrder:
@@ -83,7 +85,7 @@ class ExampleOrder:
         index, epochs = (
             np.concatenate(part).reshape(count, -1) for part in zip(*parts, strict=True)
         )
-        return BatchIndices(index, epochs)
+        return BatchIndices(index, epochs, self._seed)
 
     def _batch(self, number: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Batch of one kind; among the first n, the second kind's are its share of n, rounded."""
@@ -154,6 +156,9 @@ def host_batch(
     index, epoch = indices.index[:, rows], indices.epoch[:, rows]
     batch = {}
     for name, array in examples.items():
+        if isinstance(array, DrawnRows):
+            batch[name] = array.drawn(index, epoch, indices.seed)
+            continue
         # A plain view: indexing a numpy.memmap makes memmap objects, which cost more to handle.
         source = array if isinstance(array, RowsOnDemand) else np.asarray(array)
         batch[name] = source[index]

@@ -20,6 +20,9 @@ from dawnjax.errors import OneLineError
 
 Split = Literal["train", "eval"]
 
+NO_FINGERPRINT = "0" * 16
+"""Of a published set whose content is not here."""
+
 Shapes = dict[str, tuple[tuple[int, ...], str]]
 """Shape and NumPy's dtype name of each array of one example, by the array's name."""
 
@@ -133,12 +136,14 @@ class DatasetSpec(Spec):
       num_classes: Labels are 0 to num_classes - 1.
       mean: Per channel, of pixel / 255.
       std: Per channel. A normalized pixel is (pixel / 255 - mean) / std.
+      is_drawn: Whether training images are cut at random on the host, anew in each epoch.
     """
 
     image_shape: tuple[int, int, int]
     num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    is_drawn: bool = False
 
     def example_shapes(self, split: Split) -> Shapes:
         del split  # both are alike

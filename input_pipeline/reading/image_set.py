@@ -1,4 +1,4 @@
-"""Labelled images that were prepared: four plain arrays, and a manifest with what they hold.
+"""Labelled images of one size, prepared: four columns, and facts of what they hold.
 
 train_images.npy   uint8 [num_train_examples, height, width, channels]
 train_labels.npy   int32 [num_train_examples]
@@ -7,17 +7,20 @@ eval_labels.npy    int32 [num_eval_examples]
 """
 
 import dataclasses
+import functools
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from dawnjax.input_pipeline.reading import columns, overlap
+from dawnjax.input_pipeline.reading.columns import Columns, Content
 from dawnjax.input_pipeline.reading.dataset import DataError, Overlap, Split
-from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
+from dawnjax.input_pipeline.reading.preparing import Made
 
+KIND = "images"
 SPLITS: tuple[Split, ...] = ("train", "eval")
-FILES = tuple(f"{split}_{part}.npy" for split in SPLITS for part in ("images", "labels"))
 
 MOST_COLOURS = 4
 """Channels of a photograph; an axis of so few that comes first is no height."""
@@ -33,7 +36,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageFacts:
-    """Facts of labelled images that are compared with a published set.
+    """Facts of labelled images.
 
     Attributes:
       num_examples: Images of each split.
@@ -49,64 +52,85 @@ class ImageFacts:
     statistics: dict[Split, Statistics] = dataclasses.field(default_factory=dict)
     overlap: Overlap | None = None
 
-    def summary(self) -> str:
-        return f"{' + '.join(f'{self.num_examples[split]:,}' for split in SPLITS)} examples"
+
+ImageColumns = Columns[ImageFacts]
 
 
-KIND = Kind(name="images", title="images", facts=ImageFacts, files=FILES, algorithm="crc32")
-
-ImageManifest = Manifest[ImageFacts]
-
-
-def read(directory: pathlib.Path) -> ImageManifest:
-    """Manifest of prepared images; raises DataError where its parts contradict each other."""
-    manifest = KIND.read(directory)
-    facts, forms = manifest.facts, {name: manifest.files[name].shape for name in FILES}
-    for split in SPLITS:
-        images, labels = forms[f"{split}_images.npy"], forms[f"{split}_labels.npy"]
-        counts = facts.class_counts.get(split, ())
-        if (
-            len(images) != 4
-            or labels != images[:1]
-            or facts.num_examples.get(split) != images[0]
-            or len(counts) != len(facts.classes)
-            or split not in facts.statistics
-        ):
-            raise DataError(
-                f"{directory}: the facts of the {split} split contradict its files; run `dawnjax "
-                "prepare` again"
-            )
-    return manifest
+def read(directory: pathlib.Path, command: str = "") -> ImageColumns:
+    return columns.read(directory, KIND, ImageFacts, command)
 
 
-def fingerprint(manifest: ImageManifest) -> str:
-    """Hash of classes and arrays, whatever they were made from."""
-    return manifest.fingerprint(manifest.facts.classes)
-
-
-def image_shape(manifest: ImageManifest) -> tuple[int, int, int]:
-    height, width, channels = manifest.files["train_images.npy"].shape[1:]
+def image_shape(prepared: ImageColumns) -> tuple[int, int, int]:
+    height, width, channels = prepared.files["train_images.npy"].shape[1:]
     return height, width, channels
 
 
 def read_split(
-    directory: pathlib.Path,
-    manifest: ImageManifest,
-    split: Split,
-    *,
-    most_bytes: int | None = None,
+    prepared: ImageColumns, split: Split, *, most_bytes: int | None = None
 ) -> dict[str, np.ndarray]:
     """Map a split, verified: `image` uint8 [num_examples, height, width, channels], `label` int32.
 
-    Of images in a file of more than `most_bytes`, only size and header are read.
+    Of images of more than `most_bytes`, only the header is read.
     """
     name = f"{split}_images.npy"
-    is_read = most_bytes is None or manifest.files[name].num_bytes <= most_bytes
-    images = manifest.array(directory, name, verified=is_read)
-    labels = manifest.array(directory, f"{split}_labels.npy")
-    where = f"{directory / f'{split}_labels.npy'}:"
-    check_labels(where, labels, len(manifest.facts.classes))
-    return {"image": images, "label": labels}
+    is_read = most_bytes is None or math.prod(prepared.files[name].shape) <= most_bytes
+    images = prepared.array(name, verified=is_read)
+    return {"image": images, "label": prepared.array(f"{split}_labels.npy")}
+
+
+def made(
+    directory: pathlib.Path,
+    dataset: str,
+    classes: tuple[str, ...],
+    images: Mapping[Split, Content],
+    labels: Mapping[Split, np.ndarray],
+    *,
+    source: str,
+    summary: Callable[[ImageColumns], str],
+) -> Made:
+    """Labelled images of one size to be written; images may be blocks, larger than memory.
+
+    `images` are uint8 [num_examples, height, width, channels], `labels` positions in `classes`.
+    """
+    check_classes(f"{dataset}:", labels, classes)
+    files: dict[str, Content] = {}
+    for split in SPLITS:
+        content = images[split]
+        if isinstance(content, np.ndarray):
+            check_images(f"{split}: images", content)
+            if labels[split].shape != content.shape[:1]:
+                shape = labels[split].shape
+                raise DataError(f"{split}: {len(content)} images with labels {shape}; wanted [n]")
+        if not len(labels[split]):
+            raise DataError(f"{split}: no images")
+        files[f"{split}_images.npy"] = content
+        files[f"{split}_labels.npy"] = labels[split].astype("<i4")
+    return Made(
+        directory=directory,
+        kind=KIND,
+        dataset=dataset,
+        files=files,
+        facts=functools.partial(_facts, classes),
+        form=ImageFacts,
+        summary=summary,
+        source=source,
+    )
+
+
+def _facts(classes: tuple[str, ...], written: Columns[None]) -> ImageFacts:
+    arrays = {name: written.array(name, verified=False) for name in written.files}
+    images = {split: arrays[f"{split}_images.npy"] for split in SPLITS}
+    return ImageFacts(
+        num_examples={split: len(images[split]) for split in SPLITS},
+        classes=classes,
+        class_counts={
+            split: class_counts(arrays[f"{split}_labels.npy"], len(classes)) for split in SPLITS
+        },
+        statistics={split: channel_statistics(images[split]) for split in SPLITS},
+        overlap=overlap.shared(
+            overlap.rows(images["train"]), overlap.rows(images["eval"]), "images"
+        ),
+    )
 
 
 def check_labels(where: str, labels: np.ndarray, num_classes: int) -> None:

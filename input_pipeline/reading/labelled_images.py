@@ -14,14 +14,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import image_set, npy_files, tfds_directory
+from dawnjax.input_pipeline.reading import (
+    archives,
+    columns,
+    image_set,
+    npy_files,
+    tfds_directory,
+)
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.reading.image_files import decode_image, decode_square
 from dawnjax.input_pipeline.reading.photographs import class_folders, list_folder, open_tfds_splits
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.input_pipeline.reading.zip_files import unpacked
 
 Decode = Callable[[bytes], np.ndarray]
+
+_LARGEST_SMALL, _MOST_EXPANSION = 64 * 2**20, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +60,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
         labelled = _read_arrays(path)
     elif not path.is_dir():
         raise DataError(f"{path}: is no folder, .npz or .npy of labelled images")
-    elif image_set.KIND.is_begun(path):
+    elif (path / columns.FILE).exists():
         labelled = _read_prepared(path)
     elif channels != 3:
         raise DataError(f"{path}: images of {channels} channel are read from arrays only")
@@ -100,15 +107,15 @@ def labels_of_run(
 
 
 def _read_prepared(path: pathlib.Path) -> LabelledImages:
-    manifest = image_set.read(path)
-    most = image_set.LARGEST_VERIFIED_BYTES
-    arrays = image_set.read_split(path, manifest, "eval", most_bytes=most)
+    prepared = image_set.read(path)
+    arrays = image_set.read_split(prepared, "eval", most_bytes=image_set.LARGEST_VERIFIED_BYTES)
+    classes = prepared.facts.classes
     return LabelledImages(
-        f"prepared {manifest.dataset}",
+        f"prepared {prepared.dataset}",
         arrays["image"],
         arrays["label"],
-        manifest.facts.classes,
-        image_set.fingerprint(manifest),
+        classes,
+        prepared.fingerprint(classes),
     )
 
 
@@ -141,12 +148,17 @@ def _read_tfds(
 
 def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """All arrays of an .npz; raises DataError where it cannot be read or lacks one of `names`."""
+    if path.is_dir() or archives.kind_of(path) != "zip":
+        raise DataError(f"{path}: is {'a directory' if path.is_dir() else 'no .npz'}")
+    # Its arrays may be larger than files of another archive; one that unpacks to far more than its
+    # size is a bomb.
+    most = _LARGEST_SMALL + _MOST_EXPANSION * path.stat().st_size
     arrays = {}
-    for member, content in unpacked(path):
+    for member in archives.members(path, archives.Limits(member_bytes=most, total_bytes=most)):
         try:
-            arrays[member.removesuffix(".npy")] = npy_files.array_of(content)
+            arrays[member.name.removesuffix(".npy")] = npy_files.array_of(member.read())
         except DataError as error:
-            raise DataError(f"{path}: {member} {error}") from None
+            raise DataError(f"{path}: {member.name} {error}") from None
     missing = [name for name in names if name not in arrays]
     if missing:
         raise DataError(f"{path}: has no array {missing[0]!r}, only {', '.join(arrays)}")

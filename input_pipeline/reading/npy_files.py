@@ -1,10 +1,12 @@
 """Arrays in .npy files, whose header is read first: none is made that the file cannot fill."""
 
+import contextlib
 import io
 import math
 import pathlib
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import IO
 
 import numpy as np
@@ -46,23 +48,43 @@ def array_of(content: bytes) -> np.ndarray:
 
 def map_array(path: pathlib.Path) -> np.ndarray:
     """Map the array of a file, read only; a DataError names the file."""
+    with _opened(path) as file:
+        shape, is_fortran, dtype = read_form(file)
+        offset, wanted = file.tell(), _num_bytes(shape, dtype)
+        there = file.seek(0, 2) - offset
+        if wanted != there:
+            raise DataError(f"is cut short: {there:,} of {wanted:,} bytes")
+        order = "F" if is_fortran else "C"
+        if not wanted:  # nothing to map
+            return np.zeros(shape, dtype, order)
+        return np.memmap(file, dtype, "r", offset, shape, order)
+
+
+def map_bytes(path: pathlib.Path) -> np.ndarray:
+    """Map the bytes of a file, uint8 [n], read only; a DataError names the file."""
+    with _opened(path) as file:
+        return np.memmap(file, np.uint8, "r") if file.seek(0, 2) else np.zeros(0, np.uint8)
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
     try:
         with records.open_plain(path) as file:
-            shape, is_fortran, dtype = read_form(file)
-            offset, wanted = file.tell(), _num_bytes(shape, dtype)
-            there = file.seek(0, 2) - offset
-            if wanted != there:
-                raise DataError(f"is cut short: {there:,} of {wanted:,} bytes")
-            order = "F" if is_fortran else "C"
-            if not wanted:  # nothing to map
-                return np.zeros(shape, dtype, order)
-            return np.memmap(file, dtype, "r", offset, shape, order)
+            yield file
     except (DataError, records.BoundError) as error:
         raise DataError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise MissingDataError(f"{path}: no such file") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """Start of an .npy file, of equal size for any number of rows."""
+    file = io.BytesIO()
+    form = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, form)
+    return file.getvalue()
 
 
 def _num_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:

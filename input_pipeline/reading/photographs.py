@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,9 @@ import numpy as np
 from dawnjax import records
 from dawnjax.input_pipeline.reading import tfds_directory
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
-from dawnjax.input_pipeline.reading.image_files import decode_square
-from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.image_files import decode_part
+from dawnjax.input_pipeline.reading.preparing import is_evaluated
+from dawnjax.input_pipeline.reading.rows_on_demand import DrawnRows, RowsOnDemand
 
 SIDE = 256
 """Height and width of squares in pixels, unless others are asked for."""
@@ -32,6 +34,11 @@ _NO_CLASSES = frozenset(
     ("lost+found", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information")
 )
 """Folders that file systems, archivers and servers put beside a person's own."""
+
+_ATTEMPTS = 10
+
+# Second word of the Philox key, beyond those of epochs; the first is the seed.
+_PARTS_STREAM = 2**63 + 4
 
 _EVAL_FOLDERS = ("val", "validation", "eval", "test")
 
@@ -60,9 +67,29 @@ class Photographs:
         except DataError as error:
             raise DataError(f"{name} {error}") from None
 
-    def square(self, index: int, side: int) -> np.ndarray:
-        """Middle of one photograph, uint8 [side, side, 3]."""
-        return self.decoded(index, lambda content: decode_square(content, side))
+    def part(self, rows: np.ndarray) -> "Photographs":
+        """Photographs at some positions, in their order."""
+        assert self.sizes is not None and isinstance(self.labels, np.ndarray)
+        return dataclasses.replace(
+            self,
+            labels=self.labels[rows],
+            sizes=self.sizes[rows],
+            read=lambda index: self.read(int(rows[index])),
+        )
+
+    def drawn_parts(self, side: int) -> DrawnRows:
+        """A random part of each photograph, anew in each epoch: uint8 [n, side, side, 3]."""
+
+        def draw(index: int, epoch: int, seed: int) -> np.ndarray:
+            key = np.array([seed, _PARTS_STREAM], np.uint64)
+            counter = np.array([index, epoch, 0, 0], np.uint64)
+            raw = np.random.Philox(key=key, counter=counter).random_raw(4 * _ATTEMPTS)
+            draws = (raw >> np.uint64(11)).reshape(_ATTEMPTS, 4) * 2.0**-53
+            return self.decoded(
+                index, lambda it: decode_part(it, side, lambda *size: random_part(*size, draws))
+            )
+
+        return DrawnRows(len(self.labels), (side, side, 3), "uint8", draw)
 
     def rows(
         self, shape: tuple[int, int, int], decode: Callable[[bytes], np.ndarray]
@@ -82,19 +109,53 @@ class Source:
     listing: str
 
 
+def random_part(height: int, width: int, draws: np.ndarray) -> tuple[int, int, int, int]:
+    """Top, left, height and width of a random part of an image.
+
+    Its area is uniform from 8 % to the whole of the image's, the logarithm of its aspect ratio
+    uniform from 3/4 to 4/3. The first of ten draws that fits the image is taken, and else the
+    middle with the nearest aspect ratio that is allowed.
+
+    Args:
+      draws: Uniform numbers of [0, 1), float64 [10, 4].
+
+    Source: Szegedy et al. 2015, "Going Deeper with Convolutions", section 6; torchvision's
+    `RandomResizedCrop` for what is done with draws that do not fit.
+    """
+    for area, aspect, top, left in draws.tolist():
+        pixels = (0.08 + 0.92 * area) * height * width
+        ratio = (3 / 4) ** (1 - 2 * aspect)
+        rows, columns = round(math.sqrt(pixels / ratio)), round(math.sqrt(pixels * ratio))
+        if 0 < rows <= height and 0 < columns <= width:
+            return (
+                int(top * (height - rows + 1)),
+                int(left * (width - columns + 1)),
+                rows,
+                columns,
+            )
+    rows, columns = min(height, round(width * 4 / 3)), min(width, round(height * 4 / 3))
+    return (height - rows) // 2, (width - columns) // 2, rows, columns
+
+
 def open_source(
     path: pathlib.Path,
     title: str,
     tfds_name: str = "*",
     splits: Sequence[Split] = ("train", "eval"),
+    eval_fraction: float = 0.0,
 ) -> Source:
-    """List a source, without reading an image; messages call it `title`."""
+    """List a source, without decoding an image; messages call it `title`.
+
+    With `eval_fraction`, class folders are divided by a hash of each file's content.
+    """
     if not path.is_dir():
         what = "is no folder" if path.exists() else "does not exist"
         raise DataError(
             f"{path}: {what}; {title} is read from train/<class>/* and val/<class>/*, or from a "
             "TFDS directory"
         )
+    if eval_fraction:
+        return _divided(path, eval_fraction)
     version = tfds_directory.find_version(path, tfds_name)
     return _open_tfds(version, splits) if version else _open_folders(path, title, splits)
 
@@ -116,6 +177,24 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
         if not len(splits[split].labels):
             raise DataError(f"{folders[split]}: has no images")
     return Source("image folders", classes, splits, listing.hexdigest()[:16])
+
+
+def _divided(path: pathlib.Path, fraction: float) -> Source:
+    if any((path / name).is_dir() for name in ("train", *_EVAL_FOLDERS)):
+        raise DataError(f"{path}: has folders of splits, so that --eval_fraction has no use")
+    classes, listing = class_folders(path), hashlib.sha256(repr(fraction).encode())
+    whole = list_folder(path, classes, "train", listing)
+    evaluated = np.array(
+        [is_evaluated(whole.read(row)[0], fraction) for row in range(len(whole.labels))], bool
+    )
+    splits: dict[Split, Photographs] = {
+        "train": whole.part(np.flatnonzero(~evaluated)),
+        "eval": whole.part(np.flatnonzero(evaluated)),
+    }
+    for split, part in splits.items():
+        if not len(part.labels):
+            raise DataError(f"{path}: no image is left to {split}; choose another --eval_fraction")
+    return Source("class folders", classes, splits, listing.hexdigest()[:16])
 
 
 def class_folders(folder: pathlib.Path) -> tuple[str, ...]:

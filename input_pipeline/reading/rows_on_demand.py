@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax.input_pipeline.reading.dataset import DataError
+
 
 class RowsOnDemand:
     """Rows [n, ...] of one shape and dtype, indexed like a memory map."""
@@ -42,6 +44,9 @@ class RowsOnDemand:
         index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         if index.size and not 0 <= index.min() <= index.max() < len(self):
             raise IndexError(f"rows {index.min()} to {index.max()} of {len(self)}")
+        return self._made(index, self._make_row)
+
+    def _made(self, index: np.ndarray, make_row: Callable[[int], np.ndarray | int]) -> np.ndarray:
         # Padding repeats a row many times; make each row once.
         distinct, places = np.unique(index, return_inverse=True)
         made = np.empty((len(distinct), *self.shape[1:]), self.dtype)
@@ -53,7 +58,7 @@ class RowsOnDemand:
                 if failed.is_set():
                     return
                 try:
-                    made[place] = self._make_row(int(distinct[place]))
+                    made[place] = make_row(int(distinct[place]))
                 except BaseException:
                     failed.set()
                     raise
@@ -74,3 +79,36 @@ class RowsOnDemand:
             raise ValueError("rows that are made on demand are always a new array")
         rows = self._make_all() if self._make_all is not None else self[:]
         return rows.astype(dtype, copy=False) if dtype is not None else rows
+
+
+class DrawnRows(RowsOnDemand):
+    """Rows that are drawn anew in each epoch, such as random parts of photographs.
+
+    A row follows from the seed, its epoch and its position.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        row_shape: tuple[int, ...],
+        dtype: str,
+        draw_row: Callable[[int, int, int], np.ndarray],
+    ):
+        """Take `draw_row`, a function of position, epoch and seed."""
+        super().__init__(num_rows, row_shape, dtype, lambda index: draw_row(index, 0, 0))
+        self._draw_row = draw_row
+
+    def drawn(self, index: np.ndarray, epoch: np.ndarray, seed: int) -> np.ndarray:
+        """Draw the rows at positions of epochs, int [...] both."""
+
+        def row(place: int) -> np.ndarray:
+            epoch, index = divmod(place, len(self))
+            return self._draw_row(index, epoch, seed)
+
+        return self._made(epoch.astype(np.int64) * len(self) + index, row)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise DataError(
+            "training images are cut anew in each epoch, so they stay on the host: give "
+            "--data_placement=host, or prepare squares"
+        )

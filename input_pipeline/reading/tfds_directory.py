@@ -14,6 +14,7 @@ from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 INFO_FILE = "dataset_info.json"
+FORMAT = "array_record"
 
 MOST_INFO_BYTES = 16 * 2**20
 
@@ -40,7 +41,7 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(repr(error).split())[:200]
         raise DataError(f"{path}: damaged ({reason})") from None
-    if file_format != "array_record":
+    if file_format != FORMAT:
         raise DataError(
             f"{path}: is in the format {file_format!r}; only array_record can be read without "
             "TensorFlow: build it with tfds.builder(..., file_format='array_record')"
@@ -49,7 +50,8 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
 
 
 def num_examples(info: dict[str, Any]) -> dict[str, int]:
-    return {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
+    # A split that has no whole shard yet states no lengths.
+    return {split["name"]: sum(map(int, split.get("shardLengths", ()))) for split in info["splits"]}
 
 
 def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
@@ -60,7 +62,7 @@ def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
 def fingerprint(version: pathlib.Path, *more: str) -> str:
     """Hash of a version's metadata (sizes of splits, no checksums): 16 hex digits."""
     info = read_info(version)
-    content = [info["name"], info.get("version"), info["splits"], *more]
+    content = [info["name"], info.get("version"), info.get("description"), info["splits"], *more]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -238,19 +238,15 @@ def test_no_code_knows_a_metric_by_its_name():
 
 PROC = "a file of the kernel"
 OURS = "a file of this package"
-IN_PLACE = (
-    "images are written in place, as they may be larger than memory; a link is removed before"
-)
+IN_PLACE = "a new folder's files, which may be larger than memory; the folder is renamed whole"
 PAST_RECORDS = {
     ("dawnjax.__main__", "open"): "/dev/null, in place of a pipe whose reader is gone",
     ("dawnjax.checkpoints.location", "write_bytes"): "an empty object of a bucket",
     ("dawnjax.checkpoints.saved", "read_bytes"): "an object of a bucket",
     ("dawnjax.commands.new", "read_text"): OURS,
-    ("dawnjax.input_pipeline.preparation.archives", "open"): "a member of a zip, by its size",
-    ("dawnjax.input_pipeline.preparation.photograph_writer", "open_memmap"): IN_PLACE,
-    ("dawnjax.input_pipeline.preparation.writing", "open"): IN_PLACE,
-    ("dawnjax.input_pipeline.preparation.writing", "replace"): "a folder, or the manifest: last",
-    ("dawnjax.input_pipeline.reading.zip_files", "open"): "a member of a zip, by its size",
+    ("dawnjax.input_pipeline.reading.archives", "open"): "an archive from a stream, or its member",
+    ("dawnjax.input_pipeline.reading.columns", "open"): IN_PLACE,
+    ("dawnjax.input_pipeline.reading.columns", "replace"): "a folder, once it is whole",
     ("dawnjax.machine.hosts", "read_text"): PROC,
     ("dawnjax.machine.measured_peaks", "read_text"): PROC,
     ("dawnjax.models.pure_model", "replace"): "a layer's parameter, no file",

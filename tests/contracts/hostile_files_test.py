@@ -9,12 +9,11 @@ from pathlib import Path
 import hostile_data
 import numpy as np
 import pytest
-from hostile_files import CASES, SAMPLE, command, honest_batch
+from hostile_files import CASES, SAMPLE, command
 from hostile_makers import entry
 
 from dawnjax.analysis.loading import load
 from dawnjax.errors import RunError
-from dawnjax.input_pipeline.preparation.pickled_batches import read_pickled_batch
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.labelled_images import read_npz
 
@@ -93,11 +92,3 @@ def test_an_npz_bomb_is_refused(tmp_path):
     np.savez_compressed(path, images=np.zeros((2**17, 1024), np.uint8))
     with pytest.raises(DataError, match="expands to 134,217,8.. bytes"):
         read_npz(path, ["images"])
-
-
-@pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize("keys", [str, bytes])
-def test_genuine_batches_of_every_protocol_are_read(protocol, keys):
-    pixels, labels = read_pickled_batch(honest_batch(protocol, keys))
-    assert labels.tolist() == [3, 9]
-    assert (pixels.ravel() == np.arange(2 * 3072, dtype=np.uint8)).all()

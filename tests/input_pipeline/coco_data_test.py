@@ -20,12 +20,10 @@ from coco_sources import MASK, body, cells, prepare, write_source
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets import coco
-from dawnjax.input_pipeline.datasets.coco import KIND, Coco
+from dawnjax.input_pipeline.datasets.coco import KIND, Coco, ObjectFacts
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
-from dawnjax.input_pipeline.preparation import coco_annotations, coco_sources, coco_writer
-from dawnjax.input_pipeline.preparation.coco_annotations import Image
-from dawnjax.input_pipeline.reading import run_lengths
-from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading import coco_annotations, columns, run_lengths
+from dawnjax.input_pipeline.reading.coco_annotations import Image
 from dawnjax.tasks.object_detection import ObjectDetection
 from dawnjax.tasks.task import Setting
 
@@ -78,17 +76,6 @@ def test_prepared_and_read(form, tmp_path, capsys):
     assert masks is not None
     for mask in (masks[n] for n in range(3)):
         np.testing.assert_array_equal(run_lengths.unpack(mask, 20, 30), MASK)
-    # Done again it changes nothing; another content is another fingerprint.
-    assert prepare(source, tmp_path / "out") == 0
-    assert "holds this already" in capsys.readouterr().out
-    if form is as_it_is:
-        changed = body()
-        changed["annotations"][0]["bbox"] = [10, 2, 9, 4]
-        write_source(source, changed)
-        assert prepare(source, tmp_path / "out") == 1
-        assert "give --overwrite" in capsys.readouterr().err
-        assert prepare(source, tmp_path / "out", "--overwrite") == 0
-        assert data.spec().fingerprint != spec.fingerprint
 
 
 def test_images_are_resized_and_their_boxes_are_not(tmp_path):
@@ -197,8 +184,8 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
             "segmentation[0][5]: Expected float",
         ),
         (
-            changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": [5, 5]}),
-            f"{ABOUT}: the run lengths sum to 10, and 30x20 pixels are 600",
+            changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": [500, 500]}),
+            f"{ABOUT}: invalid RLE: total counts 1000 exceed h*w=600",
         ),
         (
             changed((*OBJECT, "segmentation"), {"size": [30, 20], "counts": [600]}),
@@ -206,11 +193,11 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
         ),
         (
             changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": "2\u00e9"}),
-            "byte 1 of the run lengths is none",
+            f"{ABOUT}: invalid RLE: negative count",
         ),
         (
             changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": "oooooooooo?"}),
-            f"{ABOUT}: a run length is endless",
+            f"{ABOUT}: invalid RLE: count 18014398509481983",
         ),
         (
             changed((*OBJECT, "segmentation"), [[0, 0, 9e5, 9e5, 0, 9e5]]),
@@ -286,7 +273,7 @@ def test_images_of_one_name_in_many_folders_are_found_at_once():
     part: Any = types.SimpleNamespace(images=named, where=["a.json"] * count)
     sizes = {f"all/{n}/image.png": 1 for n in range(count)}
     started = time.process_time()
-    places = coco_sources.places_of(Path("x"), {"train": part}, sizes)
+    places = coco.places_of(Path("x"), {"train": part}, sizes)
     assert places["all/7/image.png"] == [("train", 7)] and len(places) == count
     assert time.process_time() - started < 5
 
@@ -300,72 +287,6 @@ def test_an_image_of_one_pixel_is_read(tmp_path):
     assert (cells(tmp_path / "out").load("train")["image"][np.array([1])] == 77).all()
 
 
-def test_a_killed_preparation_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(coco_writer, "FILES_AT_ONCE", 2)
-    source = write_source(tmp_path / "source")
-    real, calls = coco_writer.check_image, []
-
-    def fails_at_fifth(source, member, data):
-        calls.append(member.name)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        real(source, member, data)
-
-    monkeypatch.setattr(coco_writer, "check_image", fails_at_fifth)
-    assert prepare(source, tmp_path / "out") == 5
-    with pytest.raises(DataError, match="half-converted"):
-        cells(tmp_path / "out").spec()
-    with (tmp_path / "out" / "train_images.bin").open("ab") as file:
-        file.write(b"torn")  # bytes that no line of the journal vouches for
-    calls[:] = ["", "", "", "", ""]
-    assert prepare(source, tmp_path / "out") == 0
-    assert len(calls) == 5 + 2  # four of six files were there
-    assert prepare(write_source(tmp_path / "other"), tmp_path / "whole") == 0
-    for path in (tmp_path / "whole").iterdir():
-        if path.name != "dataset.json":
-            assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes(), path.name
-
-
-def test_damaged_prepared_data_are_named(tmp_path, capsys):
-    prepare(write_source(tmp_path / "source"), tmp_path / "out")
-    path = tmp_path / "out" / "train_boxes.npy"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DataError, match=r"train_boxes.npy: damaged between bytes 0 and"):
-        cells(tmp_path / "out").spec()
-
-
-@pytest.mark.parametrize(
-    ("name", "array"),
-    [
-        ("starts", np.array([0, 10, 10**9])),
-        ("lengths", np.array([10, 10, 2**62])),
-        ("ends", np.array([2, 1, 3])),
-        ("ends", np.array([1, 2, 4])),
-        ("ends", np.array([1.0, 2.0, 3.0])),
-        ("sizes", np.full((3, 2), 60_000, np.int32)),
-        ("boxes", np.full((3, 4), np.nan)),
-        ("classes", np.array([1, 2, 3], np.int32)),
-        ("mask_ends", np.array([1, 2, 10**9])),
-        ("crowd", np.zeros(2, bool)),
-    ],
-)
-def test_a_strangers_manifest_whose_arrays_contradict_each_other(name, array, tmp_path):
-    prepare(write_source(tmp_path / "source"), tmp_path / "out")
-    there = KIND.read(tmp_path / "out")
-    np.save(tmp_path / "out" / f"train_{name}.npy", array)
-    contents = {
-        file: np.load(tmp_path / "out" / file)
-        if file.endswith(".npy")
-        else (tmp_path / "out" / file).read_bytes()
-        for file in KIND.files
-    }
-    made = KIND.make("cells", there.facts, contents, there.source)
-    (tmp_path / "out" / "dataset.json").write_bytes(made.to_json())
-    with pytest.raises(DataError, match="arrays of the train split contradict each other"):
-        cells(tmp_path / "out").spec()
-
-
 def test_coco_2017_has_its_counts(tmp_path):
     prepare(write_source(tmp_path / "source"), tmp_path / "out")
     data = Coco(corpus="coco2017", data_dir=str(tmp_path / "out"))
@@ -377,7 +298,7 @@ def test_coco_2017_has_its_counts(tmp_path):
 
 def test_coco_2017_is_declared_by_counts_and_categories(tmp_path, monkeypatch):
     prepare(write_source(tmp_path / "source"), tmp_path / "out")
-    facts = KIND.read(tmp_path / "out").facts
+    facts = columns.read(tmp_path / "out", KIND, ObjectFacts).facts
     assert len(coco.CATEGORIES_OF_COCO) == 80
     monkeypatch.setitem(coco.PUBLISHED, "cells", facts.counts)
     said = cells(tmp_path / "out").spec().declaration

@@ -11,14 +11,10 @@ import pytest
 from fuzzed import Edits, broken, edited, fuzz_one
 from small_questions import TRAIN
 
+from dawnjax.input_pipeline.datasets.images import made
+from dawnjax.input_pipeline.datasets.movielens import in_order, read_ratings
+from dawnjax.input_pipeline.datasets.squad import read_passages
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
-from dawnjax.input_pipeline.preparation import image_writer
-from dawnjax.input_pipeline.preparation.movielens_sources import (
-    in_order,
-    read_negatives,
-    read_ratings,
-)
-from dawnjax.input_pipeline.preparation.squad_sources import read_passages
 from dawnjax.input_pipeline.preparation.token_sources import documents_of
 from dawnjax.input_pipeline.reading import (
     image_set,
@@ -28,6 +24,7 @@ from dawnjax.input_pipeline.reading import (
     token_words,
 )
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.image_files import decode_square
 from dawnjax.input_pipeline.reading.image_set import SPLITS
 from dawnjax.input_pipeline.reading.photographs import open_source
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
@@ -48,26 +45,20 @@ def encoded(kind: str, *options: int) -> bytes:
 
 
 def photograph(path: Path) -> object:
-    return open_source(path.parents[2], "images").splits["train"].square(0, 8)
+    photographs = open_source(path.parents[2], "images").splits["train"]
+    return photographs.decoded(0, lambda content: decode_square(content, 8))
 
 
 def prepared(folder: Path) -> bytes:
-    """A manifest beside its files."""
-
-    def examples() -> image_writer.Examples:
-        images: dict[Split, np.ndarray] = {s: np.zeros((4, 2, 2, 3), np.uint8) for s in SPLITS}
-        labels: dict[Split, np.ndarray] = {s: np.arange(4) % 2 for s in SPLITS}
-        return image_writer.Examples(
-            classes=("a", "b"), images=images, labels=labels, source={"kind": "arrays"}
-        )
-
-    image_writer.write(folder, examples, dataset="mine")
-    return (folder / "dataset.json").read_bytes()
+    """A description beside its files."""
+    images: dict[Split, np.ndarray] = {split: np.zeros((4, 2, 2, 3), np.uint8) for split in SPLITS}
+    labels: dict[Split, np.ndarray] = {split: np.arange(4) % 2 for split in SPLITS}
+    made(folder / "out", "mine", ("a", "b"), images, labels, source="arrays").write()
+    return (folder / "out" / "dataset.json").read_bytes()
 
 
 def read_prepared(path: Path) -> object:
-    manifest = image_set.read(path.parent)
-    return image_set.read_split(path.parent, manifest, "eval")
+    return image_set.read_split(image_set.read(path.parent), "eval")
 
 
 INFO = {
@@ -79,11 +70,6 @@ READERS: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
     # The file's name, an honest content, and its reader.
     "questions": ("a.json", json.dumps(TRAIN).encode(), read_passages),
     "ratings": ("a.csv", RATINGS, lambda path: in_order(read_ratings(path))),
-    "negatives": (
-        "a.negative",
-        b"(1,2)\t3\n(2,3)\t2\n",
-        lambda path: read_negatives(path, in_order(read_ratings(path.parent / "ratings.csv"))),
-    ),
     "vectors": ("a.txt", b"the 1 2\nof 3 -4.5\n", lambda path: read_vectors(path, ["the"])),
     "sentences": (
         "a.en",
@@ -106,7 +92,7 @@ READERS: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
         npz(),
         lambda path: labelled_images.read(path, (2, 2, 3), resized=False),
     ),
-    "manifest": ("dataset.json", b"", read_prepared),
+    "description": ("out/dataset.json", b"", read_prepared),
     "TFDS": (
         "dataset_info.json",
         json.dumps(INFO).encode(),
@@ -132,12 +118,12 @@ def test_an_edited_file_is_read_or_refused_in_a_line(count, tmp_path, campaign):
     for name, (file, honest, read) in READERS.items():
         folder = tmp_path / name
         path = folder / file
-        path.parent.mkdir(parents=True)
-        if name == "manifest":
+        folder.mkdir()
+        if name == "description":
             honest = prepared(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
         (folder / "a_train.bin").write_bytes(shard_of(np.arange(40)))
-        (folder / "ratings.csv").write_bytes(RATINGS)
-        if "/" in file:
+        if file.startswith("train/"):
             other = folder / "val" / "cat"
             other.mkdir(parents=True)
             (other / "1.png").write_bytes(encoded(".png"))

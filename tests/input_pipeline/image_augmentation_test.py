@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from dawnjax.input_pipeline.reading import image_augmentation
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
+from dawnjax.input_pipeline.augmentation import image_augmentation
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 
 pytestmark = pytest.mark.compiles
 
@@ -229,3 +229,23 @@ def test_views_have_the_weights_and_places_of_the_recipe():
     np.testing.assert_array_equal(moved[2][1][0, ..., 0], [[4.0, 3, 4], [1, 0, 1], [4, 3, 4]])
     np.testing.assert_array_equal(moved[4][1][0, ..., 0], [[4.0, 5, 4], [7, 8, 7], [4, 5, 4]])
     np.testing.assert_array_equal(moved[3][1], np.asarray(moved[2][1])[:, :, ::-1])
+
+
+@pytest.mark.compiles
+def test_a_crop_sees_no_pixel_outside_of_its_rectangle():
+    """Shrunk and enlarged, a patch of one colour stays that colour, whatever lies around it."""
+    images = np.full((3, 40, 60, 1), 255, np.float32)
+    images[:, 8:32, 12:36] = 100
+    rectangle = np.array([12 / 60, 8 / 40, 36 / 60, 32 / 40], np.float32)
+    rectangles = np.stack([rectangle] * 3)
+    for size in ((5, 7), (24, 24), (50, 31)):
+        cut = image_augmentation.resized_rectangles(images, rectangles, size)
+        np.testing.assert_allclose(np.asarray(cut), 100, rtol=1e-5)
+    # As if it were cut out before: a ramp, by PyTorch's and PIL's rule of a widened triangle.
+    ramp = np.arange(24, dtype=np.float32)
+    images[:, 8:32, 12:36, 0] = ramp[:, None]
+    cut = np.asarray(image_augmentation.resized_rectangles(images, rectangles, (6, 4)))
+    centres = (np.arange(6) + 0.5) * 4
+    weights = np.maximum(1 - abs(centres[:, None] - 0.5 - np.arange(24)) / 4, 0)
+    wanted = (weights @ ramp) / weights.sum(1)
+    np.testing.assert_allclose(cut[0, :, 2, 0], wanted, rtol=1e-5)

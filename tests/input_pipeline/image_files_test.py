@@ -2,8 +2,6 @@
 
 import concurrent.futures
 import struct
-import subprocess
-import sys
 
 import cv2
 import numpy as np
@@ -48,11 +46,16 @@ def test_bytes_after_the_image_are_left_alone(trailer):
 @pytest.mark.parametrize("part", [0.4, 0.7, 0.95])
 def test_a_cut_scan_is_refused_with_and_without_an_end_mark(content, part, capfd):
     cut = content[: int(len(content) * part)]
-    with pytest.raises(DataError, match="is cut short$"):
-        decode_square(cut, 16)
-    with pytest.raises(DataError, match=r"cut short or damaged \(the decoder: Corrupt JPEG data"):
-        decode_square(cut + END, 16)
+    for damaged in (cut, cut + END):
+        with pytest.raises(DataError, match=r"cut short or damaged \(the decoder: "):
+            decode_square(damaged, 16)
     assert capfd.readouterr().err == ""  # no line without the name of a file
+
+
+def test_bytes_that_the_image_does_not_need_are_left_alone():
+    """The decoder warns of extraneous bytes before the end mark; cameras write such files."""
+    padded = BASELINE.removesuffix(END) + b"\0\0\0" + END
+    np.testing.assert_array_equal(decode_square(padded, 16), decode_square(BASELINE, 16))
 
 
 def test_a_cut_scan_does_not_tell_on_whole_ones_beside_it():
@@ -68,20 +71,6 @@ def test_a_cut_scan_does_not_tell_on_whole_ones_beside_it():
 
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         assert list(threads.map(outcome, given)) == ["read", "read", "refused", "read"] * 20
-
-
-@pytest.mark.processes
-def test_what_others_print_meanwhile_is_passed_on():
-    code = (
-        "import ctypes, numpy as np\n"
-        "from dawnjax.input_pipeline.reading.jpeg_verdict import VERDICTS\n"
-        "libc = ctypes.CDLL(None)\n"
-        "say = lambda text: libc.fputs(text, ctypes.c_void_p.in_dll(libc, 'stderr'))\n"
-        "VERDICTS.decode(lambda: say(b'Corrupt JPEG data: premature end\\nmine\\n'))\n"
-        "say(b'after\\n')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.split() == ["mine", "mine", "after"]  # decoded twice
 
 
 @pytest.mark.parametrize(

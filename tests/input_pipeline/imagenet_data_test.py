@@ -15,13 +15,13 @@ import pytest
 from quick_compilation import FUSIONS_OF_A_USER
 
 from dawnjax.__main__ import main
+from dawnjax.input_pipeline.augmentation import image_augmentation
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.input_pipeline.preparation import photograph_writer
-from dawnjax.input_pipeline.reading import image_augmentation, image_set
+from dawnjax.input_pipeline.reading import image_set, photographs
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.image_files import decode_part, decode_square
 from dawnjax.input_pipeline.reading.photographs import open_source
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.journal import Journal
@@ -60,11 +60,9 @@ def test_photographs_become_squares_with_their_labels(folders, tmp_path, capsys)
     out = tmp_path / "imagenet"
     assert prepare(folders, out) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert (
-        "written: 7 train and 3 eval images 256x256x3 in 2 classes, from image folders" in lines[0]
-    )
-    why = "ImageNet has 1,281,167 images to train on, and these are 7"
-    assert lines[1] == f"note: this is not ImageNet, and no result of it is one of ImageNet: {why}"
+    assert "s: 7 train and 3 eval images 256x256x3 in 2 classes; train mean" in lines[0]
+    why = "ImageNet has 1,281,167 + 50,000 images, and these are 7 + 3"
+    assert lines[1] == f"note: these are 7 + 3 images in 2 classes, not ImageNet: {why}"
     for directory in (out, folders):  # prepared, and as they are
         declaration = ImageNet(data_dir=str(directory)).spec().declaration
         assert declaration is not None and not declaration.benchmark
@@ -117,77 +115,10 @@ def test_squares_of_another_size(folders, tmp_path, capsys):
     assert prepare(folders, out) == 1  # of 256: other content is not replaced unasked
 
 
-def test_other_content_is_not_replaced_unasked(folders, tmp_path, capsys):
-    out = tmp_path / "imagenet"
-    assert prepare(folders, out) == 0
-    (folders / "train/n00000001/image_1.JPEG").unlink()
-    assert prepare(folders, out) != 0
-    error = capsys.readouterr().err
-    assert "holds other content" in error and "Traceback" not in error
-    assert prepare(folders, out, "--overwrite") == 0
-    assert ImageNet(data_dir=str(out)).spec().num_train_examples == 6
-
-
-def test_a_killed_prepare_goes_on_where_it_was(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(photograph_writer, "ROWS_AT_ONCE", 2)
-    source = open_source(folders, "ImageNet")
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    description, _ = photograph_writer.write(whole, source, dataset="imagenet", side=256)
-    seen: list[int] = []
-
-    class Killed(BaseException):
-        pass
-
-    def kill_after_two_parts(count: int) -> None:
-        seen.append(count)
-        if len(seen) == 2:
-            raise Killed
-
-    with pytest.raises(Killed):
-        photograph_writer.write(
-            out, source, dataset="imagenet", side=256, progress=kill_after_two_parts
-        )
-    with pytest.raises(DataError, match="half-converted"):
-        ImageNet(data_dir=str(out)).spec()
-    # A kill can also leave a torn line.
-    with (out / photograph_writer.JOURNAL_FILE).open("a") as journal:
-        journal.write('{"split": "train", "ro')
-    again: list[int] = []
-    resumed, outcome = photograph_writer.write(
-        out, source, dataset="imagenet", side=256, progress=again.append
-    )
-    assert (sum(seen), sum(again), outcome) == (4, 6, "written")
-    assert resumed == description
-    assert image_set.fingerprint(resumed) == image_set.fingerprint(description)
-    np.testing.assert_array_equal(
-        ImageNet(data_dir=str(out)).load("train")["image"],
-        ImageNet(data_dir=str(whole)).load("train")["image"],
-    )
-
-
-def test_another_source_does_not_go_on_with_the_first_ones_parts(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(photograph_writer, "ROWS_AT_ONCE", 2)
-    out = tmp_path / "out"
-
-    def stop(count: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        photograph_writer.write(
-            out, open_source(folders, "ImageNet"), dataset="imagenet", side=256, progress=stop
-        )
-    (folders / "train/n00000000/image_0.JPEG").write_bytes(jpeg(300, 300, 99))
-    done: list[int] = []
-    photograph_writer.write(
-        out, open_source(folders, "ImageNet"), dataset="imagenet", side=256, progress=done.append
-    )
-    assert sum(done) == 10
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (jpeg(300, 300)[:2000], "image_0.JPEG: is cut short"),
+        (jpeg(300, 300)[:2000], "image_0.JPEG: is cut short or damaged"),
         (b"this is text", "image_0.JPEG: is neither JPEG nor PNG"),
         (b"", "image_0.JPEG: is neither JPEG nor PNG"),
     ],
@@ -305,6 +236,73 @@ def test_photographs_as_they_are_give_the_batches_of_prepared_ones(folders, tmp_
     assert direct.spec().fingerprint != before
 
 
+def test_whole_photographs_are_cut_at_random(folders, tmp_path, capsys):
+    """By seed, epoch and position alone, whichever host cuts them."""
+    data = ImageNet(data_dir=str(folders), form="photographs", image_side=64)
+    spec, train = data.spec(), data.load("train")
+    assert spec.image_shape == (64, 64, 3) and spec.is_drawn
+    order = ExampleOrder(seed=5, num_train_examples=7)
+    steps = order.steps(0, 7, 4)  # four epochs
+    whole = host_batch(train, steps, slice(0, 4))
+    halves = [host_batch(data.load("train"), steps, slice(*rows)) for rows in ((0, 2), (2, 4))]
+    np.testing.assert_array_equal(
+        np.concatenate([half["image"] for half in halves], axis=1), whole["image"]
+    )
+    seen = {}
+    for index, epoch, image in zip(
+        whole["index"].ravel(), whole["epoch"].ravel(), whole["image"].reshape(28, -1), strict=True
+    ):
+        seen.setdefault(int(index), {})[int(epoch)] = image.tobytes()
+    assert all(len(set(epochs.values())) == len(epochs) == 4 for epochs in seen.values())
+    other = ExampleOrder(seed=6, num_train_examples=7).steps(0, 7, 4)
+    images = {image.tobytes() for image in host_batch(train, other, slice(0, 4))["image"][0]}
+    assert not images & {image for epochs in seen.values() for image in epochs.values()}
+    with pytest.raises(DataError, match="stay on the host: give --data_placement=host"):
+        np.asarray(train["image"])
+    # To evaluate, the middle 7/8: of 350 x 400 pixels, 306 to 307 resized to 64.
+    evaluated = np.asarray(data.load("eval")["image"])[0].astype(int)
+    first = decoded((folders / "val/n00000000/image_8.JPEG").read_bytes())
+    middle = cv2.resize(first[22:328, 47:353], (64, 64), interpolation=cv2.INTER_AREA)
+    assert abs(evaluated - middle).mean() < 2
+    assert prepare(folders, tmp_path / "out") == 0
+    with pytest.raises(DataError, match="holds squares, and data.form=photographs cuts whole"):
+        ImageNet(data_dir=str(tmp_path / "out"), form="photographs").spec()
+    argv = ["train", "--experiment=imagenet_resnet50", f"--data.data_dir={folders}"]
+    argv += ["--global_batch_size=4", "--batch_norm_group_size=4"]
+    assert main([*argv, "--data.form=photographs"]) == 2
+    assert "crop_pixels=224 must be 0: with data.form=photographs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("height", "width"), [(300, 400), (400, 300), (100, 1000), (1, 5)])
+def test_random_parts_have_the_published_areas_and_aspects(height, width):
+    random = np.random.default_rng(0)
+    parts = [photographs.random_part(height, width, random.random((10, 4))) for _ in range(4000)]
+    top, left, rows, columns = np.array(parts).T
+    assert (top >= 0).all() and (top + rows <= height).all() and (rows > 0).all()
+    assert (left >= 0).all() and (left + columns <= width).all() and (columns > 0).all()
+    if min(height, width) < 300:
+        return  # most draws do not fit
+    areas, aspects = rows * columns / (height * width), columns / rows
+    assert 0.07 < areas.min() < 0.1 < 0.9 < areas.max() <= 1
+    assert 0.73 < aspects.min() < 0.77 and 1.3 < aspects.max() < 1.36
+    # Parts reach all borders, and lie on both sides of the middle alike.
+    for first, size, whole in ((top, rows, height), (left, columns, width)):
+        assert first.min() == 0 and (first + size).max() == whole
+        assert abs((first + size / 2).mean() / whole - 0.5) < 0.01
+
+
+def test_a_part_of_a_photograph_is_that_part_whatever_its_size():
+    """Also of one that its own transform shrinks first, or that a mark turns."""
+    for height, width in ((300, 420), (1100, 1500)):
+        content = jpeg(height, width, 3)
+        top, left, rows, columns = height // 5, width // 4, height // 2, height // 2
+        place = (top, left, rows, columns)
+        found = decode_part(content, 64, lambda *_, place=place: place).astype(int)
+        part = decoded(content)[top : top + rows, left : left + columns]
+        wanted = cv2.resize(part, (64, 64), interpolation=cv2.INTER_AREA)
+        assert abs(found - wanted).mean() < 1
+
+
 def test_photographs_that_changed_since_they_were_counted_are_refused(folders):
     data = ImageNet(data_dir=str(folders))
     data.spec()
@@ -351,17 +349,15 @@ def test_a_damaged_photograph_ends_a_run_in_one_line(
 def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):
     out = tmp_path / "out"
     prepare(folders, out)
-    description = image_set.read(out)
-    mapped = image_set.read_split(out, description, "train", most_bytes=0)
+    prepared = image_set.read(out)
+    mapped = image_set.read_split(prepared, "train", most_bytes=0)
     assert isinstance(mapped["image"], np.memmap)
-    np.testing.assert_array_equal(
-        mapped["image"], image_set.read_split(out, description, "train")["image"]
-    )
+    np.testing.assert_array_equal(mapped["image"], image_set.read_split(prepared, "train")["image"])
     content = bytearray((out / "train_labels.npy").read_bytes())
     content[-4] ^= 1
     (out / "train_labels.npy").write_bytes(content)
     with pytest.raises(DataError, match="train_labels.npy: damaged"):
-        image_set.read_split(out, description, "train", most_bytes=0)
+        image_set.read_split(prepared, "train", most_bytes=0)
 
 
 def crops(images: np.ndarray, **fields) -> np.ndarray:
@@ -451,7 +447,7 @@ def test_real_photographs_are_prepared_trained_on_and_evaluated(
     out = tmp_path / "imagenet"
     assert prepare(real_photographs, out) == 0
     text = capsys.readouterr().out
-    assert "written: 240 train and 60 eval images 256x256x3 in 10 classes" in text
+    assert "s: 240 train and 60 eval images 256x256x3 in 10 classes" in text
     train = np.asarray(ImageNet(data_dir=str(out)).load("train")["image"])
     # The sample's own means lie near the usual constants of ImageNet.
     np.testing.assert_allclose((train / 255).mean((0, 1, 2)), (0.485, 0.456, 0.406), atol=0.05)

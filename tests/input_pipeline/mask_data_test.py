@@ -9,25 +9,21 @@ import numpy as np
 import pytest
 from coco_sources import body, cells, prepare, write_source
 
+from dawnjax.input_pipeline.augmentation import mask_augmentation
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
-from dawnjax.input_pipeline.reading import mask_augmentation, run_lengths
+from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.mask_crops import crop
+from dawnjax.input_pipeline.reading.objects import crop
 from dawnjax.limits import LimitError, check_fields
 
 
-def test_a_part_of_a_mask_is_packed_as_the_whole():
-    random = np.random.default_rng(0)
-    for _ in range(50):
-        height, width = random.integers(1, 12, 2)
-        mask = np.zeros((height, width), bool)
-        top, bottom = np.sort(random.integers(0, height + 1, 2))
-        left, right = np.sort(random.integers(0, width + 1, 2))
-        part = random.uniform(size=(bottom - top, right - left)) < 0.7
-        mask[top:bottom, left:right] = part
-        packed = run_lengths.pack_at(part, int(left), int(top), int(height), int(width))
-        assert packed == run_lengths.pack(mask)
-        np.testing.assert_array_equal(run_lengths.unpack(packed, height, width), mask)
+def test_run_lengths_are_cocos():
+    # Columns first: 2 zeros, 3 ones, 1 zero.
+    mask = np.array([[0, 1], [0, 1], [1, 0]], bool)
+    assert run_lengths.pack(mask) == b"231"
+    np.testing.assert_array_equal(run_lengths.unpack(b"231", 3, 2), mask)
+    with pytest.raises(ValueError, match="invalid RLE"):
+        run_lengths.unpack(b"99", 3, 2)
 
 
 def test_a_mask_is_cut_to_its_box_by_hand():

@@ -1,14 +1,18 @@
 """MovieLens: its three forms, the split by time, and what is refused, with file and line."""
 
 import gzip
-import io
 
 import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline.datasets.movielens import MovieLens
-from dawnjax.input_pipeline.preparation.movielens_sources import prepare, read_ratings
+from dawnjax.input_pipeline.datasets.movielens import (
+    KIND,
+    MovieLens,
+    RatingFacts,
+    read_ratings,
+)
+from dawnjax.input_pipeline.reading import columns
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 # User, item, time. User 7's two last ratings have one time; the later line is the later rating.
@@ -31,6 +35,11 @@ def in_form(form: str) -> bytes:
     return ("\n".join(header + lines) + "\n").encode()
 
 
+def prepare(source, out) -> RatingFacts:
+    assert main(["prepare", "--dataset=movielens", f"--from={source}", f"--out={out}"]) == 0
+    return columns.read(out, KIND, RatingFacts).facts
+
+
 @pytest.mark.parametrize("form", ["u.data", "ratings.dat", "ratings.csv"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -38,10 +47,8 @@ def test_every_form_gives_the_same_split(form, packed, mark, tmp_path):
     content = mark + in_form(form)
     source = tmp_path / (form + ".gz" * packed)
     source.write_bytes(gzip.compress(content) if packed else content)
-    manifest, outcome = prepare(source, tmp_path / "out")
-    assert outcome == "written"
-    assert manifest.facts.summary() == "3 users, 4 items and 8 ratings"
-    assert prepare(source, tmp_path / "out")[1] == "unchanged"
+    facts = prepare(source, tmp_path / "out")
+    assert str(facts) == "8 ratings of 4 items by 3 users"
     data = MovieLens(corpus="few", num_eval_negatives=2, data_dir=str(tmp_path / "out"))
     spec = data.spec()
     assert (spec.num_train_examples, spec.num_eval_examples) == (5, 3)
@@ -99,71 +106,20 @@ def test_what_cannot_be_read_is_named(tmp_path):
         read_ratings(source)
 
 
-GIVEN = ["(2,10)\t30", "(7,20)\t40", "(9,10)\t20"]
-
-
-def test_given_negatives_are_taken(tmp_path):
+def test_other_sets_are_refused_before_a_run(tmp_path, capsys):
     (tmp_path / "u.data").write_bytes(in_form("u.data"))
-    (tmp_path / "negatives").write_text("\n".join(GIVEN[::-1]) + "\n")
-    prepare(tmp_path / "u.data", tmp_path / "out", negatives=tmp_path / "negatives")
-    data = MovieLens(corpus="few", num_eval_negatives=0, data_dir=str(tmp_path / "out"))
-    assert data.spec().num_eval_negatives == 1
-    assert data.load("eval")["items"].tolist() == [[0, 2], [1, 3], [0, 1]]
-    drawn = MovieLens(corpus="few", num_eval_negatives=1, data_dir=str(tmp_path / "out"))
-    assert drawn.spec().fingerprint != data.spec().fingerprint
-
-
-@pytest.mark.parametrize(
-    "number, line, words",
-    [
-        (1, "(2,10)\t10", "the held-out item 10 is among its own negatives"),
-        (2, "(7,20)\t30", "user 7 rated item 30: it is no negative"),
-        (2, "(7,30)\t40", "item 30 is not the last that user 7 rated, which is 20"),
-        (3, "(9,10)\t77", "item 77 has no rating"),
-        (3, "(5,10)\t20", "user 5 is unknown"),
-        (3, "(2,10)\t30", "user 2 is there twice"),
-        (3, "(9,10)\t20\t30", "2 negatives; wanted as many as in line 1"),
-        (3, "9 10 20", r"wanted \(user,item\), then TAB"),
-    ],
-)
-def test_a_bad_negative_is_named_with_file_and_line(number, line, words, tmp_path):
-    (tmp_path / "u.data").write_bytes(in_form("u.data"))
-    file = tmp_path / "negatives"
-    file.write_text("\n".join([*GIVEN[: number - 1], line, *GIVEN[number:]]) + "\n")
-    with pytest.raises(DataError, match=f"{file}:{number}: .*{words}"):
-        prepare(tmp_path / "u.data", tmp_path / "out", negatives=file)
-    file.write_text("\n".join(GIVEN[:2]))
-    with pytest.raises(DataError, match="no line for user 9"):
-        prepare(tmp_path / "u.data", tmp_path / "out", negatives=file)
-
-
-def test_damage_and_other_sets_are_refused_before_a_run(tmp_path, capsys):
-    (tmp_path / "u.data").write_bytes(in_form("u.data"))
-    out = tmp_path / "out"
-    prepare(tmp_path / "u.data", out)
-    train = ["train", "--experiment=movielens_ml100k_neumf", f"--data.data_dir={out}"]
+    prepare(tmp_path / "u.data", tmp_path / "out")
+    train = ["train", "--experiment=movielens_ml100k_neumf", f"--data.data_dir={tmp_path / 'out'}"]
     assert main([*train, f"--run_dir={tmp_path / 'run'}"]) == 2
-    assert "943 users, 1,682 items and 100,000 ratings" in capsys.readouterr().err
-    assert main([*train, "--data.corpus=few", "--data.num_eval_negatives=0"]) == 2
-    assert "--eval_negatives=FILE" in capsys.readouterr().err
-    array = np.load(out / "interactions.npy")
-    array[0, 1] += 1
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    (out / "interactions.npy").write_bytes(buffer.getvalue())
-    with pytest.raises(DataError, match="interactions.npy: damaged between bytes 0 and"):
-        MovieLens(corpus="few", data_dir=str(out)).load("train")
-    (out / "interactions.npy").write_bytes(buffer.getvalue()[:-4])
-    with pytest.raises(DataError, match="truncated"):
-        MovieLens(corpus="few", data_dir=str(out)).spec()
+    assert "100,000 ratings of 1,682 items by 943 users" in capsys.readouterr().err
 
 
 def test_movielens_100k(test_data, tmp_path):
     source = test_data / "movielens" / "ml-100k" / "u.data.gz"
     if not source.exists():
         pytest.skip(f"{source} is not here")
-    manifest, _ = prepare(source, tmp_path / "ml-100k")
-    assert manifest.facts.summary() == "943 users, 1,682 items and 100,000 ratings"
+    facts = prepare(source, tmp_path / "ml-100k")
+    assert str(facts) == "100,000 ratings of 1,682 items by 943 users"
     data = MovieLens(corpus="ml-100k", num_eval_negatives=999, data_dir=str(tmp_path / "ml-100k"))
     assert data.spec().num_train_examples == 99_057
     # The split again, by dictionaries, a line at a time.

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline.reading import object_augmentation
-from dawnjax.input_pipeline.reading.image_augmentation import resized_rectangles
-from dawnjax.input_pipeline.reading.object_augmentation import (
+from dawnjax.input_pipeline.augmentation import object_augmentation
+from dawnjax.input_pipeline.augmentation.image_augmentation import resized_rectangles
+from dawnjax.input_pipeline.augmentation.object_augmentation import (
     ObjectAugmentation,
     augmented,
     crop_window,

@@ -233,7 +233,7 @@ def test_a_folder_of_images_under_any_name(folder, tmp_path, capsys):
     out = tmp_path / "out"
     assert prepare_images(folder, out, "--name=pets", "--image_side=32") == 0
     text = capsys.readouterr().out
-    assert "written: 8 train and 4 eval images 32x32x3 in 2 classes, from image folders" in text
+    assert "8 train and 4 eval images 32x32x3 in 2 classes; train mean" in text
     assert "note" not in text and len(text.splitlines()) == 1
     data = Images(name="pets", data_dir=str(out))
     spec, train = data.spec(), data.load("train")
@@ -260,6 +260,35 @@ def test_a_folder_of_images_under_any_name(folder, tmp_path, capsys):
     np.testing.assert_array_equal(np.asarray(labelled.images), data.load("eval")["image"])
 
 
+def test_a_folder_without_splits_is_divided_by_content(folder, tmp_path, capsys):
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    for split in ("train", "test"):
+        for path in sorted((folder / split).rglob("*.png")):
+            place = whole / path.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            (place / path.name).write_bytes(path.read_bytes())
+    (whole / "cat" / "twin.png").write_bytes((whole / "cat" / "0.png").read_bytes())
+    flags = ["--name=pets", "--image_side=16"]
+    assert prepare_images(whole, out, *flags) == 1
+    assert "holds no known form of pets" in capsys.readouterr().err
+    assert prepare_images(whole, out, *flags, "--eval_fraction=0.4") == 0
+    said = capsys.readouterr().out
+    spec = Images(name="pets", data_dir=str(out)).spec()
+    assert spec.num_train_examples + spec.num_eval_examples == 13
+    assert 2 <= spec.num_eval_examples <= 9
+    # Equal files are of one split, so none is in both.
+    assert spec.declaration is not None and spec.declaration.overlap is not None
+    assert spec.declaration.overlap.shared == 0 and "note" not in said
+    # A file that is added leaves the others where they are.
+    before = {row.tobytes() for row in Images(name="pets", data_dir=str(out)).load("eval")["image"]}
+    (whole / "dog" / "new.png").write_bytes(photograph(77))
+    assert prepare_images(whole, out, *flags, "--eval_fraction=0.4", "--overwrite") == 0
+    after = {row.tobytes() for row in Images(name="pets", data_dir=str(out)).load("eval")["image"]}
+    assert before <= after
+    assert prepare_images(folder, out, *flags, "--eval_fraction=0.4") == 1
+    assert "has folders of splits" in capsys.readouterr().err
+
+
 def test_images_keep_their_name(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("DAWNJAX_DATA", str(tmp_path))
     (tmp_path / "pets").rename(tmp_path / "photographs")
@@ -277,8 +306,9 @@ def test_images_keep_their_name(folder, tmp_path, monkeypatch):
 
 
 def test_no_name_of_ours_is_free():
-    tags = set(CHOICES["data"])
-    assert tags | set(prepare.PREPARATIONS) | {ImageArrays.TAG} <= set(images.TAKEN)
+    tags = set(CHOICES["data"]) | set(prepare.PREPARATIONS) | {ImageArrays.TAG}
+    assert all("another dataset" in images.reason_against(tag) for tag in tags)
+    assert not images.reason_against("cifar10.1")
 
 
 GREY = np.random.default_rng(0).integers(0, 256, (9, 6, 5), np.uint8)
@@ -294,7 +324,7 @@ def test_an_npz_of_images(tmp_path, capsys):
     }
     np.savez(source, **parts, classes=np.array([b"zero", b"one", b"two"]))
     assert prepare_images(source, out, "--name=letters") == 0
-    assert "9 train and 4 eval images 6x5x1 in 3 classes, from arrays" in capsys.readouterr().out
+    assert "9 train and 4 eval images 6x5x1 in 3 classes; train" in capsys.readouterr().out
     data = Images(name="letters", data_dir=str(out))
     assert data.spec().image_shape == (6, 5, 1) and data.classes() == ("zero", "one", "two")
     np.testing.assert_array_equal(np.asarray(data.load("train")["image"])[..., 0], GREY)

@@ -1,6 +1,5 @@
 """Parallel text: vocabulary, packing, the prepared form, and how each goes wrong."""
 
-import dataclasses
 import gzip
 import json
 import re
@@ -11,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.input_pipeline.datasets.imagenet import ImageNet
+from dawnjax.input_pipeline.datasets import parallel_text
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.input_pipeline.preparation import image_writer, packing, parallel_text_sources
+from dawnjax.input_pipeline.reading import packing
 from dawnjax.input_pipeline.reading.dataset import DataError, num_bytes
 
 pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install -e '.[text]')")
@@ -38,14 +36,6 @@ WORDS = [
     "über",
     "Straße",
 ]
-
-
-PETS = image_writer.Examples(
-    classes=("cat", "dog"),
-    images={split: np.zeros((2, 8, 8, 3), np.uint8) for split in ("train", "eval")},
-    labels={split: np.arange(2) for split in ("train", "eval")},
-    source={},
-)
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -138,7 +128,7 @@ def test_rows_have_room_in_proportion():
 @pytest.mark.compiles
 def test_three_percent_of_padding_on_real_text(test_data, tmp_path):
     folder = test_data / "translation" / "multi30k"
-    corpus = parallel_text_sources.Corpus(
+    corpus = parallel_text.Corpus(
         train_sources=(folder / "train.en.gz",),
         train_targets=(folder / "train.de.gz",),
         eval_source=folder / "test_2016_flickr.en.gz",
@@ -147,8 +137,8 @@ def test_three_percent_of_padding_on_real_text(test_data, tmp_path):
         row_length=64,
     )
     out = tmp_path / "multi30k"
-    manifest, outcome = parallel_text_sources.prepare(corpus, out)
-    facts = manifest.facts
+    prepared, outcome = parallel_text.made(corpus, out).write()
+    facts = prepared.facts
     assert outcome == "written"
     data = ParallelText(corpus="multi30k", vocabulary_size=8000, row_length=64, data_dir=str(out))
     spec, train = data.spec(), data.load("train")
@@ -157,7 +147,7 @@ def test_three_percent_of_padding_on_real_text(test_data, tmp_path):
     padding = {side: float((train[side] == PAD).mean()) for side in ("source", "target")}
     print(f"padding {padding} in {spec.num_train_examples} rows")
     assert max(padding.values()) <= 0.03  # seen: 0.0097 and 0.0088
-    assert f"padding {padding['source']:.2%} and {padding['target']:.2%}" in facts.summary()
+    assert f"padding {padding['source']:.2%} and {padding['target']:.2%}" in str(facts)
     # Every sentence ends once, so the ends count the pairs; segments are beside their tokens.
     assert (train["source"] == END).sum() == (train["target"] == END).sum() == 29_000
     np.testing.assert_array_equal(train["source_segments"] > 0, train["source"] != PAD)
@@ -209,29 +199,17 @@ def data_of(folder, **fields) -> ParallelText:
     return ParallelText(**{**defaults, **fields}, data_dir=str(folder / "out"))
 
 
-def test_prepare_twice_changes_nothing_and_another_corpus_needs_overwrite(files, capsys):
+def test_a_vocabulary_that_was_trained_before_gives_the_same(files, capsys):
     folder, command = files
     assert main(command) == 0
-    assert "written" in capsys.readouterr().out
     spec = data_of(folder).spec()
-    before = {path.name: path.stat().st_mtime_ns for path in (folder / "out").iterdir()}
-    assert main(command) == 0
-    assert "holds this already" in capsys.readouterr().out
-    assert {path.name: path.stat().st_mtime_ns for path in (folder / "out").iterdir()} == before
-    # The vocabulary can be taken from there, and gives the same.
     again = [*command, f"--vocabulary={folder / 'out' / 'vocabulary.model'}"]
     assert main(again) == 0 and "holds this already" in capsys.readouterr().out
-    shorter_rows = [*command[:-2], "--row_length=30", command[-1]]
-    assert main(shorter_rows) != 0
-    assert "give --overwrite" in capsys.readouterr().err
-    assert main([*shorter_rows, "--overwrite"]) == 0
-    assert data_of(folder, row_length=30).spec().fingerprint != spec.fingerprint
-    total = sum(array.nbytes for split in ("train", "eval") for array in loaded(folder, split))
-    assert num_bytes(data_of(folder, row_length=30).spec()) == total
-
-
-def loaded(folder, split):
-    return data_of(folder, row_length=30).load(split).values()
+    assert main([*command[:-2], "--row_length=30", command[-1], "--overwrite"]) == 0
+    data = data_of(folder, row_length=30)
+    assert data.spec().fingerprint != spec.fingerprint
+    arrays = [array for split in ("train", "eval") for array in data.load(split).values()]
+    assert num_bytes(data.spec()) == sum(array.nbytes for array in arrays)
 
 
 def test_pairs_that_are_empty_or_too_long_are_counted(files):
@@ -263,45 +241,13 @@ def test_bad_files_end_in_one_line(files, capsys, damage, message):
     assert not (folder / "out").exists()
 
 
-def test_a_directory_of_images_is_no_damaged_text_nor_the_other_way_round(files, capsys):
+def test_other_settings_are_named(files):
     folder, command = files
-    assert main(command) == 0
-    images = folder / "images"
-    image_writer.write(images, lambda: PETS, dataset="pets")
-    text_file, images_file = folder / "out" / "dataset.json", images / "dataset.json"
-    whole = {path: path.read_bytes() for path in (text_file, images_file)}
-    with pytest.raises(DataError, match="describes pets, not parallel text; choose another dir"):
-        dataclasses.replace(data_of(folder), data_dir=str(images)).spec()
-    for data in (Cifar10, ImageNet):
-        with pytest.raises(DataError, match="describes parallel_text, not images; choose another"):
-            data(data_dir=str(folder / "out")).spec()
-    capsys.readouterr()
-    assert main([*command[:-1], f"--out={images}"]) == 1
-    assert "another directory, or give --overwrite to replace it" in capsys.readouterr().err
-    with pytest.raises(DataError, match="another directory, or give --overwrite to replace it"):
-        image_writer.write(folder / "out", lambda: PETS, dataset="pets")
-    assert whole == {path: path.read_bytes() for path in whole}
-
-
-def test_damage_and_other_settings_are_named(files):
-    folder, command = files
-    with pytest.raises(DataError, match="no prepared parallel text there; `dawnjax prepare"):
-        data_of(folder).spec()
     assert main(command) == 0
     with pytest.raises(ValueError, match="data.vocabulary_size=400, but .* prepared with 330"):
         data_of(folder, vocabulary_size=400).spec()
     with pytest.raises(ValueError, match="data.row_length=64, but .* prepared with 40"):
         data_of(folder, row_length=64).spec()
-    path = folder / "out" / "train_source.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    data_of(folder).load("eval")
-    with pytest.raises(DataError, match="train_source.npy: damaged"):
-        data_of(folder).load("train")
-    path.write_bytes(content[:-1])
-    with pytest.raises(DataError, match="train_source.npy: truncated"):
-        data_of(folder).spec()
 
 
 @pytest.mark.parametrize("missing", ["train_target", "row_length", "vocabulary_size", "out"])

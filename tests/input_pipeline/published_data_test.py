@@ -2,77 +2,21 @@
 
 import dataclasses
 import pathlib
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from made_runs import write_run
 
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.input_pipeline.datasets import published
-from dawnjax.input_pipeline.datasets.cifar10 import CLASSES
+from dawnjax.input_pipeline.datasets import imagenet, parallel_text
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
+from dawnjax.input_pipeline.datasets.images import made
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
-from dawnjax.input_pipeline.preparation import image_writer
-from dawnjax.input_pipeline.reading.dataset import declared
+from dawnjax.input_pipeline.reading.dataset import Declaration, declared
 from dawnjax.input_pipeline.reading.image_set import ImageFacts
 from dawnjax.report.boards import boards
 from dawnjax.trials.ours import entries_of, read_run
-
-CIFAR10 = ImageFacts(
-    num_examples={"train": 50_000, "eval": 10_000},
-    classes=CLASSES,
-    class_counts={"train": (5_000,) * 10, "eval": (1_000,) * 10},
-    # As a description has them: six digits.
-    statistics={
-        "train": ((0.4914, 0.482158, 0.446531), (0.247032, 0.243485, 0.261588)),
-        "eval": ((0.494214, 0.485131, 0.450409), (0.246653, 0.242892, 0.261592)),
-    },
-)
-
-
-def changed(**fields: Any) -> ImageFacts:
-    """Facts that differ from CIFAR-10's."""
-    return dataclasses.replace(CIFAR10, **fields)
-
-
-def test_the_images_of_the_benchmark_are_told():
-    declaration = published.declare_images(published.CIFAR10, CIFAR10)
-    assert (declaration.name, declaration.benchmark) == ("CIFAR-10", "CIFAR-10")
-    assert declaration.evidence.startswith("equal: counts of both splits")
-
-
-@pytest.mark.parametrize(
-    ("facts", "why"),
-    [
-        (changed(num_examples={"train": 50_000, "eval": 2_000}), "10,000 images to evaluate"),
-        (changed(classes=CLASSES[:9]), "10 classes, and these are 9"),
-        (changed(classes=(*CLASSES[:9], "lorry")), "do not have the names"),
-        (changed(class_counts={}), "labels were not counted"),
-        (
-            changed(class_counts={**CIFAR10.class_counts, "eval": (500, 1_500, *[1_000] * 8)}),
-            "1,000 images of a class to evaluate, and here are 500 to 1,500",
-        ),
-        (changed(statistics={}), "pixels were not measured"),
-        (
-            changed(statistics={**CIFAR10.statistics, "eval": CIFAR10.statistics["train"]}),
-            "the mean of those to evaluate is 0.491400 0.482158 0.446531, not 0.494214",
-        ),
-        (
-            changed(
-                statistics={
-                    **CIFAR10.statistics,
-                    "train": (CIFAR10.statistics["train"][0], (0.247035, 0.243485, 0.261588)),
-                }
-            ),
-            "the deviation of those to train on is 0.247035",
-        ),
-    ],
-)
-def test_one_difference_is_enough(facts, why):
-    declaration = published.declare_images(published.CIFAR10, facts)
-    assert declaration.benchmark == "" and declaration.name.endswith("not CIFAR-10")
-    assert why in declaration.evidence
 
 
 def test_imagenet_is_told_by_its_ids_and_the_counts_of_its_classes():
@@ -86,43 +30,45 @@ def test_imagenet_is_told_by_its_ids_and_the_counts_of_its_classes():
         classes=tuple(ids),
         class_counts={"train": counts, "eval": (50,) * 1_000},
     )
-    assert published.declare_images(published.IMAGENET, facts).benchmark == "ImageNet"
-    fewer = {**facts.class_counts, "train": (731, *counts[1:])}
-    other = dataclasses.replace(facts, class_counts=fewer)
-    assert "732 to 1,300" in published.declare_images(published.IMAGENET, other).evidence
-
-
-def examples(classes: tuple[str, ...]) -> image_writer.Examples:
-    labels = np.arange(2 * len(classes)) % len(classes)
-    images = np.full((len(labels), 32, 32, 3), 7, np.uint8)
-    return image_writer.Examples(
-        classes=classes,
-        images={"train": images, "eval": images},
-        labels={"train": labels, "eval": labels},
-        source={"kind": "arrays"},
-    )
+    assert imagenet.declare(facts, "").benchmark == "ImageNet"
+    for change, why in (
+        ({"num_examples": {"train": 50_000, "eval": 10_000}}, "1,281,167 + 50,000 images, and"),
+        ({"classes": (*ids[1:], "lorry")}, "do not have the names"),
+        ({"class_counts": {}}, "labels were not counted"),
+        ({"class_counts": {**facts.class_counts, "train": (731, *counts[1:])}}, "732 to 1,300"),
+    ):
+        declaration = imagenet.declare(dataclasses.replace(facts, **change), "")
+        assert declaration.benchmark == "" and why in declaration.evidence
+        assert declaration.name.endswith("not ImageNet")
 
 
 def test_photographs_that_were_prepared_as_imagenet_are_named_for_what_they_are(tmp_path):
-    classes = ("a", "b", "c", "d", "e", "f")
-    image_writer.write(tmp_path, lambda: examples(classes), dataset="imagenet")
-    data = ImageNet(data_dir=str(tmp_path), image_side=32)
+    labels, images = np.arange(12) % 6, np.full((12, 32, 32, 3), 7, np.uint8)
+    made(
+        tmp_path / "out",
+        "imagenet",
+        tuple("abcdef"),
+        {"train": images, "eval": images},
+        {"train": labels, "eval": labels},
+        source="",
+    ).write()
+    data = ImageNet(data_dir=str(tmp_path / "out"), image_side=32)
     told = declared(data, data.spec())
     assert told["name"] == "12 + 12 images in 6 classes, not ImageNet"
     assert told["benchmark"] == ""
-    assert told["evidence"] == "ImageNet has 1,281,167 images to train on, and these are 12"
+    assert told["evidence"] == "ImageNet has 1,281,167 + 50,000 images, and these are 12 + 12"
     assert told["num_train_examples"] == 12 and len(told["fingerprint"]) == 16
 
 
 def test_text_is_wmt_by_its_pairs_and_newstest2014():
-    declaration = published.declare_text(4_508_785, published.NEWSTEST2014_MD5)
+    declaration = parallel_text.declare(4_508_785, parallel_text.NEWSTEST2014_MD5)
     assert declaration.benchmark == "WMT English-German"
     for pairs, md5, why in (
-        (29_000, published.NEWSTEST2014_MD5, "have 4,508,785, 4,548,885, 5,906,184 pairs"),
-        (4_508_785, published.NEWSTEST2014_MD5[::-1], "is not that of newstest2014"),
+        (29_000, parallel_text.NEWSTEST2014_MD5, "have 4,508,785, 4,548,885, 5,906,184 pairs"),
+        (4_508_785, parallel_text.NEWSTEST2014_MD5[::-1], "is not that of newstest2014"),
         (4_508_785, (), "is not that of newstest2014"),
     ):
-        declaration = published.declare_text(pairs, md5)
+        declaration = parallel_text.declare(pairs, md5)
         assert declaration.benchmark == "" and why in declaration.evidence
 
 
@@ -132,7 +78,7 @@ def test_a_class_of_a_person_s_own_names_no_benchmark():
         TAG: ClassVar[str] = "mine"
 
         def spec(self):
-            declaration = published.declare_images(published.CIFAR10, CIFAR10)
+            declaration = Declaration(name="CIFAR-10", benchmark="CIFAR-10")
             return dataclasses.replace(super().spec(), declaration=declaration)
 
     assert declared(Mine(), Mine().spec())["benchmark"] == ""

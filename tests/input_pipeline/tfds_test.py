@@ -1,4 +1,4 @@
-"""ImageNet and parallel text from directories that TensorFlow Datasets itself wrote."""
+"""Photographs from directories that TensorFlow Datasets itself wrote."""
 
 import io
 import json
@@ -14,7 +14,7 @@ import pytest
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
 from dawnjax.input_pipeline.datasets.images import Images
-from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.reading import shards
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_files import decode_square
@@ -103,7 +103,7 @@ def test_any_labelled_images_are_read_under_their_name(imagenet_directory, tmp_p
     out = tmp_path / "fish"
     argv = ["prepare", "--dataset=images", "--name=fish", "--image_side=64", f"--out={out}"]
     assert main([*argv, f"--from={dataset}"]) == 0
-    assert "5 eval images 64x64x3 in 3 classes, from TensorFlow Data" in capsys.readouterr().out
+    assert "5 eval images 64x64x3 in 3 classes; train" in capsys.readouterr().out
     ready = Images(name="fish", data_dir=str(out))
     for split in ("train", "eval"):
         for name, array in ready.load(split).items():
@@ -182,72 +182,73 @@ def test_a_photograph_that_is_none_is_named(tfds, tmp_path):
         np.asarray(data.load("train")["image"])
 
 
-@pytest.fixture(scope="module")
-def text_directory(tfds, tmp_path_factory) -> pathlib.Path:
-    """Sixty pairs to train on, seven to validate and five to test."""
-
-    class TinyTranslation(tfds.core.GeneratorBasedBuilder):
-        name = "wmt14_translate"
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            features = tfds.features.Translation(languages=["de", "en"])
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, dl_manager):
-            return {
-                name: self._generate_examples(name, count)
-                for name, count in (("train", 60), ("validation", 7), ("test", 5))
-            }
-
-        def _generate_examples(self, name, count):
-            for number in range(count):
-                english = f"the {name} has sheep number {number} on   the green hill"
-                german = f"{name} hat Schaf Nummer {number}\nauf dem grünen Hügel"
-                yield number, {"en": english, "de": german}
-
-    directory = build(TinyTranslation, tmp_path_factory.mktemp("tensorflow_datasets"))
-    return directory / "wmt14_translate"
+@pytest.fixture
+def folders(tmp_path):
+    """Nine photographs to train on and five to evaluate, in class folders."""
+    for number in range(14):
+        place = tmp_path / "source" / ("train" if number < 9 else "val") / CLASSES[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number:02}.JPEG").write_bytes(photograph(number))
+    return tmp_path / "source"
 
 
-def prepare_text(directory: pathlib.Path, out: pathlib.Path, *more: str) -> int:
-    pytest.importorskip("sentencepiece", reason="the extra `text` is not installed")
-    argv = ["prepare", "--dataset=parallel_text", f"--from={directory}", f"--out={out}"]
-    argv += ["--source_language=en", "--target_language=de", "--row_length=40"]
-    return main([*argv, "--vocabulary_size=320", *more])
+def prepare(source, out, *flags) -> int:
+    argv = ["prepare", "--dataset=imagenet", "--form=photographs"]
+    return main([*argv, f"--from={source}", f"--out={out}", *flags])
 
 
-def test_parallel_text_is_prepared_from_tfds(text_directory, tmp_path):
+def test_whole_photographs_become_a_data_set_of_tfds(tfds, folders, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(shards, "EXAMPLES", 4)
     out = tmp_path / "out"
-    assert prepare_text(text_directory, out) == 0
-    data = ParallelText(corpus="wmt", vocabulary_size=320, row_length=40, data_dir=str(out))
-    spec, evaluated = data.spec(), data.load("eval")
-    assert (spec.num_train_pairs, spec.num_eval_examples) == (60, 7)
-    pairs = zip(data.vocabulary().decode(evaluated["source"]), data.references(), strict=True)
-    assert sorted(pairs) == sorted(
-        (
-            f"the validation has sheep number {n} on the green hill",
-            f"validation hat Schaf Nummer {n} auf dem grünen Hügel",
+    assert prepare(folders, out) == 0
+    assert "written in" in capsys.readouterr().out
+    assert sorted(path.name for path in out.glob("*array_record*")) == [
+        *(f"photographs-train.array_record-{n:05}" for n in range(3)),
+        *(f"photographs-validation.array_record-{n:05}" for n in range(2)),
+    ]
+    # As their program reads it: the very bytes of the files, in their order.
+    builder = tfds.builder_from_directory(str(out))
+    source = builder.as_data_source("train", decoders={"image": tfds.decode.SkipDecoding()})
+    files = sorted((folders / "train").rglob("*.JPEG"))
+    assert [source[row]["image"] for row in range(9)] == [file.read_bytes() for file in files]
+    assert builder.info.features["label"].names == list(CLASSES)
+    assert builder.as_data_source("validation")[0]["image"].shape[2] == 3
+    # And as a run does: what it sees of the folders.
+    for form in ("squares", "photographs"):
+        direct, ready = (
+            ImageNet(data_dir=str(d), image_side=64, form=form) for d in (folders, out)
         )
-        for n in range(7)
-    )
-    assert prepare_text(text_directory, tmp_path / "test", "--eval_split=test") == 0
-    tested = ParallelText(
-        corpus="wmt", vocabulary_size=320, row_length=40, data_dir=str(tmp_path / "test")
-    )
-    assert sorted(tested.references())[0] == "test hat Schaf Nummer 0 auf dem grünen Hügel"
+        steps = ExampleOrder(seed=1, num_train_examples=9).steps(1, 2, 4)
+        batches = [host_batch(data.load("train"), steps, slice(0, 4)) for data in (direct, ready)]
+        for name in ("image", "label"):
+            np.testing.assert_array_equal(batches[0][name], batches[1][name])
+    assert prepare(folders, out) == 0 and "holds this already" in capsys.readouterr().out
+    (folders / "train" / CLASSES[0] / "00.JPEG").write_bytes(photograph(77))
+    before = ImageNet(data_dir=str(out)).spec().fingerprint
+    assert prepare(folders, out) == 1 and "give --overwrite" in capsys.readouterr().err
+    assert prepare(folders, out, "--overwrite") == 0
+    assert ImageNet(data_dir=str(out)).spec().fingerprint != before
+    assert prepare(folders, out, "--image_side=64") == 2
 
 
-def test_text_that_is_not_there_is_named(text_directory, tmp_path, capsys):
-    for change, message in (
-        ("--source_language=fr", "has no language 'fr', only de, en"),
-        ("--eval_split=newstest", "has no split newstest, only train, validation, test"),
-    ):
-        assert prepare_text(text_directory, tmp_path / "out", change) == 1
-        error = capsys.readouterr().err
-        assert message in error and len(error.splitlines()) <= 2
-    assert prepare_text(tmp_path, tmp_path / "out") == 2
-    assert "no TFDS dataset there" in capsys.readouterr().err
-    argv = ["prepare", "--dataset=parallel_text", f"--from={text_directory}", "--out=x"]
-    assert main([*argv, "--vocabulary_size=320", "--row_length=40"]) == 2
-    assert "--source_language is missing" in capsys.readouterr().err
+def test_a_finished_shard_survives_a_restart(tfds, folders, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(shards, "EXAMPLES", 4)
+    out, broken = tmp_path / "out", folders / "train" / CLASSES[2] / "08.JPEG"
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:3000] + bytes(len(whole) - 3000))  # of the same size, the last one
+    assert prepare(folders, out) == 1
+    assert "08.JPEG: is cut short or damaged" in capsys.readouterr().err
+    finished = {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in (tmp_path / "out.partial").glob("*array_record-0000[01]")
+    }
+    assert len(finished) == 2 and not out.exists()
+    broken.write_bytes(whole)
+    decoded, read = [], shards.decode_upright
+    monkeypatch.setattr(shards, "decode_upright", lambda it: decoded.append(it) or read(it))
+    assert prepare(folders, out) == 0
+    assert len(decoded) == 1 + 5
+    for path, (content, moment) in finished.items():
+        kept = out / path.name
+        assert (kept.read_bytes(), kept.stat().st_mtime_ns) == (content, moment)
+    assert len(ImageNet(data_dir=str(out)).load("train")["label"]) == 9

@@ -11,7 +11,7 @@ import pytest
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.input_pipeline.preparation.image_writer import only_writer
+from dawnjax.input_pipeline.reading.columns import replacing
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog
 from dawnjax.study.design import StudyFolder
@@ -147,7 +147,7 @@ def test_a_file_system_without_locks_is_no_other_process(number, tmp_path, monke
     log.close()
     with StudyFolder(tmp_path).locked():
         assert "is on a file system without locks" in capsys.readouterr().err
-    with only_writer(tmp_path / "data"):
+    with replacing(tmp_path / "data"):
         assert "is on a file system without locks" in capsys.readouterr().err
     for fd in (first, second):
         os.close(fd)

@@ -18,7 +18,9 @@ def body(first_image=1, images=3):
     numbers = range(first_image, first_image + images)
     polygon = [[10.0, 2.0, 20.0, 2.0, 20.0, 6.0, 10.0, 6.0]]
     packed = {"size": [20, 30], "counts": run_lengths.pack(MASK).decode()}
-    listed = {"size": [20, 30], "counts": run_lengths.counts_of(run_lengths.pack(MASK)).tolist()}
+    # Ten columns of 20 pixels, in each of which four after the second belong to the object.
+    counts = [202, *[4, 16] * 9, 4, 14 + 200]
+    listed = {"size": [20, 30], "counts": counts}
     annotations = []
     for number, image in enumerate(numbers, 1):
         segmentation = (polygon, packed, listed)[number % 3]

@@ -21,8 +21,6 @@ LATE = {
     "import": ("commands.import_results",),
     "prepare": (
         "commands.prepare",
-        "input_pipeline.preparation.cifar10_sources",
-        "input_pipeline.preparation.parallel_text_sources",
         "input_pipeline.reading.vocabulary",
     ),
     "report": ("commands.report", "analysis.paper", "report.contents", "report.writing"),

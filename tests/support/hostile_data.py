@@ -19,7 +19,6 @@ TEXT = (
     "--eval_source={path} --eval_target={path} --vocabulary_size=300 --row_length=64 --out={out}"
 )
 RATINGS = "prepare --dataset=movielens --from={path} --out={out}"
-NEGATIVES = "prepare --dataset=movielens --from={path}.csv --eval_negatives={path} --out={out}"
 TOKENS = "prepare --dataset=token_shards --from={path} --validation={path} --out={out}"
 QUESTIONS = "prepare --dataset=squad --from={path} --eval_from={path} --out={out}"
 IMAGES = "prepare --dataset=images --name=mine --from={path} --out={out}"
@@ -55,13 +54,6 @@ def questions(**fields: object) -> Callable[[], bytes]:
     asked = {"id": "1", "question": "b", "answers": [answer], **fields}
     body = {"data": [{"title": "T", "paragraphs": [{"context": "a b", "qas": [asked]}]}]}
     return lambda: json.dumps(body).encode()
-
-
-def negatives(folder: Path) -> Path:
-    path = folder / "a"
-    (folder / "a.csv").write_bytes(b"1,1,5,1\n1,2,5,2\n2,1,5,1\n2,3,5,2\n")
-    path.write_bytes(b"(" + b"1" * 5000 + b",2)\t3\n")
-    return path
 
 
 def linked_folders(*links: tuple[str, str]) -> Maker:
@@ -114,7 +106,6 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         file_of("a", lambda: b"9007199254740993,1,5,1\n9007199254740992,1,5,2\n"),
         ":1: user '9007199254740993' is 2**53 or more",
     ),
-    "negatives of 5,000 digits": (NEGATIVES, negatives, "wanted (user,item)"),
     **{
         f"{name} of a name of 5,000 digits": (line, lambda _: Path("9" * 5000), "name too long")
         for name, line in {**READERS, "images": IMAGES}.items()
@@ -190,7 +181,6 @@ SAMPLE = (
     "images from a pipe",
     "questions from a sparse file of 3 GB",
     "text of one line of 10 MB",
-    "negatives of 5,000 digits",
     "a label of 2**62",
     "a link to itself as a class",
 )

@@ -3,8 +3,6 @@
 import bz2
 import gzip
 import lzma
-import pickle
-import struct
 import zipfile
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from hostile_makers import (
     Maker,
     black,
     deep_folders,
-    doubled,
     entry,
     file_of,
     header,
@@ -33,7 +30,6 @@ from hostile_makers import (
     npz_of,
     padded,
     pax_digits,
-    pickle_of,
     run_of,
     sparse,
     tar,
@@ -296,21 +292,6 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     ),
     "folders 1,200 deep, reported": ("report", deep_folders, ""),
     "folders 1,200 deep, imported": ("import", deep_folders, ""),
-    "pickle of 139 bytes that asks for 16 GB": (
-        "prepare",
-        file_of("a.tar", lambda: pickle_of(b"\x96" + struct.pack("<Q", 16 * 2**30) + bytes(128))),
-        "no pickled batch",
-    ),
-    "pickle of 30 MB of empty lists": (
-        "prepare",
-        file_of("a.tar", lambda: pickle_of(b"(" + b"]" * 30_000_000 + b"l.")),
-        "no pickled batch",
-    ),
-    "pickle with a hash of 2**60 steps": (
-        "prepare",
-        file_of("a.tar", lambda: pickle_of(doubled(60))),
-        "no pickled batch",
-    ),
     "npz of 1.5 GB of zeros": ("prepare", npz_of, "expands to"),
     "photograph of 100,000,000 pixels": (
         "prepare",
@@ -352,11 +333,3 @@ def command(kind: str, path: Path, out: Path) -> list[str]:
         ]
         return ["prepare", "--dataset=parallel_text", *both, *more, f"--out={out}"]
     return ["prepare", "--dataset=cifar10", f"--from={path}", f"--out={out}"]
-
-
-def honest_batch(protocol: int, keys: type) -> bytes:
-    """A pickled batch as Python 3 writes it; its keys are text, or bytes as Python 2 wrote them."""
-    import numpy as np
-
-    names = {"data": np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072), "labels": [3, 9]}
-    return pickle.dumps({n.encode() if keys is bytes else n: v for n, v in names.items()}, protocol)

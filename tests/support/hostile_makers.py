@@ -89,16 +89,6 @@ def many_zipped(count: int) -> bytes:
     return local + entries + end
 
 
-def pickle_of(body: bytes) -> bytes:
-    """A tar of CIFAR-10's first batch, of protocol 5."""
-    return tar(("cifar-10-batches-py/data_batch_1", b"\x80\x05" + body))
-
-
-def doubled(times: int) -> bytes:
-    """A pickle that puts a tuple of tuples, 2**times in all, where its hash is asked for."""
-    return b"}" + b")" + b"2\x86" * times + b"K\x01s."
-
-
 def black(side: int) -> bytes:
     """A black PNG of a side."""
 

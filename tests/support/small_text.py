@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dawnjax.input_pipeline.preparation.parallel_text_sources import Corpus, prepare
+from dawnjax.input_pipeline.datasets.parallel_text import Corpus, made
 
 WORDS = [
     "der",
@@ -64,13 +64,18 @@ def translate(word: str) -> str:
     return WORDS[(WORDS.index(word) + 5) % len(WORDS)]
 
 
-def prepare_small_text(folder: Path) -> Path:
-    """Writes and prepares the corpus: each word has one translation, in the same place."""
-    random = np.random.default_rng(3)
+def write(folder: Path, seed: int = 3) -> None:
+    """Writes `{train,eval}.{a,b}`: each word has one translation, in the same place."""
+    random = np.random.default_rng(seed)
     for name, count in (("train", 160), ("eval", NUM_EVALUATED)):
         rows = [random.choice(WORDS, random.integers(1, 7)).tolist() for _ in range(count)]
         (folder / f"{name}.a").write_text("".join(" ".join(r) + "\n" for r in rows))
         (folder / f"{name}.b").write_text("".join(" ".join(map(translate, r)) + "\n" for r in rows))
+
+
+def prepare_small_text(folder: Path) -> Path:
+    """Writes and prepares the corpus."""
+    write(folder)
     corpus = Corpus(
         train_sources=(folder / "train.a",),
         train_targets=(folder / "train.b",),
@@ -79,5 +84,5 @@ def prepare_small_text(folder: Path) -> Path:
         vocabulary_size=VOCABULARY_SIZE,
         row_length=ROW_LENGTH,
     )
-    prepare(corpus, folder / "prepared")
+    made(corpus, folder / "prepared").write()
     return folder / "prepared"

@@ -20,8 +20,8 @@ from dawnjax.config.experiment import Muon, Stages
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation, center_crop
 from dawnjax.input_pipeline.reading.batches import ExampleOrder
-from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation, center_crop
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.optim.optimizers import learning_rate

@@ -1,4 +1,7 @@
-"""Regression on scikit-learn's diabetes data: a dataset, a model and a task."""
+"""Regression on scikit-learn's diabetes data: a dataset, a model and a task.
+
+It needs `pip install scikit-learn`.
+"""
 
 import dataclasses
 

@@ -108,8 +108,7 @@ def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
     middle = images[:, top : top + seen, left : left + seen]
     if seen == side:
         return middle
-    coordinates = (jnp.arange(side, dtype=jnp.float32)[None] + 0.5) * (seen / side) - 0.5
-    weights = _resizing_weights(coordinates, jnp.full(1, seen / side), seen)
+    weights = _resizing_weights(jnp.zeros(1), jnp.full(1, float(seen)), side, seen)
     weights = jnp.broadcast_to(weights, (len(images), side, seen))
     return _weighted(middle.astype(jnp.float32), weights, weights)
 
@@ -143,39 +142,35 @@ def augment(
         return images
     draws = jax.vmap(lambda key: jax.random.uniform(key, (_NUM_DRAWS,)))(step_keys)
     height, width = images.shape[1:3]
-    row_scales = column_scales = jnp.ones(len(images))
-    if config.crop_pixels:
-        rows, columns, row_scales, column_scales = _crop_coordinates(
-            config, (height, width), step_keys
-        )
-    else:
-        rows = _source_coordinates(config, height, draws[:, _ROW_SHIFT], draws[:, _SCALE])
-        columns = _source_coordinates(config, width, draws[:, _COLUMN_SHIFT], draws[:, _SCALE])
+    is_flipped = jnp.zeros(len(images), bool)
     if config.flip != "none":
         if config.flip == "alternating":
             coins = jax.vmap(lambda key: jax.random.bits(key, dtype=jnp.uint32))(example_keys)
             is_flipped = (coins + epochs.astype(jnp.uint32)) % 2 == 1
         else:
             is_flipped = draws[:, _FLIP] < 0.5
-        if config.crop_pixels:
-            columns = jnp.where(is_flipped[:, None], columns[:, ::-1], columns)
-        else:
-            columns = jnp.where(is_flipped[:, None], width - 1 - columns, columns)
     if config.crop_pixels:
-        row_weights = _resizing_weights(rows, row_scales, height)
-        images = _weighted(images, row_weights, _resizing_weights(columns, column_scales, width))
-        height = width = config.crop_pixels
-    elif config.max_scale_fraction or config.subpixel_translation:
-        images = interpolate(images, rows, columns)
-    elif config.max_translation_pixels or config.flip != "none":
-        images = lax.platform_dependent(
-            images,
-            rows,
-            columns,
-            # A TPU fetches single pixels slowly and has matrix units to spare.
-            tpu=interpolate,
-            default=functools.partial(fetch_pixels, padding=config.padding),
-        )
+        side = config.crop_pixels
+        tops, heights, lefts, widths = _crops(config, (height, width), step_keys)
+        row_weights = _resizing_weights(tops, heights, side, height)
+        column_weights = _resizing_weights(lefts, widths, side, width, is_flipped)
+        images = _weighted(images, row_weights, column_weights)
+        height = width = side
+    else:
+        rows = _source_coordinates(config, height, draws[:, _ROW_SHIFT], draws[:, _SCALE])
+        columns = _source_coordinates(config, width, draws[:, _COLUMN_SHIFT], draws[:, _SCALE])
+        columns = jnp.where(is_flipped[:, None], width - 1 - columns, columns)
+        if config.max_scale_fraction or config.subpixel_translation:
+            images = interpolate(images, rows, columns)
+        elif config.max_translation_pixels or config.flip != "none":
+            images = lax.platform_dependent(
+                images,
+                rows,
+                columns,
+                # A TPU fetches single pixels slowly and has matrix units to spare.
+                tpu=interpolate,
+                default=functools.partial(fetch_pixels, padding=config.padding),
+            )
     if config.max_brightness_shift or config.max_contrast_change:
         color = 2 * _more_draws(step_keys, _NUM_DRAWS + 1, _NUM_COLOR_DRAWS) - 1
         shifts = config.max_brightness_shift * color[:, _BRIGHTNESS]
@@ -236,10 +231,10 @@ def _source_coordinates(
     return coordinates
 
 
-def _crop_coordinates(
+def _crops(
     config: ImageAugmentation, size: tuple[int, int], keys: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Row and column coordinates, float32 [batch, crop_pixels], and pixels per step, [batch]."""
+    """Top, height, left and width of a random rectangle of each image, float32 [batch] each."""
     draws = _more_draws(keys, _NUM_DRAWS, _NUM_CROP_DRAWS)
     area = config.crop_min_area + draws[:, _AREA] * (1 - config.crop_min_area)
     log_aspect = (2 * draws[:, _ASPECT] - 1) * math.log(config.crop_max_aspect)
@@ -248,11 +243,7 @@ def _crop_coordinates(
     width = jnp.minimum(jnp.sqrt(pixels * jnp.exp(log_aspect)), size[1])
     top = draws[:, _TOP] * (size[0] - height)
     left = draws[:, _LEFT] * (size[1] - width)
-    # Pixel centres lie at halves, as in every common resizing.
-    centres = (jnp.arange(config.crop_pixels) + 0.5) / config.crop_pixels
-    rows = top[:, None] + centres * height[:, None] - 0.5
-    columns = left[:, None] + centres * width[:, None] - 0.5
-    return rows, columns, height / config.crop_pixels, width / config.crop_pixels
+    return top, height, left, width
 
 
 def resized_rectangles(
@@ -270,10 +261,8 @@ def resized_rectangles(
         (1, 3, images.shape[1], size[0]),
         (0, 2, images.shape[2], size[1]),
     ):
-        start, span = rectangles[:, first] * length, rectangles[:, last] - rectangles[:, first]
-        scales = span * length / out
-        coordinates = start[:, None] + (jnp.arange(out) + 0.5) * scales[:, None] - 0.5
-        weights.append(_resizing_weights(coordinates, scales, length))
+        span = rectangles[:, last] - rectangles[:, first]
+        weights.append(_resizing_weights(rectangles[:, first] * length, span * length, out, length))
     return _weighted(images, *weights)
 
 
@@ -284,10 +273,34 @@ def _more_draws(keys: jax.Array, purpose: int, count: int) -> jax.Array:
     )
 
 
-def _resizing_weights(coordinates: jax.Array, scales: jax.Array, size: int) -> jax.Array:
-    """Weights of bilinear resizing, wider where the image shrinks: float32 [batch, out, size]."""
-    distances = jnp.abs(coordinates[:, :, None] - jnp.arange(size, dtype=jnp.float32))
+def _resizing_weights(
+    starts: jax.Array,
+    spans: jax.Array,
+    out: int,
+    size: int,
+    is_flipped: jax.Array | None = None,
+) -> jax.Array:
+    """Weights that resize a stretch of each image to `out` pixels: float32 [batch, out, size].
+
+    Bilinear, and wider where the stretch shrinks. A pixel counts by its part that lies in the
+    stretch, so that none outside of it is seen, as if the stretch were cut out before.
+
+    Args:
+      starts: First edge of the stretch, float32 [batch]; pixel i lies between edges i and i + 1.
+      spans: Its length in pixels, float32 [batch].
+      is_flipped: Whether the result is mirrored, bool [batch].
+    """
+    scales = spans / out
+    # Pixel centres lie at halves, as in every common resizing.
+    centres = starts[:, None] + (jnp.arange(out) + 0.5) * scales[:, None]
+    if is_flipped is not None:
+        centres = jnp.where(is_flipped[:, None], centres[:, ::-1], centres)
+    edges = jnp.arange(size, dtype=jnp.float32)
+    distances = jnp.abs(centres[:, :, None] - 0.5 - edges)
     weights = jnp.maximum(1 - distances / jnp.maximum(scales, 1)[:, None, None], 0)
+    ends = jnp.minimum(edges + 1, (starts + spans)[:, None])
+    inside = jnp.clip(ends - jnp.maximum(edges, starts[:, None]), 0, 1)
+    weights = weights * inside[:, None]
     return weights / weights.sum(axis=-1, keepdims=True)
 
 

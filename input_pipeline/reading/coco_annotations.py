@@ -13,18 +13,21 @@ Source: cocodataset.org, "Data format".
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 
 from dawnjax import records
-from dawnjax.input_pipeline.datasets.coco import MOST_OBJECTS, Count
-from dawnjax.input_pipeline.preparation.request import FlagError
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_files import LARGEST_PIXELS
 from dawnjax.input_pipeline.reading.objects import Objects, PackedMasks
+
+MOST_OBJECTS = 1000
+"""In one image; COCO has 93 at most, and each takes a place in every image of a batch."""
+
+Count = Literal["images", "empty", "objects", "crowd", "no_area", "over_border"]
 
 MOST_BYTES = 2**30
 _MOST_MARKS = 160_000_000
@@ -67,7 +70,7 @@ class Annotation(msgspec.Struct):
 
 class _Runs(msgspec.Struct):
     size: tuple[int, int]
-    counts: str | list[Annotated[int, msgspec.Meta(ge=0, lt=run_lengths.MOST_PIXELS)]]
+    counts: str | list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]]
 
 
 class _File(msgspec.Struct):
@@ -145,7 +148,7 @@ def _ordered(
 ) -> Annotations:
     flat = [(image, *pair) for image, _ in images for pair in objects[image.id]]
     boxes = np.array([a.bbox for _, a, _ in flat], np.float64).reshape(-1, 4)
-    areas = [_area(annotation, mask) for _, annotation, mask in flat]
+    areas = [_area(image, annotation, mask) for image, annotation, mask in flat]
     sizes = np.array([(image.height, image.width) for image, _ in images], np.int32)
     limits = np.array([(i.width, i.height) for i, _, _ in flat], np.float64).reshape(-1, 2)
     over = (boxes[:, :2] < 0) | (boxes[:, :2] + boxes[:, 2:] > limits)
@@ -177,12 +180,13 @@ def _ordered(
     )
 
 
-def _area(annotation: Annotation, mask: bytes) -> float:
+def _area(image: Image, annotation: Annotation, mask: bytes) -> float:
     """Area as annotated, else of the mask, else of the box."""
     if annotation.area is not None:
         return annotation.area
     if mask:
-        return float(run_lengths.counts_of(mask)[1::2].sum())
+        runs = {"size": [image.height, image.width], "counts": mask}
+        return float(run_lengths.masks().area(runs))
     return annotation.bbox[2] * annotation.bbox[3]
 
 
@@ -247,8 +251,13 @@ def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
     except msgspec.DecodeError as error:
         raise DataError(f"{where}: {records.in_words(error, 'segmentation')}") from None
     if isinstance(given, _Runs):
+        if given.size != (height, width):
+            raise DataError(
+                f"{where}: the mask's size {list(given.size)} is not [{height}, {width}]"
+            )
+        runs = {"size": [height, width], "counts": given.counts}
         try:
-            return _run_lengths(given, height, width)
+            return run_lengths.masks().frPyObjects(runs, height, width)["counts"]
         except ValueError as error:
             raise DataError(f"{where}: {error}") from None
     if not given:
@@ -261,25 +270,13 @@ def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
         # Few numbers of this size need no sum.
         if len(polygon) * max(map(abs, polygon)) > _LONGEST and _outline(polygon) > _LONGEST:
             raise DataError(f"{where}: a polygon's outline is longer than {_LONGEST:,.0f} pixels")
-    masks = _hotcoco().mask
-    counts = masks.merge(masks.frPyObjects(given, height, width))["counts"]
-    return counts if isinstance(counts, bytes) else counts.encode()
+    masks = run_lengths.masks()
+    return masks.merge(masks.frPyObjects(given, height, width))["counts"]
 
 
 def _outline(polygon: list[float]) -> float:
     points = np.array(polygon, np.float64).reshape(-1, 2)
     return float(np.abs(points - np.roll(points, 1, axis=0)).max(axis=1).sum())
-
-
-def _run_lengths(given: _Runs, height: int, width: int) -> bytes:
-    if given.size != (height, width):
-        raise ValueError(f"the mask's size {list(given.size)} is not [{height}, {width}]")
-    if isinstance(given.counts, str):
-        values = run_lengths.counts_of(given.counts.encode())
-    else:
-        values = np.array(given.counts, np.int64)
-    run_lengths.check_sum(values, height, width)
-    return run_lengths.packed_counts(values)
 
 
 def _about(name: str, image: Image) -> str:
@@ -290,13 +287,3 @@ def short_name(image: Image) -> str:
     """Name of an image in a message: one line."""
     name = " ".join(image.file_name.split())
     return name if len(name) <= 80 else f"...{name[-77:]}"
-
-
-def _hotcoco() -> Any:
-    try:
-        import hotcoco
-    except ImportError:
-        raise FlagError(
-            "polygons become masks by hotcoco: pip install -e '.[detection]', or give --masks=false"
-        ) from None
-    return hotcoco

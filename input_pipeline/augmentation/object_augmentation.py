@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dawnjax.input_pipeline.reading.image_augmentation import normalize, resized_rectangles
+from dawnjax.input_pipeline.augmentation.image_augmentation import normalize, resized_rectangles
 from dawnjax.input_pipeline.reading.objects import BACKGROUND
 from dawnjax.limits import FractionBelowOne, OneOrMore
 

@@ -6,8 +6,8 @@ All depends on the image's key alone, so it is the same on any number of devices
 import jax
 import jax.numpy as jnp
 
-from dawnjax.input_pipeline.reading.image_augmentation import normalize
-from dawnjax.input_pipeline.reading.object_augmentation import Flip, mirrored_boxes
+from dawnjax.input_pipeline.augmentation.image_augmentation import normalize
+from dawnjax.input_pipeline.augmentation.object_augmentation import Flip, mirrored_boxes
 
 
 def normalized(

@@ -8,6 +8,8 @@ import bz2
 import contextlib
 import dataclasses
 import gzip
+import hashlib
+import io
 import lzma
 import os
 import pathlib
@@ -19,14 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Literal, Protocol
 
 from dawnjax import records
-from dawnjax.input_pipeline.preparation.tar_members import tar_members
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
-from dawnjax.input_pipeline.reading.zip_files import (
-    MOST_MEMBER_BYTES,
-    MOST_MEMBERS,
-    MOST_NAME_BYTES,
-    ZipBytes,
-)
 
 Kind = Literal["folder", "tar", "tar.gz", "tar.xz", "tar.bz2", "zip"]
 
@@ -43,6 +38,9 @@ _READ_ERRORS += (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueErr
 """Raised by Python's readers of archives on damaged ones."""
 
 
+MOST_MEMBERS = 100_000
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of a source: far more than any dataset here, far less than memory and disk.
@@ -54,12 +52,15 @@ class Limits:
     """
 
     num_members: int = MOST_MEMBERS
-    name_bytes: int = MOST_NAME_BYTES
-    member_bytes: int = MOST_MEMBER_BYTES
+    name_bytes: int = 32 * 2**20
+    member_bytes: int = 160 * 2**20
     total_bytes: int = 512 * 2**20
 
 
 LIMITS = Limits()
+
+_MOST_HEADER_BYTES = 2**16
+"""Of a tar's extended header, which tarfile reads whole; a path has at most 4,096 bytes."""
 
 _XZ_BYTES = 132 * 2**20
 """Memory to unpack an .xz, which its header asks for: the highest preset takes 65 MiB, a dictionary
@@ -88,7 +89,7 @@ def kind_of(path: pathlib.Path) -> Kind:
     try:
         if path.is_dir():
             return "folder"
-        if not path.is_file():
+        if not path.exists():
             raise MissingDataError(f"{path}: no such file or folder")
         with records.open_plain(path) as file:
             start = file.read(512)
@@ -100,6 +101,12 @@ def kind_of(path: pathlib.Path) -> Kind:
         if start[offset : offset + len(magic)] == magic:
             return kind
     raise DataError(f"{path}: no folder, .tar, .tar.gz, .tar.xz, .tar.bz2, .zip or .npz")
+
+
+def sha256(path: pathlib.Path) -> str:
+    """SHA-256 of a file, in hex digits."""
+    with _damage_named(path), records.open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def members(path: pathlib.Path, limits: Limits = LIMITS) -> Iterator[Member]:
@@ -157,15 +164,30 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+class _ZipFile(io.BufferedReader):
+    """Bytes of a zip, whose members are counted before Python makes objects of them."""
+
+    def __init__(self, path: pathlib.Path, limits: Limits) -> None:
+        super().__init__(records.open_plain(path).detach())
+        self._path, self._limits = path, limits
+
+    def read(self, size: int | None = -1) -> bytes:
+        # `zipfile` reads the list of members in one piece, of the size that the file states.
+        is_list = self.peek(4)[:4] == b"PK\x01\x02"
+        most = self._limits.name_bytes if is_list else self._limits.member_bytes + 1
+        if size is not None and size > most:
+            raise DataError(
+                f"{self._path}: its list of members has {size:,} bytes, more than {most:,}"
+            )
+        data = super().read(size)
+        if is_list and data.count(b"PK\x01\x02") > self._limits.num_members:
+            raise DataError(f"{self._path}: more than {self._limits.num_members:,} files")
+        return data
+
+
 def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
-    opened = ZipBytes(
-        path,
-        most_members=limits.num_members,
-        most_name_bytes=limits.name_bytes,
-        most_member_bytes=limits.member_bytes,
-    )
-    with opened as file, zipfile.ZipFile(file) as archive:
+    with _ZipFile(path, limits) as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             name = _safe_name(path, info.filename)
             budget.count(name)
@@ -190,19 +212,39 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
             yield Member(path, name, info.file_size, read)
 
 
+class _TarInfo(tarfile.TarInfo):
+    """Header of a tar: a damaged one ends the archive for tarfile, as if it were whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_TarInfo":
+        try:
+            info = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(str(error)) from None
+        if info.type in b"xgLKX" and info.size > _MOST_HEADER_BYTES:
+            raise tarfile.ReadError(f"an extended header has {info.size:,} bytes")
+        return info
+
+
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
     with records.open_plain(path) as file:
         stream = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
-        for member in tar_members(stream.read):
-            name = _safe_name(path, member.name)
-            budget.count(name)
-            if member.kind == "folder":
-                continue
-            if member.kind != "file":
-                raise DataError(f"{path}: {shown(name)} is a link, a device or a sparse file")
-            budget.spend(name, member.size)
-            yield Member(path, name, member.size, member.read)
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarInfo) as archive:
+            while info := archive.next():
+                archive.members.clear()  # each costs a kilobyte
+                name = _safe_name(path, info.name)
+                budget.count(name)
+                if info.isdir():
+                    continue
+                if not info.isreg() or info.issparse():
+                    raise DataError(f"{path}: {shown(name)} is a link, a device or a sparse file")
+                budget.spend(name, info.size)
+                content = archive.extractfile(info)
+                assert content is not None  # of a plain file
+                yield Member(path, name, info.size, content.read)
         stream.finish()
 
 

@@ -1,0 +1,1 @@
+"""Random changes of images on the device, inside the compiled step."""

@@ -1,0 +1,243 @@
+"""What holds for each data set that `dawnjax prepare` makes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prepared_sets import SETS
+
+from dawnjax.__main__ import main
+from dawnjax.commands.prepare import PREPARATIONS
+from dawnjax.input_pipeline.reading import columns
+from dawnjax.input_pipeline.reading.dataset import DataError
+
+NEEDS = {"parallel_text": "sentencepiece", "coco": "hotcoco"}
+
+
+@pytest.fixture(params=SETS)
+def name(request) -> str:
+    pytest.importorskip(NEEDS.get(request.param, "numpy"))
+    return request.param
+
+
+def prepare(name: str, flags: list[str], out: Path) -> int:
+    return main(["prepare", f"--dataset={name}", f"--out={out}", *flags])
+
+
+def loaded(name: str, out: Path) -> dict[str, np.ndarray]:
+    """All arrays of both splits."""
+    data = SETS[name].data(out)
+    return {
+        f"{split}_{part}": np.asarray(array)
+        for split in ("train", "eval")
+        for part, array in data.load(split).items()
+    }
+
+
+def test_each_set_is_here():
+    # Shards of tokens have a form of others, and are no columns.
+    assert SETS.keys() == PREPARATIONS.keys() - {"token_shards"}
+
+
+def test_prepared_twice_it_stays_and_other_content_is_refused(name, tmp_path, capsys):
+    out, flags = tmp_path / "out", SETS[name].write(tmp_path, False)
+    assert prepare(name, flags, out) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{out}: written in ") and "Traceback" not in said
+    assert not (tmp_path / "out.partial").exists()
+    spec, arrays = SETS[name].data(out).spec(), loaded(name, out)
+    assert spec.num_train_examples == SETS[name].examples or name == "parallel_text"
+    for split, count in (("train", spec.num_train_examples), ("eval", spec.num_eval_examples)):
+        for part, (shape, dtype) in spec.example_shapes(split).items():
+            array = arrays[f"{split}_{part}"]
+            assert (array.shape, array.dtype.name) == ((count, *shape), dtype)
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    for overwrite in ([], ["--overwrite"]):
+        assert prepare(name, [*flags, *overwrite], out) == 0
+        assert "holds this already, nothing written" in capsys.readouterr().out
+    assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+    flags = SETS[name].write(tmp_path, True)
+    assert prepare(name, flags, out) == 1
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].endswith(
+        f"{out}: holds other content; give --overwrite to replace it"
+    )
+    assert SETS[name].data(out).spec() == spec
+    assert prepare(name, [*flags, "--overwrite"], out) == 0
+    assert SETS[name].data(out).spec().fingerprint != spec.fingerprint
+
+
+def test_damage_is_named_with_its_file(name, tmp_path, capsys):
+    out, flags = tmp_path / "out", SETS[name].write(tmp_path, False)
+    assert prepare(name, flags, out) == 0
+    whole = {path: path.read_bytes() for path in out.iterdir()}
+    for path, content in whole.items():
+        for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:-1], None):
+            if damaged is None:
+                path.unlink()
+            elif content:
+                path.write_bytes(damaged)
+            if path.name == columns.FILE and damaged == content[:-1]:
+                continue  # its last byte is the end of a line
+            refused = prepare(name, flags, out)
+            error = capsys.readouterr().err
+            if path.name == columns.FILE and damaged is None:
+                assert refused == 1 and "holds something else" in error
+            elif content or damaged is None:
+                assert refused == 1 and path.name in error, (path, error)
+            path.write_bytes(content)
+    # What a run reads is compared too.
+    arrays = [path for path in whole if path.suffix == ".npy"]
+    path = max(arrays, key=lambda path: len(whole[path]))
+    path.write_bytes(whole[path][:-1] + bytes([whole[path][-1] ^ 1]))
+    with pytest.raises(DataError, match=f"{path}: damaged .its checksum"):
+        loaded(name, out)
+    path.write_bytes(whole[path][:-2])
+    with pytest.raises(DataError, match=path.name):
+        SETS[name].data(out).spec()
+    # With --overwrite it is made anew.
+    assert prepare(name, [*flags, "--overwrite"], out) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: content for path, content in whole.items()
+    }
+
+
+def test_of_another_version_it_is_prepared_anew(name, tmp_path, capsys):
+    out, flags = tmp_path / "out", SETS[name].write(tmp_path, False)
+    data = SETS[name].data(out)
+    with pytest.raises(DataError, match=f"there.*`dawnjax prepare --dataset={name}.*--out="):
+        data.spec()
+    out.mkdir()
+    (out / columns.FILE).write_text(json.dumps({"schema_version": 1, "kind": name}))
+    with pytest.raises(DataError, match=f"another version .*`dawnjax prepare --dataset={name}"):
+        data.spec()
+    assert prepare(name, flags, out) == 1 and "another version" in capsys.readouterr().err
+    assert prepare(name, [*flags, "--overwrite"], out) == 0
+    data.spec()
+
+
+def test_what_is_there_of_others_stays(name, tmp_path, capsys):
+    flags, out = SETS[name].write(tmp_path, False), tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    for overwrite in ([], ["--overwrite"]):
+        assert prepare(name, [*flags, *overwrite], out) == 1
+        assert "out: holds something else; choose another directory" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
+    (out / "thesis.tex").unlink()
+    (tmp_path / "out.partial").mkdir()  # a killed process left it
+    (tmp_path / "out.partial" / "train_images.npy").write_text("half")
+    assert prepare(name, flags, out) == 0
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_data_of_another_kind_are_refused(name, tmp_path, capsys):
+    other = "movielens" if name == "squad" else "squad"
+    (tmp_path / "other").mkdir()
+    assert prepare(other, SETS[other].write(tmp_path / "other", False), tmp_path / "out") == 0
+    with pytest.raises(DataError, match="dataset.json: describes .*; choose another directory"):
+        SETS[name].data(tmp_path / "out").spec()
+
+
+def test_help_has_the_sets_own_flags(name, capsys):
+    assert main(["prepare", f"--dataset={name}", "--help"]) == 0
+    text = capsys.readouterr().out
+    for other, preparation in PREPARATIONS.items():
+        for flag in preparation.flags:
+            is_own = flag.name in {item.name for item in PREPARATIONS[name].flags}
+            assert (f"\n  --{flag.name}  <" in text) == is_own
+        assert (f"--dataset={other} " in text) == (other == name)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_stopped_it_leaves_what_was_there(stop, tmp_path):
+    """Of a source that takes seconds to read and write."""
+    images = np.random.default_rng(0).integers(0, 256, (40_000, 32, 32, 3), np.uint8)
+    labels = np.arange(40_000) % 10
+    source, out = tmp_path / "large.npz", tmp_path / "out"
+    np.savez(source, train_x=images, train_y=labels, test_x=images[:9999], test_y=labels[:9999])
+    flags = SETS["cifar10"].write(tmp_path, False)
+    assert prepare("cifar10", flags, out) == 0
+    spec = SETS["cifar10"].data(out).spec()
+    command = [sys.executable, "-m", "dawnjax", "prepare", "--dataset=cifar10", "--overwrite"]
+    process = subprocess.Popen(
+        [*command, f"--from={source}", f"--out={out}"],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "out.partial" / "train_images.npy").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.001)
+    process.send_signal(stop)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == (5 if stop == signal.SIGINT else -9), errors
+    if stop == signal.SIGINT:
+        assert errors.endswith("dawnjax prepare: interrupted; run it again to complete it\n")
+    assert SETS["cifar10"].data(out).spec() == spec
+    assert prepare("cifar10", [f"--from={source}", "--overwrite"], out) == 0
+    assert SETS["cifar10"].data(out).spec().num_train_examples == 40_000
+
+
+def test_one_process_writes_at_a_time(tmp_path, capsys):
+    flags, out = SETS["movielens"].write(tmp_path, False), tmp_path / "out"
+    with columns.replacing(out):
+        assert prepare("movielens", flags, out) == 1
+    assert "out: another process is writing to it" in capsys.readouterr().err
+
+
+def test_no_room_on_the_disk(tmp_path, capsys, monkeypatch):
+    flags, out = SETS["movielens"].write(tmp_path, False), tmp_path / "out"
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
+    assert prepare("movielens", flags, out) == 1
+    assert "interactions.npy: cannot be written (No space left)" in capsys.readouterr().err
+    assert not out.exists() and not (tmp_path / "out.partial").exists()
+    shutil.rmtree(out, ignore_errors=True)
+
+
+def test_arrays_larger_than_memory_are_written_in_blocks(tmp_path, monkeypatch):
+    """As one array, whatever the blocks are, and read by NumPy alone."""
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 256)
+    values = np.random.default_rng(0).integers(0, 2**31, (200, 3), np.int32)
+    contents = {
+        "whole": {"a.npy": values},
+        "blocks": {"a.npy": (values[start : start + 7] for start in range(0, 200, 7))},
+    }
+    written = {
+        folder: columns.write(tmp_path / folder, "test", "test", files, {"n": 200}, dict)[0]
+        for folder, files in contents.items()
+    }
+    assert written["whole"].files == written["blocks"].files
+    assert written["whole"].fingerprint() == written["blocks"].fingerprint()
+    for folder in contents:
+        np.testing.assert_array_equal(np.load(tmp_path / folder / "a.npy"), values)
+        there = columns.read(tmp_path / folder, "test", dict)
+        assert there.facts == {"n": 200} and not there.array("a.npy").flags.writeable
+    path = tmp_path / "blocks" / "a.npy"
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="a.npy: damaged"):
+        columns.read(tmp_path / "blocks", "test", dict).array("a.npy")
+
+
+def test_nothing_is_unpickled(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    columns.write(tmp_path / "out", "test", "test", {"a.npy": np.zeros(3)}, {}, dict)
+    np.save(tmp_path / "out" / "a.npy", np.array([Trap()] * 3, object), allow_pickle=True)
+    with pytest.raises(DataError, match="a.npy: holds Python objects"):
+        columns.read(tmp_path / "out", "test", dict)
+    assert not (tmp_path / "sprung").exists()
