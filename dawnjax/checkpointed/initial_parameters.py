@@ -302,11 +302,12 @@ class Source:
     def _refuse_other_settings(self, model: Any) -> None:
         """Refuse a model with a setting, such as a norm's epsilon, that no array's shape shows."""
         theirs, place = self.record["experiment"].get("model", {}), "model."
+        free = TRAINING_FIELDS | {*getattr(model, "training_fields", ())}
         if theirs.get("tag") != model.TAG and hasattr(model, "backbone"):
             model, place = model.backbone, "model.backbone."
+            free |= {"stage_sizes", "stage_widths"}  # a trunk may have fewer stages
         if theirs.get("tag") != getattr(model, "TAG", None):
             return
-        free = TRAINING_FIELDS | {*getattr(model, "training_fields", ())}
         if not theirs.get("lora", {}).get("rank"):
             free |= {"lora"}
         for name, there, here in _differences(theirs, to_json(model), free):

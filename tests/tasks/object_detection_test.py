@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from coco_sources import body, cells, prepare, write_source
 from task_table import copied_run
 from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.config.config_json import from_json, to_json
-from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment import Experiment, Target
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
@@ -28,7 +29,10 @@ from dawnjax.optim.optimizers import learning_rate
 from dawnjax.runs import kept_pictures
 from dawnjax.tasks import pictures
 from dawnjax.tasks.detection import Search, detections
+from dawnjax.tasks.object_detection import ObjectDetection
 from dawnjax.train_step import execution_of, make_recipe
+
+CROWD = {"size": [20, 30], "counts": [2, 4, 594]}
 
 COCO = Coco(corpus="coco2017", evaluates_empty=False, train_height=510, train_width=510)
 
@@ -185,3 +189,32 @@ def test_a_detector_begins_with_a_classifiers_trunk(tmp_path, compile_cache, cap
     wider = [*begin, "--model.backbone.stage_widths=16,16", f"--run_dir={tmp_path / 'other'}"]
     assert main(["train", *wider]) == 2
     assert "is of another model: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "metric", "line"),
+    [
+        ({}, "box_ap", ""),
+        ({}, "box_ap_small", ""),
+        ({}, "box_ar_large", "box_ar_large: the images to evaluate have no large object but crowd"),
+        ({"annotations": []}, "box_ap", "box_ap: the images to evaluate have no object but crowd"),
+        ({"iscrowd": 1}, "box_ap", "box_ap: the images to evaluate have no object but crowd"),
+    ],
+)
+def test_a_figure_that_no_evaluation_can_give_is_refused(change, metric, line, tmp_path):
+    evaluated = body(11)
+    for annotation in evaluated["annotations"]:
+        annotation["iscrowd"] = change.get("iscrowd", 0)
+        if annotation["iscrowd"]:
+            packed = annotation["segmentation"]
+            annotation["segmentation"] = packed if isinstance(packed, dict) else CROWD
+    if "annotations" in change:
+        evaluated["annotations"] = []
+    source = write_source(tmp_path / "source", evaluated=evaluated)
+    assert prepare(source, tmp_path / "out") == 0
+    target, spec = Target(metric=metric, value=0.5), cells(tmp_path / "out").spec()
+    if not line:
+        ObjectDetection().validate_target("targets.0", target, spec)
+        return
+    with pytest.raises(ConfigError, match=f"targets.0.metric={line}"):
+        ObjectDetection().validate_target("targets.0", target, spec)
