@@ -121,7 +121,7 @@ def _goodput_note(seconds: Mapping[str, float]) -> str:
     counted = ("steps", *GENERATION_PHASES)
     others = sorted((n for n in seconds if n not in counted), key=lambda name: -seconds[name])
     largest = (f"{name.replace('_', ' ')} {words.duration(seconds[name])}" for name in others[:3])
-    return f"work that counts, of {words.duration(sum(seconds.values()))}; {', '.join(largest)}"
+    return f"steps that were kept, of {words.duration(sum(seconds.values()))}; {', '.join(largest)}"
 
 
 def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:

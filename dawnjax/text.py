@@ -1,8 +1,12 @@
-"""Text from elsewhere, made safe: control characters shown, formulas disarmed, secrets left out."""
+"""Text from elsewhere, made safe: control characters shown, formulas disarmed, secrets left out.
+
+And the one form of an interval's ends, for statistics and pages alike.
+"""
 
 import json
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]")
@@ -93,3 +97,17 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 def _left_out(match: re.Match[str]) -> str:
     return match[0] if _NO_SECRET.fullmatch(match[2]) else match[1] + SECRET
+
+
+def ends_text(
+    low: float | None,
+    high: float | None,
+    ends: str | None,
+    text: Callable[[float], str],
+    known: str = "95 %",
+) -> str:
+    """Ends of an interval behind their kind, which is left out where it is `known`."""
+    if low is None or high is None:
+        return ""
+    kind = f"{ends}: " if ends and ends != known else ""
+    return f"{kind}{text(low)} to {text(high)}"

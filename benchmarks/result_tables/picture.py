@@ -1,6 +1,11 @@
 """README's picture: the time to accuracy of each trial, DawnJAX beside PyTorch."""
 
+import math
+import re
+import textwrap
 from collections.abc import Iterator, Sequence
+from html import escape
+from importlib import resources
 
 from benchmarks.compared import step_of
 from benchmarks.result_tables.cells import machine, when
@@ -8,6 +13,7 @@ from benchmarks.result_tables.result_files import Record
 from dawnjax.page import svg, words
 from dawnjax.page.rows import WIDE, Row, draw_strips
 from dawnjax.statistics.sample import Sample, time_interval
+from dawnjax.text import escaped
 
 TITLE = "Time to accuracy of each trial, DawnJAX and PyTorch"
 SIDES = {"dawnjax": "DawnJAX", "pytorch": "PyTorch"}
@@ -29,7 +35,7 @@ def picture(files: Sequence[tuple[str, Record]], theme: str) -> str:
         "A load is that of the machine before, named where it is above the number of cores. "
         f"Measured from {days[0]} to {days[-1]}, on the machines named above."
     )
-    return svg.document(draw_strips(rows, axis, WIDE), TITLE, caption, theme)
+    return _document(draw_strips(rows, axis, WIDE), TITLE, caption, theme)
 
 
 def _rows(name: str, record: Record) -> Iterator[Row]:
@@ -56,3 +62,38 @@ def _rows(name: str, record: Record) -> Iterator[Row]:
             mean=expected,
             series=number,
         )
+
+
+def _document(canvas: svg.Canvas, title: str, caption: str, theme: str) -> str:
+    """A drawing as a file of its own, titled above and captioned below."""
+    margin, line = 16, 18
+    letters = int(canvas.width / svg.text_width("x"))
+    lines = textwrap.wrap(escaped(caption), letters)
+    width = math.ceil(canvas.width + 2 * margin)
+    top = margin + 24
+    height = math.ceil(top + canvas.height + line * len(lines) + margin)
+    below = svg.Canvas(canvas.width, 0)
+    for number, text in enumerate(lines):
+        below.text(0, canvas.height + line * (number + 1) - 4, text, "note")
+    above = svg.Canvas(canvas.width, 0)
+    above.text(0, -10, title, "heading title")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}"><title>{escape(escaped(title))}</title>'
+        f"<style>{_style(theme)}</style>"
+        f'<rect class="ground" width="{width}" height="{height}"/>'
+        f'<g transform="translate({margin} {top})">'
+        f"{above.body()}{canvas.body()}{below.body()}</g></svg>\n"
+    )
+
+
+def _style(theme: str) -> str:
+    """Style sheet of drawings with each colour written out.
+
+    Some programs that show SVG lack CSS variables, and an image cannot ask for the page's theme.
+    """
+    sheet = (resources.files("dawnjax.page") / "templates" / "figure.css").read_text("utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)
+    colors = dict(re.findall(r"--(\w+): ([^;]+);", light if theme == "light" else dark))
+    rules = sheet[sheet.index("svg text") :]
+    return re.sub(r"var\(--(\w+)\)", lambda name: colors[name[1]], rules)

@@ -33,7 +33,7 @@ def training_cost(
     """Expected cost of a training entry in USD, and the source of its price.
 
     The expected cost is the cost of all trials over the number that reached, where each trial has
-    its own, so that each attempt counts at its own price; else that of the time which ranks it.
+    its own, so that each attempt counts at its own price; else the cost of the ranking time.
     """
     if seconds is not None and (known := entry.figures.expected_cost_usd) is not None:
         return known, GIVEN

@@ -31,8 +31,8 @@ RULE = (
     "together in 95 % of cases (Holm). A claim about expected times or costs counts misses: where "
     "no trial missed, it needs a difference that misses hidden by so few trials cannot make up "
     "for. In an MLPerf score a miss is the slowest trial, which the score leaves out. "
-    "The interval below a time is that of the mean if all trials reached the target, and else that "
-    f"of the expected time. Fewer than {FEWEST_TRIALS} trials ({FEWEST_WITH_FAILURES} where some "
+    "The interval below a time is the mean's if all trials reached the target, and else the "
+    f"expected time's. Fewer than {FEWEST_TRIALS} trials ({FEWEST_WITH_FAILURES} where some "
     "did not reach) have no interval, only their range, and an MLPerf score has none."
 )
 """When ranks are certain, and which intervals there are."""

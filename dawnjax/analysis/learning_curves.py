@@ -15,32 +15,30 @@ from dawnjax.trials.trial import Trial
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """Quartiles and median of a metric over trials at one place of a learning curve.
+    """Quartiles and median of a metric over trials, some seconds after `run_start`.
 
-    `at` is an epoch, or seconds since `run_start`; `trials` counts those with a value there.
+    `trials` counts those with a value there.
     """
 
-    at: float
+    seconds: float
     trials: int
     low: float
     median: float
     high: float
 
 
-def learning_curve(trials: Sequence[Trial], against: str = "epoch") -> list[CurvePoint]:
-    """Median and spread of the metric over an entry's trials, against `epoch` or `seconds`.
+def learning_curve(trials: Sequence[Trial]) -> list[CurvePoint]:
+    """Median and spread of the metric over an entry's trials, against time.
 
     At each moment of an evaluation of any trial, a trial stands at its newest evaluation. It has no
     value before its first. One that reached its target or spent its budget keeps its last value:
-    the median of the others alone would be that of the slow trials. Any other trial has no value
+    the median of the others alone would describe the slow trials. Any other trial has no value
     after its last evaluation. Points at which some trial has no value are left out.
     """
-    if against not in ("epoch", "seconds"):
-        raise ValueError(f"against is {against!r}; choose epoch or seconds")
     curves = [
         (curve, math.inf if trial.reached or trial.status == "not_reached" else curve[-1][0])
         for trial in trials
-        if (curve := _curve(trial, against))
+        if (curve := _curve(trial))
     ]
     places = sorted({at for curve, _ in curves for at, _ in curve})
     points = []
@@ -49,16 +47,17 @@ def learning_curve(trials: Sequence[Trial], against: str = "epoch") -> list[Curv
         if len(values) == len(curves):
             low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
             spread = {"low": float(low), "median": float(median), "high": float(high)}
-            points.append(CurvePoint(at=at, trials=len(values), **spread))
+            points.append(CurvePoint(seconds=at, trials=len(values), **spread))
     return points
 
 
-def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
-    points = []
-    for row in trial.evaluations:
-        place = row.epoch if against == "epoch" else row.seconds_since_run_start
-        if not math.isnan(row.value) and place is not None and (against == "epoch" or place >= 0):
-            points.append((place, row.value))
+def _curve(trial: Trial) -> list[tuple[float, float]]:
+    points = [
+        (row.seconds_since_run_start, row.value)
+        for row in trial.evaluations
+        if row.seconds_since_run_start is not None and row.seconds_since_run_start >= 0
+        if not math.isnan(row.value)
+    ]
     # By place alone: sorting by value too would reorder two evaluations of one moment.
     return sorted(points, key=lambda point: point[0])
 

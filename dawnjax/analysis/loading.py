@@ -202,7 +202,7 @@ def load_with_runs(*paths: str | Path, columns: Columns = BY_NAME) -> tuple[Entr
         unique.setdefault(_digest(entry), (entry, file))
     if len(unique) < len(read):
         problems.append(
-            f"{len(read) - len(unique)} entries were given more than once; each counts once"
+            f"{len(read) - len(unique)} entries are copies of others given; each counts once"
         )
     return Entries(_with_shared_trials(_told_apart(unique.values())), problems), runs
 
@@ -224,8 +224,8 @@ def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:
 def _told_apart(entries: Iterable[tuple[Entry, str]]) -> list[Entry]:
     """Rename entries so that no two have one source, which is the key that joins tables.
 
-    The first of several keeps its name, or that of runs where a file has them too; the rest are
-    named after their files.
+    The first of several keeps its name; runs keep theirs before entries of a file, which are named
+    after their files.
     """
     pairs = list(entries)
     apart, taken = [entry for entry, _ in pairs], set[str]()
@@ -258,10 +258,14 @@ def _with_shared_trials(entries: Sequence[Entry]) -> Iterator[Entry]:
 
 
 def _digest(entry: Entry) -> bytes:
-    """Hash of all that tells entries apart."""
+    """Hash of a result, wherever its files lay and whatever they were called."""
     plain = entry.to_json()
-    plain.pop("config", None)
+    # Warnings name files; `config` has the fields of all runs that were read together.
+    for name in ("source", "distinction", "warnings", "config"):
+        plain.pop(name, None)
     plain["target"].pop("title", None)
+    for trial in plain["trials"]:
+        trial.pop("name", None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
 
 

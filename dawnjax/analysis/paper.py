@@ -1,4 +1,4 @@
-"""The paper's tables side by side: printed figures, figures from the logs, and their agreement.
+"""The paper's figures side by side: printed, from the logs, and whether they agree.
 
 Printed figures are from "Analysis of DAWNBench, a Time-to-Accuracy Machine Learning Performance
 Benchmark" (arXiv 1806.01427): its version of 2019, unless a row names the one of 2018. They are in
@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax import records
-from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.counts import Counts, ListedEntry, count, count_listed
 from dawnjax.analysis.leaderboard import up_to
-from dawnjax.page.table import Column, Table
+from dawnjax.analysis.scaling import speedup
 from dawnjax.trials.group import Entry
 
 AGREES = "agrees"
@@ -36,18 +35,30 @@ _CUT_OFF_2018 = "2018-09-28"
 
 _TRANSFORMER_ON_ONE = "v0.5.0/nvidia/submission/results/dgx1_ngc18.11_pytorch/transformer"
 
-COLUMNS = (
-    Column("table", "in the paper"),
-    Column("row", "row"),
-    Column("cell", "cell"),
-    Column("published", "published"),
-    Column("recomputed", "recomputed", kind="number", digits=5),
-    Column("unit", "unit"),
-    Column("tolerance", "tolerance", kind="number", filed=True),
-    Column("verdict", "verdict"),
-    Column("remark", "remark"),
-    Column("source", "entry", filed=True),
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recomputed:
+    """A figure of the paper beside the same figure from the given entries.
+
+    Attributes:
+      table: Where the paper has it, with its row and its cell.
+      published: As it is printed.
+      recomputed: From the entries; None where they lack its logs.
+      tolerance: Allowed difference; None where nothing is printed as a number, or only a bound.
+      verdict: `AGREES`, `DISAGREES`, `NO_LOGS`, or empty where nothing is printed.
+      source: The entries that it was computed from.
+    """
+
+    table: str
+    row: str
+    cell: str
+    published: str
+    recomputed: float | None
+    unit: str
+    tolerance: float | None
+    verdict: str
+    remark: str
+    source: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,10 +120,14 @@ def _published(*tables: str) -> tuple[_Cell, ...]:
     return tuple(cells)
 
 
-def paper_tables(
+TABLES = ("Table 2", "Table 3b", "Table 4", "Table 7", "Table 8")
+"""Tables of the paper of which each cell is of one entry, or of two."""
+
+
+def recomputed(
     entries: Iterable[Entry], entry_list: Sequence[ListedEntry] | None = None
-) -> list[Table]:
-    """Recompute the paper's tables beside the published figures, then the figures of its text.
+) -> dict[str, list[Recomputed]]:
+    """Cells of the paper's tables, then figures of its text, each recomputed from entries.
 
     Args:
       entries: Of the official archives: DAWNBench training entries and MLPerf v0.5.
@@ -120,48 +135,22 @@ def paper_tables(
         not all have logs.
     """
     chosen = [entry for entry in entries if entry.kind == "training" and not _is_history(entry)]
+    names = _chosen_entries(chosen)
 
-    def table(name: str, title: str, printed: Sequence[str], *notes: str) -> Table:
-        names = _chosen_entries(chosen)
-        rows = []
+    def cells_of(*printed: str) -> list[Recomputed]:
+        cells = []
         for cell in _published(*printed):
             paths = tuple(names.get(entry, entry) for entry in cell.entries)
             cell = dataclasses.replace(cell, entries=paths)
-            rows.append(_row(cell, _recompute(cell, chosen)))
-        notes = ("Published figures: arXiv 1806.01427.", *notes)
-        return Table(name=name, title=title, columns=COLUMNS, rows=tuple(rows), notes=notes)
+            cells.append(_beside(cell, _recompute(cell, chosen)))
+        return cells
 
-    return [
-        _counts_table(chosen, entry_list),
-        table("paper_table_2", "Table 2: quality targets", ["Table 2"]),
-        table(
-            "paper_table_3b",
-            "Table 3b: variation of MLPerf entries",
-            ["Table 3b"],
-            "The text of 2019 calls it variance over mean; the printed figures are standard "
-            "deviation over mean, as the text of 2018 says.",
-        ),
-        table("paper_table_4", "Table 4: epochs and time per epoch", ["Table 4"]),
-        table("paper_table_7", "Table 7: throughput against time to accuracy", ["Table 7"]),
-        table("paper_table_8", "Table 8: systems", ["Table 8"]),
-        _variation_table(chosen),
-        table("paper_headlines", "Figures of the text: DAWNBench", ["text (2018)", "abstract"]),
-    ]
-
-
-def errata(tables: Iterable[Table]) -> Table:
-    rows = [
-        row
-        for table in tables
-        for row, verdict in zip(table.rows, table.column("verdict"), strict=True)
-        if verdict == DISAGREES
-    ]
-    return Table(
-        name="paper_errata",
-        title="Cells of the paper that its logs do not give",
-        columns=COLUMNS,
-        rows=tuple(rows),
-    )
+    return {
+        "Table 1": _counts(chosen, entry_list),
+        **{name: cells_of(name) for name in TABLES},
+        "section 4.1": _variation(chosen),
+        "text": cells_of("text (2018)", "abstract"),
+    }
 
 
 def find_entry(entries: Iterable[Entry], path: str) -> Entry | None:
@@ -188,7 +177,7 @@ def _recompute(cell: _Cell, entries: Sequence[Entry]) -> float | None:
     return getattr(known[0].figures, cell.quantity)
 
 
-def _row(cell: _Cell, value: float | None) -> tuple[str | float | None, ...]:
+def _beside(cell: _Cell, value: float | None) -> Recomputed:
     verdict, remark = NO_LOGS, cell.remark
     if value is None and cell.entries:
         remark = "; ".join(filter(None, ["the entry is not among those given", remark]))
@@ -205,21 +194,22 @@ def _row(cell: _Cell, value: float | None) -> tuple[str | float | None, ...]:
         elif not cell.missing or value != cell.value - cell.missing:
             verdict = DISAGREES
             remark = "; ".join(filter(None, [cell.erratum, remark]))
-    return (
-        cell.table,
-        cell.row,
-        cell.cell,
-        cell.printed,
-        value,
-        cell.unit,
-        None if cell.value is None else cell.tolerance,
-        verdict,
-        remark,
-        " and ".join(cell.entries),
+    return Recomputed(
+        table=cell.table,
+        row=cell.row,
+        cell=cell.cell,
+        published=cell.printed,
+        recomputed=value,
+        unit=cell.unit,
+        tolerance=None if cell.value is None else cell.tolerance,
+        verdict=verdict,
+        remark=remark,
+        source=" and ".join(cell.entries),
     )
 
 
-def _counts_table(entries: Sequence[Entry], entry_list: Sequence[ListedEntry] | None) -> Table:
+def _counts(entries: Sequence[Entry], entry_list: Sequence[ListedEntry] | None) -> list[Recomputed]:
+    """Entries by processor and framework."""
     dawnbench = [entry for entry in entries if entry.suite == "dawnbench"]
     by_submitters = [e for e in dawnbench if e.submitter != _AUTHORS_OF_THE_BENCHMARK]
     until_2018 = up_to(by_submitters, _CUT_OFF_2018)
@@ -255,17 +245,11 @@ def _counts_table(entries: Sequence[Entry], entry_list: Sequence[ListedEntry] | 
             if table == "Table 1b" and entry_list is None:
                 remark = f"{cell.remark}; needs the list of all official entries"
                 cell = dataclasses.replace(cell, remark=remark)
-            rows.append(_row(cell, None if numbers is None else numbers.get(cell.cell, 0)))
-    return Table(
-        name="paper_table_1",
-        title="Table 1: entries by processor and framework",
-        columns=COLUMNS,
-        rows=tuple(rows),
-        notes=("tensorpack counts as TensorFlow, fast.ai as PyTorch, Intel's Caffe as Caffe.",),
-    )
+            rows.append(_beside(cell, None if numbers is None else numbers.get(cell.cell, 0)))
+    return rows
 
 
-def _variation_table(entries: Sequence[Entry]) -> Table:
+def _variation(entries: Sequence[Entry]) -> list[Recomputed]:
     """Largest CVs; the paper says below 14 %, save Transformer on larger systems."""
     known = [
         (cv, entry)
@@ -286,13 +270,9 @@ def _variation_table(entries: Sequence[Entry]) -> Table:
         cv, entry = max(pairs, key=lambda pair: pair[0], default=(None, None))
         remark = f"of {len(pairs)} entries with logs here"
         paths = () if entry is None else (entry.source,)
-        rows.append(_row(dataclasses.replace(cell, remark=remark, entries=paths), _percent(cv)))
-    return Table(
-        name="paper_section_4_1",
-        title="Section 4.1: how much the time to accuracy varies",
-        columns=COLUMNS,
-        rows=tuple(rows),
-    )
+        cell = dataclasses.replace(cell, remark=remark, entries=paths)
+        rows.append(_beside(cell, _percent(cv)))
+    return rows
 
 
 def _chosen_entries(entries: Sequence[Entry]) -> dict[str, str]:

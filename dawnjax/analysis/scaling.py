@@ -1,11 +1,33 @@
-"""Time to accuracy of a series of systems, against the number of accelerators."""
+"""Speedups of larger systems, and time to accuracy against the number of accelerators.
+
+Source of the speedups: arXiv 1806.01427, Table 7.
+"""
 
 import dataclasses
 import re
 from collections.abc import Iterable
 
-from dawnjax.analysis.comparison import speedup
 from dawnjax.trials.group import Entry
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Speedup:
+    """A large system against a small one; `small` and `large` are the sources of their entries.
+
+    Attributes:
+      throughput: Mean time per epoch of the small over the large system's; None if unknown.
+      tta: Score of the small over score of the large, both before any factor of a review, as the
+        epochs and the times per epoch are; None where one has no score.
+      epochs: Mean epochs of the large over the small system's: the price of the larger batch.
+      accelerators: Accelerators of the large over the small system's; None if unknown.
+    """
+
+    small: str
+    large: str
+    throughput: float | None
+    tta: float | None
+    epochs: float | None
+    accelerators: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +41,7 @@ class ScalingPoint:
       gap_from_linear: Ratio of accelerators minus speedup; 0 is linear.
       throughput_efficiency: Throughput speedup over the ratio of accelerators, which shows the cost
         of communication and small per-device batches. None if epochs are unknown.
-      epochs_ratio: Epochs over those of the smallest: the price of the larger batch.
+      epochs_ratio: Epochs over the smallest system's: the price of the larger batch.
     """
 
     entry: Entry
@@ -30,6 +52,24 @@ class ScalingPoint:
     gap_from_linear: float
     throughput_efficiency: float | None
     epochs_ratio: float | None
+
+
+def speedup(small: Entry, large: Entry) -> Speedup:
+    of_small, of_large = small.figures, large.figures
+    return Speedup(
+        small=small.source,
+        large=large.source,
+        throughput=_over(
+            of_small.seconds_per_epoch_mean,
+            of_large.seconds_per_epoch_mean,
+        ),
+        tta=_over(
+            of_small.unscaled_score_seconds,
+            of_large.unscaled_score_seconds,
+        ),
+        epochs=_over(of_large.epochs_mean, of_small.epochs_mean),
+        accelerators=_over(large.num_accelerators, small.num_accelerators),
+    )
 
 
 def seconds_of(entry: Entry) -> float | None:
@@ -111,3 +151,7 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
         for _, group in sorted(groups.items())
         if len({entry.num_accelerators for entry in group}) > 1
     ]
+
+
+def _over(numerator: float | None, denominator: float | None) -> float | None:
+    return numerator / denominator if numerator is not None and denominator else None

@@ -8,10 +8,12 @@ import dataclasses
 import math
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from dawnjax import records
 from dawnjax.checkpoints.arrays import by_path, signature
@@ -38,10 +40,14 @@ class Question:
     Attributes:
       experiment: Plain JSON values of the experiment, the data where they lie.
       checkpoints: Folder of the saved states of each run.
+      array: The array of examples that runs knew under other names.
+      names: Those names for each run, by the data's own.
     """
 
     experiment: dict[str, Any]
     checkpoints: tuple[str, ...]
+    array: str
+    names: tuple[tuple[int, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,28 +76,38 @@ def main() -> int:
     fields["schedule"] = to_json(Constant())
     fields["xla_options"] = []
     experiment: Experiment = from_json(Experiment, fields)
-    weights = measure(experiment, [Path(path) for path in question.checkpoints])
+    runs = zip(map(Path, question.checkpoints), question.names, strict=True)
+    weights = measure(experiment, question.array, list(runs))
     measured = Measured(weights=tuple(weights), device=jax.devices()[0].device_kind)
     os.write(say, records.json_text(records.plain(measured)).encode() + b"\n")
     return 0
 
 
-def measure(experiment: Experiment, checkpoints: list[Path]) -> list[Weights]:
-    """Measure the newest weights in each folder on the whole evaluation split."""
+def measure(
+    experiment: Experiment, array: str, runs: Sequence[tuple[Path, Sequence[int]]]
+) -> list[Weights]:
+    """Measure the newest weights in each folder on the whole evaluation split.
+
+    Args:
+      array: The array whose values each run knew by the names beside its folder.
+    """
     options = RunOptions(compile_cache_dir="none")
     spec = experiment.data.spec()
     session = alone(experiment, spec, options)
     recipe = make_recipe(experiment, spec, session.mesh)
     shapes = input_shapes(recipe.experiment, spec, options, session.mesh)
     programs = compile_evaluation(recipe, shapes, lambda *_: None)
-    feed = EvaluationFeed(shapes, session.mesh, experiment.data.load("eval"))
+    examples = dict(experiment.data.load("eval"))
+    known = np.asarray(examples[array][np.arange(spec.num_eval_examples)])
     answers = []
-    for folder in checkpoints:
+    for folder, names in runs:
         try:
             state = _weights(recipe, folder)
         except (CheckpointError, ConfigError) as error:
             answers.append(Weights(fault=str(error)))
             continue
+        examples[array] = np.array(names)[known].astype(known.dtype)
+        feed = EvaluationFeed(shapes, session.mesh, examples)
         metrics = evaluate(recipe, programs, state, feed, calls_in_flight(recipe, shapes, 1))
         value = metrics[experiment.targets[0].metric]
         if not isinstance(value, float) or not math.isfinite(value):

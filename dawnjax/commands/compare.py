@@ -11,7 +11,8 @@ from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.other_logs import flags as column_flags
 from dawnjax.page.table import of_words
-from dawnjax.page.words import count, rounded
+from dawnjax.page.words import count, of_name, rounded
+from dawnjax.text import ends_text
 from dawnjax.trials.group import OTHER
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ def _verdict_line(judged: "Verdict") -> str:
         kind = "95 % " if judged.ratio.level is not None else ""
         ratio = f"; B takes {judged.ratio.value:.3f} of A's time"
         ratio += f" ({kind}{ends})" if ends else ""
-    word = judged.word.replace("_", " ")
+    word = of_name(judged.word)
     subject = "" if word.startswith(("only", "undecided")) else "B is "
     advice = judged.advice.text() if judged.advice else ""
     return f"{subject}{word}: {judged.why}{ratio}" + (f"; {advice}" if advice else "")
@@ -335,6 +336,5 @@ def _verdict_line(judged: "Verdict") -> str:
 def _row(change: "dict[str, Any]") -> list[str]:
     figures = [change["first"], change["second"], change["ratio"]]
     cells = ["-" if figure is None else rounded(figure) for figure in figures]
-    ends = "" if change["low"] is None else f"{change['low']:.3f} to {change['high']:.3f}"
-    kind = "" if change["ends"] in ("", "95 %") else f"{change['ends']}: "
-    return [change["name"], *cells, kind + ends]
+    ends = ends_text(change["low"], change["high"], change["ends"], "{:.3f}".format)
+    return [change["name"], *cells, ends]

@@ -85,8 +85,7 @@ def _write_report(
     published = None
     if with_paper:
         listed = counts.read_entry_list(records.path_of(entry_list)) if entry_list else None
-        tables = paper.paper_tables(read.entries, listed)
-        published = (tables, paper.errata(tables))
+        published = paper.recomputed(read.entries, listed)
     report = contents.make(read, until=until, paper=published, title=title)
     files = writing.write(report, out)
     entries = "1 entry" if len(read.entries) == 1 else f"{len(read.entries)} entries"

@@ -129,8 +129,8 @@ def _run_side_by_side(asked: "_Asked", left: list[TrialPlan]) -> None:
     from dawnjax.study import side_by_side
 
     print(
-        f"{len(left)} trials, {asked.slots} beside each other: they share the machine, so their "
-        "times are not those of single runs",
+        f"{len(left)} trials, {asked.slots} beside each other: they share the machine, so single "
+        "runs would be faster",
         file=sys.stderr,
     )
     side_by_side.run(

@@ -26,7 +26,7 @@ MOST_BYTES = 300 * 2**20
 def check(path: Path, ruleset: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield the MLPerf logs of a folder, an archive or a file: name, broken rules and remarks.
 
-    Nothing where there are none. An empty `ruleset` takes that of the round which a folder names.
+    An empty `ruleset` takes the rules of the round that a folder names.
     """
     try:
         for file in sources.files(path):

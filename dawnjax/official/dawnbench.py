@@ -94,7 +94,7 @@ def read_training(
         best = max(row.value for row in rows)
         warnings.append(f"not reached: the best {task.metric} is {best:.9g}")
         reasons["time_to_accuracy_seconds"] = f"no row reaches {task.threshold:g}"
-    common["global_batch_size"] = _batch_size(fields, common, reasons)
+    reasons["global_batch_size"] = "DAWNBench asks for no batch size of the whole job"
     return Entry(
         source=source,
         suite="dawnbench",
@@ -342,27 +342,3 @@ def _date(value: Any, warnings: list[str]) -> str:
     except ValueError:
         warnings.append(f"json: timestamp {quoted(value)} is no date; left out")
         return ""
-
-
-def _batch_size(
-    fields: dict[str, Any], common: dict[str, Any], reasons: dict[str, str]
-) -> int | None:
-    misc = fields.get("misc")
-    given = {}
-    if isinstance(misc, dict):
-        given = {name: misc[name] for name in ("batchSize", "batch_size") if name in misc}
-    if not given:
-        reasons["global_batch_size"] = "the entry gives no batch size"
-        return None
-    name, value = next(iter(given.items()))
-    size = text.count(value)
-    if not size:
-        reasons["global_batch_size"] = f"misc.{name} is no single number"
-        return None
-    # The four chips of a Cloud TPU are one device to its user.
-    if common["num_accelerators"] != 1 and "Cloud TPU" not in common["hardware"]:
-        reasons["global_batch_size"] = (
-            f"misc.{name} is {size}; whether of one accelerator or of all is not said"
-        )
-        return None
-    return size

@@ -261,7 +261,7 @@ def _of_one_metric(
         others = ", ".join(name or "no name" for name in names if name.lower() != metric.lower())
         warnings.append(
             f"{len(records) - len(kept)} evaluations of {printable(others, 80)} are left out: the "
-            f"curve is that of {metric}"
+            f"curve shows {metric}"
         )
     return metric, kept
 

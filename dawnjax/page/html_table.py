@@ -1,5 +1,6 @@
 """The HTML of a table: numbers in words, and a footnote where one is missing."""
 
+import functools
 import re
 import string
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ import markupsafe
 
 from dawnjax.page import words
 from dawnjax.page.table import UNITS_IN_CELLS, Cell, Column, Missing, Table, in_words
-from dawnjax.text import escaped
+from dawnjax.text import ends_text, escaped
 
 MOST_ROWS = 60
 """Rows of a table on the page, unless it can be sorted; the table's file has all rows."""
@@ -73,7 +74,7 @@ def files(*names: str) -> markupsafe.Markup:
 
 
 def _columns(table: Table) -> tuple[list[Column], list[str]]:
-    """Columns that the page shows, and notes on those of which no row has a value."""
+    """Columns that the page shows, and notes on columns without any value."""
     names = {column.name for column in table.columns}
     ends = {f"{name}{end}" for name in names for end in _ENDS if f"{name}_low" in names}
     shown, notes = [], []
@@ -148,8 +149,8 @@ def _below(cells: Mapping[str, Cell], table: Table, column: Column) -> list[str]
         if column.kind == "rank":
             lines.append("" if low == high else f"{low}\N{EN DASH}{high}")
         else:
-            before = "" if kind in (None, "95 %") else f"{kind}: "
-            lines.append(f"{before}{in_words(low, column)} to {in_words(high, column)}")
+            text = functools.partial(in_words, column=column)
+            lines.append(ends_text(low, high, str(kind or ""), text))
     for other in table.columns:
         value = cells[other.name]
         if other.under == column.name and value not in (None, "") and value != cells[column.name]:

@@ -6,11 +6,8 @@ keeps drawings small and equal on every machine.
 """
 
 import math
-import re
-import textwrap
 from collections.abc import Callable, Sequence
 from html import escape
-from importlib import resources
 from typing import NamedTuple, TypeVar
 
 from dawnjax.text import escaped
@@ -103,46 +100,6 @@ class Canvas:
     def body(self) -> str:
         """Shapes drawn so far, without the `svg` element around them."""
         return "".join(self._parts)
-
-
-def document(canvas: Canvas, title: str, caption: str = "", theme: str = "") -> str:
-    """A drawing as a file of its own, titled above and captioned below.
-
-    An empty `theme` follows the viewer's; else it is `light` or `dark`.
-    """
-    margin, line = 16, 18
-    letters = int(canvas.width / text_width("x"))
-    lines = textwrap.wrap(escaped(caption), letters)
-    width = math.ceil(canvas.width + 2 * margin)
-    top = margin + 24
-    height = math.ceil(top + canvas.height + line * len(lines) + margin)
-    below = Canvas(canvas.width, 0)
-    for number, text in enumerate(lines):
-        below.text(0, canvas.height + line * (number + 1) - 4, text, "note")
-    above = Canvas(canvas.width, 0)
-    above.text(0, -10, title, "heading title")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}"><title>{escape(escaped(title))}</title>'
-        f"<style>{style(theme)}</style>"
-        f'<rect class="ground" width="{width}" height="{height}"/>'
-        f'<g transform="translate({margin} {top})">'
-        f"{above.body()}{canvas.body()}{below.body()}</g></svg>\n"
-    )
-
-
-def style(theme: str = "") -> str:
-    """Style sheet of drawings; with a theme, each colour is written out.
-
-    Some programs that show SVG lack CSS variables, and an image cannot ask for the page's theme.
-    """
-    sheet = (resources.files("dawnjax.page") / "templates" / "figure.css").read_text("utf-8")
-    if not theme:
-        return sheet
-    light, dark = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)
-    colors = dict(re.findall(r"--(\w+): ([^;]+);", light if theme == "light" else dark))
-    rules = sheet[sheet.index("svg text") :]
-    return re.sub(r"var\(--(\w+)\)", lambda name: colors[name[1]], rules)
 
 
 class Scale(NamedTuple):

@@ -42,7 +42,7 @@ def _place(row: Row) -> tuple[int, tuple[int, float], str]:
 
 
 def board_table(rows: Sequence[Row]) -> Table:
-    """Rows of one track; an entry that ties with one that has a rank shares it."""
+    """Rows of one track; an entry that ties with a ranked entry shares its rank."""
     ranks: dict[str, str] = {}
     for entry, verdict in rows:
         if verdict and verdict.word == "accepted":

@@ -48,10 +48,15 @@ class Handover:
     """Training examples of a track, to be handed to one run after another.
 
     `closed` holds them where no run looks; `prepare` writes them there once.
+
+    Attributes:
+      array: The array with the classes or tokens.
+      names: What runs now see in place of each class or token of the data.
     """
 
-    def __init__(self, closed: Path, described: Described):
-        self._closed, self._described = closed, described
+    def __init__(self, closed: Path, described: Described, learnt: "Learnt"):
+        self._closed, self._described, self._learnt = closed, described, learnt
+        self.array, self.names = learnt.array, np.arange(len(learnt.groups))
 
     @classmethod
     def prepare(cls, data: Any, spec: Any, closed: Path) -> "Handover":
@@ -73,7 +78,7 @@ class Handover:
                 for name, (shape, dtype) in spec.example_shapes("eval").items()
             },
         )
-        return cls(closed, described)
+        return cls(closed, described, learnt_of(spec))
 
     def describe(self, folder: Path) -> None:
         """Make a run's folder of data, with their description alone."""
@@ -81,19 +86,21 @@ class Handover:
         records.write_json(folder / DESCRIPTION, records.plain(self._described))
 
     def shuffle(self) -> None:
-        """Put the examples in an order that nobody knows, for the runs of one round.
+        """Give the examples an order and their classes or tokens names that nobody knows.
 
-        A run that ignores its seed for one of its own choice thus sees other batches than those
-        that the seed was chosen by.
+        All runs of one round see the same. A run that ignores its seed and fixes a lucky one sees
+        other batches than the batches that made it lucky. A run that remembers instead of learning
+        knows no round's names: it is at chance.
         """
-        rows = next(iter(self._described.train.values())).shape[0]
-        order = np.random.default_rng(secrets.randbits(128)).permutation(rows)
+        random = np.random.default_rng(secrets.randbits(128))
+        order = random.permutation(next(iter(self._described.train.values())).shape[0])
+        renamed = self._learnt.renamed(random)
         new = self._closed.with_name(secrets.token_hex(8))
         for name, described in self._described.train.items():
-            file = f"{name}.bin"
-            _write(new / file, _read(self._closed / file, described), order)
+            file, more = f"{name}.bin", renamed if name == self._learnt.array else None
+            _write(new / file, _read(self._closed / file, described), order, more)
         shutil.rmtree(self._closed)  # runs before keep theirs
-        self._closed = new
+        self._closed, self.names = new, renamed[self.names]
 
     def hand_over(self, folder: Path) -> None:
         """Put the examples into a run's folder: a new name of each file, which takes no time."""
@@ -104,8 +111,42 @@ class Handover:
                 raise RunError(f"cannot hand the data over in {folder}: {error.strerror}") from None
 
 
-def _write(path: Path, array: Any, order: np.ndarray | None = None) -> None:
-    """Write an array's rows, in an order where one is given."""
+@dataclasses.dataclass(frozen=True)
+class Learnt:
+    """What a task learns to name: the array that holds it, and the group of each name.
+
+    Names are exchanged within their groups alone.
+    """
+
+    array: str
+    groups: np.ndarray
+
+    def renamed(self, random: np.random.Generator) -> np.ndarray:
+        """New name of each old one, drawn anew."""
+        names = np.arange(len(self.groups))
+        for group in np.unique(self.groups):
+            members = np.flatnonzero(self.groups == group)
+            names[members] = random.permutation(members)
+        return names
+
+
+def learnt_of(spec: Any) -> Learnt:
+    """Classes of images, or tokens of a text, by the specification of their data.
+
+    Tokens keep the number of bytes that they stand for, of which a metric may be; the separator of
+    documents stays, because a model knows it.
+    """
+    if hasattr(spec, "num_classes"):
+        return Learnt("label", np.zeros(spec.num_classes, np.int64))
+    groups = np.array(spec.bytes_of_token or [0] * spec.vocabulary_size)
+    groups[spec.separator] = -1
+    return Learnt("tokens", groups)
+
+
+def _write(
+    path: Path, array: Any, order: np.ndarray | None = None, names: np.ndarray | None = None
+) -> None:
+    """Write an array's rows, in an order and with other names where they are given."""
     rows = max(1, _CHUNK_BYTES // max(1, array.dtype.itemsize * math.prod(array.shape[1:])))
     try:
         fd = records.open_append(path)
@@ -113,6 +154,7 @@ def _write(path: Path, array: Any, order: np.ndarray | None = None) -> None:
             for start in range(0, len(array), rows):
                 span = slice(start, start + rows)
                 chosen = array[span] if order is None else array[order[span]]
+                chosen = chosen if names is None else names[chosen].astype(array.dtype)
                 part = memoryview(np.asarray(chosen).tobytes())
                 while part:
                     part = part[os.write(fd, part) :]
@@ -125,7 +167,7 @@ def _write(path: Path, array: Any, order: np.ndarray | None = None) -> None:
 def withheld(data: Any, folder: Path, wait: Callable[[], None]) -> Any:
     """A dataset that is described in a folder, and whose examples come after `wait`.
 
-    It is of a class below that of `data`, with equal fields, so that a run takes it for the same.
+    Its class derives from the class of `data` and has equal fields: a run takes it for the same.
     """
     described = records.read_json(folder / DESCRIPTION, Described)
     module, _, name = described.spec_class.partition(":")

@@ -43,12 +43,14 @@ class Heat(NamedTuple):
       checkpoints: What it saved.
       preparation_seconds: Before it asked for its data.
       seconds: From its data to its weights.
+      names: What its classes or tokens were called (`Handover.names`).
     """
 
     seed: int
     checkpoints: Path
     preparation_seconds: float
     seconds: float
+    names: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,8 @@ class Course:
             saved = process.expect(DONE)
             process.end_and_keep("checkpoints", checkpoints)
         shutil.rmtree(data)
-        return Heat(seed, checkpoints, ready - process.began, saved - given)
+        names = tuple(self.handover.names.tolist())
+        return Heat(seed, checkpoints, ready - process.began, saved - given, names)
 
     def measure(self, side: Side, heats: Sequence[Heat]) -> Measured:
         """Measure the weights of a recipe's runs, in a process without its code.
@@ -101,7 +104,10 @@ class Course:
             place = {"data_dir": f"{INSIDE}/data_dir"}
             experiment = {**experiment, "data": {**experiment["data"], **place}}
         question = Question(
-            experiment=experiment, checkpoints=tuple(f"{INSIDE}/{name}" for name in runs)
+            experiment=experiment,
+            checkpoints=tuple(f"{INSIDE}/{name}" for name in runs),
+            array=self.handover.array,
+            names=tuple(heat.names for heat in heats),
         )
         try:
             with self._boxed("dawnjax.checkpointed.judged_weights", binds) as process:

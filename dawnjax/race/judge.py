@@ -3,7 +3,7 @@
     static rules    `rules`: nothing of the entry has run
     heats           rounds of all sides in drawn order, each run in a sandbox, by the judge's clock
     measurement     the weights, in a process without the entry's code
-    verdict         the project's judge of samples, at 1 %
+    verdict         the project's judge of samples, at the level of this try (`ledger`)
 
 A recipe is judged once: a second verification would be another draw.
 """
@@ -22,10 +22,11 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hosts import visible_cores
 from dawnjax.page import words
-from dawnjax.race import rules, sandbox, tracks
+from dawnjax.race import ledger, rules, sandbox, tracks
 from dawnjax.race.entry import SOURCE, VERDICTS, Entry, entries_in, read_entry
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import Course, Heat, Side
+from dawnjax.race.ledger import Try
 from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
 from dawnjax.race.tracks import Track
@@ -77,15 +78,8 @@ def verify(folder: Path, *, data_dir: Path | None = None, tell: Tell) -> tuple[J
     _refuse_unready(track, verdicts, data_dir)
     own = _side(folder, entry)
     record, rival = _standing_record(folder.absolute().parent, verdicts, entry)
-    made = JudgedEntry(
-        name=entry.name,
-        track=track.name,
-        recipe=entry.recipe,
-        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        word="refused",
-        versions=installed(),
-    )
     with _course(track, data_dir) as (course, baseline):
+        made = _begun(entry, rival, verdicts)
         sides = [baseline, own, *([record] if record else [])]
         try:
             heats = _heats(course, sides, own, tell)
@@ -93,14 +87,14 @@ def verify(folder: Path, *, data_dir: Path | None = None, tell: Tell) -> tuple[J
         except RuleError as error:
             verdict = dataclasses.replace(made, rule=error.rule, why=error.why)
         else:
-            besides = {it.name: compared(results[own.name], results[it.name]) for it in sides}
-            word, why = _word(besides[record.name if record else BASELINE])
+            besides = {
+                it.name: compared(results[own.name], results[it.name], made.level) for it in sides
+            }
+            word, why = _word(besides[made.rival])
             verdict = dataclasses.replace(
                 made,
                 word=word,
                 why=why,
-                rival=record.name if record else BASELINE,
-                records_before=rival.records_before + 1 if rival else 0,
                 baseline=besides[BASELINE],
                 record=besides[record.name] if record else None,
                 sides=results,
@@ -110,11 +104,38 @@ def verify(folder: Path, *, data_dir: Path | None = None, tell: Tell) -> tuple[J
     return verdict, False
 
 
+def _begun(entry: Entry, rival: JudgedEntry | None, verdicts: Path) -> JudgedEntry:
+    """A verdict without its outcome, once the try is in the ledger."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    beside = f"{rival.name} {rival.recipe}" if rival else BASELINE
+    number = ledger.begin(
+        verdicts,
+        Try(track=entry.track, rival=beside, name=entry.name, recipe=entry.recipe, date=date),
+    )
+    return JudgedEntry(
+        name=entry.name,
+        track=entry.track,
+        recipe=entry.recipe,
+        date=date,
+        word="refused",
+        rival=rival.name if rival else BASELINE,
+        number=number,
+        level=ledger.level_of(number),
+        records_before=rival.records_before + 1 if rival else 0,
+        versions=installed(),
+    )
+
+
 def _refuse_unready(track: Track, verdicts: Path, data_dir: Path | None) -> None:
     """Refuse to begin where a verdict could not be made or written; `ConfigError` says why."""
     place = next(path for path in (verdicts, *verdicts.absolute().parents) if path.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise ConfigError(f"no verdict can be written in {place}")
+    if os.geteuid() == 0:
+        raise ConfigError(
+            "a judge does not run as root, whom bounds of memory and processes do not bind: "
+            "verify as another user, such as by `runuser -u USER -- dawnjax race verify ENTRY`"
+        )
     if track.platform == "gpu" and not devices.gpus():
         raise ConfigError(f"{track.name} is judged on a GPU, and none is here; the entry is whole")
     sandbox.check()
@@ -127,7 +148,7 @@ def _course(track: Track, data_dir: Path | None) -> Iterator[tuple[Course, Side]
     """A course in a folder that ends with the block, and the baseline."""
     experiment, spec = tracks.data_at(track, data_dir)
     if why := track.wrong_data(spec):
-        raise ConfigError(f"the data are not those of the track {track.name}: {why}")
+        raise ConfigError(f"these are not the data of the track {track.name}: {why}")
     baseline = Side(name=BASELINE, experiment=rules.without_place(to_json(experiment)))
     with tempfile.TemporaryDirectory(prefix="dawnjax-race-", ignore_cleanup_errors=True) as work:
         handover = Handover.prepare(experiment.data, spec, Path(work) / "train")

@@ -9,17 +9,16 @@ from typing import Literal
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
+from dawnjax.race.ledger import LEVEL
 from dawnjax.runs.directory import names_a_file
 from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import judge
+from dawnjax.text import ends_text
 from dawnjax.trials.figures import Figures, figures
 from dawnjax.trials.trial import Trial
 
 SCHEMA_VERSION = 2
-
-LEVEL = 0.01
-"""Chance that an entry as fast as the standing record is found faster or slower."""
 
 Word = Literal["accepted", "tie", "slower", "refused"]
 
@@ -83,11 +82,11 @@ class SideResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Beside:
-    """Trials beside those of a rival, by the project's judge of samples.
+    """An entry's trials beside a rival's, by the project's judge of samples.
 
     Attributes:
       word: Verdict at the race's level.
-      ratio: Expected time over that of the rival, with the ends of the interval.
+      ratio: Expected time over the rival's, with the ends of the interval.
       p_value: Probability of such a difference between equal sides.
     """
 
@@ -103,16 +102,16 @@ class Beside:
     def text(self) -> str:
         if self.ratio is None:
             return self.why
-        has_ends = self.low is not None and self.high is not None
-        ends = f" ({self.ends}: {self.low:.3f} to {self.high:.3f})" if has_ends else ""
+        ends = ends_text(self.low, self.high, self.ends, "{:.3f}".format, known="")
+        ends = f" ({ends})" if ends else ""
         return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
 
 
-def compared(own: SideResult, other: SideResult) -> Beside:
-    """Trials beside those of a rival, at the race's level."""
+def compared(own: SideResult, other: SideResult, level: float = LEVEL) -> Beside:
+    """Verdict on an entry's trials beside a rival's, at a level of the race."""
     first, second = other.sample(), own.sample()
     # Equal within a margin is no verdict here: a record may be small, if it is significant.
-    verdict = judge(first, second, alpha=LEVEL, may_be_equivalent=False)
+    verdict = judge(first, second, alpha=level, may_be_equivalent=False)
     ratio = verdict.ratio
     return Beside(
         word=verdict.word,
@@ -135,6 +134,8 @@ class JudgedEntry:
       word: `accepted`, where it is faster than the standing record.
       rule: Rule that it broke; empty for none.
       rival: The standing record's name, or the baseline.
+      number: Number of this try among all at the same rival, from 1.
+      level: What its claims are held to (`ledger.level_of`).
       records_before: Records that stood one after the other before this one; 0 where the baseline
         was the rival. Of accepted entries the one with the most stands.
       baseline, record: The entry beside both; `record` is None where the baseline is the rival.
@@ -150,6 +151,8 @@ class JudgedEntry:
     rule: str = ""
     why: str = ""
     rival: str = BASELINE
+    number: int = 1
+    level: float = LEVEL
     records_before: int = 0
     baseline: Beside | None = None
     record: Beside | None = None
@@ -166,6 +169,10 @@ class JudgedEntry:
             lines.append(
                 f"{own.reached} trials on fresh seeds reached the target; expected time, s: "
                 f"{own.time}"
+            )
+            lines.append(
+                f"try {self.number} at {self.rival}: held to p < {self.level:.2g}, so that all "
+                f"tries together find a difference by chance in {100 * LEVEL:g} % of cases"
             )
         if self.baseline is not None:
             lines.append(f"beside {BASELINE}: {self.baseline.text()}")

@@ -117,9 +117,10 @@ def _ours_among(official: Sequence[Entry], entries: Sequence[Entry]) -> list[Ent
 
 
 def _obstacle(entry: Entry, official: Entry) -> str:
-    """Why our entry cannot stand among those of an official one's benchmark; empty if it can.
+    """Why our entry cannot stand on the board of an official entry; empty if it can.
 
-    Of DAWNBench these are runs on its data, of MLPerf those of experiments that name the benchmark.
+    DAWNBench's boards take runs on the benchmark's data, MLPerf's take experiments that name the
+    benchmark.
     """
     is_mlperf = official.suite == "mlperf_training"
     if is_mlperf and entry.official != official.benchmark:
@@ -131,7 +132,7 @@ def _obstacle(entry: Entry, official: Entry) -> str:
         return f"it begins with trained parameters, which {official.benchmark} does not allow"
     if not _is_same(entry.target, official.target, is_mlperf):
         wanted, given = (target.words() for target in (official.target, entry.target))
-        return f"its target is {given}, and that of {official.benchmark} is {wanted}"
+        return f"its target is {given}, and {official.benchmark} asks for {wanted}"
     return ""
 
 
@@ -203,8 +204,8 @@ def inference_section(all_boards: Sequence[Board]) -> Section | None:
         name="inference",
         title="Leaderboards of inference",
         lead=(
-            "Ranked by the latency of one example, among entries whose quality is that of the "
-            "benchmark's target.",
+            "Ranked by the latency of one example, among entries that reach the benchmark's "
+            "quality.",
         ),
         blocks=tuple(map(board_table, chosen)),
     )
@@ -226,8 +227,8 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
         "Your own runs stand among the entries of DAWNBench and MLPerf too, by the clock of "
         "DawnJAX, which starts when all is compiled. They have a rank if their data are the "
         "benchmark's.",
-        "The expected cost is that of all trials divided by the number that reached the target, at "
-        "the price of the whole system.",
+        "The expected cost is the cost of all trials divided by the number that reached the "
+        "target, at the price of the whole system.",
     ]
     if until:
         lead.append(f"Only entries dated up to {until} are ranked.")
@@ -268,9 +269,9 @@ def leaderboards_table(all_boards: Sequence[Board]) -> Table:
         rows=tuple(row for board in all_boards for row in _rows(board)),
         notes=(
             ranking.RULE,
-            "Seconds are time to accuracy of training, latency of inference. Cost is the expected "
-            "cost of training (of MLPerf entries that of the score), of inference that of 10,000 "
-            "examples.",
+            "Seconds are the time to accuracy of training and the latency of inference. Cost is "
+            "the expected cost of training (for MLPerf entries, the cost of the score) and the "
+            "cost of 10,000 examples of inference.",
         ),
     )
 

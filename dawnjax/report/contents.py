@@ -6,6 +6,7 @@ from typing import Any
 
 import dawnjax
 from dawnjax.analysis import leaderboard as ranking
+from dawnjax.analysis.paper import Recomputed
 from dawnjax.page import html
 from dawnjax.page.section import Section
 from dawnjax.page.table import Table, with_fields
@@ -16,15 +17,14 @@ from dawnjax.report import (
     losses,
     own,
     pictures,
-    reached,
+    stability,
     steps,
     studies,
     summary,
     systems,
-    thresholds,
-    trials,
 )
 from dawnjax.report.inputs import Inputs
+from dawnjax.report.paper import paper_section
 from dawnjax.statistics.interval import FEWEST_TRIALS, IF_ALL_REACH, IF_SOME_MISS
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 
@@ -65,9 +65,9 @@ DEFINITIONS = (
     (
         "Cost",
         "Time at the price of the whole system: the entry's own, else a dated list price "
-        "where its hardware names one. The mean cost is that of the time to accuracy, over "
-        "the trials that reached; the expected cost is that of all trials over the number "
-        "that reached. Nothing is assumed.",
+        "where its hardware names one. The mean cost is the cost of the time to accuracy, "
+        "over the trials that reached; the expected cost is the cost of all trials over the "
+        "number that reached. Nothing is assumed.",
     ),
     (
         "Not reached, not known",
@@ -94,14 +94,14 @@ def make(
     inputs: Inputs,
     *,
     until: str | None = None,
-    paper: tuple[Sequence[Table], Table] | None = None,
+    paper: Mapping[str, Sequence[Recomputed]] | None = None,
     title: str = "",
 ) -> Report:
     """Make the report of entries and runs; the same inputs make the same bytes.
 
     Args:
       until: Last day of the entries that the leaderboards rank, `YYYY-MM-DD`.
-      paper: The paper's tables and their errata.
+      paper: The paper's cells (`analysis.paper.recomputed`).
       title: Replaces the title made from the suites.
 
     Raises:
@@ -110,24 +110,20 @@ def make(
     entries, runs = inputs.entries, inputs.runs
     all_boards = boards.boards(entries, until)
     # What a person with runs of their own looks for first.
-    figures = [*curves.own_curves(entries), *reached.reached_figures(entries, ours=True)]
-    figures += losses.losses_figures(runs)
-    tables = [*curves.curve_tables(entries), *reached.reached_tables(entries)]
-    first = summary.summary_section(all_boards, figures, tables)
+    figures = [*curves.own_curves(entries), *losses.losses_figures(runs)]
+    first = summary.summary_section(all_boards, figures, curves.curve_tables(entries))
     sections: list[Section | None] = [
         *studies.studies_sections(inputs.studies),
         own.runs_section(runs),
         pictures.pictures_section(inputs.pictures),
         steps.steps_section(runs),
         boards.leaderboards_section(all_boards, until),
-        curves.learning_section(entries, reached.reached_figures(entries, ours=False)),
+        curves.learning_section(entries),
         iso_quality.iso_quality_section(entries),
-        thresholds.thresholds_section(entries),
-        trials.stability_section(entries),
-        trials.comparisons_section(entries),
+        stability.stability_section(entries),
         systems.scaling_section(entries),
         boards.inference_section(all_boards),
-        summary.paper_section(*paper) if paper else None,
+        paper_section(paper) if paper else None,
         summary.warnings_section(inputs),
     ]
     present = [section for section in sections if section is not None]

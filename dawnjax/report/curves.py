@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
 from dawnjax.analysis.learning_curves import learning_curve
@@ -23,6 +23,8 @@ from dawnjax.trials.labels import (
     target_label,
 )
 from dawnjax.trials.target import Target
+
+_TABLE = "learning_curves"
 
 MOST_NAMED = 6
 """Named lines in one figure: one for each colour."""
@@ -61,16 +63,12 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
 
 def own_curves(entries: Sequence[Entry]) -> list[Figure]:
     """Quality against time of our own entries, for the top of the page."""
-    return _figures(entries, "seconds", ours=True)
+    return _figures(entries, ours=True)
 
 
-def learning_section(entries: Sequence[Entry], more: Sequence[Figure] = ()) -> Section | None:
-    """Learning curves of official entries against time, of several of ours against epochs.
-
-    `more` are further figures.
-    """
-    figures = [*_figures(entries, "epoch", ours=True), *_figures(entries, "seconds", ours=False)]
-    figures += more
+def learning_section(entries: Sequence[Entry]) -> Section | None:
+    """Learning curves of official entries; None without any."""
+    figures = _figures(entries, ours=False)
     if not figures:
         return None
     return Section(
@@ -89,78 +87,69 @@ CURVES = (
 )
 
 
-def _figures(entries: Sequence[Entry], against: str, *, ours: bool) -> list[Figure]:
-    figures = []
-    for number, (title, group) in enumerate(groups_of(entries), start=1):
-        alone = len(group) == 1 and len(group[0].trials) == 1
-        # Epochs of one run alone tell what its time does.
-        if (group[0].suite == "dawnjax") == ours and not (alone and against == "epoch"):
-            figures.append(_curves_figure(f"curves-{number}-{against}", title, group, against))
+def _figures(entries: Sequence[Entry], *, ours: bool) -> list[Figure]:
+    figures = [
+        _curves_figure(f"curves-{number}", title, group)
+        for number, (title, group) in enumerate(groups_of(entries), start=1)
+        if (group[0].suite == "dawnjax") == ours
+    ]
     return [figure for figure in figures if figure is not None]
 
 
 def curve_tables(entries: Sequence[Entry]) -> list[Table]:
-    """Tables of the learning curves, against time and against epochs; none without any."""
-    every = [entry for _, group in groups_of(entries) for entry in group]
-    tables = [_learning_curve_table(every, against) for against in ("seconds", "epoch")]
-    return [table for table in tables if table.rows]
-
-
-def _learning_curve_table(entries: Iterable[Entry], against: str) -> Table:
+    """Table of the learning curves; none without any."""
     rows = []
-    for entry in entries:
-        points = svg.thinned(_curve(entry, against), MOST_ROWS)
-        rows += [(entry.source, len(entry.trials), *point) for point in points]
-    unit = "s" if against == "seconds" else ""
-    return Table(
-        name=f"learning_curves_by_{against}",
-        title=f"Learning curves against {'time' if against == 'seconds' else 'epoch'}",
+    for _, group in groups_of(entries):
+        for entry in group:
+            points = svg.thinned(_curve(entry), MOST_ROWS)
+            rows += [(entry.source, len(entry.trials), *point) for point in points]
+    table = Table(
+        name=_TABLE,
+        title="Learning curves",
         columns=(
             Column("source", "entry"),
             Column("trials", "trials", kind="integer"),
-            Column(against, against, unit, "number"),
+            Column("seconds", "time", "s", "number"),
             Column("median", "median", kind="number"),
             Column("low", "first quartile", kind="number"),
             Column("high", "third quartile", kind="number"),
         ),
         rows=tuple(rows),
         notes=(
-            "The metric in the entry's unit, each trial at its newest evaluation; epochs by the "
-            "log's own labels.",
+            "The metric in the entry's unit, each trial at its newest evaluation.",
             "A trial that reached its target or spent its budget keeps its last value. Points at "
             "which some trial has no value are left out.",
             f"At most {MOST_ROWS} points of an entry, evenly by number, with the first and the "
             "last.",
         ),
     )
+    return [table] if rows else []
 
 
-def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
-    """Learning curves of a group; None where no evaluation has its time or epoch."""
+def _curves_figure(name: str, title: str, group: Sequence[Entry]) -> Figure | None:
+    """Learning curves of a group; None where no evaluation has its time."""
     target = group[0].target
     lines, left_out, sentences = [], [], []
     for entry, short in zip(group, labels_apart(group), strict=True):
-        points, strands = _curve_and_strands(entry, against)
+        points, strands = _curve_and_strands(entry)
         if not points and not strands:
-            what_lacks = "epochs" if against == "epoch" else "times"
-            left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
+            left_out.append((label(entry), "its evaluations have no times"))
             continue
         if len(lines) == MOST_NAMED:
             left_out.append((label(entry), "too many lines for one figure"))
             continue
         shown = tuple(strands) if len(strands) <= MOST_STRANDS else ()
         if points or shown:
-            sentences.append(_curve_in_words(entry, points, against))
+            sentences.append(_curve_in_words(entry, points))
             lines.append(plots.Line(short, tuple(points), shown))
     if not lines:
         return None
-    lines, x = placed_along(lines, against)
+    lines, x = placed_in_time(lines)
     y = _quality_axis(target)
     reference = None if target.value is None else (target.value, level_label(target))
-    how = "time" if against == "seconds" else "epochs"
     return Figure(
         name=name,
-        title=f"{title}: {metric_name(target)} against {how}",
+        title=f"{title}: {metric_name(target)} against time",
         summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
         caption=f"The {MOST_NAMED} fastest of {len(group)} entries."
         if len(group) > MOST_NAMED
@@ -169,16 +158,15 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
             lines, x, y, width, reference=reference, least_y=_floor(lines, target)
         ),
         left_out=tuple(left_out),
-        tables=(f"learning_curves_by_{against}",),
+        tables=(_TABLE,),
     )
 
 
 def _curve_and_strands(
-    entry: Entry, against: str
+    entry: Entry,
 ) -> tuple[list[tuple[float, ...]], list[tuple[tuple[float, float], ...]]]:
     """Median over an entry's trials (empty for few evaluations), and each trial's line."""
-    strands = _strands(entry, against)
-    points = _curve(entry, against)
+    strands, points = _strands(entry), _curve(entry)
     if len(strands) <= MOST_STRANDS and sum(map(len, strands)) < _FEW * len(strands):
         # With few evaluations, the newest ones of the trials are far apart in time, and their
         # median would not move while every trial rises.
@@ -186,20 +174,16 @@ def _curve_and_strands(
     return points, strands
 
 
-def placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line], svg.Axis]:
-    """Lines and their x axis, logarithmic where the lengths of runs differ much."""
+def placed_in_time(lines: list[plots.Line]) -> tuple[list[plots.Line], svg.Axis]:
+    """Lines and their axis of time, logarithmic where the lengths of runs differ much."""
     firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
     lasts = [max(point[0] for point in line.every) for line in lines]
-    log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
+    log = min(lasts) > 0 and max(lasts) / min(lasts) > 12
     if log:
         # A first moment far before the rest would leave no room for the rest.
         start = max(min(firsts), min(lasts) / 30)
         lines = [_from(line, start) for line in lines]
-    if against == "seconds":
-        axis = svg.Axis("time since the start", words.duration, svg.time_ticks, log, not log)
-    else:
-        axis = svg.Axis("epochs", words.number, zero=True)
-    return lines, axis
+    return lines, svg.Axis("time since the start", words.duration, svg.time_ticks, log, not log)
 
 
 def _quality_axis(target: Target) -> svg.Axis:
@@ -211,18 +195,18 @@ def _quality_axis(target: Target) -> svg.Axis:
     )
 
 
-def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:
-    points = learning_curve(_thinned_entry(entry).trials, against)
-    return [(point.at, point.median, point.low, point.high) for point in points]
+def _curve(entry: Entry) -> list[tuple[float, ...]]:
+    points = learning_curve(_thinned_entry(entry).trials)
+    return [(point.seconds, point.median, point.low, point.high) for point in points]
 
 
-def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]]:
+def _strands(entry: Entry) -> list[tuple[tuple[float, float], ...]]:
     if len(entry.trials) < 2:
         return []
     strands = []
     for trial in _thinned_entry(entry).trials:
         places = [
-            (row.epoch if against == "epoch" else row.seconds_since_run_start, row.value)
+            (row.seconds_since_run_start, row.value)
             for row in trial.evaluations
             if row.value == row.value  # a diverged trial ends in NaN
         ]
@@ -241,16 +225,14 @@ def _from(line: plots.Line, start: float) -> plots.Line:
     )
 
 
-def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: str) -> str:
+def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]]) -> str:
     """First and last value of the median in words, or why there is no median."""
     trials = words.count(len(entry.trials), "trial")
     if not points:
         return f"{label(entry)}: {trials}, drawn one by one"
-    place, unit = (words.duration, "") if against == "seconds" else (words.number, " epochs")
     return (
         f"{label(entry)}: from {quality(points[0][1], entry.target)} to "
-        f"{quality(points[-1][1], entry.target)} after "
-        f"{place(points[-1][0])}{unit}, {trials}"
+        f"{quality(points[-1][1], entry.target)} after {words.duration(points[-1][0])}, {trials}"
     )
 
 

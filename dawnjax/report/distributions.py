@@ -4,12 +4,12 @@ Source: Coleman et al. 2019, "Analysis of DAWNBench, a time-to-accuracy machine 
 benchmark", figures 7 to 11.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure
 from dawnjax.page.table import Column, Table
+from dawnjax.trials.hosts import Distribution, Roofline
 
 _FIELDS = {
     "peak_use_cdf": (
@@ -26,20 +26,15 @@ _FIELDS = {
 """Fields of a host's roofline, each with its title and axis."""
 
 
-def distributions(
-    kept_by_run: Mapping[str, Mapping[str, Any]],
-) -> tuple[list[Figure], list[Table]]:
+def distributions(rooflines: Mapping[str, Roofline]) -> tuple[list[Figure], list[Table]]:
     """Figures and tables from the rooflines of several runs.
 
     One run alone has tables and no figure: a distribution says something beside another.
     """
     figures, tables = [], []
     for field, (title, x) in _FIELDS.items():
-        found = {
-            run: points
-            for run, kept in kept_by_run.items()
-            if (points := distribution_points(kept.get(field)))
-        }
+        of_runs = {run: getattr(roofline, field) for run, roofline in rooflines.items()}
+        found = {run: points for run, points in of_runs.items() if is_distribution(points)}
         if len(found) > 1:
             figures.append(_figure(field, title, x, found))
         if found:
@@ -47,24 +42,13 @@ def distributions(
     return figures, tables
 
 
-def distribution_points(points: Any) -> list[tuple[float, float]]:
-    """Ascending (value, fraction of the time); empty where a log holds anything else."""
-    found = []
-    for pair in points if isinstance(points, list) else []:
-        is_pair = isinstance(pair, list) and len(pair) == 2
-        if not is_pair or not all(type(item) in (int, float) for item in pair):
-            return []
-        value, fraction = map(float, pair)
-        if not (0 <= value < float("inf") and 0 < fraction <= 1 + 1e-6):
-            return []
-        found.append((value, fraction))
-    ascends = found == sorted(found) and bool(found) and found[-1][1] >= 0.5
-    return found if ascends else []
+def is_distribution(points: Distribution) -> bool:
+    """True if points ascend, to fractions of which some lie above a half and none above 1."""
+    ascends = list(points) == sorted(points)
+    return ascends and bool(points) and 0.5 <= points[-1][1] <= 1 + 1e-6
 
 
-def _figure(
-    field: str, title: str, x: svg.Axis, found: Mapping[str, Sequence[tuple[float, float]]]
-) -> Figure:
+def _figure(field: str, title: str, x: svg.Axis, found: Mapping[str, Distribution]) -> Figure:
     lines, sentences = [], []
     for run, points in list(found.items())[: svg.SERIES]:
         lines.append(plots.Line(run, tuple(_steps(points)), marked=False))
@@ -82,7 +66,7 @@ def _figure(
     )
 
 
-def _table(field: str, title: str, found: Mapping[str, Sequence[tuple[float, float]]]) -> Table:
+def _table(field: str, title: str, found: Mapping[str, Distribution]) -> Table:
     return Table(
         name=field,
         title=f"{title}, over the time of computation",
@@ -95,7 +79,7 @@ def _table(field: str, title: str, found: Mapping[str, Sequence[tuple[float, flo
     )
 
 
-def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _steps(points: Distribution) -> list[tuple[float, float]]:
     """Corners of a step function that rises at each value."""
     corners, below = [], 0.0
     for value, fraction in points:

@@ -1,9 +1,8 @@
 """Sources of a report: entries, our runs and studies, read and redacted."""
 
 import dataclasses
-import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from dawnjax.runs.kept_pictures import KeptPicture
 from dawnjax.runs.privacy import LEFT_OUT_PATH, Redactor
 from dawnjax.study.figures import StudyFigures, read_figures
 from dawnjax.trials.group import Entry
+from dawnjax.trials.labels import names_apart
 from dawnjax.trials.trial import Trial
 
 MOST_WITH_PICTURES = 6
@@ -65,12 +65,7 @@ def read(
         if damaged:  # a study without a run, whose own file is the reason
             raise RunError(damaged[0]) from error
         raise
-    hosts = {
-        str(host.get("hostname", ""))
-        for run in runs
-        for host in run.hosts
-        if isinstance(host, dict)
-    }
+    hosts = {str(host.get("hostname", "")) for run in runs for host in run.hosts}
     redactor = Redactor(hosts, keep=include_hosts)
     named = named_apart([_run_without_paths(redactor.value(run)) for run in runs])
     pictures, refused = _pictures(named)
@@ -112,35 +107,16 @@ def _run_without_paths(run: Trial) -> Trial:
 
 
 def named_apart(runs: Sequence[Trial]) -> list[Trial]:
-    """Rename runs whose directories share a name: add what differs, else a number."""
-    by_name: dict[str, list[Trial]] = {}
-    for run in runs:
-        by_name.setdefault(run.name, []).append(run)
-    taken = set(by_name)
-    renamed = []
-    for run in runs:
-        name, alike = run.name, by_name[run.name]
-        if len(alike) > 1:
-            candidates = (f"{name} ({part})" for part in _what_differs(run, alike))
-            name = next(candidate for candidate in candidates if candidate not in taken)
-            taken.add(name)
-        renamed.append(dataclasses.replace(run, name=name))
-    return renamed
+    """Rename runs whose directories share a name, by what differs."""
+    fields = sorted({field for run in runs for field in run.overrides})
 
+    def details(run: Trial) -> tuple[str, ...]:
+        own = run.overrides
+        changes = (f"{f.rpartition('.')[2]}={own[f]}" if f in own else "" for f in fields)
+        return run.experiment, *changes, f"seed {run.seed}"
 
-def _what_differs(run: Trial, alike: Sequence[Trial]) -> Iterator[str]:
-    if len({other.experiment for other in alike}) > 1:
-        yield run.experiment
-    changes = [other.overrides for other in alike]
-    fields = sorted({field for of_run in changes for field in of_run})
-    differing = [f for f in fields if len({repr(of_run.get(f)) for of_run in changes}) > 1]
-    own = run.overrides
-    if differing:
-        given = [f"{f.rpartition('.')[2]}={own[f]}" for f in differing if f in own]
-        yield ", ".join(given) or "nothing changed"
-    if len({other.seed for other in alike}) > 1:
-        yield f"seed {run.seed}"
-    yield from map(str, itertools.count(1))
+    names = names_apart([run.name for run in runs], list(map(details, runs)))
+    return [dataclasses.replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
 def _studies(paths: Sequence[Path]) -> tuple[list[StudyFigures], list[str]]:

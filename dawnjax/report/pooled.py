@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dawnjax.trials.labels import names_apart
 from dawnjax.trials.origin import Made
 from dawnjax.trials.trial import Trial
 
@@ -11,20 +12,17 @@ def variant(run: Trial) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(run.overrides.items()))
 
 
-def changed(run: Trial) -> str:
-    """Name of a run's experiment with its changes."""
-    return " ".join(filter(None, [run.experiment, variant(run)]))
-
-
 def pooled(runs: Sequence[Trial]) -> list[tuple[str, list[Trial]]]:
     """Runs of one origin on one system, by a name that has what sets them apart."""
-    names: dict[str, dict[Made, list[Trial]]] = {}
+    groups: dict[tuple[str, Made], list[Trial]] = {}
     for run in runs:
-        names.setdefault(changed(run), {}).setdefault(run.made, []).append(run)
-    groups = []
-    for name, of_name in names.items():
-        common = set.intersection(*(set(made.words) for made in of_name))
-        for made, group in of_name.items():
-            differs = ", ".join(word for word in made.words if word not in common)
-            groups.append((f"{name} ({differs})" if differs else name, group))
-    return groups
+        changed = " ".join(filter(None, [run.experiment, variant(run)]))
+        groups.setdefault((changed, run.made), []).append(run)
+    names = names_apart([name for name, _ in groups], [_details(made) for _, made in groups])
+    return list(zip(names, groups.values(), strict=True))
+
+
+def _details(made: Made) -> tuple[str, ...]:
+    system, origin = made.system, made.origin
+    divided = f"{system.layout['mesh']}, {system.num_processes} processes"
+    return str(system), divided, ", ".join(origin.options), f"identity {origin.identity}"

@@ -1,14 +1,13 @@
 """Section on the parts of our runs' steps, on every host, from their profiles."""
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, bars_in_words, draw_bars
 from dawnjax.page.section import Figure, Section
-from dawnjax.page.table import Cell, Column, Table
-from dawnjax.report.rooflines import field_of, op_names, rooflines
+from dawnjax.page.table import Cell, Column, Table, row_of
+from dawnjax.report.rooflines import op_names, rooflines
+from dawnjax.trials.hosts import Host, hosts_of
 from dawnjax.trials.trial import Trial
 
 MOST_BARS = 24
@@ -45,20 +44,14 @@ _COMMUNICATION = (
 
 _STEP = svg.Axis("a step", words.duration, svg.time_ticks, zero=True)
 
-Host = Mapping[str, Any]
-
 
 def steps_section(runs: Sequence[Trial]) -> Section | None:
     """Parts of a step, resources of each host, ops that lose most; None without profiles."""
-    hosts = [(run, host) for run in runs for host in run.hosts if _parts_of(host)]
+    hosts = [(run, host) for run in runs for host in hosts_of(run) if any(_parts_of(host))]
     if not hosts:
         return None
     used, losses = _used_table(hosts), _losses_table(hosts)
-    stragglers = [
-        f"{run.name}: {message}"
-        for run in runs
-        if isinstance(message := field_of(run.straggler, "message"), str)
-    ]
+    stragglers = [f"{run.name}: {run.straggler.get('message')}" for run in runs if run.straggler]
     roofs, of_ops, filed, left_out = rooflines(runs)
     return Section(
         name="steps",
@@ -75,27 +68,12 @@ def steps_section(runs: Sequence[Trial]) -> Section | None:
     )
 
 
-def _number(fields: Any, name: str) -> float | None:
-    """A log's number; None for anything else that the field may hold."""
-    value = field_of(fields, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def _parts_of(host: Any) -> tuple[float, ...]:
-    parts = field_of(host, "utilization", "parts_seconds")
-    seconds = [_number(parts, name) or 0.0 for name in PARTS]
-    return tuple(max(0.0, value) for value in seconds) if any(s > 0 for s in seconds) else ()
-
-
-def _index(host: Host) -> int:
-    value = host.get("process_index")
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+def _parts_of(host: Host) -> tuple[float, ...]:
+    return tuple(host.parts.get(name, 0.0) for name in PARTS)
 
 
 def _label(run: Trial, host: Host) -> str:
-    return f"{run.name} host {_index(host)}" if len(run.hosts) > 1 else run.name
+    return f"{run.name} host {host.process_index}" if len(run.hosts) > 1 else run.name
 
 
 def _used_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
@@ -110,20 +88,23 @@ def _used_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
         Column("device_memory_peak_bytes", "device memory, peak", "bytes", "number"),
         Column("why", "why not known", filed=True),
     )
-    rows = []
     is_alone = all(run.num_devices == 1 for run, _ in hosts)
+    none = dict.fromkeys(column.name for column in _COMMUNICATION) if is_alone else {}
+    rows = []
     for run, host in hosts:
-        used, sent = host.get("utilization"), host.get("communication")
-        cells: dict[str, Cell] = dict.fromkeys(column.name for column in columns)
-        cells |= {"run": run.name, "host": _index(host), "why": _reasons(host)}
-        cells["step_seconds"] = _number(used, "traced_step_seconds")
-        cells |= {column.name: _number(used, column.name) for column in _SHARES}
-        for column in _COMMUNICATION if not is_alone else ():
-            cells[column.name] = _number(sent, column.name.removeprefix("communication_"))
-        for name in ("input_wait_fraction", "cpu_fraction", "memory_bytes"):
-            cells[name] = _number(host, name)
-        cells["device_memory_peak_bytes"] = _number(host, "device_memory_peak_bytes")
-        rows.append(tuple(cells[column.name] for column in columns))
+        used, sent = host.utilization, host.communication
+        cells: dict[str, Cell] = {
+            "run": run.name,
+            "host": host.process_index,
+            "step_seconds": used.traced_step_seconds,
+            "communication_fraction": sent.fraction,
+            "why": "; ".join(
+                f"{name}: {why}"
+                for part in (used, sent)
+                for name, why in sorted(part.reasons.items())
+            ),
+        }
+        rows.append(row_of(columns, host, used, sent, **{**cells, **none}))
     return Table(
         name="hosts",
         title="What each host used in the profiled steps",
@@ -138,20 +119,10 @@ def _used_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
     )
 
 
-def _reasons(host: Host) -> str:
-    found = []
-    for part in ("utilization", "communication"):
-        reasons = field_of(host, part, "reasons")
-        if isinstance(reasons, Mapping):
-            found += [f"{name}: {why}" for name, why in sorted(reasons.items())]
-    return "; ".join(found)
-
-
 def _parts_figure(hosts: Sequence[tuple[Trial, Host]]) -> Figure:
     rows = [
-        Row(_label(run, host), "", parts, words.duration(sum(parts)))
+        Row(_label(run, host), "", _parts_of(host), words.duration(sum(_parts_of(host))))
         for run, host in hosts
-        if (parts := _parts_of(host))
     ]
     shown = rows[:MOST_BARS]
     names = tuple(PARTS.values())
@@ -168,16 +139,12 @@ def _parts_figure(hosts: Sequence[tuple[Trial, Host]]) -> Figure:
 
 def _losses(host: Host) -> list[tuple[str, float, float]]:
     """(op, seconds a step, seconds lost against the roofline), the largest loss first."""
-    rows = field_of(host, "utilization", "largest_losses")
-    found = []
-    for row in rows if isinstance(rows, list) else []:
-        seconds, lost = (_number(row, f"{name}seconds_per_step") for name in ("", "lost_"))
-        if seconds is not None and lost is not None and 0 <= lost <= seconds:
-            found.append((row, seconds, lost))
-    found.sort(key=lambda item: -item[2])
-    found = found[:MOST_LOSSES]
-    names = op_names([row for row, _, _ in found])
-    return [(name, *times) for name, (_, *times) in zip(names, found, strict=True)]
+    ops = sorted(host.utilization.largest_losses, key=lambda op: -op.lost_seconds_per_step)
+    ops = ops[:MOST_LOSSES]
+    return [
+        (name, op.seconds_per_step, op.lost_seconds_per_step)
+        for name, op in zip(op_names(ops), ops, strict=True)
+    ]
 
 
 def _losses_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
@@ -191,7 +158,7 @@ def _losses_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
             Column("lost_seconds_per_step", "lost", "s", "number"),
         ),
         rows=tuple(
-            (run.name, _index(host), *loss) for run, host in hosts for loss in _losses(host)
+            (run.name, host.process_index, *loss) for run, host in hosts for loss in _losses(host)
         ),
         notes=(
             "Lost: the op's time beyond the least one, which is the longer of its FLOPs at the "

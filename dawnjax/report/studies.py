@@ -4,12 +4,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dawnjax.page import svg, words
-from dawnjax.page.heat import Cell, draw_heat
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Missing, Table, with_fields
-from dawnjax.study.axes import axis_of
-from dawnjax.study.design import arm_at
 from dawnjax.study.figures import ArmFigures, StudyFigures
 from dawnjax.study.search import SearchFigures
 from dawnjax.trials.trial import Scalar
@@ -50,45 +47,13 @@ def _section(read: StudyFigures, number: int) -> Section:
             "verdicts of a study hold together, so the level of an interval rises with the arms."
         )
     lead += [f"{line[:1].upper()}{line[1:]}." for line in read.remarks]
-    figures = [_map(read, number), _figure(read, number, machines)]
+    figure = _figure(read, number, machines)
     return Section(
         name=f"study_{number}",
         title=f"Study {read.name}",
         lead=tuple(lead),
-        blocks=(*filter(None, figures), *tables),
+        blocks=(*([figure] if figure else []), *tables),
     )
-
-
-def _map(read: StudyFigures, number: int) -> Figure | None:
-    """Heat map of a grid of two axes; None for other studies."""
-    if read.study.kind != "grid" or len(read.study.axes) != 2:
-        return None
-    axes = first, second = [axis_of(text) for text in read.study.axes]
-    arms = {arm.name: arm for arm in read.arms}
-    cells = [
-        [_cell(arms.get(arm_at(axes, (one, other)).name)) for other in second.values]
-        for one in first.values
-    ]
-    return Figure(
-        name=f"study_{number}_map",
-        title=f"Expected time of each pair of values, {read.name}",
-        summary="; ".join(f"{arm.name}: {arm.time_text}" for arm in read.arms) + ".",
-        caption=(
-            "Each cell has the time of all its trials over the number that reached the target, and "
-            "how many did. The darker, the faster; the frame is around the fastest."
-        ),
-        draw=lambda width: draw_heat(
-            cells, first.values, second.values, (first.field, second.field), words.duration, width
-        ),
-        tables=(f"study_{number}",),
-    )
-
-
-def _cell(arm: ArmFigures | None) -> Cell:
-    if arm is None:  # of a `study.json` whose arms are not those of its axes
-        return Cell(None, "", ())
-    title = (arm.name, arm.time_text, f"{arm.reached} reached")
-    return Cell(arm.figures.expected_seconds, arm.reached, title)
 
 
 def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
@@ -125,8 +90,8 @@ def _figure(read: StudyFigures, number: int, machines: list[str]) -> Figure | No
         title=f"Time to accuracy of each trial, {read.name}",
         summary="; ".join(f"{row.label}: {row.note} reached" for row in rows) + ".",
         caption=(
-            "A dot is a trial that reached its target. The line across is the expected time: that "
-            "of all trials over the number that reached. The bar is its 95 % interval, from 5 "
+            "A dot is a trial that reached its target. The line across is the expected time: the "
+            "time of all trials over the number that reached. The bar is its 95 % interval, from 5 "
             "trials on, and from 20 where a trial did not reach. "
             f"On {'; '.join(machines)}."
         ),
@@ -204,7 +169,7 @@ def _table(read: StudyFigures, number: int) -> Table:
         rows=tuple(rows),
         notes=(
             "Trials that are not yet over are in no figure.",
-            "Where all trials reached, the ends of the expected time are those of the mean.",
+            "Where all trials reached, the expected time has the interval of the mean.",
         ),
     )
     return with_fields(table, [_fields_of(arm.arm.flags) for arm in read.arms])

@@ -4,10 +4,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.cost import training_cost
 from dawnjax.analysis.leaderboard import ranking_seconds
-from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
+from dawnjax.analysis.scaling import speedup
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
@@ -69,10 +68,8 @@ def _interval_words(entry: Entry) -> str:
     interval = (
         None if is_score or entry.figures.sample is None else time_interval(entry.figures.sample)
     )
-    if interval is None or interval.low is None or interval.high is None:
-        return "no interval"
-    ends = interval.ends.replace("95 %", "95% interval")
-    return f"{ends} {words.duration(interval.low)} to {words.duration(interval.high)}"
+    ends = interval.ends_text(text=words.duration, known="") if interval else ""
+    return ends or "no interval"
 
 
 def _best(entry: Entry) -> float | None:
@@ -165,26 +162,6 @@ def warnings_section(inputs: Inputs) -> Section | None:
         blocks=(problems,) if problems.rows else (),
         folded=tuple(folded),
         tables=(overview,),
-    )
-
-
-def paper_section(tables: Sequence[Table], errata: Table) -> Section | None:
-    """The paper's tables, published beside recomputed, after their errata."""
-    counts: dict[str, int] = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
-    for table in tables:
-        for verdict in table.column("verdict"):
-            counts[str(verdict)] = counts.get(str(verdict), 0) + 1
-    return Section(
-        name="paper",
-        title="The paper's tables, published and recomputed",
-        lead=(
-            "Every cell that the results given here can be held against: "
-            f"{counts[AGREES]} agree, {counts[DISAGREES]} do not, and "
-            f"{counts[NO_LOGS]} have no logs here.",
-            "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "
-            "Performance Benchmark (arXiv 1806.01427).",
-        ),
-        blocks=tuple(table for table in (errata, *tables) if table.rows),
     )
 
 

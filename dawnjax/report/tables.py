@@ -1,12 +1,10 @@
-"""Tables with a row for each entry: overview and stability; and the table of warnings."""
+"""Tables with a row for each entry: their columns, the overview, and the table of warnings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dawnjax.analysis.cost import system_price
 from dawnjax.page.table import Cell, Column, Missing, Table, row_of
 from dawnjax.page.words import NOT_REACHED
-from dawnjax.statistics.interval import FEWEST_TRIALS, Interval
-from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
 from dawnjax.trials.figures import Figures
 from dawnjax.trials.group import OTHER, Entry
 from dawnjax.trials.labels import key_of, labels_by_key
@@ -65,7 +63,7 @@ def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Figures]]:
 
 
 def what(entry: Entry, names: Mapping[tuple[str, ...], str]) -> dict[str, Cell]:
-    """Cells of `WHAT`; `names` are those of `labels_by_key`."""
+    """Cells of `WHAT`; `names` come from `labels_by_key`."""
     suite, benchmark, source = key = key_of(entry)
     return {
         "entry": names[key],
@@ -77,18 +75,30 @@ def what(entry: Entry, names: Mapping[tuple[str, ...], str]) -> dict[str, Cell]:
     }
 
 
-def entry_row(
+def entry_table(
+    name: str,
+    title: str,
     columns: Sequence[Column],
-    entry: Entry,
-    names: Mapping[tuple[str, ...], str],
-    *records: object,
-    **cells: Cell,
-) -> tuple[Cell, ...]:
-    """Cells of an entry's row, as `row_of`, with the reason where a number is missing."""
-    row = row_of(columns, *records, entry, **what(entry, names), **cells)
-    return tuple(
-        Missing(why_null(entry, column.name)) if cell is None else cell
-        for column, cell in zip(columns, row, strict=True)
+    entries: Sequence[Entry],
+    cells_of: Callable[[Entry, Figures], Mapping[str, Cell]],
+    notes: Sequence[str],
+) -> Table:
+    """Table with a row for each training entry, and the reason where a number is missing.
+
+    Args:
+      cells_of: Cells by their column; others are fields of the entry's figures, or its own.
+    """
+    names, rows = labels_by_key(entries), []
+    for entry, found in summaries(entries):
+        row = row_of(columns, found, entry, **{**what(entry, names), **cells_of(entry, found)})
+        rows.append(
+            tuple(
+                Missing(why_null(entry, column.name)) if cell is None else cell
+                for column, cell in zip(columns, row, strict=True)
+            )
+        )
+    return Table(
+        name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=tuple(notes)
     )
 
 
@@ -150,102 +160,31 @@ def overview_table(entries: Sequence[Entry]) -> Table:
         Column("mean_cost_usd", "mean cost", "USD", "number"),
         Column("warnings", "warnings", kind="integer", filed=True),
     )
-    names, rows = labels_by_key(entries), []
-    for entry, summary in summaries(entries):
+
+    def cells_of(entry: Entry, found: Figures) -> dict[str, Cell]:
         warm = compile_seconds(entry, "warm")
-        rows.append(
-            entry_row(
-                columns,
-                entry,
-                names,
-                summary,
-                global_batch_unit=entry.global_batch_unit if entry.global_batch_size else None,
-                target=entry.target.value,
-                mean_seconds=summary.mean_seconds if summary.reached else NOT_REACHED,
-                compile_seconds=mean_compile_seconds(entry),
-                cold_trials=len(compile_seconds(entry, "cold")),
-                warm_compile_seconds=sum(warm) / len(warm) if warm else None,
-                warm_trials=len(warm),
-                scaling_factor=entry.scaling_factor if entry.suite == "mlperf_training" else None,
-                mean_cost_usd=summary.cost_usd,
-                warnings=len(entry.warnings),
-            )
-        )
-    return Table(
-        name="entries",
-        title="Entries",
-        columns=columns,
-        rows=tuple(rows),
-        notes=(
-            "Mean time and mean cost: over the trials that reached. MLPerf score: without the "
-            "fastest and the slowest trial (of unet3d, four at each end); a trial that did not "
-            "reach counts as the slowest. The factor is that of the entry's scaling.json; the "
-            "unscaled score is the one before it.",
-            "Compilation: before the clock, the mean of the cold trials (at least one program was "
-            "compiled) and of the warm ones (all were read from the cache of compiled programs).",
-        ),
-    )
+        return {
+            "global_batch_unit": entry.global_batch_unit if entry.global_batch_size else None,
+            "target": entry.target.value,
+            "mean_seconds": found.mean_seconds if found.reached else NOT_REACHED,
+            "compile_seconds": mean_compile_seconds(entry),
+            "cold_trials": len(compile_seconds(entry, "cold")),
+            "warm_compile_seconds": sum(warm) / len(warm) if warm else None,
+            "warm_trials": len(warm),
+            "scaling_factor": entry.scaling_factor if entry.suite == "mlperf_training" else None,
+            "mean_cost_usd": found.cost_usd,
+            "warnings": len(entry.warnings),
+        }
 
-
-def stability_table(entries: Sequence[Entry]) -> Table:
-    """Table of fraction reached, times, CV and epochs of each entry, with 95 % intervals.
-
-    Below `FEWEST_TRIALS` trials their range replaces the mean's interval, and `mean_seconds_ends`
-    says so.
-    """
-    columns = (
-        *WHAT,
-        Column("trials", "trials", kind="integer"),
-        Column("reached", "reached", kind="integer"),
-        *_interval_columns("reached_fraction", "fraction reached", "", "fraction"),
-        *_interval_columns("mean_seconds", "mean time to accuracy", "s", "number"),
-        Column("cv", "coefficient of variation", kind="fraction"),
-        *_interval_columns("expected_seconds", "expected time to accuracy", "s", "number"),
-        COMPILATION,
-        Column("epochs_mean", "epochs", kind="number"),
-        Column("epochs_std", "± epochs", kind="number", filed=True),
-        Column("seconds_per_epoch_mean", "time per epoch", "s", "number"),
-        Column("seconds_per_epoch_std", "± time per epoch", "s", "number", filed=True),
-        Column("ratio_of_cvs", "CV of epochs / of their time", kind="number"),
-        Column("interrupted", "has interrupted trials", kind="flag", filed=True),
+    notes = (
+        "Mean time and mean cost: over the trials that reached. MLPerf score: without the fastest "
+        "and the slowest trial (of unet3d, four at each end); a trial that did not reach counts as "
+        "the slowest. The entry's scaling.json gives the factor; the unscaled score is the one "
+        "before it.",
+        "Compilation: before the clock, the mean of the cold trials (at least one program was "
+        "compiled) and of the warm ones (all were read from the cache of compiled programs).",
     )
-    names, rows = labels_by_key(entries), []
-    for entry, summary in summaries(entries):
-        mean = summary.mean_seconds if summary.reached else NOT_REACHED
-        rows.append(
-            entry_row(
-                columns,
-                entry,
-                names,
-                summary,
-                **_ends("reached_fraction", summary.reached_interval),
-                **_ends("mean_seconds", summary.mean_interval),
-                **_ends("expected_seconds", summary.expected_interval),
-                reached_fraction=summary.reached / summary.trials,
-                mean_seconds=mean,
-                compile_seconds=mean_compile_seconds(entry),
-                interrupted=any(trial.interruptions > 0 for trial in entry.trials),
-            )
-        )
-    return Table(
-        name="stability",
-        title="Stability of the time to accuracy",
-        columns=columns,
-        rows=tuple(rows),
-        notes=(
-            "Coefficient of variation: population standard deviation over mean, of the trials that "
-            "reached.",
-            "Expected time: time of all trials over the number that reached. It has an interval "
-            f"from {FEWEST_WITH_FAILURES} trials on where some did not reach. Where all reached, "
-            "its upper end adds the misses that so many trials cannot rule out, each at the whole "
-            "budget of the experiment: much with few trials. The interval of the mean is the one "
-            "if all trials reach.",
-            "95 % intervals: Wilson's for the fraction, t intervals of the logarithm for the "
-            f"others. Of fewer than {FEWEST_TRIALS} trials the ends are their range.",
-            "Time per epoch is time to accuracy over epochs, start-up and evaluation included. The "
-            "ratio of CVs is 0 where the epochs do not vary (arXiv 1806.01427, Table 4).",
-        ),
-    )
+    return entry_table("entries", "Entries", columns, entries, cells_of, notes)
 
 
 def warnings_table(entries: Iterable[Entry]) -> Table:
@@ -274,19 +213,3 @@ def warnings_table(entries: Iterable[Entry]) -> Table:
             for names in [grouped[kind, field, text]]
         ),
     )
-
-
-def _interval_columns(name: str, label: str, unit: str, kind: str) -> tuple[Column, ...]:
-    return (
-        Column(name, label, unit, kind),
-        Column(f"{name}_low", f"{label}, from", unit, kind),
-        Column(f"{name}_high", f"{label}, to", unit, kind),
-        Column(f"{name}_ends", f"{label}, the ends are"),
-    )
-
-
-def _ends(name: str, interval: Interval | None) -> dict[str, Cell]:
-    low, high, ends = (
-        (interval.low, interval.high, interval.ends or None) if interval else (None, None, None)
-    )
-    return {f"{name}_low": low, f"{name}_high": high, f"{name}_ends": ends}

@@ -5,9 +5,11 @@ SciPy loads when an interval is made, because reading results does not need it.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from dawnjax.text import ends_text
 
 ALPHA = 0.05
 """Chance that equal sides are found to differ."""
@@ -62,12 +64,18 @@ class Interval:
         ends = self.ends_text(digits)
         return f"{self.value:,.{digits}f}" + (f" ({ends})" if ends else "")
 
-    def ends_text(self, digits: int = 3) -> str:
-        """Both ends; `range of 3` stands before them where they are no 95 % interval."""
-        if self.low is None or self.high is None:
-            return ""
-        kind = "" if self.ends == percent(CONFIDENCE) else f"{self.ends}: "
-        return f"{kind}{self.low:,.{digits}f} to {self.high:,.{digits}f}"
+    def ends_text(
+        self, digits: int = 3, *, text: Callable[[float], str] | None = None, known: str = "95 %"
+    ) -> str:
+        """Both ends, such as `range of 3: 0.738 to 1.017`; empty without ends.
+
+        Args:
+          digits: Decimal places.
+          text: From an end to its words, in place of decimal places.
+          known: Kind of ends that a reader knows without its name, such as the head of a table.
+        """
+        text = text or f"{{:,.{digits}f}}".format
+        return ends_text(self.low, self.high, self.ends, text, known)
 
 
 def percent(level: float) -> str:
@@ -118,7 +126,7 @@ def mean(values: Figures) -> Interval:
 
 
 def difference(first: Figures, second: Figures) -> Interval:
-    """Mean of the first less that of the second, with Welch's interval or the range of few."""
+    """Mean of the first less the mean of the second, with Welch's interval or the range of few."""
     sides = _figures(first), _figures(second)
     centre, count = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
     if count < 2:

@@ -39,8 +39,8 @@ def unseen_share(trials: int, alpha: float = ALPHA) -> float:
 def score(points: float, games: int) -> Interval:
     """Mean points of games that were won (1), drawn (1/2) or lost (0), and its interval.
 
-    Its ends are those of `wilson` with a half point left out below and counted as a whole above:
-    a little too wide, since a draw varies less than a game won or lost.
+    It is Wilson's interval, with a half point left out below and counted as a whole above: a little
+    too wide, since a draw varies less than a game won or lost.
     """
     low, high = wilson(math.floor(points), games), wilson(math.ceil(points), games)
     return Interval(points / games, low.low, high.high, CONFIDENCE, games)

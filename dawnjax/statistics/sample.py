@@ -249,8 +249,8 @@ def mean_interval(sample: Sample) -> Interval | None:
 def expected_interval(sample: Sample) -> Interval | None:
     """Expected time with its interval; None where no trial reached or there are fewer than two.
 
-    Where every trial reached, the upper end is that of the mean and of as many misses as so many
-    trials may hide, at `Sample.budget` each. No ends where that is unknown, where some of fewer
+    Where every trial reached, the upper end adds to the mean's as many misses as so many trials may
+    hide, at `Sample.budget` each. No ends where that is unknown, where some of fewer
     than `FEWEST_WITH_FAILURES` trials did not reach, or with fewer than `FEWEST_TRIALS`.
     """
     value = sample.expected

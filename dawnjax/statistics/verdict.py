@@ -54,7 +54,7 @@ class Verdict:
         `is_conditional`, only for trials that reach.
       trials: Of A and B.
       reached: Trials of each that reached.
-      is_paired: Whether the interval is that of pairs by seed.
+      is_paired: Whether the trials were compared as pairs by seed.
       is_conditional: Whether the verdict supposes that all trials reach, because none missed.
       apart: Side (0 for A) and place of a trial that stands apart (`Sample.apart`); a verdict that
         it alone decides is undecided.
@@ -156,7 +156,7 @@ def judge_all(
 
     Args:
       alpha_of: From a number of open comparisons to the level of a test.
-      left: Number of open comparisons; that of `others` unless given.
+      left: Number of open comparisons; all of `others` unless given.
     """
     if not 0 < margin < 1:
         raise ValueError(f"a margin of {margin:g} is not between 0 and 1")
@@ -179,7 +179,7 @@ def holm(
 
     Args:
       alpha_of: From a number of open hypotheses to the level of a test.
-      left: Number of open hypotheses; that of `p_values` unless given.
+      left: Number of open hypotheses; all of `p_values` unless given.
     """
     left = len(p_values) if left is None else left
     levels = [0.0] * len(p_values)

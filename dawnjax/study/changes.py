@@ -10,12 +10,14 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import RunError
+from dawnjax.page.words import of_name
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.statistics.contrast import ratio_of_means
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.sample import SAME_LOSSES, largest_difference
 from dawnjax.study.sides import Side
 from dawnjax.trials.figures import steps_before
+from dawnjax.trials.hosts import hosts_of
 from dawnjax.trials.trial import Trial
 
 MOST_OPS = 10
@@ -191,19 +193,16 @@ def step_parts(first: Side, second: Side) -> list[Change]:
     if not all(sides):
         return []
     names = [name for name in sides[0] if name in sides[1]]
-    changed = [
-        _change(f"{name.replace('_', ' ')}, ms", sides[0][name], sides[1][name]) for name in names
-    ]
+    changed = [_change(f"{of_name(name)}, ms", sides[0][name], sides[1][name]) for name in names]
     return [change for change in changed if change.first or change.second]
 
 
-def _parts(results: Sequence[Trial]) -> dict[str, list[float | None]]:
+def _parts(trials: Sequence[Trial]) -> dict[str, list[float | None]]:
     parts: dict[str, list[float | None]] = {}
-    for result in results:
-        hosts = [(host or {}).get("utilization") or {} for host in result.hosts]
-        seconds = [host["parts_seconds"] for host in hosts if host.get("parts_seconds")]
+    for trial in trials:
+        seconds = [host.parts for host in hosts_of(trial) if host.parts]
         for name in seconds[0] if seconds else ():
-            mean = statistics.fmean(host[name] for host in seconds)
+            mean = statistics.fmean(of_host.get(name, 0.0) for of_host in seconds)
             parts.setdefault(name, []).append(1e3 * mean)
     return parts
 
@@ -232,8 +231,8 @@ def _op_seconds(side: Side) -> dict[str, float]:
     trials = 0
     for trial in side.runs:
         assert trial.directory is not None
-        window = next(iter(trial.hosts), None) or {}
-        name = (window.get("utilization") or {}).get("window")
+        host = next(iter(hosts_of(trial)), None)
+        name = host and host.utilization.window
         file = trial.directory / "profile" / "process_00000" / str(name) / "ops.csv"
         if not name or not file.is_file():
             continue

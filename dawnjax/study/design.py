@@ -53,9 +53,9 @@ class Study:
         of a search may be distributions too: FIELD=log(0.01,1), uniform(a,b) or int(a,b).
       search: How a search chooses: `random`, by one trial of each recipe; `asha`, by successive
         halving: a recipe gets more trials while its time is among the faster half so far.
-      trials: Trials that a search chooses by; those that judge its winner come on top.
-      techniques: Names of those that a lesion or factor study changes; empty takes all that the
-        experiment declares.
+      trials: Trials that a search chooses by; the trials that judge its winner come on top.
+      techniques: Techniques that a lesion or factor study changes, by name; empty takes all that
+        the experiment declares.
       thresholds: Values of the first target's metric at which trials are read; they are trained to
         the hardest.
       devices: Numbers of devices of a scaling study. On a CPU they are simulated and share its
@@ -63,7 +63,7 @@ class Study:
       processes: Processes of each trial of a scaling study; they share the devices evenly.
       scales_batch: Whether the batch of a scaling study grows with the devices; its learning rate
         does not.
-      seeds: Trials of each arm; of a search those of its winner, on seeds that chose nothing.
+      seeds: Trials of each arm; in a search, trials of its winner, on seeds that chose nothing.
       first_seed: Seed of the first trial.
       order_seed: Seed of the order in which trials run, and of what a search draws.
       looks: How often a study of several arms looks at its trials, evenly, the last time at its
@@ -490,7 +490,7 @@ class StudyFolder:
         return record
 
     def same_arms(self, record: StudyRecord, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """The recorded arms under their recorded names; refuse others than those of now.
+        """The recorded arms under their recorded names; refuse a record of other arms.
 
         Raises:
           ConfigError: The experiment's techniques, or the rules that make arms, have changed.

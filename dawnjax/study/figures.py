@@ -18,6 +18,7 @@ from dawnjax.study.search import SearchFigures, search_figures
 from dawnjax.study.verdicts import Looks, cost_of_looks, words_of_cost
 from dawnjax.trials.figures import Figures
 from dawnjax.trials.figures import figures as figures_of
+from dawnjax.trials.hosts import hosts_of
 from dawnjax.trials.target import Target
 from dawnjax.trials.trial import Trial
 
@@ -35,8 +36,8 @@ class ArmFigures:
       trials: Those that are over, by their seed, in its order.
       figures: Their statistics; of a threshold of the times to it.
       verdict: The arm beside the study's first; None for the first.
-      elsewhere: How machines and libraries of its trials are not those of the first arm; empty
-        where they are the same, or without a verdict.
+      elsewhere: How machines and libraries of its trials differ from the first arm's; empty where
+        they are the same, or without a verdict.
     """
 
     name: str
@@ -66,7 +67,7 @@ class ArmFigures:
     def exposed_communication(self) -> float | None:
         """Mean share of a step that no computation hid; None without profiles."""
         return _mean(
-            _mean((host.get("communication") or {}).get("exposed_fraction") for host in trial.hosts)
+            _mean(host.communication.exposed_fraction for host in hosts_of(trial))
             for trial in self.trials.values()
         )
 
@@ -100,10 +101,8 @@ class ArmFigures:
         if self.figures.expected_seconds is None:
             return self.why_no_time
         text = f"{words.rounded(self.figures.expected_seconds)} s"
-        found = self.interval
-        if found is None or found.low is None or found.high is None:
-            return text
-        return f"{text} ({found.ends}: {words.rounded(found.low)} to {words.rounded(found.high)})"
+        ends = self.interval.ends_text(text=words.rounded, known="") if self.interval else ""
+        return f"{text} ({ends})" if ends else text
 
     @property
     def advice(self) -> str:
@@ -285,9 +284,8 @@ def _elsewhere(study: Study, own: Sequence[Trial], first: Sequence[Trial]) -> st
         versions = run.versions.items()
         return {machine, *(f"{name} {text}" for name, text in versions if name != "commit")}
 
-    def hosts_of(runs: Sequence[Trial]) -> set[str]:
-        hosts = [host for run in runs for host in run.hosts if isinstance(host, dict)]
-        return {str(host["hostname"]) for host in hosts if "hostname" in host}
+    def hosts_under(runs: Sequence[Trial]) -> set[str]:
+        return {host.hostname for run in runs for host in hosts_of(run) if host.hostname}
 
     sides = [set[str]().union(*map(ran_with, runs)) for runs in (own, first)]
     said = [
@@ -296,7 +294,7 @@ def _elsewhere(study: Study, own: Sequence[Trial], first: Sequence[Trial]) -> st
         if side - other
     ]
     # Arms that share some hosts took turns on them.
-    hosts = [hosts_of(runs) for runs in (own, first)]
+    hosts = [hosts_under(runs) for runs in (own, first)]
     if all(hosts) and not hosts[0] & hosts[1]:
         said.append("no host trained both")
     return ", ".join(said)
@@ -323,5 +321,5 @@ def _arm(
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
+    known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None

@@ -4,7 +4,6 @@ import dataclasses
 
 from dawnjax import records
 from dawnjax.analysis import loading
-from dawnjax.analysis.comparison import shared_trials
 from dawnjax.errors import ConfigError
 from dawnjax.other_logs.columns import BY_NAME, Columns
 from dawnjax.statistics.sample import Sample
@@ -85,10 +84,11 @@ def refuse_shared_trials(first: Side, second: Side) -> None:
     Raises:
       ConfigError: Names the trials.
     """
-    shared = shared_trials(first.entry, second.entry)
+    run_ids = {trial.run_id for trial in first.entry.trials} - {""}
+    shared = [trial.name for trial in second.entry.trials if trial.run_id in run_ids]
     if shared:
         more = f" and {len(shared) - 5} more" if len(shared) > 5 else ""
         raise ConfigError(
-            f"{len(shared)} of the {len(second.entry.trials)} trials of B are in A too, or copies "
-            f"of such ({', '.join(shared[:5])}{more}): give each side trials of its own"
+            f"{len(shared)} of the {len(second.entry.trials)} trials of B are also in A "
+            f"({', '.join(shared[:5])}{more}): give each side trials of its own"
         )

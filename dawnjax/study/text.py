@@ -6,7 +6,6 @@ from typing import Any
 
 from dawnjax.page import words
 from dawnjax.page.table import of_words
-from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.verdict import FASTER, SLOWER, Verdict
 from dawnjax.study.design import TrialPlan
 from dawnjax.study.figures import ArmFigures, StudyFigures
@@ -26,9 +25,10 @@ def text_of(found: StudyFigures) -> str:
     head += ["/ first", "95 %", "verdict"] if compares else []
     lines = []
     for row in rows:
-        of = row.figures
+        of, interval = row.figures, row.interval
+        ends = interval.ends_text(text=words.rounded) if interval else ""
         cells = [row.name, row.reached, _number(of.mean_seconds), _number(of.cv, 2)]
-        cells += [_number(of.expected_seconds), _ends(row.interval)]
+        cells += [_number(of.expected_seconds), ends]
         cells += [_number(of.epochs_mean), _number(row.examples_per_second)]
         exposed = row.exposed_communication
         cells += ["-" if exposed is None else f"{100 * exposed:.1f} %"] if has_wire else []
@@ -85,14 +85,6 @@ def estimate_of(row: ArmFigures) -> str:
     """Expected time of an arm so far, for the line of the progress; empty without one."""
     known = row.figures.expected_seconds is not None
     return f", {row.reached} reached, {row.time_text}" if known else ""
-
-
-def _ends(interval: Interval | None) -> str:
-    """Ends of an interval, labelled unless they are a 95 % interval."""
-    if interval is None or interval.low is None or interval.high is None:
-        return ""
-    kind = "" if interval.ends == "95 %" else f"{interval.ends}: "
-    return f"{kind}{_number(interval.low)} to {_number(interval.high)}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -34,7 +34,7 @@ class Reached(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Statistics of trials. Means, deviations and CVs are of those that reached.
+    """Statistics of trials. Means, deviations and CVs are of the trials that reached.
 
     Attributes:
       trials: All trials.

@@ -190,7 +190,7 @@ _TRIAL_FIELDS = tuple(
         "clock_cost_usd",
     )
 )
-"""Fields of a trial that a file of entries has: those of the trial itself, not of its machine."""
+"""Fields of a trial in a file of entries, which describe the trial and not its machine."""
 
 
 def trial_json(trial: Trial) -> dict[str, Any]:

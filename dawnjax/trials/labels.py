@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from dawnjax.page import words
 from dawnjax.tasks.metric import KNOWN_METRICS
@@ -43,7 +43,9 @@ def labels_apart(entries: Sequence[Entry]) -> list[str]:
         " ".join(part for part in of if part not in shared) or entry.benchmark
         for entry, of in zip(entries, parts, strict=True)
     ]
-    return _distinct(names if len(set(names)) == len(set(whole)) else whole, entries)
+    return names_apart(
+        names if len(set(names)) == len(set(whole)) else whole, [_details(it) for it in entries]
+    )
 
 
 def labels_by_key(entries: Sequence[Entry]) -> dict[tuple[str, ...], str]:
@@ -58,32 +60,45 @@ def labels_by_key(entries: Sequence[Entry]) -> dict[tuple[str, ...], str]:
     }
 
 
-_DETAILS: tuple[Callable[[Entry], str], ...] = (
-    lambda entry: entry.distinction,
-    lambda entry: entry.framework,
-    lambda entry: f"batch {entry.global_batch_size}" if entry.global_batch_size else "",
-    lambda entry: entry.date,
-    lambda entry: entry.identity[:8],
-    lambda entry: entry.source,
-)
-"""Details that distinguish entries of one name, those that a reader knows best first."""
+def _details(entry: Entry) -> tuple[str, ...]:
+    """Details that distinguish entries of one name, the best known first."""
+    batch = f"batch {entry.global_batch_size}" if entry.global_batch_size else ""
+    known = entry.distinction, entry.framework, batch, entry.date
+    return (*known, entry.identity[:8], entry.source)
 
 
-def _distinct(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
+def names_apart(names: Sequence[str], details: Sequence[tuple[str, ...]]) -> list[str]:
+    """Names, with details behind equal ones.
+
+    Equal names get the first detail that alone tells them all apart; else the details that differ,
+    as many as it takes; else a number.
+
+    Args:
+      details: Of each name, the best one first; an empty detail leaves the name as it is.
+    """
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
     apart = list(names)
     for name, alike in places.items():
-        if len(alike) == 1:
-            continue
-        for detail in _DETAILS:
-            details = [detail(entries[place]) for place in alike]
-            if len(set(details)) == len(alike):
-                for place, words_of in zip(alike, details, strict=True):
-                    apart[place] = f"{name} ({words_of})" if words_of else name
-                break
+        for place, words_of in zip(alike, _telling([details[it] for it in alike]), strict=True):
+            apart[place] = f"{name} ({words_of})" if words_of else name
     return apart
+
+
+def _telling(details: Sequence[tuple[str, ...]]) -> list[str]:
+    """The first details that tell several things apart; none of one thing alone."""
+    if len(details) == 1:
+        return [""]
+    columns = [of_all for of_all in zip(*details, strict=True) if len(set(of_all)) > 1]
+    for column in columns:
+        if len(set(column)) == len(details):
+            return [*column]
+    for count in range(2, len(columns) + 1):
+        rows = [", ".join(filter(None, row)) for row in zip(*columns[:count], strict=True)]
+        if len(set(rows)) == len(details):
+            return rows
+    return [str(number) for number in range(1, len(details) + 1)]
 
 
 def _parts(entry: Entry) -> tuple[str, ...]:

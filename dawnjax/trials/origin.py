@@ -103,13 +103,6 @@ class Made(NamedTuple):
         """Reason why two runs are no trials of one entry, in words; empty where they are."""
         return self.origin.difference(other.origin) or self.system.difference(other.system)
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """All that sets runs apart, each in words."""
-        layout, origin = self.system.layout, self.origin
-        divided = layout["mesh"], f"{layout['processes']} processes"
-        return (str(self.system), *divided, *origin.options, f"identity {origin.identity}")
-
 
 def origin_of(identity: str, options: Mapping[str, Any]) -> Origin:
     """Origin of a run by its identity and its options that can be timed."""

@@ -25,14 +25,12 @@ def test_learning_curve_of_three_trials_by_hand():
         make_trial(2.0, curve=[(1, 1.0, 20.0), (2, 2.0, 60.0)]),
         make_trial(4.0, curve=[(1, 2.0, 60.0), (2, 4.0, 80.0)]),
     ]
+    # The third has no value before 2 s; the others reached, and keep theirs.
     points = learning_curve(trials)
-    assert [(p.at, p.trials, p.low, p.median, p.high) for p in points] == [
-        (1, 3, 15.0, 20.0, 40.0),
-        (2, 3, 50.0, 60.0, 70.0),
+    assert [(p.seconds, p.trials, p.low, p.median, p.high) for p in points] == [
+        (2.0, 3, 50.0, 60.0, 60.0),
+        (4.0, 3, 50.0, 60.0, 70.0),
     ]
-    # Against time, the third has no value before 2 s; the others reached, and keep theirs.
-    points = learning_curve(trials, "seconds")
-    assert [(p.at, p.trials, p.median) for p in points] == [(2.0, 3, 60.0), (4.0, 3, 60.0)]
 
 
 @pytest.mark.parametrize(
@@ -48,18 +46,15 @@ def test_a_median_is_not_taken_of_the_slow_trials_alone(reached, status, places)
     fast = make_trial(reached, curve=[(1, 1.0, 50.0), (2, 2.0, 95.0)], status=status)
     slow = make_trial(3.0, curve=[(1, 1.0, 40.0), (2, 2.0, 60.0), (3, 3.0, 70.0)])
     points = learning_curve([fast, slow])
-    assert [point.at for point in points] == places
+    assert [point.seconds for point in points] == places
     assert points[-1].median == (82.5 if len(places) == 3 else 77.5)
 
 
 def test_learning_curves_leave_out_stamps_of_another_clock():
     trial = make_trial(2.0, curve=[(1, -181.0, 10.0), (2, None, 20.0), (3, 3.0, 30.0)])
-    assert [point.at for point in learning_curve([trial], "seconds")] == [3.0]
-    assert [point.at for point in learning_curve([trial], "epoch")] == [1, 2, 3]
-    by_time, by_epoch = curve_tables([make_entry([trial])])
-    assert (len(by_time.rows), len(by_epoch.rows)) == (1, 3)
-    with pytest.raises(ValueError, match="epoch or seconds"):
-        learning_curve([trial], "step")
+    assert [point.seconds for point in learning_curve([trial])] == [3.0]
+    (table,) = curve_tables([make_entry([trial])])
+    assert len(table.rows) == 1
 
 
 curves = st.lists(
@@ -71,11 +66,11 @@ curves = st.lists(
 )
 
 
-@given(curves, st.sampled_from(["epoch", "seconds"]))
-def test_a_curve_lies_within_its_trials(rows, against):
+@given(curves)
+def test_a_curve_lies_within_its_trials(rows):
     trials = [make_trial(1.0, curve=curve) for curve in rows]
     values = [value for curve in rows for _, _, value in curve]
-    points = learning_curve(trials, against)
+    points = learning_curve(trials)
     assert points
     for point in points:
         assert min(values) - 1e-9 <= point.low <= point.median <= point.high <= max(values) + 1e-9

@@ -1,6 +1,7 @@
 """`dawnjax.analysis.load` and the tables that go out."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -100,11 +101,14 @@ def test_entries_survive_their_file(tmp_path):
 
 def test_an_entry_that_is_given_twice_counts_once(tmp_path):
     analysis.Entries([entry_of([1.0]), entry_of([2.0])]).save(tmp_path / "a.jsonl")
-    analysis.Entries([entry_of([2.0]), entry_of([3.0])]).save(tmp_path / "b.jsonl")
+    copied = entry_of([2.0], source="elsewhere/entry", warnings=("a/b.txt: odd",))
+    renamed = tuple(dataclasses.replace(trial, name="a/b.txt") for trial in copied.trials)
+    copied = dataclasses.replace(copied, trials=renamed)
+    analysis.Entries([copied, entry_of([3.0])]).save(tmp_path / "b.jsonl")
     with pytest.warns(UserWarning, match="1 files, runs or entries"):
         entries = analysis.load(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert [entry.trials[0].time_to_accuracy_seconds for entry in entries] == [1.0, 2.0, 3.0]
-    assert "given more than once" in entries.problems[0]
+    assert "are copies of others given" in entries.problems[0]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import RESNET_1, RESNET_80
 
-from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.scaling import (
     scaling,
     seconds_of,
     series,
+    speedup,
 )
 from dawnjax.report.systems import scaling_table
 from dawnjax.trials.target import Target
@@ -92,3 +92,26 @@ def test_official_scaling_of_resnet(test_data):
     assert large.throughput_efficiency == pytest.approx(28.042 / 80, abs=1e-5)
     assert large.epochs_ratio == pytest.approx(82 / 63)
     assert len(scaling_table(groups).rows) == sum(map(len, groups))
+
+
+def test_speedup_by_hand():
+    small = make_entry([make_trial(t, 10.0) for t in (90, 100, 110)], num_accelerators=8)
+    large = make_entry([make_trial(t, 20.0) for t in (20, 20, 80)], num_accelerators=32)
+    value = speedup(small, large)
+    assert value.tta == 5.0  # Scores 100 and 20.
+    assert value.throughput == pytest.approx(5.0)  # 10 s an epoch, and 2 s.
+    assert value.epochs == 2.0 and value.accelerators == 4.0
+
+
+def test_a_scaled_score_does_not_change_the_speedup():
+    trials = [make_trial(t, 10.0) for t in (90, 100, 110)]
+    scaled = make_entry(trials, scaling_factor=1.5)
+    figures = scaled.figures
+    assert (figures.unscaled_score_seconds, figures.score_seconds) == (100.0, 150.0)
+    value = speedup(make_entry(trials), scaled)
+    assert (value.tta, value.throughput, value.epochs) == (1.0, 1.0, 1.0)
+
+
+def test_no_score_no_speedup():
+    value = speedup(entry_of([1.0, 2.0, None, None], total=5.0), entry_of([1.0, 1.0, 1.0]))
+    assert value.tta is None and value.throughput is None

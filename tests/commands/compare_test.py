@@ -68,7 +68,7 @@ def test_a_trial_on_both_sides_is_no_comparison(folders, capsys):
     for second, told in ((a, "5 of the 5"), (mixed, "1 of the 6")):
         assert main(["compare", str(a), str(second), "--fail_if_slower_by=0.05"]) == 2
         shown = capsys.readouterr()
-        assert f"{told} trials of B are in A too" in shown.err and not shown.out
+        assert f"{told} trials of B are also in A" in shown.err and not shown.out
         assert shown.err.count("\n") == 1
 
 

@@ -252,7 +252,6 @@ PAST_RECORDS = {
     ("dawnjax.models.pure_model", "replace"): "a layer's parameter, no file",
     ("dawnjax.other_logs.log_lines", "open"): "copied into other programs, where we are not",
     ("dawnjax.page.html", "read_text"): OURS,
-    ("dawnjax.page.svg", "read_text"): OURS,
     ("dawnjax.plan.compiling.assigned", "read_text"): "of this process's compiler, in a new folder",
     ("dawnjax.plan.compiling.compiled", "read_bytes"): OURS,
     ("dawnjax.race.sandbox", "open"): "a folder of a process, held while that ends",

@@ -58,7 +58,6 @@ def test_an_entry_to_the_last_field(tmp_path):
     assert (entry.num_accelerators, entry.num_hosts, entry.processor_class) == (8, 1, "GPU")
     assert (entry.framework_family, entry.date) == ("TensorFlow", "2018-04-01")
     assert (entry.global_batch_size, entry.target.unit) == (None, "percent")
-    assert "1024" in entry.reasons["global_batch_size"]
     assert entry.trials[0].epochs == 2
     assert Entry.from_json(json.loads(json.dumps(entry.to_json(), allow_nan=False))) == entry
 

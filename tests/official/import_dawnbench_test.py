@@ -59,23 +59,6 @@ def test_official_training_entry(row, official):
         assert entry.figures.cost_usd == pytest.approx(row.cost_usd, abs=USD)
 
 
-@pytest.mark.compiles
-@pytest.mark.parametrize("task", ["ImageNet", "CIFAR10", "SQuAD"])
-def test_leaderboards_by_time(task, official):
-    training = [e for e in official.values() if e.kind == "training" and e.benchmark == task]
-    reached = [e for e in training if hours_of(e) is not None]
-    reached.sort(key=lambda e: hours_of(e) or 0)
-    assert [e.source.rsplit("/", 1)[-1] for e in reached] == [
-        row.name for row in ROWS if row.task == task
-    ]
-    assert len(reached) == len(training)
-
-
-def test_a_cloud_tpu_has_four_chips_and_one_batch(official):
-    entry = official["ImageNet/train/google_resnet50_tpu_tensorflow18"]
-    assert (entry.num_accelerators, entry.global_batch_size) == (4, 1024)
-
-
 def test_official_inference_quirks(official):
     inference = [e for e in official.values() if e.kind == "inference"]
     assert len(inference) == 49

@@ -7,7 +7,10 @@ import pytest
 
 from dawnjax.errors import RunError
 from dawnjax.input_pipeline.datasets.digits import Digits
-from dawnjax.race.handover import Handover, withheld
+from dawnjax.input_pipeline.datasets.token_shards import token_spec
+from dawnjax.input_pipeline.reading.dataset import Declaration
+from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS
+from dawnjax.race.handover import Handover, learnt_of, withheld
 
 
 def test_examples_come_when_the_clock_starts_and_those_to_evaluate_never(tmp_path):
@@ -36,16 +39,22 @@ def test_examples_come_when_the_clock_starts_and_those_to_evaluate_never(tmp_pat
         train["label"][0] = 1
 
 
-def test_each_round_has_an_order_of_its_own(tmp_path):
+def test_each_round_has_an_order_and_names_of_its_own(tmp_path):
     data = Digits()
     handover = Handover.prepare(data, data.spec(), tmp_path / "closed")
-    rounds = []
+    rounds, seen = [], []
     for name in ("first", "second"):
         handover.shuffle()
         handover.describe(tmp_path / name)
         handover.hand_over(tmp_path / name)
-        rounds.append(withheld(data, tmp_path / name, lambda: None).load("train"))
+        arrays = dict(withheld(data, tmp_path / name, lambda: None).load("train"))
+        assert sorted(handover.names) == list(range(10))
+        seen.append(handover.names.tolist())
+        # The old name of each new one.
+        arrays["label"] = np.argsort(handover.names)[arrays["label"]]
+        rounds.append(arrays)
     real = data.load("train")
+    assert list(range(10)) not in seen and seen[0] != seen[1]
 
     def pairs(arrays):
         images = map(np.ndarray.tobytes, arrays["image"])
@@ -55,3 +64,16 @@ def test_each_round_has_an_order_of_its_own(tmp_path):
     assert sorted(pairs(rounds[0])) == sorted(pairs(rounds[1])) == sorted(pairs(real))
     with pytest.raises(RunError, match="cannot hand the data over"):
         handover.hand_over(tmp_path / "second")
+
+
+def test_tokens_keep_their_bytes_and_a_separator_its_place():
+    spec = token_spec(600, 100, 8, KNOWN_WORDS["bytes"], "f" * 16, Declaration(name="text"))
+    learnt, random = learnt_of(spec), np.random.default_rng(0)
+    names = learnt.renamed(random)
+    assert learnt.array == "tokens" and names[spec.separator] == spec.separator
+    assert sorted(names) == list(range(257)) and (names != np.arange(257)).sum() > 240
+    lengths = (1, 2, 2, 1, 3, 0)
+    other = dataclasses.replace(spec, vocabulary_size=6, separator=5, bytes_of_token=lengths)
+    for _ in range(9):
+        names = learnt_of(other).renamed(random)
+        assert [lengths[name] for name in names] == list(lengths)

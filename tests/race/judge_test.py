@@ -1,6 +1,7 @@
 """The judge's verdicts, with runs and weights that are made: no process is started."""
 
 import dataclasses
+import os
 import random
 
 import pytest
@@ -28,6 +29,7 @@ class Runs:
         self.preparation, self.unreached, self.fault, self.unmeasured = {}, {}, "", ""
         self.noise = random.Random(0)
         monkeypatch.setattr(sandbox, "check", lambda: None)
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
         monkeypatch.setattr(Course, "run", lambda course, *given: self.run(*given))
         monkeypatch.setattr(Course, "measure", lambda course, *given: self.measure(*given))
         monkeypatch.setattr(judge.Handover, "shuffle", lambda self: None)
@@ -135,7 +137,7 @@ def test_a_baseline_that_fails_judges_nothing(tmp_path, runs):
         vars(runs).update(failing)
         with pytest.raises(RunError, match="the baseline failed, so that nothing is judged"):
             verified(folder)
-    assert not (tmp_path / "entries" / "verdicts").exists()
+    assert not [*(tmp_path / "entries" / "verdicts").glob("*.json")]
 
 
 def test_each_record_runs_beside_the_next_entry(tmp_path, runs):
@@ -152,6 +154,30 @@ def test_each_record_runs_beside_the_next_entry(tmp_path, runs):
     assert (verdict.rival, verdict.word) == ("second", "tie") and verdict.record is not None
     rows = board.read_board(tmp_path / "entries")["digits"]
     assert [entry.name for entry, _ in rows] == ["second", "mine", "third"]
+
+
+def test_each_further_try_at_a_record_is_held_to_a_stricter_level(tmp_path, runs):
+    for number, (name, word) in enumerate(
+        (("mine", "tie"), ("second", "refused"), ("third", "tie")), 1
+    ):
+        folder, _ = write_entry(tmp_path, name)
+        runs.times |= {name: 0.0 if word == "refused" else 9.95}
+        runs.spread = 0.05
+        verdict, _ = verified(folder)
+        assert (verdict.word, verdict.number) == (word, number)
+        assert verdict.level == pytest.approx(0.01 / (number * (number + 1)))
+    # Neither another name nor a verdict that was removed makes it the first try again.
+    (tmp_path / "entries" / "verdicts" / "mine.json").unlink()
+    verdict, _ = verified(tmp_path / "entries" / "mine")
+    assert verdict.number == 4 and "try 4 at the baseline: held to p < 0.0005" in verdict.text()
+    # A new record is a new rival.
+    folder, _ = write_entry(tmp_path, "fast")
+    runs.times |= {"fast": 5.0, "later": 9.0, "last": 9.0}
+    assert verified(folder)[0].number == 5
+    assert verified(write_entry(tmp_path, "later", changes="num_epochs=9,")[0])[0].number == 1
+    (tmp_path / "entries" / "verdicts" / "tries.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match="tries.jsonl is no ledger of tries"):
+        verified(write_entry(tmp_path, "last", changes="num_epochs=8,")[0])
 
 
 def test_nothing_runs_where_a_verdict_cannot_be_made_or_written(tmp_path, runs, monkeypatch):
@@ -171,8 +197,11 @@ def test_nothing_runs_where_a_verdict_cannot_be_made_or_written(tmp_path, runs, 
     with monkeypatch.context() as here:
         here.setattr(judge, "VERDICTS", "mine/entry.json")
         refused("no verdict can be written in .*entry.json")
+    with monkeypatch.context() as here:
+        here.setattr(os, "geteuid", lambda: 0)
+        refused("a judge does not run as root")
     monkeypatch.setattr(judge.rules, "check", lambda *_: None)
-    refused("the data are not those of the track digits: their fing", data_fingerprint="0" * 16)
+    refused("these are not the data of the track digits: their fing", data_fingerprint="0" * 16)
     monkeypatch.setattr(judge.devices, "gpus", list)
     refused("digits is judged on a GPU, and none is here", platform="gpu")
     monkeypatch.setattr(sandbox, "check", none)

@@ -23,7 +23,7 @@ def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_pa
     small = dataclasses.replace(
         request.experiment,
         model=ResNet(stage_sizes=(1,), stage_widths=(8,)),
-        num_epochs=3.0,
+        num_epochs=6.0,
         targets=(Target(value=0.5),),
     )
     experiment: Experiment = from_json(Experiment, to_json(small))
@@ -43,16 +43,21 @@ def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_pa
         run.stdin.write(json.dumps(records.plain(task)).encode() + b"\n")
         run.stdin.flush()
         assert run.stdout.readline() == READY + b"\n"
+        handover.shuffle()
         handover.hand_over(tmp_path / "data")
         run.stdin.write(GO + b"\n")
         run.stdin.flush()
         assert run.stdout.read() == DONE + b"\n"
     # Whether it takes the ones in place of the examples for its target says nothing.
     assert run.returncode in (0, 3)
-    good, missing = measure(experiment, [tmp_path / "run/checkpoints", tmp_path / "nowhere"])
+    saved, names = tmp_path / "run/checkpoints", handover.names.tolist()
+    runs = [(saved, names), (tmp_path / "nowhere", names), (saved, [*names[1:], names[0]])]
+    good, missing, remembered = measure(experiment, "label", runs)
     # Far above the 0.1 of chance, and below 1: the real examples were measured.
     assert good.reached and good.quality is not None and 0.5 < good.quality < 1
     assert not missing.reached and missing.fault == "no weights were saved"
+    # Who knows other names than those of the round is at chance.
+    assert remembered.quality is not None and remembered.quality < 0.3
     other = dataclasses.replace(experiment, model=ResNet(stage_sizes=(1,), stage_widths=(4,)))
-    [wrong] = measure(other, [tmp_path / "run/checkpoints"])
+    [wrong] = measure(other, "label", [(saved, names)])
     assert not wrong.reached and "in the weights, and float32" in wrong.fault

@@ -1,13 +1,13 @@
-"""Distributions over the time of computation, from rooflines that may hold anything."""
+"""Distributions over the time of computation."""
 
 import pytest
 
 from dawnjax.report.distributions import distributions
+from dawnjax.trials.hosts import Roofline
 
-ROOFLINE = {
-    "peak_use_cdf": [[0.0, 0.2], [0.5, 1.0]],
-    "throughput_cdf": [[1e10, 0.2], [5e11, 1.0]],
-}
+ROOFLINE = Roofline(
+    peak_use_cdf=((0.0, 0.2), (0.5, 1.0)), throughput_cdf=((1e10, 0.2), (5e11, 1.0))
+)
 
 
 def test_two_runs_have_both_figures_and_one_alone_has_tables():
@@ -20,9 +20,6 @@ def test_two_runs_have_both_figures_and_one_alone_has_tables():
     assert figures == [] and [len(table.rows) for table in tables] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    "points",
-    [[[0.5, 0.9], [0.1, 1.0]], [["NaN", 1]], [[1, 2, 3]], [[1e10, 0.2]], [[True, 1.0]], 3, None],
-)
+@pytest.mark.parametrize("points", [((0.5, 0.9), (0.1, 1.0)), ((1e10, 0.2),), ((1.0, 2.0),), ()])
 def test_damaged_points_are_no_distribution(points):
-    assert distributions({"a": {"peak_use_cdf": points}}) == ([], [])
+    assert distributions({"a": Roofline(peak_use_cdf=points)}) == ([], [])

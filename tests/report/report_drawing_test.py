@@ -2,6 +2,7 @@
 
 import html
 import re
+from importlib import resources
 
 from dawnjax.page import plots, svg, words
 from dawnjax.page.html_table import to_html
@@ -139,7 +140,7 @@ def luminance(color: str) -> float:
 
 def test_text_on_colours_has_a_contrast_of_at_least_four_and_a_half():
     """As the guidelines for accessible pages (WCAG 2.1, AA) define contrast."""
-    sheet = svg.style()
+    sheet = (resources.files("dawnjax.page") / "templates" / "figure.css").read_text("utf-8")
     white = re.search(r"((?:svg \.i\d+,? ?)+)\{ fill: #fff; \}", sheet)
     assert white
     on_white = set(re.findall(r"i(\d+)", white[1]))

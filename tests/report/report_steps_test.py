@@ -10,6 +10,7 @@ from made_runs import write_run
 
 from dawnjax.report import contents, inputs, rooflines, writing
 from dawnjax.runs.log import encode_line
+from dawnjax.trials.hosts import Op
 
 PARTS = {"compute": 0.006, "exposed_wire": 0.003, "idle": 0.001}
 LOSSES = [
@@ -145,13 +146,13 @@ def test_a_damaged_roofline_breaks_no_page(tmp_path, broken, lacks):
 
 
 def test_ops_of_one_layer_are_told_apart_and_what_all_share_is_left_out():
-    rows = [
-        {"op": "dot.1", "layer": "jit(step)/net/block_1/conv", "line": ""},
-        {"op": "dot.2", "layer": "jit(step)/net/block_1/conv", "line": ""},
-        {"op": "fusion.3", "layer": "jit(step)/net/block_2", "line": "models/net.py:7"},
-        {"op": "copy.4", "layer": ""},
+    ops = [
+        Op(op="dot.1", layer="jit(step)/net/block_1/conv"),
+        Op(op="dot.2", layer="jit(step)/net/block_1/conv"),
+        Op(op="fusion.3", layer="jit(step)/net/block_2", line="models/net.py:7"),
+        Op(op="copy.4"),
     ]
-    assert rooflines.op_names(rows) == [
+    assert rooflines.op_names(ops) == [
         "block_1/conv (dot.1)",
         "block_1/conv (dot.2)",
         "block_2 (models/net.py:7)",

@@ -16,7 +16,7 @@ from made_runs import write_run
 
 from dawnjax.page.html_table import MOST_ROWS, to_html
 from dawnjax.page.section import Figure
-from dawnjax.report import contents, curves, inputs, own, summary, trials, writing
+from dawnjax.report import contents, curves, inputs, own, stability, summary, writing
 from dawnjax.runs.privacy import Redactor
 from dawnjax.trials.trial import Evaluation
 
@@ -46,7 +46,7 @@ def test_every_figure_has_words_and_every_table_its_heads(report):
     ids = [attributes["id"] for _, attributes in read.tags if attributes.get("id")]
     assert len(set(ids)) == len(ids)
     drawings = [attributes for tag, attributes in read.tags if tag == "svg"]
-    assert len(drawings) >= 7
+    assert len(drawings) >= 6
     for attributes in drawings:
         assert attributes["role"] == "img" and attributes["aria-label"]
         assert attributes["aria-describedby"] in ids
@@ -126,7 +126,6 @@ def test_entries_on_other_data_are_not_drawn_or_compared_together():
         "DawnJAX ImageNet on CIFAR-10", "DawnJAX ImageNet on made data",
     ]  # fmt: skip
     assert [title for title, _ in curves.groups_of(mixed[:1])] == ["DawnJAX ImageNet"]
-    assert trials.comparisons_section(mixed) is None
 
 
 def test_one_entry_alone_and_many_make_a_page():
@@ -162,11 +161,9 @@ def test_one_entry_alone_and_many_make_a_page():
     # Leaderboards are shown whole, other tables in part, and say so.
     assert made.html.count("<tr") > len(board.rows) == 700
     assert f"{MOST_ROWS} of " in made.html
-    # The entries `small` and `large` have several trials and a score.
-    assert f"Of {2 * 70 - 1} pairs of neighbours the first 40 are compared." in made.html
     # The figure shows those that vary most, and its words are of the same.
     said = re.findall(r'id="figure-stability-words">(.*?)</p>', made.html)[0].split("; ")
-    assert len(said) == trials.MOST_ROWS and all("acme large" in one for one in said)
+    assert len(said) == stability.MOST_ROWS and all("acme large" in one for one in said)
 
 
 def test_the_best_quality_of_a_diverged_run_is_a_number():
@@ -352,3 +349,27 @@ def test_a_section_begins_with_its_figures_and_folds_long_tables():
     )
     assert all(rows.count("<tr") == int(number) for _, number, rows in folded)
     assert ("DAWNBench CIFAR10: training", "12") in [row[:2] for row in folded]
+
+
+def test_each_of_41_trials_that_reached_is_drawn():
+    """As `digits` has them: one or two evaluations, most of them the one that reached."""
+    trials = [make_trial(0.5 + n / 100, curve=[(6, 0.5 + n / 100, 94.0)]) for n in range(41)]
+    section = curves.learning_section([make_entry(trials)])
+    assert section is not None
+    [figure] = section.blocks
+    assert isinstance(figure, Figure)
+    assert "41 trials, drawn one by one" in figure.summary
+    assert figure.draw(640.0).body().count("end of a trial") == 41
+
+
+def test_our_own_entries_begin_the_page_and_official_ones_have_a_section():
+    fields = {"suite": "dawnjax", "round": "", "benchmark": "digits", "submitter": ""}
+    ours = [
+        entry(rate, [scale * n for n in (10.0, 11.0, 12.0, 13.0, 14.0)], variant=f"rate={rate}",
+              source=f"digits rate={rate}", **fields)
+        for rate, scale in (("0.1", 1.0), ("0.2", 3.0))
+    ]  # fmt: skip
+    made = contents.make(inputs.Inputs((*ours, entry("dgx", [800.0, 820.0, 810.0]))))
+    for section, names in (("summary", ["curves-1", "overview"]), ("curves", ["curves-2"])):
+        (text,) = re.findall(rf'(?s)<section id="{section}".*?</section>', made.html)
+        assert re.findall(r'<figure id="figure-([a-z0-9_-]+)"', text) == names

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_entries import entry_of, make_entry, make_trial, official_entries
-from official_figures import mlperf_rows
+from made_entries import entry_of, make_entry, make_trial
 from scipy import stats
 
 from dawnjax.page import words
-from dawnjax.report import tables
+from dawnjax.report.stability import stability_table
 from dawnjax.statistics import interval, proportions
 from dawnjax.statistics.sample import Sample, expected_interval, mean_interval
 from dawnjax.trials.figures import coefficient_of_variation, figures, mlperf_score
@@ -292,7 +291,7 @@ def test_expected_time_is_at_least_the_mean_of_those_that_reached(trials):
 
 
 def test_stability_table_of_few_and_no_trials():
-    table = tables.stability_table(
+    table = stability_table(
         [
             entry_of(SSD_SECONDS, source="five"),
             entry_of([10.0], source="one"),
@@ -303,7 +302,7 @@ def test_stability_table_of_few_and_no_trials():
     assert table.column("mean_seconds")[1:] == [10.0, words.NOT_REACHED]
     assert table.column("mean_seconds_low")[1:] == [None, None]
     assert table.column("reached_fraction") == [1.0, 1.0, 0.0]
-    (row,) = tables.stability_table([entry_of([0.0])]).records()
+    (row,) = stability_table([entry_of([0.0])]).records()
     assert row["mean_seconds"] == 0.0  # as DAWNBench has it, whose first row may be at 0 hours
 
 
@@ -315,7 +314,7 @@ def test_few_trials_have_their_range_and_no_interval(trials):
     assert mean is not None and (mean.low, mean.high) == (times[0], times[-1])
     assert mean.level is None and mean.ends == f"range of {trials}"
     assert expected is not None and expected.value > 0 and expected.low is expected.level is None
-    (row,) = tables.stability_table([entry_of(times)]).records()
+    (row,) = stability_table([entry_of(times)]).records()
     assert row["mean_seconds_ends"] == f"range of {trials}"
     assert (row["mean_seconds_low"], row["mean_seconds_high"]) == (times[0], times[-1])
     assert isinstance(row["cv"], float) and isinstance(row["expected_seconds"], float)
@@ -325,35 +324,6 @@ def test_few_trials_have_their_range_and_no_interval(trials):
 
 def test_one_trial_has_no_deviation():
     for trials in ([make_trial(10.0, 2.0)], [make_trial(10.0, 2.0), make_trial(None, 3.0, 9.0)]):
-        (row,) = tables.stability_table([make_entry(trials)]).records()
+        (row,) = stability_table([make_entry(trials)]).records()
         assert row["epochs_mean"] is not None and row["seconds_per_epoch_mean"] is not None
         assert row["epochs_std"] is None and row["seconds_per_epoch_std"] is None
-
-
-def test_official_stability_and_epochs(test_data):
-    entries = official_entries(test_data).where(suite="mlperf_training")
-    stability = {row["source"]: row for row in tables.stability_table(entries).records()}
-    assert len(stability) == len(mlperf_rows())
-    for figure in mlperf_rows():
-        row = stability[f"v0.5.0/{figure.entry}"]
-        assert row["cv"] == pytest.approx(figure.cv_percent / 100, abs=1e-4)
-        assert row["mean_seconds"] == pytest.approx(figure.mean, abs=0.01)
-        assert row["epochs_mean"] == pytest.approx(figure.epochs_mean, abs=1e-4)
-        assert row["epochs_std"] == pytest.approx(figure.epochs_std, abs=1e-4)
-        assert row["seconds_per_epoch_mean"] == pytest.approx(figure.per_epoch_mean, abs=0.01)
-        assert row["seconds_per_epoch_std"] == pytest.approx(figure.per_epoch_std, abs=0.01)
-        # Its figure comes from times that are rounded to a millisecond.
-        assert row["ratio_of_cvs"] == pytest.approx(figure.ratio, rel=1e-3, abs=5e-4)
-
-
-def test_official_fractions_reached(test_data):
-    reached = {
-        entry.source.split("/")[-2]: (entry.figures.reached, entry.figures.trials)
-        for entry in official_entries(test_data).where(benchmark="ncf")
-    }
-    assert reached == {
-        "skx8180": (55, 100),
-        "dgx1_ngc18.11_pytorch": (86, 100),
-        "dgx2_ngc18.11_pytorch": (80, 100),
-        "dgx2h_ngc18.11_pytorch": (83, 100),
-    }

@@ -39,6 +39,36 @@ def test_the_interval_is_fiellers_where_that_is_wider_than_the_logarithms():
     assert judged.why == "the 95 % interval holds 1, and is wider than the margin"
 
 
+def test_the_verdict_on_two_published_entries():
+    # MLPerf v0.5, SSD, DGX-2 and then DGX-2H.
+    first = [964.123, 951.939, 957.515, 949.441, 855.407]
+    second = [788.179, 877.591, 877.361, 880.660, 783.603]
+    verdict = judge(sample(first), sample(second))
+    assert verdict.ratio is not None and verdict.word == "faster_if_all_reach"
+    assert verdict.ratio.value == pytest.approx(841.4788 / 935.685, rel=1e-6)
+    # 5.73 degrees of freedom, of which t at 97.5 % is 2.475.
+    parts = [np.std(s, ddof=1) ** 2 / np.mean(s) ** 2 / 5 for s in (first, second)]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 3)
+    assert freedom == pytest.approx(5.727, abs=1e-3)
+    half = 2.4752 * np.sqrt(sum(parts))
+    assert verdict.ratio.low == pytest.approx(verdict.ratio.value * np.exp(-half), rel=1e-3)
+    assert verdict.ratio.high == pytest.approx(verdict.ratio.value * np.exp(half), rel=1e-3)
+
+
+@pytest.mark.parametrize("trials", [2, 3, 4])
+def test_few_trials_decide_nothing(trials):
+    # Twice as fast, without any overlap: with so few even that is no answer.
+    slow = sample([20.0 + number for number in range(trials)])
+    fast = sample([10.0 + number for number in range(5)])
+    verdict = judge(slow, fast)
+    assert verdict.word == "undecided" and "a verdict needs 5 of each" in verdict.why
+    assert verdict.advice is not None and verdict.advice.minimum == 5 - trials
+    # The least of the fast over the greatest of the slow, and the other way round.
+    assert verdict.ratio is not None and verdict.ratio.ends == f"range of {trials}"
+    assert verdict.ratio.low == pytest.approx(10 / (19 + trials))
+    assert verdict.ratio.high == pytest.approx(14 / 20)
+
+
 def test_the_p_value_is_nearly_that_of_scipys_welch_test_of_logarithms():
     random = np.random.default_rng(0)
     first, second = random.lognormal(0, 0.002, 40), random.lognormal(4e-4, 0.002, 50)

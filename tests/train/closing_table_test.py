@@ -166,4 +166,4 @@ def test_the_closing_table_says_how_many_cores_a_cpu_is():
 def test_the_closing_table_has_the_goodput_and_what_took_most_of_the_rest():
     value, note = shown(one_attempt().events)["goodput"]
     assert value == "17.9 %"  # 2.5 s of 14
-    assert note == ("work that counts, of 14 s; compile 5 s, setup 3 s, evaluation 1.50 s")
+    assert note == ("steps that were kept, of 14 s; compile 5 s, setup 3 s, evaluation 1.50 s")
