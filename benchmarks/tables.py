@@ -193,6 +193,9 @@ TABLES = {
         ),
     ),
     "speedruns_left_out": Table(_SPEEDRUNS, each("record | why", speedruns.left_out)),
+    "verdicts_at_budgets": Table(
+        ("verdicts_at_budgets.json",), each("claim | curves | how often, by trials", verdicts)
+    ),
     "race_records": Table((), race_records),
     "race_lesions": Table(
         ("race_lesions_*.json",),

@@ -4,8 +4,7 @@
 
 A side's times are log-normal or skewed (exponential above a least time), may fall on a grid of
 evaluations, may miss the target, may have a slow kind of trial, and a machine may stall in a few.
-The functions judged are those that every command uses. `verdict_curves` has the verdicts on
-qualities at a budget. A row counts how often a claim is wrong, or
+The functions judged are those that every command uses. A row counts how often a claim is wrong, or
 how often a difference that is there is found.
 """
 
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, verdict_curves
+from benchmarks import harness
 from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, Interval
 from dawnjax.statistics.looks import looks_of, nominal_levels
@@ -323,9 +322,6 @@ GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
     "joint": joint,
     "power": power,
     "gate": gate,
-    "budgets": verdict_curves.budgets,
-    "bands": verdict_curves.bands,
-    "power at a budget": verdict_curves.found,
 }
 
 
@@ -333,11 +329,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--repetitions", type=int, default=2000, help="of each case")
     parser.add_argument("--name", default="verdicts", help="of the result file")
-    parser.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
     options = parser.parse_args()
     random, rows = np.random.default_rng(0), []
-    for group in options.groups:
-        cases = GROUPS[group]
+    for group, cases in GROUPS.items():
         for claim, trials, times, found in cases(random, options.repetitions):
             row: dict[str, Any] = {"group": group, "claim": claim, "trials": trials, "times": times}
             rows.append({**row, "found": sum(found), "of": len(found)})

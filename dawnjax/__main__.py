@@ -39,6 +39,10 @@ _ON_DEVICES = ("train", "study", "record", "profile", "evaluate", "infer", "pred
 has something to save. The rest end by KeyboardInterrupt and clean up."""
 
 
+_TRAINS = ("jax", "jaxlib", "flax", "optax", "orbax", "cv2", "sklearn")
+"""Modules of which commands that read results need none, and which may not be installed."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command with these arguments, or this process's; returns its exit status."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what can follow
@@ -145,6 +149,8 @@ def _fault_of_others(error: BaseException) -> str:
     own_files = sys.modules.get("dawnjax.config.own_files")
     if own_files is not None and (line := own_files.line_of(error)):
         return line
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _TRAINS:
+        return f"this needs {error.name}, which is not installed: pip install dawnjax"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
         return f"{frame.filename}:{frame.lineno} called sys.exit({error.code!r})"
@@ -171,8 +177,13 @@ def _of_device(message: str) -> str:
 def _version() -> str:
     from importlib import metadata
 
-    names = ("jax", "flax", "optax")
-    libraries = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    said = []
+    for name in ("jax", "flax", "optax"):
+        try:
+            said.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            said.append(f"no {name}")
+    libraries = ", ".join(said)
     return f"dawnjax {dawnjax.__version__} (Python {sys.version.split()[0]}, {libraries})"
 
 

@@ -50,7 +50,7 @@ def _share(row: Record) -> str:
     """Share of a row's repetitions, bold where it is wrong more often than it may be by chance."""
     share = 100 * row["found"] / row["of"]
     most = 100 * (ALPHA + 3 * (ALPHA * (1 - ALPHA) / row["of"]) ** 0.5)
-    is_bold = share > most and not row["group"].startswith("power") and "found" not in row["claim"]
+    is_bold = share > most and row["group"] != "power" and "found" not in row["claim"]
     return f"{row['trials']}: " + (f"**{share:.1f} %**" if is_bold else f"{share:.1f} %")
 
 

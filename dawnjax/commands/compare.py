@@ -285,7 +285,11 @@ def _side_lines(told: dict[str, Any]) -> list[str]:
             reached = count(side["trials"], "trial")
         lines.append(f"{name}  {arm}{side['label']}: {reached}")
         kind = "read" if side["suite"] == OTHER else "warning"
-        lines += [f"   {kind}: {warning}" for warning in side["warnings"]]
+        said = [f"   {kind}: {warning}" for warning in side["warnings"]]
+        is_as_a = (
+            name == "B" and side["suite"] == OTHER and side["warnings"] == told["a"]["warnings"]
+        )
+        lines += ["   read: as A"] if is_as_a else said
     return lines
 
 

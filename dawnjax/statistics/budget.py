@@ -6,7 +6,7 @@ estimated from the second differences on either side of the budget, widens the i
 tests (`Reading.bends`). Sides that are evaluated at the same places err alike, so that little of it
 remains; at an evaluation there is none.
 
-`python -m benchmarks verdicts` simulates how often each claim is wrong.
+`python -m benchmarks verdicts_at_budgets` simulates how often each claim is wrong.
 
 Source: B. L. Welch, Biometrika 34 (1947), for the difference of two means; the error of a chord is
 (x - a)(b - x) times the divided difference of second order, as in F. B. Hildebrand, "Introduction
@@ -414,6 +414,7 @@ class IsoPoint:
       quality: Mean of A's trials there.
       other: Place at which the mean of B's trials first has that quality; None where B has it at
         its first evaluation already, or not until a trial of it ends.
+      is_at_first: Whether B has it at its first evaluation already.
       low: Least place of B at which its mean does not differ from that quality at 5 %; None where
         fewer than `FEWEST_TRIALS` trials give no band, or where it begins before B's evaluations.
       high: The greatest; None likewise, or where it lies beyond B's evaluations.
@@ -424,6 +425,7 @@ class IsoPoint:
     other: float | None
     low: float | None
     high: float | None
+    is_at_first: bool = False
 
     @property
     def speedup(self) -> Interval | None:
@@ -483,6 +485,7 @@ def iso_quality(first: Curves, second: Curves, direction: str, most: int = 40) -
                 other=other,
                 low=low,
                 high=high,
+                is_at_first=bool(len(reached)) and reached[0] == 0,
             )
         )
     return points

@@ -197,6 +197,8 @@ class Iso:
             f"what A has at {_amount(self.unit, last.place)} ({metric} {rounded(last.quality, 5)})"
         )
         found = last.speedup
+        if last.is_at_first:
+            return f"iso-quality: B has {there} at its first evaluation already"
         if found is None or last.other is None:
             return f"iso-quality: B has not shown {there} within its evaluations"
         ends = "no band from fewer than 5 trials of each"

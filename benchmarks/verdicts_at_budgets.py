@@ -1,16 +1,22 @@
-"""Simulated learning curves, for the error rates of verdicts on qualities at a budget.
+"""How often a verdict on a quality at a budget is wrong, and what it finds: simulated curves.
+
+    python -m benchmarks verdicts_at_budgets
 
 A trial's quality is 2.5 + t^-0.5 at the time t, from 0.05 to 1, plus an offset of the trial's own,
 whose deviation is the CV times the mean quality at the end. Its times are its own by 2 %, as those
 of a machine. Sides are evaluated at even distances, or each trial at places of its own.
 """
 
+import argparse
 import dataclasses
 import itertools
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
+from benchmarks import harness
 from dawnjax.statistics.budget import BETTER, WORSE, Curves, iso_quality, judge_at, judge_pairs
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import EQUIVALENT
@@ -197,3 +203,29 @@ def _trials(sizes: tuple[int, int]) -> str:
 
 def _words(first: CurveSide, second: CurveSide) -> str:
     return first.words if first == second else f"A: {first.words}; B: {second.words}"
+
+
+GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
+    "budgets": budgets,
+    "bands": bands,
+    "power": found,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=2000, help="of each case")
+    parser.add_argument("--name", default="verdicts_at_budgets", help="of the result file")
+    options = parser.parse_args()
+    random, rows = np.random.default_rng(0), []
+    for group, cases in GROUPS.items():
+        for claim, trials, curves, wrong in cases(random, options.repetitions):
+            row: dict[str, Any] = {"group": group, "claim": claim, "trials": trials}
+            rows.append({**row, "times": curves, "found": sum(wrong), "of": len(wrong)})
+            print(f"{100 * sum(wrong) / len(wrong):5.1f} %", trials, claim, curves, sep="\t")
+    print(harness.write(options.name, {"repetitions": options.repetitions, "rows": rows}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
