@@ -88,10 +88,9 @@ def budgets(random: np.random.Generator, count: int) -> Cases:
             # Between evaluations of both, and early, where the curve bends most.
             wrong = [
                 verdict.word in DIFFERENT
-                for _ in range(count // 2)
+                for number in range(count)
                 for a, b in [_both(random, sizes, first, second)]
-                for at in (0.33, 0.83)
-                for verdict in judge_at(a, b, [at], direction="at_most")
+                for verdict in judge_at(a, b, [(0.33, 0.83)[number % 2]], direction="at_most")
             ]
             yield _EQUAL, _trials(sizes), _words(first, second), wrong
     side = CurveSide(0.07, is_uneven=True)
@@ -129,15 +128,15 @@ def bands(random: np.random.Generator, count: int) -> Cases:
         first = CurveSide(cv, 0.1)
         second = dataclasses.replace(second, cv=cv, speed=1.25)
         wrong = []
-        for _ in range(count // 2):
+        for number in range(count):
             a, b = _both(random, (size, size), first, second)
+            place = (0.45, 0.8)[number % 2]
             points = [it for it in iso_quality(a, b, "at_most", most=12) if it.other is not None]
-            for place in (0.45, 0.8):
-                near = min(points, key=lambda it: abs(it.place - place), default=None)
-                if near is not None:
-                    true = near.place / second.speed
-                    low, high = near.low or 0.0, np.inf if near.high is None else near.high
-                    wrong.append(not low <= true <= high)
+            near = min(points, key=lambda it: abs(it.place - place), default=None)
+            if near is not None:
+                true = near.place / second.speed
+                low, high = near.low or 0.0, np.inf if near.high is None else near.high
+                wrong.append(not low <= true <= high)
         yield (
             "the band of iso-quality leaves out the truth",
             f"{size}",

@@ -36,7 +36,7 @@ _EVENTS = Form("TensorBoard's", tensorboard.scalars, is_in_order=False)
 _MLFLOW = Form("MLflow's", rows.mlflow, is_in_order=False)
 
 MOST_LOGS = 10_000
-MOST_EVALUATIONS = 200_000
+MOST_EVALUATIONS = 100_000
 _DEEPEST = 6
 _MOST_OPENED = 50
 _HEAD_BYTES = 2**20
@@ -148,9 +148,7 @@ def read_entry(path: Path, columns: Columns) -> Entry:
     for log in logs:
         trials += _trials(log, told, columns.target)
         if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
-            raise RunError(
-                f"{path} has more than {MOST_EVALUATIONS:,} evaluations of {told.metric}"
-            )
+            raise RunError(f"{path} has more than {MOST_EVALUATIONS:,} evaluations: log fewer")
     return _entry(path, trials, told, columns, unread)
 
 
@@ -161,9 +159,9 @@ def _names(log: _Log) -> dict[str, Any]:
     """Columns of a log, each with its first value."""
     names: dict[str, Any] = {}
     for _, cells in log.read():
-        for name in cells.keys() - names.keys():
-            if cells[name] not in ("", None):
-                names[name] = cells[name]
+        for name, cell in cells.items():
+            if name not in names and cell != "" and cell is not None:
+                names[name] = cell
     return names
 
 
@@ -264,6 +262,9 @@ def _add(part: _Part, cells: rows.Cells, told: Told, is_in_order: bool) -> None:
                 f"step {before.step}: two runs in one log? write a log for each trial, or name the "
                 "column that tells them with --trial"
             )
+    if len(part.evaluations) == MOST_EVALUATIONS:
+        many = f"more than {MOST_EVALUATIONS:,} evaluations of {told.metric}"
+        raise ValueError(f"{many}; log fewer of them")
     part.evaluations.append(evaluation)
 
 

@@ -104,7 +104,8 @@ def table(path: Path) -> Iterator[Row]:
                 raise RunError(
                     f"{path}:{reader.line_num} has {len(cells)} cells, and the header {len(header)}"
                 )
-            yield from ((reader.line_num, row) for row in made(cells))
+            for row in made(cells):
+                yield reader.line_num, row
     except (csv.Error, UnicodeDecodeError) as error:
         raise RunError(f"{path}:{reader.line_num} is no table of UTF-8 text: {error}") from None
 

@@ -8,8 +8,6 @@ summary that karpathy/autoresearch asks of a program (`---`, then `val_bpb: 0.99
 import re
 from typing import Any
 
-_PAIRS = re.compile(rb"step:\d")
-_PAIR = re.compile(r"([A-Za-z_][\w/.-]*):(\S+)")
 _PIPED = re.compile(r"step (\d+)(?:/\d+)?(?: \([^)]*\))? \| (.+)", re.IGNORECASE)
 _SUMMED = re.compile(r"([A-Za-z_]\w*):\s+(\S+)\s*$")
 _AMOUNT = re.compile(
@@ -45,8 +43,8 @@ class Reader:
 
     def cells(self, line: bytes) -> dict[str, Any]:
         """Cells of a line; empty if its form is not known."""
-        if _PAIRS.match(line):
-            return self._pairs(line)
+        if line.startswith(b"step:"):
+            return _pairs(line)
         if line[:5] in (b"step ", b"Step "):
             return self._piped(line)
         if line.rstrip() == b"---":
@@ -60,14 +58,6 @@ class Reader:
         elif found := _A_TOKEN.match(line):
             self._flops_a_token = float(found[1])
         return {}
-
-    def _pairs(self, line: bytes) -> dict[str, Any]:
-        cells = {}
-        for name, value in _PAIR.findall(_decoded(line)):
-            amount = _amount(value.split("/")[0])
-            if amount is not None:
-                cells[name] = amount
-        return cells
 
     def _piped(self, line: bytes) -> dict[str, Any]:
         found = _PIPED.match(_decoded(line))
@@ -94,12 +84,32 @@ class Reader:
         return {name: value for name, value in cells.items() if value is not None}
 
 
+def _pairs(line: bytes) -> dict[str, Any]:
+    """Cells of a line of `name:value` words; a million of them are read in seconds."""
+    cells = {}
+    for word in _decoded(line).split():
+        name, _, text = word.partition(":")
+        text = text.partition("/")[0]  # the steps of steps in all
+        try:
+            cells[name] = float(text)
+        except ValueError:
+            amount = _amount(text)
+            if amount is not None:
+                cells[name] = amount
+    return cells
+
+
 def _decoded(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
 def _amount(text: str) -> float | None:
     """A number, or a duration with its unit in seconds; None for any other text."""
+    if text.endswith("ms"):  # a million of them are read in seconds
+        try:
+            return Seconds(float(text[:-2]) * 1e-3)
+        except ValueError:
+            return None
     found = _AMOUNT.fullmatch(text)
     if not found:
         return None
