@@ -12,9 +12,11 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.config.choices import CHOICES
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
 from dawnjax.race.entry import MOST_BYTES, Entry
-from dawnjax.race.tracks import Track, baseline_fields
+from dawnjax.race.tracks import FIXED, Track, baseline_fields
 
 MOST_PACKED_BYTES = 10_000
 """Of source and fields together, compressed: trained weights must not hide in them."""
@@ -32,18 +34,22 @@ def check(folder: Path, entry: Entry, track: Track) -> None:
     """Raise `RuleError` with the first rule that an entry breaks."""
     if track.lacks:
         raise RuleError("data", f"no entry of {track.name} can be judged: {track.lacks}")
-    differences = track.differences(entry.experiment, baseline_fields(track))
-    if differences:
-        raise RuleError(
-            "track",
-            f"{differences[0]}; begin with: dawnjax race new NAME --track={track.name}",
-        )
     own = own_choices(entry.experiment)
     if own:
         raise RuleError(
             "code",
             f"{', '.join(own)}: the weights are measured without any code of the entry, so task, "
             "model and data must be the project's; optimizer and schedule may be its own",
+        )
+    baseline = baseline_fields(track)
+    try:
+        differences = track.differences(completed(entry.experiment, baseline), baseline)
+    except ConfigError as error:
+        raise RuleError("track", str(error)) from None
+    if differences:
+        raise RuleError(
+            "track",
+            f"{differences[0]}; begin with: dawnjax race new NAME --track={track.name}",
         )
     told = [records.read_plain(folder / name, MOST_BYTES) for name in sorted(entry.files)]
     told.append(json.dumps([sorted(entry.files), entry.experiment]).encode())
@@ -54,6 +60,17 @@ def check(folder: Path, entry: Entry, track: Track) -> None:
             f"source and fields pack to {packed:,} bytes; at most {MOST_PACKED_BYTES:,} may race: "
             "data and weights must not hide in them",
         )
+
+
+def completed(fields: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
+    """An experiment's fixed parts as a run takes them, beside the free parts of the baseline.
+
+    An entry may be older than a field, and has its default then.
+    """
+    heads = {name.partition(".")[0] for name in FIXED}
+    free = {name: value for name, value in baseline.items() if name not in heads}
+    fixed = {name: value for name, value in fields.items() if name in heads}
+    return to_json(from_json(Experiment, {**free, **fixed}))
 
 
 def own_choices(fields: Mapping[str, Any]) -> list[str]:

@@ -120,10 +120,22 @@ def test_links_and_floods_of_files_are_refused_unread(tmp_path):
     assert "holds more than 1,000 files" in fault_of(folder)
 
 
+def test_a_part_that_an_entry_leaves_out_is_what_a_run_takes(tmp_path):
+    folder, entry = write_entry(tmp_path)
+    fields = entry.experiment
+    older = {name: value for name, value in fields["data"].items() if name != "kept_classes"}
+    change(folder, experiment={**fields, "data": older})
+    assert fault_of(folder) == ""
+    change(folder, experiment={name: fields[name] for name in fields if name != "evaluation"})
+    assert fault_of(folder).startswith("track: evaluation.every_epochs is ")
+    change(folder, experiment={**fields, "data": {**fields["data"], "gone": 1}})
+    assert "has no field 'gone'; another version wrote it" in fault_of(folder)
+
+
 def test_a_damaged_entry_is_one_line(tmp_path):
     folder, _ = write_entry(tmp_path)
     change(folder, experiment={})
-    assert "track: data.kept_classes is 'absent'" in fault_of(folder)
+    assert "code: task=None, model=None, data=None: the weights" in fault_of(folder)
     (folder / "entry.json").write_text("[]")
     assert "is no description of an entry" in fault_of(folder)
     (folder / "entry.json").unlink()
