@@ -57,11 +57,20 @@ def main() -> int:
     return 0
 
 
+def _flags(row: observations.PublishedResult) -> list[str]:
+    """Flags of the measured experiment, with normalization within each device."""
+    per_device = row.global_batch // row.system.num_devices
+    group = [f"--batch_norm_group_size={per_device}"] if "resnet" in row.experiment else []
+    batch = f"--global_batch_size={row.global_batch}"
+    return [f"--experiment={row.experiment}", batch, *group, *row.flags]
+
+
 def _answer(row: observations.PublishedResult) -> dict | None:
     try:
-        request, _ = parse_request("plan", list(row.argv))
+        flags = _flags(row)
+        request, _ = parse_request("plan", flags)
         data = compiled.identity_of_data(request.experiment.data)
-        answer = compiled.answer_of(row.argv, compiled.identity_of(row.argv, data), row.system)
+        answer = compiled.answer_of(flags, compiled.identity_of(flags, data), row.system)
     except RunError as error:
         print(f"{row.name}: {error}", flush=True)
         return None

@@ -29,6 +29,7 @@ from dawnjax.page import words
 from dawnjax.page.table import of_words
 from dawnjax.plan.decoders import step as decoder_step
 from dawnjax.plan.epochs.epochs import NORMAL_90
+from dawnjax.plan.hardware.systems import parse_system
 from dawnjax.trials.group import Entry
 
 FILE = RESULTS / "predictions_v6.1.json"
@@ -138,8 +139,9 @@ def _predicted(row: Mapping[str, str], gain: float, spread: float) -> Predicted:
     factors = decoder_step.fitted(system.accelerator)
     step, curve = factors.step(model, arrangement), curve_of(row["id"])
     seconds = time_to_target(row["id"], batch, step.value, curve.at(batch)) * math.exp(gain)
-    # Results of v6.0 have what the fit's steps lack: experts that drop no token.
-    own = factors.spread_at(model, dataclasses.replace(arrangement, capacity=1.0))
+    if spread:  # Results of v6.0 have what the fit's steps lack: experts that drop no token.
+        arrangement = dataclasses.replace(arrangement, capacity=1.0)
+    own = factors.spread_at(model, arrangement)
     factor = math.exp(
         NORMAL_90 * math.hypot(own, curve.spread_at(batch), spread, ONE_ROUND if spread else 0.0)
     )
@@ -191,10 +193,10 @@ def score(rows: Iterable[Predicted], folder: Path) -> str:
     )
 
 
-def _key(entry: Entry) -> tuple[str, str, int | None]:
+def _key(entry: Entry) -> tuple[str, str, int]:
     said = f"{entry.hardware} {entry.system}"
     chip = next((name for name, known in CHIPS.items() if re.search(known, said)), "")
-    return entry.benchmark, chip, entry.num_accelerators
+    return entry.benchmark, chip, entry.num_accelerators or 0
 
 
 HEAD = ["benchmark", "system", "batch", "minutes", "90 % interval", "published", "error", "inside"]
@@ -207,7 +209,7 @@ def text(rows: Iterable[Predicted]) -> str:
 def cells(row: Predicted) -> list[str]:
     cells = [
         row.benchmark,
-        row.system,
+        parse_system(row.system).described,
         str(row.batch),
         words.rounded(row.minutes, 3),
         f"{words.rounded(row.low, 3)} to {words.rounded(row.high, 3)}",

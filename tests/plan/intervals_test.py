@@ -1,9 +1,7 @@
 """Intervals of plans: they hold for results that were left out, and widen outside the fit."""
 
-import csv
 import dataclasses
 import math
-from collections import defaultdict
 
 import pytest
 
@@ -15,7 +13,6 @@ from dawnjax.plan.epochs.observations import (
     convergence_points,
     observations,
     official_points,
-    references,
 )
 from dawnjax.plan.epochs.sources import of_official_results
 from dawnjax.plan.steps import efficiency
@@ -91,62 +88,6 @@ def test_few_trials_say_little():
         12.706 / 2 * math.log(1.1) / math.sqrt(2) * math.sqrt(1.5), rel=1e-3
     )
     assert two > epochs.spread_of_trials([1.0, 1.1, 1.0, 1.1, 1.0, 1.1])
-
-
-def _errors():
-    """Distance and error of predictions of each reference point, by benchmark."""
-    found = defaultdict(list)
-    for name in references():
-        points = sorted(convergence_points(name, 1))
-        for place, point in enumerate(points):
-            below = [points[: count + 1] for count in range(place)]
-            above = [points[first:] for first in range(place + 1, len(points))]
-            between = [points[:place] + points[place + 1 :]] if below and above else []
-            for known in (*below, *above, *between):
-                curve = epochs.fit(known, point.target)
-                assert curve is not None
-                away = efficiency.octaves_outside(curve.batches, point.batch)
-                error = abs(math.log(curve.at(point.batch) / point.epochs))
-                found[name].append((away, error))
-    return found
-
-
-def _conformal(errors, least, most):
-    """Error that 9 of 10 further ones stay within: the smallest of them that leaves a tenth."""
-    here = sorted(error for away, error in errors if least < away <= most)
-    return here[math.ceil(0.9 * (len(here) + 1)) - 1]
-
-
-def test_the_width_outside_is_that_of_mlperf_s_errors_of_all_benchmarks():
-    """As `epochs.ERRORS` says; and those of other benchmarks hold for each benchmark."""
-    errors = _errors()
-    assert len(errors) >= 21
-    ends = [-1.0, *(most for most, _ in epochs.ERRORS)]
-    together = [pair for pairs in errors.values() for pair in pairs]
-    for least, (most, stated) in zip(ends, epochs.ERRORS, strict=False):
-        assert _conformal(together, least, most) == pytest.approx(stated, abs=0.02)
-    assert _conformal(together, 2, 3) == pytest.approx(epochs.ERROR_OF_3_OCTAVES, abs=0.02)
-    held = tried = 0
-    for name, pairs in errors.items():
-        others = [pair for other in errors if other != name for pair in errors[other]]
-        for least, most in zip(ends, ends[1:], strict=False):
-            bound = _conformal(others, least, most)
-            here = [error for away, error in pairs if least < away <= most]
-            held += sum(error <= bound for error in here)
-            tried += len(here)
-    assert tried > 500 and held >= 0.9 * tried, (held, tried)
-
-
-def test_reference_points_are_those_of_mlperf(test_data):
-    published = defaultdict(set)
-    with (test_data / "llm_steps" / "rcp.csv").open() as file:
-        for row in csv.DictReader(file):
-            published[int(row["batch_size"])].add(float(row["olympic_mean"] or row["mean"]))
-    for name, rows in references().items():
-        for row in rows:
-            scale = 2048 if name == "gpt3" else 1  # whose points count tokens
-            counts = [count / scale for count in published[row.point.batch]]
-            assert any(row.point.epochs == pytest.approx(count, rel=1e-5) for count in counts), row
 
 
 def test_a_budget_is_called_short_only_below_the_interval():

@@ -479,3 +479,30 @@ def test_a_branch_that_a_trace_does_not_see_is_not_counted():
     assert less.product_flops == 2 * size**3
     # A trace that names nothing says nothing.
     assert program.without_branches_not_seen([]) == program
+
+
+def test_a_loop_of_unknown_length_runs_as_often_as_it_is_told():
+    text = """
+HloModule m
+
+%body (p: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
+  %p = (s32[], f32[8,8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = f32[8,8] get-tuple-element(%p), index=1
+  %y = f32[8,8] dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %r = (s32[], f32[8,8]) tuple(%i, %y)
+}
+
+%condition (p: (s32[], f32[8,8])) -> pred[] {
+  %p = (s32[], f32[8,8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  ROOT %go = pred[] compare(%i, %i), direction=NE
+}
+
+ENTRY %main (p: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
+  %p = (s32[], f32[8,8]) parameter(0)
+  ROOT %loop = (s32[], f32[8,8]) while(%p), condition=%condition, body=%body
+}
+"""
+    assert analyze(text).product_flops == 1024
+    assert analyze(text, unknown_rounds=30).product_flops == 30 * 1024

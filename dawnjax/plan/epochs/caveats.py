@@ -12,7 +12,6 @@ from dawnjax.trials.target import Target
 _SAME_EPOCHS = {*SAME_EPOCHS, "batch_norm_group_size", "data.data_dir"}
 """Flags that the estimate accounts for, or that change no mathematics."""
 
-
 KNOWN_ERRORS = {
     "coco_mask_rcnn_resnet50": "official steps of this benchmark took 1.6 times the predicted, "
     "outside of the interval: DGX-1 maskrcnn, DGX-2 maskrcnn of MLPerf Training v0.6"
@@ -36,8 +35,7 @@ def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) 
             found.append(
                 f"epochs are not to the experiment's own target, {own}, but to the one above"
             )
-        changed = sorted(set(overrides) - _SAME_EPOCHS)
-        if changed:
+        if changed := sorted(set(overrides) - _SAME_EPOCHS):
             found.append(f"epochs are of other settings than this plan's {', '.join(changed)}")
     count = epochs.interval(experiment.evaluation.first_epoch)
     ends = f"{count.low:.3g} to {count.high:.3g}"

@@ -7,7 +7,6 @@ or PyTorch of 2018); `python -m benchmarks plan_validation` shows that differenc
 
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -57,28 +56,6 @@ class PublishedResult:
     time_to_accuracy_seconds: float | None
     examples_per_second: float | None
     source: str
-
-    @property
-    def start_up_seconds(self) -> float | None:
-        """Rest of its time to accuracy: start and compilation, which v0.5's clock includes."""
-        if not (self.time_to_accuracy_seconds and self.epochs and self.every_epochs):
-            return None
-        assert self.train_seconds_per_epoch and self.evaluation_seconds, self.name
-        evaluations = math.ceil(self.epochs / self.every_epochs) * self.evaluation_seconds
-        train = self.epochs * self.train_seconds_per_epoch
-        return self.time_to_accuracy_seconds - train - evaluations
-
-    @property
-    def argv(self) -> list[str]:
-        """Flags of the measured experiment, with normalization within each device."""
-        per_device = self.global_batch // self.system.num_devices
-        group = [f"--batch_norm_group_size={per_device}"] if "resnet" in self.experiment else []
-        return [
-            f"--experiment={self.experiment}",
-            f"--global_batch_size={self.global_batch}",
-            *group,
-            *self.flags,
-        ]
 
 
 @functools.cache

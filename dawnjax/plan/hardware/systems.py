@@ -28,7 +28,6 @@ class Accelerator:
 
     Attributes:
       name: As `--on` names it.
-      devices_per_chip: JAX devices of a chip.
       cores_per_chip: TensorCores of a chip; 0 of a GPU.
       google: Beginning of Google's names of its slices; empty of a GPU.
       topology_axes: Axes of the torus of chips; 1 where a switch links the devices.
@@ -47,7 +46,6 @@ class Accelerator:
 
     name: str
     device: Device
-    devices_per_chip: int
     cores_per_chip: int
     google: str
     topology_axes: int
@@ -61,6 +59,11 @@ class Accelerator:
     most_devices: int
     price: str
     source: str
+
+    @property
+    def devices_per_chip(self) -> int:
+        """JAX devices of a chip."""
+        return self.device.devices_per_chip
 
     @property
     def has_fused_attention(self) -> bool:
@@ -170,7 +173,6 @@ def accelerators() -> dict[str, Accelerator]:
         found[row["name"]] = Accelerator(
             name=row["name"],
             device=find_product(row["device"]),
-            devices_per_chip=int(row["devices_per_chip"]),
             cores_per_chip=int(row["cores_per_chip"] or 0),
             google=row["google"],
             topology_axes=int(row["topology_axes"]),
@@ -233,8 +235,7 @@ def _of_google(text: str, name: str, cores: int) -> System:
                 raise ConfigError(f"--on={text}: a chip has {accelerator.cores_per_chip} cores")
             shape = _shape(accelerator, chips * accelerator.devices_per_chip)
             return System(accelerator=accelerator, shape=shape)
-    names = sorted({one.google for one in accelerators().values()} - {""})
-    raise ConfigError(f"--on={text}: Google names slices {', '.join(names)}-N; GPUs are h100:8")
+    raise ConfigError(f"--on={text}: no slice of Google's is {name}-N; GPUs are named as h100:8")
 
 
 def _shape(accelerator: Accelerator, num_devices: int) -> tuple[int, ...]:
