@@ -199,7 +199,7 @@ def _time_to_accuracy(
     others = [
         other
         for other in rows
-        if _start_up_seconds(other) is not None
+        if start_up_seconds(other) is not None
         and other.system.accelerator.device.platform == row.system.accelerator.device.platform
     ]
     alike = [other for other in others if other.experiment == row.experiment]
@@ -214,14 +214,14 @@ def _time_to_accuracy(
         for other in alike
     ]
     hosts = [other.system.num_hosts for other in alike]
-    start = statistics.median(_start_up_seconds(other) or 0.0 for other in others)
+    start = statistics.median(start_up_seconds(other) or 0.0 for other in others)
     evaluation = evaluation_seconds(programs[row.name], row.system, eff)
     evaluation += _shared_by_hosts(hosts, besides, row.system.num_hosts)
     train = train_seconds(programs[row.name], row.system, eff, count)
     return start + train + evaluations * evaluation
 
 
-def _start_up_seconds(row: PublishedResult) -> float | None:
+def start_up_seconds(row: PublishedResult) -> float | None:
     """Rest of its time to accuracy: start and compilation, which v0.5's clock includes."""
     if not (row.time_to_accuracy_seconds and row.epochs and row.every_epochs):
         return None

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 
 import pytest
+from official_figures import mlperf_rows
 
 from benchmarks import plan_validation
 from benchmarks.plan_accuracy import decoders, results
@@ -184,3 +185,22 @@ def test_reference_points_are_those_of_mlperf(test_data):
             scale = 2048 if name == "gpt3" else 1  # whose points count tokens
             counts = [count / scale for count in published[row.point.batch]]
             assert any(row.point.epochs == pytest.approx(count, rel=1e-5) for count in counts), row
+
+
+def test_observations_are_the_official_results():
+    """Epochs and times to accuracy are those that were recomputed from the official logs."""
+    rows = [row for row in observations() if row.time_to_accuracy_seconds]
+    assert len(rows) == 13
+    for row in rows:
+        assert row.time_to_accuracy_seconds and row.train_seconds_per_epoch
+        [published] = [
+            entry
+            for entry in mlperf_rows()
+            if entry.mean == pytest.approx(row.time_to_accuracy_seconds, abs=0.1)
+        ]
+        assert row.epochs == pytest.approx(published.epochs_mean, abs=0.01), row.name
+        assert row.trials == published.trials, row.name
+        # Evaluations and the start are in the time of an epoch, not in that of training.
+        assert 0.5 < row.train_seconds_per_epoch / published.per_epoch_mean < 1, row.name
+        start_up = results.start_up_seconds(row)
+        assert start_up is not None and 0 < start_up < 300, row.name

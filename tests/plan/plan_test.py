@@ -8,7 +8,6 @@ from pathlib import Path
 
 import jax
 import pytest
-from official_figures import mlperf_rows
 from plan_parts import programs, work
 
 from dawnjax import records
@@ -21,7 +20,6 @@ from dawnjax.plan.compiling.extract import Extract, Work
 from dawnjax.plan.compiling.limits import lacks_code
 from dawnjax.plan.compiling.worker import reason_of
 from dawnjax.plan.epochs import epochs
-from dawnjax.plan.epochs.observations import observations
 from dawnjax.plan.hardware.interconnect import Exchange, exchange_seconds
 from dawnjax.plan.hardware.systems import accelerators, parse_system
 from dawnjax.plan.steps import efficiency
@@ -483,24 +481,6 @@ def test_another_refusal_of_the_compiler_is_not_tried_again(refuses_triton, tmp_
     with pytest.raises(jax.errors.JaxRuntimeError, match="Out of memory"):
         worker.program_of(None, {}, tmp_path)
     assert tried == [{}]
-
-
-def test_observations_are_the_official_results():
-    """Epochs and times to accuracy are those that were recomputed from the official logs."""
-    rows = [row for row in observations() if row.time_to_accuracy_seconds]
-    assert len(rows) == 13
-    for row in rows:
-        assert row.time_to_accuracy_seconds and row.train_seconds_per_epoch
-        [published] = [
-            entry
-            for entry in mlperf_rows()
-            if entry.mean == pytest.approx(row.time_to_accuracy_seconds, abs=0.1)
-        ]
-        assert row.epochs == pytest.approx(published.epochs_mean, abs=0.01), row.name
-        assert row.trials == published.trials, row.name
-        # Evaluations and the start are in the time of an epoch, not in that of training.
-        assert 0.5 < row.train_seconds_per_epoch / published.per_epoch_mean < 1, row.name
-        assert row.start_up_seconds is not None and 0 < row.start_up_seconds < 300, row.name
 
 
 @pytest.mark.parametrize(
