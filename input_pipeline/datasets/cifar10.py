@@ -164,10 +164,17 @@ def _prepare(request: Request) -> Made:
         out,
         "cifar10",
         CLASSES,
-        {split: pixels for split, (pixels, _) in splits.items()},
-        {split: labels for split, (_, labels) in splits.items()},
+        *_columns(splits),
         source=source,
         declare=declare,
+    )
+
+
+def _columns(splits: Splits) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
+    """Images, and labels, of each split."""
+    return (
+        {split: pixels for split, (pixels, _) in splits.items()},
+        {split: labels for split, (_, labels) in splits.items()},
     )
 
 

@@ -18,7 +18,8 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Literal, Protocol
+from tarfile import EOFHeaderError, HeaderError, ReadError  # type: ignore[attr-defined]
+from typing import IO, Any, Literal, Protocol
 
 from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
@@ -105,8 +106,10 @@ def kind_of(path: pathlib.Path) -> Kind:
 
 def sha256(path: pathlib.Path) -> str:
     """SHA-256 of a file, in hex digits."""
-    with _damage_named(path), records.open_plain(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with _damage_named(path):
+        opened: Any = records.open_plain(path)
+        with opened as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def members(path: pathlib.Path, limits: Limits = LIMITS) -> Iterator[Member]:
@@ -168,7 +171,8 @@ class _ZipFile(io.BufferedReader):
     """Bytes of a zip, whose members are counted before Python makes objects of them."""
 
     def __init__(self, path: pathlib.Path, limits: Limits) -> None:
-        super().__init__(records.open_plain(path).detach())
+        opened: Any = records.open_plain(path)
+        super().__init__(opened.detach())
         self._path, self._limits = path, limits
 
     def read(self, size: int | None = -1) -> bytes:
@@ -216,25 +220,29 @@ class _TarInfo(tarfile.TarInfo):
     """Header of a tar: a damaged one ends the archive for tarfile, as if it were whole."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_TarInfo":
+    def fromtarfile(cls, tarfile: Any) -> Any:
         try:
-            info = super().frombuf(buf, encoding, errors)
-        except tarfile.EOFHeaderError:
+            return super().fromtarfile(tarfile)
+        except EOFHeaderError:
             raise
-        except tarfile.HeaderError as error:
-            raise tarfile.ReadError(str(error)) from None
+        except HeaderError as error:
+            raise ReadError(str(error)) from None
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: Any, errors: Any) -> Any:
+        info = super().frombuf(buf, encoding, errors)
         if info.type in b"xgLKX" and info.size > _MOST_HEADER_BYTES:
-            raise tarfile.ReadError(f"an extended header has {info.size:,} bytes")
+            raise ReadError(f"an extended header has {info.size:,} bytes")
         return info
 
 
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
     with records.open_plain(path) as file:
-        stream = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
+        stream: Any = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarInfo) as archive:
             while info := archive.next():
-                archive.members.clear()  # each costs a kilobyte
+                archive.members.clear()  # type: ignore[attr-defined]  # each costs a kilobyte
                 name = _safe_name(path, info.name)
                 budget.count(name)
                 if info.isdir():

@@ -9,8 +9,8 @@ Examples of two kinds, where a dataset has such, are kept apart: each kind has s
 own, with the permutation's order, and a step takes the next batch of the kind whose share is due.
 """
 
+import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,8 @@ APART = "is_turned"
 """Array of a dataset, bool [examples]: no batch has examples of both kinds."""
 
 
-class BatchIndices(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class BatchIndices:
     """Examples of consecutive steps.
 
     Attributes:

@@ -198,7 +198,7 @@ def write(
             for path in folder.iterdir():  # of a process that was killed
                 path.unlink()
             described = {name: _written(folder / name, content) for name, content in files.items()}
-            written = Columns(
+            written: Columns[Any] = Columns(
                 directory=folder,
                 kind=kind,
                 dataset=dataset,

@@ -157,7 +157,7 @@ class Objects:
     def has_area(self) -> np.ndarray:
         """Where a box has an area inside of its image, as training sees it: bool [objects]."""
         corners = self.corners
-        return (corners[:, 2:] > corners[:, :2]).all(axis=1)
+        return np.asarray((corners[:, 2:] > corners[:, :2]).all(axis=1))
 
     def chosen(self, kept: np.ndarray) -> "Objects":
         """Objects where `kept`, bool [objects], of the same images."""

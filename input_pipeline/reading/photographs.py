@@ -85,9 +85,11 @@ class Photographs:
             counter = np.array([index, epoch, 0, 0], np.uint64)
             raw = np.random.Philox(key=key, counter=counter).random_raw(4 * _ATTEMPTS)
             draws = (raw >> np.uint64(11)).reshape(_ATTEMPTS, 4) * 2.0**-53
-            return self.decoded(
-                index, lambda it: decode_part(it, side, lambda *size: random_part(*size, draws))
-            )
+
+            def choose(height: int, width: int) -> tuple[int, int, int, int]:
+                return random_part(height, width, draws)
+
+            return self.decoded(index, lambda content: decode_part(content, side, choose))
 
         return DrawnRows(len(self.labels), (side, side, 3), "uint8", draw)
 

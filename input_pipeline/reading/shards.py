@@ -13,6 +13,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dawnjax.input_pipeline.reading import columns, tfds_directory
 from dawnjax.input_pipeline.reading.columns import Outcome
 from dawnjax.input_pipeline.reading.dataset import Split
@@ -88,10 +90,12 @@ def _description(source: Source) -> str:
 
 
 def _examples(photographs: Photographs, rows: range) -> list[dict[str, Any]]:
+    labels = np.asarray(photographs.labels)
+
     def example(row: int) -> dict[str, Any]:
         photographs.decoded(row, decode_upright)  # refuses what no run could decode
         content, _ = photographs.read(row)
-        return {"image": content, "label": int(photographs.labels[row])}
+        return {"image": content, "label": int(labels[row])}
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         return list(threads.map(example, rows))

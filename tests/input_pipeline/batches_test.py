@@ -90,7 +90,7 @@ def test_examples_of_two_kinds_are_kept_apart_and_nothing_is_dropped() -> None:
     for count in range(1, 61):  # each kind has had its share
         assert abs(is_second[:count].sum() - count * 6 / 23) <= 0.5
     for kind, size in ((True, 6), (False, 17)):
-        index, epochs = (part[is_second == kind].reshape(-1) for part in whole[:2])
+        index, epochs = (part[is_second == kind].reshape(-1) for part in (whole.index, whole.epoch))
         np.testing.assert_array_equal(epochs, np.arange(len(epochs)) // size)
         for epoch in range(len(index) // size):
             every = np.sort(index[epochs == epoch])
@@ -99,8 +99,8 @@ def test_examples_of_two_kinds_are_kept_apart_and_nothing_is_dropped() -> None:
     again = order()
     for start, count in ((40, 5), (3, 2), (17, 1)):
         steps = again.steps(start, count, 4)
-        for part, wanted in zip(steps[:2], whole[:2], strict=True):
-            np.testing.assert_array_equal(part, wanted[start : start + count])
+        np.testing.assert_array_equal(steps.index, whole.index[start : start + count])
+        np.testing.assert_array_equal(steps.epoch, whole.epoch[start : start + count])
     with pytest.raises(ValueError, match="need batches of one size"):
         again.batches(2, 1, 4)
 

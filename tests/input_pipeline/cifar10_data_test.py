@@ -319,7 +319,7 @@ def test_real_images(test_data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     # A tenth of the test images: within 0.01 of their stated mean.
     np.testing.assert_allclose(pixels.mean(axis=(0, 1, 2)), (0.4941, 0.4851, 0.4504), atol=0.01)
     # Ships and planes stand before blue, frogs and deer do not: labels fit images.
-    blue = train["image"].astype(np.float32).mean(axis=(1, 2))
+    blue = np.asarray(train["image"]).astype(np.float32).mean(axis=(1, 2))
     bluer = blue[:, 2] > blue[:, 0]
     share = np.array([bluer[train["label"] == label].mean() for label in range(10)])
     assert set(np.argsort(share)[-2:]) == {CLASSES.index("airplane"), CLASSES.index("ship")}

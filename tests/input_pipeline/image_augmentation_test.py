@@ -234,17 +234,22 @@ def test_views_have_the_weights_and_places_of_the_recipe():
 @pytest.mark.compiles
 def test_a_crop_sees_no_pixel_outside_of_its_rectangle():
     """Shrunk and enlarged, a patch of one colour stays that colour, whatever lies around it."""
+
+    def cut_out(*arrays, size):
+        arrays = (jnp.asarray(array) for array in arrays)
+        return np.asarray(image_augmentation.resized_rectangles(*arrays, size))
+
     images = np.full((3, 40, 60, 1), 255, np.float32)
     images[:, 8:32, 12:36] = 100
     rectangle = np.array([12 / 60, 8 / 40, 36 / 60, 32 / 40], np.float32)
     rectangles = np.stack([rectangle] * 3)
     for size in ((5, 7), (24, 24), (50, 31)):
-        cut = image_augmentation.resized_rectangles(images, rectangles, size)
-        np.testing.assert_allclose(np.asarray(cut), 100, rtol=1e-5)
+        cut = cut_out(images, rectangles, size=size)
+        np.testing.assert_allclose(cut, 100, rtol=1e-5)
     # As if it were cut out before: a ramp, by PyTorch's and PIL's rule of a widened triangle.
     ramp = np.arange(24, dtype=np.float32)
     images[:, 8:32, 12:36, 0] = ramp[:, None]
-    cut = np.asarray(image_augmentation.resized_rectangles(images, rectangles, (6, 4)))
+    cut = cut_out(images, rectangles, size=(6, 4))
     centres = (np.arange(6) + 0.5) * 4
     weights = np.maximum(1 - abs(centres[:, None] - 0.5 - np.arange(24)) / 4, 0)
     wanted = (weights @ ramp) / weights.sum(1)

@@ -280,11 +280,11 @@ def test_a_folder_without_splits_is_divided_by_content(folder, tmp_path, capsys)
     assert spec.declaration is not None and spec.declaration.overlap is not None
     assert spec.declaration.overlap.shared == 0 and "note" not in said
     # A file that is added leaves the others where they are.
-    before = {row.tobytes() for row in Images(name="pets", data_dir=str(out)).load("eval")["image"]}
+    data = Images(name="pets", data_dir=str(out))
+    before = {row.tobytes() for row in np.asarray(data.load("eval")["image"])}
     (whole / "dog" / "new.png").write_bytes(photograph(77))
     assert prepare_images(whole, out, *flags, "--eval_fraction=0.4", "--overwrite") == 0
-    after = {row.tobytes() for row in Images(name="pets", data_dir=str(out)).load("eval")["image"]}
-    assert before <= after
+    assert before <= {row.tobytes() for row in np.asarray(data.load("eval")["image"])}
     assert prepare_images(folder, out, *flags, "--eval_fraction=0.4") == 1
     assert "has folders of splits" in capsys.readouterr().err
 

@@ -1,7 +1,4 @@
-"""Regression on scikit-learn's diabetes data: a dataset, a model and a task.
-
-It needs `pip install scikit-learn`.
-"""
+"""Regression on the diabetes data of scikit-learn (pip install it): dataset, model and task."""
 
 import dataclasses
 
