@@ -340,6 +340,14 @@ def test_a_fit_finds_the_efficiency_that_made_the_times():
     assert efficiency.fit("gpu", "a100", []).spread == math.log(2)
 
 
+def test_a_step_of_another_device_widens_as_little_as_it_weighs():
+    """Ten steps as predicted, and one of another chip off by 3 in the logarithm: weight 0.16."""
+    own = Measured(name="a", chip="h100", num_devices=8, seconds=1.0, predicted=lambda _: 1.0)
+    other = dataclasses.replace(own, chip="a100", seconds=math.exp(3))
+    found = efficiency.fit("gpu", "h100", [own] * 10 + [other])
+    assert found.spread == pytest.approx(math.sqrt(0.16 * 9 / (10.16 - 2)))
+
+
 @pytest.mark.parametrize(
     ("count", "every", "first", "evaluations"),
     [(10, 1, 0, 10), (10.2, 4, 0, 3), (62, 4, 40, 7), (30, 4, 40, 1), (40, 4, 40, 1)],

@@ -44,8 +44,8 @@ than the planned one: our steps on an H200, predicted from the official programs
 
 CALIBRATED, EXACT = 0.15, 0.01
 """Spread of the step of a program that ran on the chip, on as many devices; and standard deviation
-of that run's own step. `dawnjax plan --validate` has steps of v0.5, each from another result of the
-same system's kind and experiment alone."""
+of that run's own step. `python -m benchmarks plan_validation` has steps of v0.5, each from another
+result of the same system's kind and experiment alone."""
 
 OUTSIDE = 0.1
 """Standard deviation of the logarithm for each doubling of the devices beyond the largest observed
@@ -210,7 +210,9 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
     if not measured:
         return of(found, math.log(2))  # a factor of two: nothing was measured
     errors = residuals(found)
-    spread = float(np.sqrt((errors**2).sum() / max(1, len(errors) - 2)))
+    weights = (min(residual) / np.array(residual)) ** 2  # those of the fit
+    freedom = max(1.0, float(weights.sum()) - 2)
+    spread = math.sqrt(float(weights @ errors**2) / freedom)
     # Nothing measured on this device: the fit's own residuals would claim too much.
     if SAME_DEVICE not in residual:
         spread = max(spread, OTHER_DEVICE)
