@@ -3,10 +3,10 @@
     step = each op at the efficiency of its kind of device + collectives, all of them exposed
     time to accuracy = epochs x steps an epoch x step + evaluations
 
-Ends of intervals are two standard deviations of the logarithm away; `benchmarks plan_validation`
-counts the left-out results that lie inside. The lower end of a step, and of a time, has no exposed
-communication, as if all were hidden, but for decoders, whose published steps say how much is
-(`decoder_step`).
+Ends of intervals are two standard deviations of the logarithm away. `python -m benchmarks
+plan_validation` counts the left-out results that lie inside. The lower end of a step, and of a
+time, has no exposed communication, as if all were hidden, but for decoders, whose published steps
+say how much is (`decoders/step.py`).
 """
 
 import dataclasses
