@@ -104,14 +104,17 @@ def draw_lines(
     *,
     reference: tuple[float, str] | None = None,
     least_y: float | None = None,
+    is_named: bool = True,
 ) -> svg.Canvas:
-    """Draw lines, `width` CSS pixels wide, with their names at their ends or in a key below.
+    """Draw lines, `width` CSS pixels wide.
 
-    `reference` is (value, name) of a horizontal line, such as a target; nothing below `least_y` is
-    drawn.
+    Args:
+      reference: (value, name) of a horizontal line, such as a target.
+      least_y: Nothing below is drawn.
+      is_named: Whether names stand at the ends of lines or in a key; a line alone may do without.
     """
     longest = max(svg.text_width(words.squeezed(line.label, 32)) for line in lines)
-    right = width - min(longest + 30, 0.34 * width)
+    right = width - (min(longest + 30, 0.34 * width) if is_named else 14)
     top = 30.0
     bottom = top + 0.38 * width
     canvas = svg.Canvas(width, bottom + _BELOW)
@@ -128,7 +131,8 @@ def draw_lines(
     if reference is not None:
         _draw_reference(canvas, frame, *reference)
     ends = [_draw_line_of(canvas, frame, line, number) for number, line in enumerate(lines)]
-    _label_ends(canvas, ends, right, top, bottom)
+    if is_named:
+        _label_ends(canvas, ends, right, top, bottom)
     return canvas
 
 

@@ -155,7 +155,13 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry]) -> Figure | No
         if len(group) > MOST_NAMED
         else "",
         draw=lambda width: plots.draw_lines(
-            lines, x, y, width, reference=reference, least_y=_floor(lines, target)
+            lines,
+            x,
+            y,
+            width,
+            reference=reference,
+            least_y=_floor(lines, target),
+            is_named=len(lines) > 1,
         ),
         left_out=tuple(left_out),
         tables=(_TABLE,),

@@ -73,7 +73,7 @@ def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[Trial
             "The loss of each step before its update, as the mean over a stretch of steps. Runs of "
             "one experiment on one system have one colour."
         ),
-        draw=lambda width: plots.draw_lines(lines, _X, _Y, width),
+        draw=lambda width: plots.draw_lines(lines, _X, _Y, width, is_named=len(lines) > 1),
         left_out=tuple(left_out),
         tables=("training_losses",),
     )
