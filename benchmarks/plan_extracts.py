@@ -21,7 +21,7 @@ from dawnjax.errors import RunError
 from dawnjax.plan.compiling import compiled
 from dawnjax.plan.epochs import observations
 
-VERSIONS = ("jax", "libtpu", "jax-cuda12-plugin")
+VERSIONS = ("jax", "libtpu", "jax-cuda13-plugin")
 
 MOST_SECONDS = 3600
 """Of a program: a person waits for a plan, and nobody for this."""

@@ -38,6 +38,7 @@ from benchmarks.result_tables.plans import (
 from benchmarks.result_tables.programs import (
     compilation,
     moved_bytes,
+    plan_memory,
 )
 from benchmarks.result_tables.race import race_lesions, race_records
 from benchmarks.result_tables.result_files import RESULTS, Table, each
@@ -163,6 +164,7 @@ TABLES = {
     "plan_outside": Table(("plan_validation.json",), plan_outside),
     "predictions_of_v6_1": Table(("predictions_v6.1.json",), predictions_of_v6_1),
     "results_of_v6_0": Table(("predictions_v6.1.json",), results_of_v6_0),
+    "plan_memory": Table(("plan_memory_*.json",), plan_memory),
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from benchmarks.result_tables.cells import when
-from benchmarks.result_tables.result_files import Record
+from benchmarks.result_tables.result_files import Record, Rows
+from dawnjax.page import words
 
 H100_BYTES_PER_SECOND = 3.35e12
 """Memory bandwidth of an H100 SXM. Source: NVIDIA H100 Tensor Core GPU data sheet."""
@@ -45,3 +46,25 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
             f"{row['peak_bytes'] / 1e9:.2f}",
             when(record, "jax"),
         ]
+
+
+def plan_memory(files: list[tuple[str, Record]]) -> Rows:
+    """Memory of each experiment's train step on each chip, or why it is not known."""
+    chips = {name.removeprefix("plan_memory_"): record["rows"] for name, record in files}
+    of_chips = [{row["experiment"]: row for row in rows} for rows in chips.values()]
+    found = [["experiment", "devices", "flags", *chips]]
+    for experiment in sorted(set().union(*of_chips)):
+        own = [rows.get(experiment) for rows in of_chips]
+        first = next(row for row in own if row)
+        devices, flags = first["system"].partition(":")[2], " ".join(first["flags"])
+        found.append([f"`{experiment}`", devices, flags, *map(_memory_cell, own)])
+    return found
+
+
+def _memory_cell(row: Record | None) -> str:
+    if row is None:
+        return "not tried"
+    if "reason" in row:
+        return row["reason"]
+    again = ", XLA computes again" if row["recomputed"] else ""
+    return words.scaled(row["num_bytes"], "B") + again

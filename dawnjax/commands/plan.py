@@ -2,9 +2,12 @@
 
 import dataclasses
 import functools
+import itertools
+import math
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -71,6 +74,8 @@ class _Asked:
 
 
 def main(argv: list[str]) -> int:
+    # Compilers are asked in processes of their own; here JAX needs no device.
+    os.environ["JAX_PLATFORMS"] = "cpu"
     values = _own_flags()
     named = command_line.with_experiment_flag(argv)
     of_experiment = command_line.known(_own_flags(), named)
@@ -80,21 +85,25 @@ def main(argv: list[str]) -> int:
     if positional:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
     request.options.validate()
-    rows, text = _rows(request, of_experiment, values)
+    rows, text, advised = _rows(request, of_experiment, values)
     told = {
         "schema_version": SCHEMA_VERSION,
         "experiment": request.experiment.name,
         "overrides": request.overrides,
         "rows": rows,
+        "advice": advised,
     }
-    if values["json"].value:
-        text = records.json_text(told, indent=1)
-    print(text)
+    lines = [text, "", *advised] if advised else [text]
+    print(records.json_text(told, indent=1) if values["json"].value else "\n".join(lines))
     return ExitStatus.FAILED if all(row.get("reason") for row in rows) else ExitStatus.DONE
 
 
-_Rows = tuple[list[dict[str, Any]], str]
-"""Rows of a plan as JSON, each with a `reason` where it has no plan; and all of them as text."""
+class _Rows(NamedTuple):
+    """Rows as JSON, each with a `reason` where it has no plan; all of them as text; advice."""
+
+    rows: list[dict[str, Any]]
+    text: str
+    advice: list[str]
 
 
 def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _Rows:
@@ -138,25 +147,84 @@ def _predicted(asked: _Asked) -> _Rows:
     calibration = _calibration(request, asked.systems, argv, data, values["calibrate"].value)
     rows += _planned(request, jobs, prices, counted, calibration)
     rows.sort(key=planned.order)
-    return [planned.to_json(row) for row in rows], planned.text(rows)
+    return _Rows([planned.to_json(row) for row in rows], planned.text(rows), _advice(rows))
 
 
-def _with_lost(rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned]) -> _Rows:
+def _advice(rows: Sequence[Planned]) -> list[str]:
+    from dawnjax.plan.advice import Option, advice
+
+    plans = (row.prediction for row in rows if row.prediction)
+    return advice(
+        [
+            Option(
+                system=plan.system,
+                batch=plan.global_batch,
+                step=plan.step_seconds,
+                seconds=plan.time_to_accuracy_seconds,
+                cost_usd=plan.cost_usd,
+                price=plan.price,
+            )
+            for plan in plans
+            if plan.time_to_accuracy_seconds and plan.cost_usd
+        ]
+    )
+
+
+def _with_lost(
+    rows: Iterable[dict[str, Any]], text: str, lost: Sequence[Planned], advised: Sequence[str] = ()
+) -> _Rows:
     reasons = [f"{row.system}: {row.reason}" for row in lost]
-    return [*rows, *map(planned.to_json, lost)], "\n".join([text, *reasons] if text else reasons)
+    lines = [text, *reasons] if text else reasons
+    return _Rows([*rows, *map(planned.to_json, lost)], "\n".join(lines), list(advised))
 
 
 def _memory(asked: _Asked) -> _Rows:
-    from dawnjax.plan.compiling import generating
+    from dawnjax.plan.compiling import memory
+    from dawnjax.plan.compiling.progress import Compiling
 
-    makes = asked.request.experiment.task.makes_examples
-    why = generating.NO_TIME if makes else "--memory plans no time and no cost"
-    _refuse_times(asked.values, why)
+    request, experiment = asked.request, asked.request.experiment
+    makes = experiment.task.makes_examples
+    why = "a plan does not predict how long it takes to make examples"
+    _refuse_times(asked.values, why if makes else "--memory plans no time and no cost")
     # What no system mends is said once, before a compiler starts.
-    experiment = asked.request.experiment
     compiled.identity_of(asked.argv, compiled.identity_of_data(experiment.data))
-    found = generating.rows(experiment.name, asked.argv, asked.systems, asked.batches)
-    return _with_lost(map(generating.to_json, found), generating.text(found), asked.lost)
+    spec, _ = compiled.spec_of(experiment.data)
+    progress = Compiling(experiment.name)
+
+    def rows(system: "System") -> list[memory.Row]:
+        def of(batch: int) -> memory.Memory:
+            flags_of_batch = [*asked.argv, f"--global_batch_size={batch}"]
+            watch = functools.partial(progress.of, f"{system.name} batch {batch:,}")
+            return memory.of_experiment(flags_of_batch, system, watch)
+
+        # Stages have batches of their own.
+        unit = 0 if makes or experiment.stages.boundary_epochs else _unit(request, system)
+        return memory.rows(system, asked.batches, of, unit, spec.num_train_examples)
+
+    found = list(itertools.chain(*progress.map(rows, asked.systems)))
+    found = [dataclasses.replace(row, reason=_with_search(row.reason, request)) for row in found]
+    return _with_lost(map(memory.to_json, found), memory.text(found), asked.lost)
+
+
+def _unit(request: Request, system: "System") -> int:
+    """Batches are multiples of it: each device has whole parts of one, and whole groups.
+
+    Groups that straddle devices exchange activations, which take several times the memory.
+    """
+    experiment = request.experiment
+    shards = request.options.mesh.batch_shards(system.num_devices)
+    return shards * math.lcm(experiment.accumulation_steps, experiment.batch_norm_group_size or 1)
+
+
+def _with_search(reason: str, request: Request) -> str:
+    """A reason, with the way out where a decoder's batch has fewer rows than there are devices."""
+    from dawnjax.plan.decoders import step
+
+    if "is no multiple of" in reason:
+        spec, _ = compiled.spec_of(request.experiment.data)
+        if not step.why_unfit(request.experiment, spec):
+            return f"{reason}: --search=mesh finds meshes that need fewer rows"
+    return reason
 
 
 def _refuse_times(values: flags.FlagValues, why: str) -> None:
@@ -167,6 +235,7 @@ def _refuse_times(values: flags.FlagValues, why: str) -> None:
 
 def _search(asked: _Asked) -> _Rows:
     from dawnjax.machine.mesh_shape import MeshShape
+    from dawnjax.plan.advice import Option, advice
     from dawnjax.plan.decoders import arrangements
 
     request, values = asked.request, asked.values
@@ -194,7 +263,19 @@ def _search(asked: _Asked) -> _Rows:
         found += rows
         lost += [Planned(system.name, system.num_devices, 0, None, text) for text in reasons]
     text = arrangements.text(found) if found else ""
-    return _with_lost(map(arrangements.to_json, found), text, lost)
+    options = [
+        Option(
+            system=row.system,
+            batch=row.global_batch,
+            step=row.step,
+            seconds=row.seconds,
+            cost_usd=row.cost_usd,
+            price=row.price,
+        )
+        for row in found
+        if row.seconds and row.cost_usd and arrangements.fits(row) == "yes"
+    ]
+    return _with_lost(map(arrangements.to_json, found), text, lost, advice(options))
 
 
 def _calibration(
@@ -233,7 +314,7 @@ def _planned(
             prediction = _predict(request, job, prices, counted, calibration, watch)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
-            reason = str(error)
+            reason = _with_search(str(error), request)
             # Only a program that was compiled can be too large, so that the mesh is right.
             if reason.startswith(DOES_NOT_FIT) and (why := _straddling(request, system, batch)):
                 reason = f"{reason}. {why}"

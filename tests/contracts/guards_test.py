@@ -254,6 +254,8 @@ PAST_RECORDS = {
     ("dawnjax.page.html", "read_text"): OURS,
     ("dawnjax.plan.compiling.assigned", "read_text"): "of this process's compiler, in a new folder",
     ("dawnjax.plan.compiling.compiled", "read_bytes"): OURS,
+    ("dawnjax.plan.compiling.memory", "write_bytes"): "a function for a worker, in a new folder",
+    ("dawnjax.plan.compiling.worker", "read_bytes"): "the function that is asked about",
     ("dawnjax.race.sandbox", "open"): "a folder of a process, held while that ends",
     ("dawnjax.race.sandbox", "copytree"): "plain files of dead processes, to a new folder",
     ("dawnjax.runs.clock", "read_text"): PROC,

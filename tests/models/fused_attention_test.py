@@ -185,7 +185,7 @@ print(jax.jit(jax.grad(loss)).lower(heads, heads, heads, documents).compile().as
 
 @pytest.mark.processes
 @pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda12_plugin") is None,
+    importlib.util.find_spec("jax_cuda13_plugin") is None,
     reason="JAX's CUDA plugin is not installed: dawnjax[plan]",
 )
 def test_a_program_for_gpus_that_are_not_here_has_cudnn_s_call_for_each_device_s_rows():

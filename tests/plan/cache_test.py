@@ -34,7 +34,7 @@ class Cache:
     def __init__(self, folder: Path):
         self.folder, self.compiled = folder, 0
 
-    def compile(self, argv, system, watch):
+    def compile(self, request, system, watch):
         self.compiled += 1
         return copy.deepcopy(SMALL)
 

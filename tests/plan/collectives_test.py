@@ -40,7 +40,7 @@ def test_a_step_on_64_devices_has_the_collectives_of_the_rules(system):
         compilers.environment(described.accelerator.device.platform)
     except RunError as error:
         pytest.skip(str(error))
-    answer = compiled.answer_of_compiler(FLAGS, described)
+    answer = compiled.answer_of_compiler({"argv": FLAGS}, described)
     assert "reason" not in answer, answer
     axes = {(MODEL, 1): "model", (FSDP, MODEL): "fsdp", (FSDP * MODEL, 1): "all"}
     found: dict[tuple[str, str], float] = {}

@@ -244,7 +244,7 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
         (folder / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compilers, "environment", lambda _: dict(os.environ))
-    answer = compiled.answer_of_compiler([], parse_system("v3:8"))
+    answer = compiled.answer_of_compiler({}, parse_system("v3:8"))
     assert answer == {
         "system": "v3:2x2",
         "dies_by": signal.SIGKILL,
@@ -253,7 +253,7 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
     }
     (package / "worker.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.3)
-    answer = compiled.answer_of_compiler([], parse_system("v3:8"))
+    answer = compiled.answer_of_compiler({}, parse_system("v3:8"))
     assert answer == {"reason": "the compiler was stopped after 0.3 s"}
 
 
@@ -287,13 +287,21 @@ def test_model_flops_of_a_plan_are_those_of_a_run():
     assert worker.model_flops(recipe) == 5.0
 
 
-@pytest.mark.compiles
-@pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: dawnjax[plan]"
-)
-def test_digits_compiles_for_a_tpu_that_is_not_here(monkeypatch, capsys, tmp_path):
+@pytest.mark.processes
+@pytest.mark.parametrize(("system", "other"), [("v5e:4", "v5e:8"), ("h100:8", "h100:16")])
+def test_digits_compiles_for_what_is_not_here(monkeypatch, capsys, tmp_path, system, other):
+    """A plan and its memory, by the compilers themselves."""
+    try:
+        compilers.environment(parse_system(system).accelerator.device.platform)
+    except RunError as error:
+        pytest.skip(str(error))
     monkeypatch.setattr(compiled, "CACHE_DIR", str(tmp_path))
-    assert main(["plan", "digits", "--on=v5e:4", "--epochs=11", "--json"]) == 0
+    assert main(["plan", "digits", f"--on={system}", "--epochs=11", "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
     assert row["time_to_accuracy_seconds"]["value"] > 0
     assert len(list(tmp_path.iterdir())) == 1
+    assert main(["plan", "digits", "--memory", f"--on={other}", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert row["fits"] == "yes" and row["largest"]["is_all"]
+    buffers = row["memory"]["programs"]["train step"]["buffers"]
+    assert any("state.params/" in name for name, _, _ in buffers)

@@ -436,7 +436,7 @@ def test_resnet_50_has_24_gflop_an_image_by_its_mathematics():
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("platform", "needed"), [("tpu", "libtpu"), ("gpu", "jax_plugins.xla_cuda12")]
+    ("platform", "needed"), [("tpu", "libtpu"), ("gpu", "jax_plugins.xla_cuda13")]
 )
 def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
     platform, needed, tmp_path

@@ -61,7 +61,7 @@ def environment(platform: str) -> dict[str, str]:
             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
             "JAX_OPTIMIZATION_LEVEL": "O1",
         }
-    spec = importlib.util.find_spec("nvidia.cuda_nvcc")
+    spec = importlib.util.find_spec("nvidia.cu13")
     assert spec is not None and spec.submodule_search_locations
     nvcc = Path(next(iter(spec.submodule_search_locations)))
     return {

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from dawnjax.errors import RunError
 
@@ -26,12 +26,27 @@ _LATER = ("*.ir-no-opt.ll", "*.after_optimizations_after_buffer_assignment.txt")
 """Files that XLA writes for a GPU and a TPU after all that is read here."""
 
 
+class Buffer(NamedTuple):
+    """An array on one device: what made it, and its shape as XLA writes it."""
+
+    name: str
+    shape: str
+    num_bytes: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Assigned:
-    """A program's text, and bytes on a device at its peak, without its code."""
+    """A program's text, and bytes on a device at its peak, without its code.
+
+    Attributes:
+      argument_bytes: Of its arguments.
+      buffers: The largest, in order.
+    """
 
     text: str
     num_bytes: int
+    argument_bytes: int
+    buffers: tuple[Buffer, ...]
 
 
 def assigned(lowered: Any, options: Mapping[str, Any], folder: Path) -> Assigned:
@@ -83,11 +98,12 @@ def _read(folder: Path) -> Assigned:
     XLA does not say that it could not write. A program ends with its entry, and a report of its
     own has the sum of all allocations.
     """
-    [assignment, report, text] = (
+    endings = ("-buffer-assignment.txt", "-memory-usage-report.txt", "-live-range.txt", ".txt")
+    [assignment, report, ranges, text] = (
         "".join(file.read_text() for file in folder.glob(f"*after_optimizations{ending}"))
-        for ending in ("-buffer-assignment.txt", "-memory-usage-report.txt", ".txt")
+        for ending in endings
     )
-    allocations = re.findall(r"^allocation \d+: size (\d+), (\w+)", assignment, re.MULTILINE)
+    allocations = re.findall(r"^allocation \d+: size (\d+), (.*)", assignment, re.MULTILINE)
     totals = re.findall(r"^Total bytes: (\d+)", report, re.MULTILINE)
     is_whole = "\nENTRY " in text and text.rstrip().endswith("\n}")
     if not is_whole or sum(map(int, totals)) != sum(int(size) for size, _ in allocations):
@@ -96,8 +112,44 @@ def _read(folder: Path) -> Assigned:
             "TMPDIR=FOLDER takes another"
         )
     # A constant belongs to the code; what is local to a thread lies in registers.
-    counted = (int(size) for size, kind in allocations if kind not in ("constant", "thread"))
-    return Assigned(text, sum(counted))
+    counted = [
+        (int(size), kind)
+        for size, kind in allocations
+        if not re.search(r"\b(constant|thread-local)\b", kind)
+    ]
+    return Assigned(
+        text=text,
+        num_bytes=sum(size for size, _ in counted),
+        argument_bytes=sum(size for size, kind in counted if re.search(r"\bparameter \d", kind)),
+        buffers=_largest_at_peak(ranges, assignment, text),
+    )
+
+
+NUM_BUFFERS = 12
+
+
+def _largest_at_peak(ranges: str, assignment: str, text: str) -> tuple[Buffer, ...]:
+    """The largest arrays that are alive when most is, with the ops that make them."""
+    _, _, at_peak = ranges.partition("(peak):\n")
+    alive = re.findall(r"^ +(\S+?)(?:\{\})?: \d+ bytes", at_peak, re.MULTILINE)
+    # With a TPU's padding, which the list of what is alive leaves out.
+    value = r"^ value: <\d+ (\S+) @.*?\(size=(\d+),.*?\): (\w+\[[\d,]*\])"
+    values = {
+        name: (int(size), shape)
+        for name, size, shape in re.findall(value, assignment, re.MULTILINE)
+    }
+    made = r"^ +(?:ROOT )?%?(\S+) = .*?metadata=\{op_name=\"((?:[^\"\\]|\\.)*)\""
+    ops = dict(re.findall(made, text, re.MULTILINE))
+    largest = sorted((name for name in alive if name in values), key=lambda n: -values[n][0])
+    return tuple(
+        Buffer(_in_words(ops.get(name.partition("{")[0], name)), values[name][1], values[name][0])
+        for name in largest[:NUM_BUFFERS]
+    )
+
+
+def _in_words(name: str) -> str:
+    """Path of an argument or op: `state.params/stem/kernel` for `state.params['stem']['kernel']`"""
+    return re.sub(r"\\?'\]", "", re.sub(r"\[\\?'", "/", name)).removeprefix("jit(call)/")
 
 
 def leave() -> NoReturn:

@@ -31,8 +31,8 @@ CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 2700
 """A compiler that takes longer is stopped. Minigo's programs for an H100 took 77 s on two cores."""
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt")
-PACKAGES += ("nvidia-cuda-nvcc-cu12",)
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda13-plugin", "jax-cuda13-pjrt")
+PACKAGES += ("nvidia-cuda-nvcc",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ def answer_of(
     except (OSError, ValueError) as error:
         what = f"{_file_of(made_of)} is damaged ({error})"
         print(f"{what}: the programs are compiled again", file=sys.stderr)
-    answer = answer_of_compiler(argv, system, watch)
+    answer = answer_of_compiler({"argv": list(argv)}, system, watch)
     if "reason" in answer:
         raise RunError(answer["reason"])
     try:
@@ -139,12 +139,12 @@ def answer_of(
 
 
 def answer_of_compiler(
-    argv: Sequence[str], system: System, watch: Watch = nullcontext, is_memory: bool = False
+    request: Mapping[str, Any], system: System, watch: Watch = nullcontext
 ) -> dict[str, Any]:
-    """JSON answer of `worker.py`, or a `reason`; RunError where a compiler is not installed.
+    """JSON answer of `worker.py` to a request, or a `reason`.
 
-    Args:
-      is_memory: Whether the memory of each program is asked for, and no extract.
+    Raises:
+      RunError: A compiler is not installed.
     """
     accelerator = system.accelerator
     if not accelerator.compiler:
@@ -153,8 +153,8 @@ def answer_of_compiler(
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # The assembler of a GPU's kernels has files there, and is not waited for.
         environment["TMPDIR"] = folder
-        request = {"argv": list(argv), "system": _full_name(system), "folder": folder}
-        return asked({**request, "part": None, "is_memory": is_memory}, environment, watch)
+        request = {**request, "system": _full_name(system), "folder": folder}
+        return asked(request, environment, watch)
 
 
 def asked(

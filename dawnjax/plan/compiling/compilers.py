@@ -16,7 +16,7 @@ from dawnjax.errors import RunError
 from dawnjax.machine.hardware import Device
 from dawnjax.plan.hardware.systems import System
 
-_INSTALL = "install what compiles for absent hardware: pip install -e '.[plan]'"
+INSTALL = "install what compiles for absent hardware: pip install -e '.[plan]'"
 
 KIB, MIB = 2**10, 2**20
 
@@ -45,7 +45,7 @@ def environment(platform: str) -> dict[str, str]:
     }
     if platform == "tpu":
         if importlib.util.find_spec("libtpu") is None:
-            raise RunError(f"libtpu is not here; {_INSTALL}")
+            raise RunError(f"libtpu is not here; {INSTALL}")
         return {
             **base,
             # libtpu would else ask the cloud's metadata server for its TPU and wait.
@@ -56,9 +56,9 @@ def environment(platform: str) -> dict[str, str]:
             # Without it the compiler for v4 takes minutes, and that for v6e crashes.
             "JAX_OPTIMIZATION_LEVEL": "O1",
         }
-    nvcc = _folder_of("nvidia.cuda_nvcc")
-    if nvcc is None or _folder_of("jax_plugins.xla_cuda12") is None:
-        raise RunError(f"JAX's CUDA plugin or nvcc is not here; {_INSTALL}")
+    nvcc = _folder_of("nvidia.cu13")
+    if nvcc is None or _folder_of("jax_plugins.xla_cuda13") is None:
+        raise RunError(f"JAX's CUDA plugin or nvcc is not here; {INSTALL}")
     return {
         **base,
         # No GPU is here to try kernels on.
@@ -109,7 +109,7 @@ def described_devices(system: System) -> list[Any]:
 
 def _give_cudnn_version() -> None:
     """Let JAX trace calls of cuDNN without the library: JAX asks for its version first."""
-    from jax_cuda12_plugin import _versions  # pyright: ignore
+    from jax_cuda13_plugin import _versions  # pyright: ignore
 
     _versions.cudnn_get_version = lambda: 10_000 * CUDNN_VERSION[0] + 100 * CUDNN_VERSION[1]
 
@@ -143,6 +143,6 @@ def _target_config(compiler: str, device: Device) -> str:
         }}
         platform_name: "CUDA"
         dnn_version_info {{ major: {CUDNN_VERSION[0]} minor: {CUDNN_VERSION[1]} }}
-        runtime_version {{ major: 12 minor: 8 }}
+        runtime_version {{ major: 13 minor: 0 }}
         device_description_str: "{row["description"]}"
     """

@@ -50,3 +50,10 @@ def lacks_code(needs_bytes: float, device: Device) -> str:
         "the memory is without code and what a TPU's kernels need besides the arrays; with them a "
         f"program needed up to {WITH_CODE:g} times as much: it may not fit"
     )
+
+
+def usable_bytes(device: Device) -> float:
+    """Bytes of arrays that surely fit: the rest is for the driver, or for code and kernels."""
+    if device.platform == "gpu":
+        return LARGEST_SHARE * device.memory_bytes
+    return device.memory_bytes / WITH_CODE

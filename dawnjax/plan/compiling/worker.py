@@ -1,11 +1,15 @@
-"""Compile an experiment's programs for a system, in a process with that system's environment.
+"""Compile programs for a system, in a process with that system's environment.
 
     python -m dawnjax.plan.compiling.worker < request.json
 
-The request is `{"argv": [...], "system": NAME, "folder": NAME, "part": null, "is_memory": false}`.
-The answer is one JSON object with the extracts of the train and evaluation steps, or with the
-memory of each program where that is asked for, or with a `reason`. XLA writes into the folder,
-which whoever asks removes.
+A request has `system`, a `folder` for XLA's files, and one of these; the answer is a JSON object.
+
+- `argv`: flags of an experiment. Extracts of its train and evaluation steps.
+- `argv` and `is_memory`: memory of its train step, or of all programs of a task that makes its
+  examples.
+- `exported`: file of an exported function, and which of its arguments are `donated`. Its memory.
+
+Where there is no answer, a `reason` says why.
 
 A compilation ends with its process (`assigned.py`), so programs but the last stage's are asked of
 another worker each, by `part`: a stage's number or `EVALUATION`.
@@ -101,10 +105,13 @@ def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, st
 
 
 def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON fields of `compiled.Programs`, or of `generating.Answer`; of one program for a part."""
+    """JSON fields of `compiled.Programs`, or of `memory.Memory`; of one program for a part."""
     from dawnjax.feed import InputShapes
     from dawnjax.machine.mesh import batch_shards
 
+    folder = Path(request["folder"])
+    if "exported" in request:
+        return {"programs": {"function": _memory(_exported(request, folder))}, "data_bytes": 0}
     recipes, batch, note = recipes_of(request["argv"], parse_system(request["system"]))
     spec, shards = recipes[0].spec, batch_shards(recipes[0].mesh)
     shapes = [InputShapes(recipe.experiment, spec, "host", batch) for recipe in recipes]
@@ -112,15 +119,18 @@ def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
         rows = recipe.experiment.global_batch_size
         if rows % shards:
             raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
-    folder, part, last = Path(request["folder"]), request["part"], len(recipes) - 1
+    part, last = request.get("part"), len(recipes) - 1
     if part == EVALUATION:
         program = evaluation_program(recipes[last], shapes[last], folder)
         extract = _extract(program, max(_longest(spec), 1))
         return {"evaluate": extract, **_counts(recipes[last])}
     if part is not None:
-        return _extract(train_program(recipes[part], shapes[part], folder), 1)
-    if request["is_memory"]:
-        return {"memory_bytes": _memory_of_each(recipes[last], shapes[last], folder)}
+        program = train_program(recipes[part], shapes[part], folder)
+        return _memory(program) if "is_memory" in request else _extract(program, 1)
+    if "is_memory" in request:
+        makes = recipes[last].experiment.task.makes_examples
+        data = 0 if makes else _data_bytes(shapes, shards)
+        return {"programs": _memories(request, recipes, shapes), "data_bytes": data}
     return {
         **_all_programs(request, recipes, shapes[last]),
         "eval_batches": -(-spec.num_eval_examples // batch),
@@ -192,21 +202,63 @@ def _longest(spec: Any) -> int:
     return max((shape[0] for shape in shapes if len(shape) == 1), default=0)
 
 
-def _memory_of_each(recipe: Any, shapes: Any, folder: Path) -> dict[str, int]:
-    """Bytes of a device that each program needs, those that make examples among them."""
+def _memories(
+    request: Mapping[str, Any], recipes: Sequence["Recipe"], shapes: Sequence[Any]
+) -> dict[str, Any]:
+    """Memory of the train step of each stage, or of all programs that take turns with it."""
     import jax
 
     from dawnjax.generations import MADE, generation_calls
 
-    programs = {
-        phase: _program(
-            jax.jit(call, out_shardings=whole, donate_argnums=MADE), arguments, {}, folder / phase
-        )
-        for phase, call, arguments, whole in generation_calls(recipe)
-    }
-    programs["train"] = train_program(recipe, shapes, folder / "train")
-    programs["evaluation"] = evaluation_program(recipe, shapes, folder / "evaluation")
-    return {name: program.num_bytes for name, program in programs.items()}
+    *before, last = recipes
+    name = "train step of stage {}" if before else "train step"
+    found = {name.format(i + 1): _other(request, i) for i in range(len(before))}
+    folder = Path(request["folder"])
+    for phase, call, arguments, whole in generation_calls(last):
+        jitted = jax.jit(call, out_shardings=whole, donate_argnums=MADE)
+        found[phase] = _memory(_program(jitted, arguments, {}, folder / phase))
+    program = train_program(last, shapes[-1], folder / "train")
+    found[name.format(len(recipes))] = _memory(program)
+    if last.experiment.task.makes_examples:
+        found["evaluation"] = _memory(evaluation_program(last, shapes[-1], folder / "evaluation"))
+    return found
+
+
+def _data_bytes(shapes: Sequence[Any], shards: int) -> int:
+    """Bytes of the data set on a device where a run keeps it there, else of batches that wait."""
+    from dawnjax.feed import BATCHES_AHEAD, LARGEST_RESIDENT_BYTES
+    from dawnjax.input_pipeline.reading.dataset import num_bytes
+
+    size = num_bytes(shapes[0].spec)
+    if size <= LARGEST_RESIDENT_BYTES:
+        return size
+    batches = (stage.train_inputs(1).values() for stage in shapes)
+    largest = max(sum(a.size * a.dtype.itemsize for a in batch) for batch in batches)
+    return BATCHES_AHEAD * largest // shards
+
+
+def _exported(request: Mapping[str, Any], folder: Path) -> Assigned:
+    """Program of a function of the user's, on the devices that it was exported for."""
+    import jax
+    import jax.export
+    import numpy as np
+
+    exported = jax.export.deserialize(bytearray(Path(request["exported"]).read_bytes()))
+    devices = described_devices(parse_system(request["system"]))[: exported.nr_devices]
+    meshes = [aval.sharding.mesh for aval in exported.in_avals if not aval.sharding.mesh.empty]
+    names, sizes = (meshes[0].axis_names, meshes[0].axis_sizes) if meshes else (("one",), (1,))
+    types = meshes[0].axis_types if meshes else None
+    mesh = jax.sharding.Mesh(np.array(devices).reshape(sizes), names, axis_types=types)
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    arguments = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding or whole)
+        for aval, sharding in zip(exported.in_avals, exported.in_shardings_jax(mesh), strict=True)
+    ]
+    donated = [place for place, is_donated in enumerate(request["donated"]) if is_donated]
+    jitted = jax.jit(
+        exported.call, donate_argnums=donated, out_shardings=[*exported.out_shardings_jax(mesh)]
+    )
+    return _program(jitted, arguments, {}, folder / "function")
 
 
 def train_program(recipe: Any, shapes: Any, folder: Path) -> Assigned:
@@ -273,6 +325,15 @@ def _extract(program: Assigned, rounds: int) -> dict[str, Any]:
     from dawnjax.profile.hlo import analyze
 
     return records.plain(extract_of(analyze(program.text, rounds), program.num_bytes))
+
+
+def _memory(program: Assigned) -> dict[str, Any]:
+    return {
+        "num_bytes": program.num_bytes,
+        "argument_bytes": program.argument_bytes,
+        "recomputed": _extract(program, 1)["recomputed"],
+        "buffers": program.buffers,
+    }
 
 
 if __name__ == "__main__":

@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh_shape import AXES, MeshShape
+from dawnjax.machine.prices import Price
 from dawnjax.page import words
 from dawnjax.page.table import of_words
 from dawnjax.plan.compiling.limits import needs_larger_share
 from dawnjax.plan.decoders.memory import DecoderMemory, decoder_memory
-from dawnjax.plan.decoders.step import Factors, arrangement_of, fitted, why_unfit
+from dawnjax.plan.decoders.step import (
+    Factors,
+    arrangement_of,
+    fitted,
+    moment_bytes_of,
+    why_unfit,
+)
 from dawnjax.plan.decoders.terms import RECOMPUTED, Arrangement, model_flops, terms
 from dawnjax.plan.epochs.interval import Interval, around
 from dawnjax.plan.hardware.systems import System, parse_system
@@ -52,6 +59,7 @@ class Found:
       seconds: To the target; None where the epochs are not known.
       epochs_basis: Source of the epochs, or why none knows them.
       price_basis: Source of the price, or why there is none.
+      price: Listed price; None where the user gave it, or none is listed.
       loses: Why it is slower than the row above; empty for the first.
     """
 
@@ -71,6 +79,7 @@ class Found:
     cost_usd: Interval | None
     epochs_basis: str = ""
     price_basis: str = ""
+    price: Price | None = None
     loses: str = ""
 
     @property
@@ -115,13 +124,13 @@ def search(
 
     Raises:
       ConfigError: The experiment has no decoder of the Llama family, or none of them fits; then
-        with the least that a device needs, and about the largest batch that fits.
+        with the least that a device needs.
     """
     model = experiment.model
     if reason := why_unfit(experiment, spec):
         raise ConfigError(f"--search=mesh: {reason}")
     _refuse_dtype(experiment.compute_dtype, system)
-    factors = fitted(system.accelerator)
+    factors, moments = fitted(system.accelerator), moment_bytes_of(experiment, spec)
     shapes = meshes(model, spec, system.num_devices)
     ways: list[tuple[MeshShape, ContextKeys]] = [(s, keys) for s in shapes for keys in _ways(s)]
     found: list[Found] = []
@@ -129,15 +138,15 @@ def search(
     for batch, remat, (shape, keys) in itertools.product(batches, RECOMPUTED, ways):
         if batch % (shape.data * shape.fsdp * shape.expert):
             continue
-        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape, keys)
-        memory = _memory_of(experiment, arrangement)
+        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape, keys, moments)
+        memory = decoder_memory(model, arrangement, averages=bool(experiment.ema_decay))
         if batch not in smallest or memory.num_bytes < smallest[batch].num_bytes:
             smallest[batch] = memory
         if memory.num_bytes <= system.accelerator.device.memory_bytes:
             found.append(_found(experiment, spec, arrangement, (remat, keys), memory, factors))
     held = {row.global_batch for row in found}
     lost = [batch for batch in batches if batch not in held]
-    reasons = _lost(experiment, spec, system, lost, smallest)
+    reasons = _lost(system, lost, smallest)
     if not found:
         raise ConfigError("; ".join(reasons))
     priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
@@ -162,11 +171,6 @@ def _ordered(rows: Sequence[Found]) -> list[Found]:
     return sorted(
         rows, key=lambda row: (round(row.cost_of_an_example / least / TIE), row.memory.num_bytes)
     )
-
-
-def _memory_of(experiment: Experiment, arrangement: Arrangement) -> DecoderMemory:
-    keeps = bool(experiment.ema_decay)
-    return decoder_memory(experiment.model, arrangement, keeps)
 
 
 def _ways(shape: MeshShape) -> "tuple[ContextKeys, ...]":
@@ -238,7 +242,9 @@ def _priced(
     price = system.price(prices)
     hourly = price.usd_per_hour
     cost = seconds.times(hourly / 3600) if hourly is not None else None
-    return dataclasses.replace(row, seconds=seconds, cost_usd=cost, price_basis=price.basis)
+    return dataclasses.replace(
+        row, seconds=seconds, cost_usd=cost, price_basis=price.basis, price=price.listed
+    )
 
 
 def _distinct(rows: Sequence[Found]) -> list[Found]:
@@ -256,64 +262,31 @@ def _explained(row: Found, above: Found) -> Found:
         for name in row.parts
     }
     name = max(growth, key=lambda name: growth[name])
-    per_example = above.step.value / above.global_batch
-    is_timed = row.seconds is not None
-    if is_timed != (above.seconds is not None):
-        return dataclasses.replace(row, loses="its time to accuracy is not known")
-    # What takes as long loses by its memory, whichever part of it grew.
-    if row.cost_of_an_example / above.cost_of_an_example - 1 < TIE:
-        is_larger = row.memory.num_bytes > above.memory.num_bytes
-        loses = "needs more memory" if is_larger else "next to nothing"
-    elif growth[name] / per_example >= TIE:
-        loses = f"{name} +{words.rounded(100 * growth[name] / per_example, 2)} % of a step"
+    share = growth[name] / (above.step.value / above.global_batch)
+    if (row.seconds is None) != (above.seconds is None):
+        loses = "its time to accuracy is not known"
+    elif share >= TIE:
+        loses = f"{name} +{words.rounded(100 * share, 2)} % of a step"
     else:
-        is_other = row.global_batch != above.global_batch
-        loses = "needs more examples" if is_other else "several small parts"
+        loses = "next to nothing"
     return dataclasses.replace(row, loses=loses)
 
 
 def _lost(
-    experiment: Experiment,
-    spec: Any,
-    system: System,
-    batches: Sequence[int],
-    smallest: Mapping[int, DecoderMemory],
+    system: System, batches: Sequence[int], smallest: Mapping[int, DecoderMemory]
 ) -> list[str]:
     """Lines about batches that no mesh divides, or that no device holds."""
     reasons = []
-    if undivided := [batch for batch in batches if batch not in smallest]:
-        reasons.append(
-            f"no mesh of {system.num_devices} devices divides the model and batch "
-            f"{_either(undivided)}: give other --batches"
-        )
-    if large := [batch for batch in batches if batch in smallest]:
-        needs = min(smallest[batch].num_bytes for batch in large)
-        reasons.append(_too_large(experiment, spec, system, large, needs))
+    for batch in batches:
+        if batch not in smallest:
+            why = f"no mesh of {system.num_devices} devices divides the model and it"
+        else:
+            limit = system.accelerator.device.memory_bytes
+            sizes = (smallest[batch].num_bytes, limit)
+            needs, has = (words.rounded(size / 1e9, 3) for size in sizes)
+            why = f"it does not fit: a device needs {needs} GB or more and has {has} GB"
+        reasons.append(f"batch {batch:,}: {why}: give other --batches or more devices")
     return reasons
-
-
-def _either(batches: Sequence[int]) -> str:
-    return " or ".join(f"{batch:,}" for batch in batches)
-
-
-def _too_large(
-    experiment: Experiment, spec: Any, system: System, batches: Sequence[int], needs_bytes: float
-) -> str:
-    limit = system.accelerator.device.memory_bytes
-    needs, has = (words.rounded(size / 1e9, 3) for size in (needs_bytes, limit))
-    shapes = list(meshes(experiment.model, spec, system.num_devices))
-
-    def holds(rows: int, shape: MeshShape) -> bool:
-        if rows % (shape.data * shape.fsdp * shape.expert):
-            return False
-        arranged = arrangement_of(experiment, spec, system, rows, "full", shape, _ways(shape)[-1])
-        return _memory_of(experiment, arranged).num_bytes <= limit
-
-    sizes = [2**power for power in range(30) if 2**power < max(batches)]
-    largest = max((n for n in sizes if any(holds(n, shape) for shape in shapes)), default=0)
-    fits = f"about batch {largest:,} fits" if largest else "more devices are needed"
-    batch = _either(batches)
-    return f"batch {batch} does not fit: a device needs {needs} GB and has {has} GB; {fits}"
 
 
 def to_json(row: Found) -> dict[str, Any]:
@@ -325,14 +298,15 @@ def to_json(row: Found) -> dict[str, Any]:
 def text(rows: Sequence[Found]) -> str:
     """Table of the rows, and what to give `dawnjax train` for the first of each system."""
     head = ["system", "mesh", "batch", "remat", "memory GB", "fits", "step", "interval", "MFU",
-            "tokens/s", "time to accuracy", "cost USD", "loses to the row above by"]  # fmt: skip
-    lines = [of_words(head, map(_cells, rows), texts=(0, 1, 3, 5, 12)).to_text(), ""]
+            "tokens/s", "time to accuracy", "interval", "cost USD", "interval",
+            "loses to the row above by"]  # fmt: skip
+    lines = [of_words(head, map(_cells, rows), texts=(0, 1, 3, 5, 14)).to_text(), ""]
     firsts = {row.system: row for row in reversed(rows)}
     for row in rows:
         if firsts[row.system] is row:
             lines.append(f"{row.system}: {_flags(row)}")
             own = (r for r in rows if r.system == row.system)
-            surely = next((r for r in own if _fits(r) == "yes"), None)
+            surely = next((r for r in own if fits(r) == "yes"), None)
             if surely is not None and surely is not row:
                 first = "the first that fits by more than the error"
                 lines.append(f"{row.system}: {first}: {_flags(surely)}")
@@ -371,7 +345,8 @@ def _flags(row: Found) -> str:
     return " ".join(flags)
 
 
-def _fits(row: Found) -> str:
+def fits(row: Found) -> str:
+    """`yes`, or `close` where the error of the formulas decides."""
     return "yes" if row.memory.num_bytes * MEMORY_ERROR <= row.limit_bytes else "close"
 
 
@@ -382,19 +357,23 @@ def _mesh_words(mesh: MeshShape) -> str:
 
 def _cells(row: Found) -> list[str]:
     needs = row.memory.num_bytes
-    ends = f"{words.about(row.step.low)} to {words.about(row.step.high)}"
     return [
         parse_system(row.system).described,
         _mesh_words(row.mesh) + (", keys in a ring" if row.context_keys == "ring" else ""),
         f"{row.global_batch:,}",
         row.remat,
         f"{words.rounded(needs / 1e9, 3)} of {words.rounded(row.limit_bytes / 1e9, 3)}",
-        _fits(row),
-        words.about(row.step.value),
-        ends,
+        fits(row),
+        *_estimate(row.step, words.about),
         f"{words.rounded(100 * row.mfu, 2)} %",
         words.rounded(row.tokens_per_second),
-        words.about(row.seconds.value) if row.seconds else "-",
-        words.rounded(row.cost_usd.value, 3) if row.cost_usd else "-",
+        *_estimate(row.seconds, words.about),
+        *_estimate(row.cost_usd, lambda amount: words.rounded(amount, 3)),
         row.loses,
     ]
+
+
+def _estimate(value: Interval | None, in_words: Callable[[float], str]) -> tuple[str, str]:
+    if value is None:
+        return "-", ""
+    return in_words(value.value), f"{in_words(value.low)} to {in_words(value.high)}"

@@ -36,7 +36,7 @@ class DecoderMemory:
     """Bytes on one device.
 
     Attributes:
-      state: Parameters, their averages and the optimizer's means.
+      state: Parameters, their averages and the optimizer's moments.
       gradients: Of all layers, until the update.
       gathered: Weights that are whole on the device, as `gathered_bytes` counts them.
       kept: Results of the forward pass that the backward pass reads.
@@ -72,16 +72,10 @@ def gathered_bytes(model: "Llama", mesh: MeshShape, vocabulary_size: int, remat:
     return found
 
 
-def other_rows_bytes(model: "Llama", mesh: MeshShape, tokens: float) -> float:
-    """Bytes of a layer's experts for tokens of the other devices along `expert`, as many each."""
-    rows = tokens * model.experts.chosen * (mesh.expert - 1)
-    return WITHIN * COMPUTED * rows * 2 * (model.mlp_width / mesh.model + model.width)
-
-
 def decoder_memory(
     model: "Llama", arrangement: Arrangement, averages: bool = False
 ) -> DecoderMemory:
-    """Memory of a step with Adam, whose means are float32.
+    """Memory of a step.
 
     Args:
       averages: Whether the run keeps a moving average of the parameters.
@@ -90,7 +84,7 @@ def decoder_memory(
     table = model.width * arrangement.vocabulary_size
     share = sum(held_parameters(model, arrangement)) / mesh.fsdp
     each = SIZES[model.param_dtype]
-    means = 0 if model.lora.rank else 2 * SIZES["float32"]
+    means = 0 if model.lora.rank else arrangement.moment_bytes
     queries, keys = (n * model.head_width for n in (model.num_heads, model.num_kv_heads))
     # Devices along `expert` compute each other's tokens.
     rows = model.experts.chosen * mesh.expert if model.experts.count else 1

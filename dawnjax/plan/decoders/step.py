@@ -266,6 +266,7 @@ def arrangement_of(
     remat: str,
     mesh: MeshShape,
     context_keys: "ContextKeys" = "gather",
+    moment_bytes: float = 8.0,
 ) -> Arrangement:
     others = mesh.fsdp * mesh.expert * mesh.context * mesh.model
     return Arrangement(
@@ -278,7 +279,24 @@ def arrangement_of(
         passes_keys=context_keys == "ring",
         is_fused=_is_fused(experiment.model, system, mesh),
         is_expanded=system.accelerator.device.platform == "gpu",
+        moment_bytes=moment_bytes,
     )
+
+
+def moment_bytes_of(experiment: Experiment, spec: Any) -> float:
+    """Bytes that the optimizer keeps of a parameter of a matrix.
+
+    Raises:
+      ConfigError: A run refuses the optimizer too.
+    """
+    import jax
+
+    from dawnjax.optim.optimizers import make_optimizer
+
+    matrix = jax.ShapeDtypeStruct((1, 64, 64), "float32")
+    params = {"blocks": {"query": matrix}}
+    kept = jax.tree.leaves(jax.eval_shape(make_optimizer(experiment, spec).init, params))
+    return sum(a.size * a.dtype.itemsize for a in kept if a.size >= matrix.size) / matrix.size
 
 
 def _is_published(model: Any, arrangement: Arrangement) -> bool:
@@ -310,7 +328,10 @@ def scaled(
       compiled_seconds: Of the compiled step, by the efficiency.
     """
     model: Any = experiment.model
-    arrangement = arrangement_of(experiment, spec, system, batch, model.remat, mesh)
+    moments = moment_bytes_of(experiment, spec)
+    arrangement = arrangement_of(
+        experiment, spec, system, batch, model.remat, mesh, moment_bytes=moments
+    )
     if not _is_published(model, arrangement):
         return efficiency
     factors = fitted(system.accelerator)

@@ -51,8 +51,8 @@ BLOCK = 64
 WEIGHT_BYTES = {"bfloat16": 2.0, "float8": 1.0, "float4": 0.5}
 """Bytes of a weight that a product reads."""
 
-UPDATE_BYTES = 28
-"""Read and written for each parameter by Adam in float32."""
+UPDATE_BYTES = 12
+"""Read and written by an update for each parameter in float32, besides the optimizer's moments."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,7 @@ class Arrangement:
       capacity: Places of an expert over the mean of the tokens that choose it, where tokens beyond
         them are dropped and products with masks sort them; 0 where no token is dropped.
       is_expanded: Whether each expert multiplies all rows, as XLA expands `ragged_dot` on a GPU.
+      moment_bytes: Bytes that the optimizer keeps of a trained parameter; Adam has two means.
     """
 
     system: System
@@ -90,6 +91,7 @@ class Arrangement:
     is_fused: bool = True
     capacity: float = 0.0
     is_expanded: bool = False
+    moment_bytes: float = 8.0
 
     @property
     def tokens(self) -> float:
@@ -221,7 +223,8 @@ def memory_bytes(model: "Llama", arrangement: Arrangement) -> float:
     count = sum(held_parameters(model, arrangement))
     mesh = arrangement.mesh
     shards = mesh.fsdp * (mesh.context if arrangement.spans_texts else 1)
-    update = 0.0 if model.lora.rank else UPDATE_BYTES * count / shards
+    each = UPDATE_BYTES + 2 * arrangement.moment_bytes
+    update = 0.0 if model.lora.rank else each * count / shards
     passes = 2 if model.lora.rank else 3
     weights = passes * WEIGHT_BYTES[arrangement.products] * count
     activations = 2 * numbers * arrangement.tokens + score_bytes(model, arrangement)
