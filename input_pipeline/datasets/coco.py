@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import pathlib
+import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar
@@ -38,7 +39,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     directory_of,
 )
-from dawnjax.input_pipeline.reading.image_files import decode_image
+from dawnjax.input_pipeline.reading.image_files import decode_image, orientation_of
 from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES, SPLITS
 from dawnjax.input_pipeline.reading.objects import SIZES, Objects, ObjectsSpec, PackedMasks, crops
 from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Made, Preparation, Request
@@ -479,10 +480,13 @@ def places_of(
     for split, part in annotations.items():
         for row, (image, where) in enumerate(zip(part.images, part.where, strict=True)):
             about = f"{where}: image {image.id} ({coco_annotations.short_name(image)})"
-            parts = image.file_name.count("/") + 1
-            if parts not in by_end:
-                by_end[parts] = _by_end(sizes, parts)
-            found = by_end[parts].get(image.file_name)
+            found: list[str] = []
+            # As it is written, else as other systems' tools may mean it.
+            for name in (image.file_name, posixpath.normpath(image.file_name.replace("\\", "/"))):
+                parts = name.count("/") + 1
+                if parts not in by_end:
+                    by_end[parts] = _by_end(sizes, parts)
+                found = found or by_end[parts].get(name, [])
             if not found:
                 raise DataError(f"{about}: its file is missing in {path}")
             if len(found) > 1:
@@ -504,9 +508,10 @@ def _by_end(names: Iterable[str], parts: int) -> dict[str, list[str]]:
 def made(source: Source, out: pathlib.Path, progress: Callable[[int], None]) -> Made:
     """Images with objects to be written."""
     files: dict[str, Content] = {}
+    turned: list[str] = []
     for split in SPLITS:
         spans = np.zeros((len(source.annotations[split].images), 2), np.int64)
-        files[f"{split}_images.bin"] = _images(source, split, spans, progress)
+        files[f"{split}_images.bin"] = _images(source, split, spans, progress, turned)
         files[f"{split}_starts.npy"] = _once_known(spans, 0)
         files[f"{split}_lengths.npy"] = _once_known(spans, 1)
         objects = source.annotations[split].objects
@@ -522,7 +527,7 @@ def made(source: Source, out: pathlib.Path, progress: Callable[[int], None]) -> 
         files=files,
         facts=functools.partial(_facts, source),
         form=ObjectFacts,
-        summary=lambda written: str(written.facts),
+        summary=lambda written: "".join([str(written.facts), *_notes(source, turned)]),
         source=f"listing {source.listing}",
     )
 
@@ -533,9 +538,16 @@ def _once_known(spans: np.ndarray, column: int) -> Iterator[np.ndarray]:
 
 
 def _images(
-    source: Source, split: Split, spans: np.ndarray, progress: Callable[[int], None]
+    source: Source,
+    split: Split,
+    spans: np.ndarray,
+    progress: Callable[[int], None],
+    turned: list[str],
 ) -> Iterator[np.ndarray]:
-    """Files of a split's images, checked; the first byte and the length of each go to `spans`."""
+    """Files of a split's images, checked; the first byte and the length of each go to `spans`.
+
+    `turned` gets the names of those that an EXIF orientation turns.
+    """
     rows = {
         name: [row for of_split, row in places if of_split == split]
         for name, places in source.places.items()
@@ -548,11 +560,28 @@ def _images(
             jobs = [threads.submit(_check_image, source, member, data) for member, data in contents]
             for job in jobs:
                 job.result()
+            turned += [m.name for m, data in contents if orientation_of(data) > 1]
             for member, data in contents:
                 spans[rows[member.name]] = (end, len(data))
                 end += len(data)
                 yield np.frombuffer(data, np.uint8)
             progress(len(contents))
+
+
+def _notes(source: Source, turned: list[str]) -> Iterator[str]:
+    """Lines about what is taken as it is and may be meant otherwise."""
+    if turned:
+        yield (
+            f"\nnote: an EXIF orientation turns {len(turned):,} images, such as {turned[0]}; boxes "
+            "and masks must be of the upright image"
+        )
+    for split, part in source.annotations.items():
+        boxes, sizes = part.objects.boxes, part.objects.sizes
+        if len(boxes) and boxes.max() <= 1 < sizes.min():
+            yield (
+                f"\nnote: the boxes to {split} look like fractions of the image; COCO's are left, "
+                "top, width and height in pixels"
+            )
 
 
 def _check_image(source: Source, member: Member, content: bytes) -> None:

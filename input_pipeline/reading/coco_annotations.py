@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from dawnjax import records
-from dawnjax.input_pipeline.reading import run_lengths
+from dawnjax.input_pipeline.reading import run_lengths, text_files
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_files import LARGEST_PIXELS
 from dawnjax.input_pipeline.reading.objects import Objects, PackedMasks
@@ -191,6 +191,7 @@ def _area(image: Image, annotation: Annotation, mask: bytes) -> float:
 
 
 def _decoded(name: str, content: bytes) -> _File:
+    content = text_files.unmarked(name, content)
     if not content or content.isspace():
         raise DataError(f"{name}: is empty")
     try:

@@ -26,13 +26,14 @@ LARGEST_PIXELS = 2**26
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
     """Decode a JPEG or PNG file of a known size to 8-bit RGB, uint8 [height, width, 3]."""
-    size = image_size(content)
+    size, turned = image_size(content), ""
     if size in ((height, width), (width, height)):
         image = _decode(content, size)
-        size = image.shape[:2]  # it may have been turned
-        if size == (height, width):
+        if image.shape[:2] == (height, width):
             return image
-    raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
+        if image.shape[:2] != size:
+            size, turned = image.shape[:2], ", turned upright by its EXIF orientation"
+    raise DataError(f"is {size[1]}x{size[0]} pixels{turned}, but should be {width}x{height}")
 
 
 def decode_upright(content: bytes) -> np.ndarray:
@@ -62,7 +63,7 @@ def decode_part(
     the part. Otherwise as `decode_square`.
     """
     size = _bounded_size(content)
-    is_turned = content.startswith(_JPEG_START) and _orientation(content) >= 5
+    is_turned = orientation_of(content) >= 5
     top, left, height, width = choose(*(size[::-1] if is_turned else size))
     factor = _reduction(content, min(height, width), side)
     image = _decode(content, size, factor)
@@ -120,7 +121,7 @@ def image_size(content: bytes) -> tuple[int, int]:
 def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.ndarray:
     """RGB image, uint8 [height, width, 3]; sides over `reduction`, rounded up; upright."""
     if content.startswith(_JPEG_START):
-        return _upright(_decode_jpeg(content, size, reduction), _orientation(content))
+        return _upright(_decode_jpeg(content, size, reduction), orientation_of(content))
     import cv2
 
     image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
@@ -162,13 +163,13 @@ def _damaged(error: Exception) -> DataError:
     return DataError(f"is cut short or damaged (the decoder: {' '.join(str(error).split())[:200]})")
 
 
-def _orientation(content: bytes) -> int:
-    """Mark of orientation of a JPEG, 1 to 8; 1 for none.
+def orientation_of(content: bytes) -> int:
+    """Mark of orientation of a JPEG, 1 to 8; 1 for none, and for other files.
 
     Source: CIPA DC-008 (Exif 2.32), 4.5.4 and tag 274; TIFF 6.0 for the directory.
     """
     start = content.find(b"Exif\0\0", 0, 2**16) + 6
-    if start < 6:
+    if start < 6 or not content.startswith(_JPEG_START):
         return 1
     tiff = content[start : start + 2**16]
     order = "<" if tiff.startswith(b"II") else ">"

@@ -73,7 +73,7 @@ def read_content(path: pathlib.Path, most_bytes: int) -> bytes:
         raise DataError(
             f"{path}: unpacks to more than {most:,} bytes, which no text does; unpack it first"
         )
-    return _unmarked(path, content)
+    return unmarked(path, content)
 
 
 def _unpacked_xz(packed: bytes, most_bytes: int) -> bytes:
@@ -141,7 +141,7 @@ def lines(path: pathlib.Path, most_bytes: int, most_line_bytes: int) -> Iterator
     """Yield the lines of a plain file, one in memory at a time, without a byte-order mark."""
     with named_errors(path):
         for number, line in enumerate(records.lines(path, most_bytes, most_line_bytes)):
-            yield line if number else _unmarked(path, line)
+            yield line if number else unmarked(path, line)
 
 
 def read_json(
@@ -168,7 +168,8 @@ def read_json(
         raise DataError(f"{path}: {error}") from None
 
 
-def _unmarked(path: pathlib.Path, content: bytes) -> bytes:
+def unmarked(where: pathlib.Path | str, content: bytes) -> bytes:
+    """Content of a text without a byte-order mark; DataError for one of UTF-16."""
     if content.startswith(_OTHER_MARKS):
-        raise DataError(f"{path}: is UTF-16; save it as UTF-8")
+        raise DataError(f"{where}: is UTF-16; save it as UTF-8")
     return content.removeprefix(_MARK)

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import shutil
+import struct
 import tarfile
 import time
 import tracemalloc
@@ -374,3 +375,62 @@ def test_images_in_both_splits_are_counted(tmp_path, capsys):
     declaration = cells(tmp_path / "out").spec().declaration
     assert declaration is not None and (overlap := declaration.overlap) is not None
     assert (overlap.shared, overlap.compared) == (1, 3)
+
+
+def changed_files(source, change):
+    for file in (source / "train.json", source / "eval.json"):
+        fields = json.loads(file.read_text())
+        change(fields)
+        file.write_text(json.dumps(fields))
+
+
+@pytest.mark.parametrize("name", ["images\\{}", "./images/{}", "images//{}", ".\\images\\{}"])
+def test_names_as_other_systems_write_them_are_found(name, tmp_path):
+    source = write_source(tmp_path / "source")
+
+    def change(fields):
+        for image in fields["images"]:
+            image["file_name"] = name.format(image["file_name"])
+
+    changed_files(source, change)
+    assert prepare(source, tmp_path / "out") == 0
+    assert cells(tmp_path / "out").spec().num_train_examples == 3
+
+
+def test_a_byte_order_mark_is_no_part_of_the_annotations(tmp_path, capsys):
+    source = write_source(tmp_path / "source")
+    for file in (source / "train.json", source / "eval.json"):
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b", ", b",\r\n"))
+    assert prepare(source, tmp_path / "out") == 0
+    (source / "train.json").write_bytes((source / "train.json").read_text().encode("utf-16"))
+    assert prepare(source, tmp_path / "other") == 1
+    assert "train.json: is UTF-16; save it as UTF-8" in capsys.readouterr().err
+
+
+def test_boxes_as_fractions_are_noted(tmp_path, capsys):
+    source = write_source(tmp_path / "source")
+
+    def change(fields):
+        for annotation in fields["annotations"]:
+            annotation["bbox"] = [0.25, 0.5, 0.5, 0.25]
+
+    changed_files(source, change)
+    assert prepare(source, tmp_path / "out") == 0
+    assert "the boxes to train look like fractions of the image" in capsys.readouterr().out
+
+
+def test_an_orientation_mark_is_named(tmp_path, capsys):
+    """Mark 3 turns an image by half a turn, and mark 6 exchanges its sides."""
+    source = write_source(tmp_path / "source")
+    for mark, status, line in (
+        (3, 0, "an EXIF orientation turns 1 images, such as images/001.png; boxes and masks must"),
+        (6, 1, "001.png is 20x30 pixels, turned upright by its EXIF orientation, but should be"),
+    ):
+        jpeg = cv2.imencode(".jpg", np.full((20, 30, 3), 90, np.uint8))[1].tobytes()
+        tiff = b"II*\0" + struct.pack("<IHHHIIxxxx", 8, 1, 274, 3, 1, mark)
+        part = b"Exif\0\0" + tiff
+        marked = jpeg[:2] + b"\xff\xe1" + struct.pack(">H", 2 + len(part)) + part + jpeg[2:]
+        (source / "images" / "001.png").write_bytes(marked)
+        assert prepare(source, tmp_path / f"out_{mark}") == status
+        captured = capsys.readouterr()
+        assert line in captured.out + captured.err
