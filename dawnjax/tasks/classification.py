@@ -164,6 +164,11 @@ class Classification(Task):
             "loss": totals["loss"] + jnp.where(mask, losses, 0.0).sum(),
         }
 
+    def logits_and_targets(
+        self, module: Any, batch: Arrays, setting: Setting
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return self._evaluated_logits(module, batch, setting), batch["label"], batch["mask"]
+
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:

@@ -232,6 +232,14 @@ class LanguageModelling(Task):
             **{name: totals[name] + added for name, added in chosen.items()},
         }
 
+    def logits_and_targets(
+        self, module: Any, batch: Arrays, setting: Setting
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        tokens = batch["tokens"].astype(jnp.int32)
+        counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
+        is_real = jnp.arange(tokens.shape[1] - 1) < counts
+        return module(tokens[:, :-1], self.window), tokens[:, 1:], is_real
+
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:

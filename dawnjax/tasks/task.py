@@ -294,6 +294,15 @@ class Task(abc.ABC):
         # Frozen weights have no gradient, so a step makes two products of theirs and not three.
         return flops - setting.model.flops_without_gradients(**self.model_arguments(setting.spec))
 
+    def logits_and_targets(
+        self, module: Any, batch: Arrays, setting: Setting
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Logits [..., classes] of an evaluation batch, true classes, and which count (bool).
+
+        A race computes its metric from them again, in another arithmetic.
+        """
+        raise ConfigError(f"task={self.TAG} defines no logits_and_targets(), so nothing can race")
+
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Any:
         """Model's answers to the arrays named by `inputs`, for `dawnjax infer`."""
         raise ConfigError(f"task={self.TAG} defines no answer(), so nothing can infer; {GUIDE}")
